@@ -1,0 +1,65 @@
+# Everything runs in an own .venv, made on first use: `make demo` and `make test` need Python 3.11 and nothing else.
+
+# The first interpreter that is new enough; say `make PYTHON=/path/to/python ...` for another one.
+PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$python" && break; done)
+VENV ?= .venv
+# How many processes the tests are spread over.
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
+SOURCES := src tests examples
+
+# One thread per process, since the tests run in several; and nothing is ever fetched from a hub.
+export OMP_NUM_THREADS := 1
+export HF_HUB_OFFLINE := 1
+
+.PHONY: help demo test lint format clean
+
+help:
+	@echo 'make demo    watch a tiny Llama, export it to torch and ONNX, prove both on calls they never saw'
+	@echo 'make test    ruff, mypy, import-linter and pytest: what continuous integration runs'
+	@echo 'make lint    ruff, mypy and import-linter only'
+	@echo 'make format  let ruff rewrite what it can'
+	@echo 'make clean   remove .venv, caches and outputs'
+
+demo: $(VENV)/.installed
+	@$(BIN)/onlooker demo
+
+test: lint
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --doctest-modules src tests
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+clean:
+	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps below make a second run skip the installation.
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml
+	$(PIP) --editable '.[all]'
+	@touch $@
+
+# torch alone and first: one resolution for everything may replace a CPU build with several GB of CUDA.
+$(VENV)/.torch: $(VENV)/.created constraints.txt
+	$(PIP) torch
+	@touch $@
+
+$(VENV)/.created:
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo 'onlooker needs Python 3.11 or newer, and "$(PYTHON)" is not that:' \
+			'install one, or name it with make PYTHON=/path/to/python' >&2; exit 1; }
+	@'$(PYTHON)' -m venv $(VENV) || { \
+		echo 'A virtual environment could not be made: the venv module of Python is missing' \
+			'(on Debian and Ubuntu: apt-get install python3-venv).' >&2; rm -rf $(VENV); exit 1; }
+	@touch $@

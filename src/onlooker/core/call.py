@@ -1,0 +1,83 @@
+"""One finished call of the watched method, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .path import Path
+from .spec import ConstantSpec, Spec, TensorSpec
+from .structure import Tree
+
+__all__ = ["Call", "Parameter", "Passing", "Signature"]
+
+
+class Passing(str, Enum):
+    """How an argument came to the method."""
+
+    POSITIONAL = "positional"
+    KEYWORD = "keyword"
+    VAR_POSITIONAL = "*"
+    VAR_KEYWORD = "**"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the watched method, as its signature has it.
+
+    ``kind`` is the name of an ``inspect.Parameter`` kind, ``annotation`` is text, ``default`` is the default
+    where that is a constant, and ``required`` is True where there is none.
+    """
+
+    name: str
+    kind: str = "POSITIONAL_OR_KEYWORD"
+    required: bool = True
+    default: ConstantSpec | None = None
+    annotation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The parameters of the watched method, without ``self``."""
+
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters, in their order."""
+        return tuple(p.name for p in self.parameters)
+
+    def get(self, name: str) -> Parameter | None:
+        """The parameter called ``name``, or None."""
+        return next((p for p in self.parameters if p.name == name), None)
+
+    def of_kind(self, kind: str) -> str | None:
+        """The name of the first parameter of an ``inspect.Parameter`` kind, or None."""
+        return next((p.name for p in self.parameters if p.kind == kind), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A finished call: what went in and what came out, by specs, and how long it took.
+
+    ``index`` counts the finished calls of a recording from 0. ``passed`` says of each argument, in the order
+    of the signature, how it came. A call that raised is not a Call.
+    """
+
+    index: int
+    inputs: Tree[Spec]
+    outputs: Tree[Spec]
+    passed: tuple[tuple[str, Passing], ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def constants(self) -> tuple[tuple[Path, ConstantSpec], ...]:
+        """The inputs that are constants and no sizes: ints are left out, they may count something."""
+        return tuple(
+            (path, spec) for path, spec in self.inputs.items() if isinstance(spec, ConstantSpec) and not spec.is_int
+        )
+
+    @property
+    def n_tensors(self) -> int:
+        """The number of input leaves that are tensors."""
+        return sum(isinstance(spec, TensorSpec) for spec in self.inputs.leaves)

@@ -1,0 +1,73 @@
+"""The errors of onlooker.
+
+::
+
+    OnlookerError
+    ├── UsageError          (ValueError)    an argument that cannot be meant
+    │   └── ArgumentKindError (TypeError)   an argument of another type than the ones accepted
+    ├── ObservationError    (RuntimeError)  what was observed does not answer the question
+    ├── UnsupportedError    (NotImplementedError)  torch or this library cannot do it yet
+    ├── ExportError         (RuntimeError)  no program could be made from the plan
+    ├── RejectedCallError   (ValueError)    a program refuses a call it cannot serve
+    └── MissingPackageError (ImportError)   an optional package is needed and absent
+
+Every error has a ``slug``, which names its entry in ``docs/messages.md``.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentKindError",
+    "ExportError",
+    "MissingPackageError",
+    "ObservationError",
+    "OnlookerError",
+    "RejectedCallError",
+    "UnsupportedError",
+    "UsageError",
+]
+
+
+class OnlookerError(Exception):
+    """The base of all errors that onlooker raises on purpose.
+
+    ``message`` says what happened and where, ``slug`` names the entry in ``docs/messages.md``,
+    ``hint`` says what to do about it.
+
+    >>> str(OnlookerError("No call was seen.", slug="no-calls", hint="Run the model inside the block."))
+    'No call was seen. Run the model inside the block. [no-calls]'
+    """
+
+    def __init__(self, message: str, *, slug: str, hint: str = "") -> None:
+        self.message = message
+        self.slug = slug
+        self.hint = hint
+        super().__init__(" ".join(part for part in (message, hint, f"[{slug}]") if part))
+
+
+class UsageError(OnlookerError, ValueError):
+    """An argument that cannot be meant."""
+
+
+class ArgumentKindError(UsageError, TypeError):
+    """An argument of another type than the ones accepted."""
+
+
+class ObservationError(OnlookerError, RuntimeError):
+    """What was observed does not answer the question."""
+
+
+class UnsupportedError(OnlookerError, NotImplementedError):
+    """torch or this library cannot do it yet."""
+
+
+class ExportError(OnlookerError, RuntimeError):
+    """No program could be made from the plan."""
+
+
+class RejectedCallError(OnlookerError, ValueError):
+    """A program refuses a call that it cannot serve."""
+
+
+class MissingPackageError(OnlookerError, ImportError):
+    """An optional package is needed and absent."""

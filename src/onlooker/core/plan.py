@@ -1,0 +1,155 @@
+"""What was inferred of a regime: symbols, the expression of every axis, relations, presence, with Evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .errors import UsageError
+from .expression import Expression
+from .path import Path
+from .spec import Axis, ConstantSpec
+from .structure import Structure
+
+__all__ = ["Evidence", "Fill", "LeafPlan", "Plan", "Relation", "Symbol"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Which calls or probes say so, and how many distinct values they had."""
+
+    rows: tuple[str, ...] = ()
+    distinct: int = 0
+
+    def __str__(self) -> str:
+        return f"{', '.join(_shortened(self.rows))} ({self.distinct} distinct)"
+
+
+def _shortened(rows: tuple[str, ...]) -> tuple[str, ...]:
+    return rows if len(rows) <= 6 else (*rows[:3], f"{len(rows) - 4} more", rows[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A size that may change.
+
+    ``low`` and ``high`` are the least and the greatest size that the symbol may take (``high`` is None where
+    nothing limits it), ``step`` divides every size, ``observed`` are the distinct sizes that were seen.
+    """
+
+    name: str
+    observed: tuple[int, ...] = ()
+    low: int = 1
+    high: int | None = None
+    step: int = 1
+    evidence: Evidence = Evidence()
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """``left == right`` over the rows that hold both sides; ``left % right == 0`` for a divisibility."""
+
+    left: Axis
+    right: Expression
+    family: str
+    evidence: Evidence = Evidence()
+
+    def __str__(self) -> str:
+        if self.family == "divisible":
+            return f"{self.left} % {self.right} == 0"
+        return f"{self.left} == {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """The value of a leaf that a call does not have, proven neutral.
+
+    ``kind`` is ``empty`` (size 0 on the axis ``dim``), ``ones``, ``zeros`` (of the planned shape) or
+    ``constant`` (an int, given by ``value``).
+    """
+
+    kind: str
+    dim: int | None = None
+    value: int = 0
+
+    def __str__(self) -> str:
+        if self.kind == "empty":
+            return f"empty along {self.dim}"
+        return str(self.value) if self.kind == "constant" else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class LeafPlan:
+    """One input of the program.
+
+    ``shape`` has an expression per dimension (empty for an int), ``value`` the expression of an int leaf
+    and the constant of a baked one. ``fill`` is used where a call does not have the leaf; without one a
+    call has to bring it. ``calls`` counts the calls that had it.
+    """
+
+    path: Path
+    dtype: str = ""
+    device: str = ""
+    shape: tuple[Expression, ...] = ()
+    value: Expression | None = None
+    constant: ConstantSpec | None = None
+    fill: Fill | None = None
+    calls: int = 0
+
+    @property
+    def is_tensor(self) -> bool:
+        """True for a tensor."""
+        return bool(self.dtype)
+
+    @property
+    def is_constant(self) -> bool:
+        """True for what is baked into the program."""
+        return not self.dtype and self.value is None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was inferred of one regime of a recording: the calls that one graph can serve."""
+
+    name: str
+    structure: Structure
+    leaves: tuple[LeafPlan, ...]
+    symbols: tuple[Symbol, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    calls: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    method: str = "forward"
+    model: str = field(default="")
+
+    @property
+    def inputs(self) -> tuple[LeafPlan, ...]:
+        """The leaves that the program takes: tensors and sizes, no baked constants."""
+        return tuple(leaf for leaf in self.leaves if not leaf.is_constant)
+
+    def leaf(self, path: str) -> LeafPlan:
+        """The leaf at a path, written as Python.
+
+        :raises UsageError: ``path-not-found``
+        """
+        for leaf in self.leaves:
+            if leaf.path.code() == path:
+                return leaf
+        known = ", ".join(leaf.path.code() for leaf in self.inputs)
+        raise UsageError(f"The plan has no {path}.", slug="path-not-found", hint=f"It has {known}.")
+
+    def symbol(self, name: str) -> Symbol:
+        """The symbol called ``name``.
+
+        :raises UsageError: ``no-such-symbol``
+        """
+        for symbol in self.symbols:
+            if symbol.name == name:
+                return symbol
+        known = ", ".join(s.name for s in self.symbols) or "none"
+        raise UsageError(f"The plan has no symbol {name!r}.", slug="no-such-symbol", hint=f"It has {known}.")
+
+    def expression(self, axis: Axis) -> Expression:
+        """The expression of one axis."""
+        leaf = self.leaf(axis.path.code())
+        if axis.dim is None:
+            return leaf.value if leaf.value is not None else Expression.constant(0)
+        return leaf.shape[axis.dim]

@@ -1,0 +1,83 @@
+"""What a leaf is, without its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .path import Path
+
+__all__ = ["Axis", "Constant", "ConstantSpec", "OpaqueSpec", "Spec", "TensorSpec"]
+
+Constant = bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor: its shape, and its dtype and device as torch prints them.
+
+    >>> str(TensorSpec((2, 7), "torch.int64", "cpu"))
+    'int64[2, 7]'
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str = "cpu"
+
+    def __str__(self) -> str:
+        return f"{self.dtype.removeprefix('torch.')}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSpec:
+    """A bool, int, float, str or None.
+
+    ``1``, ``1.0`` and ``True`` are three constants.
+    """
+
+    value: Constant
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstantSpec) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str]:
+        return type(self.value).__name__, repr(self.value)
+
+    @property
+    def is_int(self) -> bool:
+        """True for an int that is not a bool: such a leaf counts as an axis."""
+        return isinstance(self.value, int) and not isinstance(self.value, bool)
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueSpec:
+    """An object that could not be opened: only the name of its class is known."""
+
+    kind: str
+
+    def __str__(self) -> str:
+        return f"<{self.kind}>"
+
+
+Spec = TensorSpec | ConstantSpec | OpaqueSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Dimension ``dim`` of the tensor at ``path``; ``dim`` is None for an int leaf.
+
+    >>> from onlooker.core.path import Name
+    >>> str(Axis(Path((Name("input_ids"),)), 1))
+    'input_ids.shape[1]'
+    """
+
+    path: Path
+    dim: int | None
+
+    def __str__(self) -> str:
+        return self.path.code() if self.dim is None else f"{self.path.code()}.shape[{self.dim}]"

@@ -1,0 +1,63 @@
+"""How leaves are held together: the containers, without the leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from .path import Entry, Path
+
+__all__ = ["LEAF", "Structure", "Tree"]
+
+T = TypeVar("T")
+
+#: the kind of a structure that stands for one leaf
+LEAF = "leaf"
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """A container and its children, or a leaf.
+
+    ``kind`` is ``"leaf"``, or the qualified name of the container's class. ``context`` is what the
+    container needs to be built again beside its children (flags, classes), written as text: two
+    structures are equal when text, entries and children are. ``extra`` holds the objects themselves
+    and takes no part in comparisons.
+    """
+
+    kind: str = LEAF
+    entries: tuple[Entry, ...] = ()
+    children: tuple[Structure, ...] = ()
+    context: str = ""
+    extra: object = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for a leaf."""
+        return self.kind == LEAF
+
+    def paths(self, start: Path | None = None) -> Iterator[Path]:
+        """The paths of the leaves, in the order of the leaves."""
+        here = Path() if start is None else start
+        if self.is_leaf:
+            yield here
+        for entry, child in zip(self.entries, self.children, strict=True):
+            yield from child.paths(here / entry)
+
+    @property
+    def n_leaves(self) -> int:
+        """The number of leaves."""
+        return 1 if self.is_leaf else sum(child.n_leaves for child in self.children)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree(Generic[T]):
+    """A structure and one value per leaf."""
+
+    structure: Structure
+    leaves: tuple[T, ...]
+
+    def items(self) -> Iterator[tuple[Path, T]]:
+        """``(path, leaf)`` in the order of the leaves."""
+        yield from zip(self.structure.paths(), self.leaves, strict=True)

@@ -1,0 +1,1 @@
+"""Recording -> Plan, in pure Python: forms, a table of sizes, relations, names, sizes."""

@@ -1,0 +1,96 @@
+"""Names for the classes of axes that change: from the names of arguments, then from the role of the axis.
+
+The rules follow conventions of the ecosystem (``input_ids``, ``attention_mask``, the ``keys`` of a cache),
+never the name of a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.path import Attr, Path
+from ..core.spec import Axis
+from .mine import Mined
+from .relations import Column
+
+__all__ = ["label_of", "names_of"]
+
+#: (part of the argument's name, dimension, name): the first rule that fits an axis of the class names it
+RULES: tuple[tuple[str, int, str], ...] = (
+    ("decoder_input_ids", 1, "decoder_sequence"),
+    ("decoder_attention_mask", 1, "decoder_sequence"),
+    ("ids", 1, "sequence"),
+    ("embeds", 1, "sequence"),
+    ("encoder_outputs", 1, "encoder_sequence"),
+    ("mask", 1, "total_sequence"),
+    ("mask", 2, "sequence"),
+    ("mask", 3, "total_sequence"),
+    ("pixel_values", 2, "height"),
+    ("pixel_values", 3, "width"),
+    ("input_values", 1, "samples"),
+    ("input_features", 2, "frames"),
+)
+
+
+def names_of(mined: Mined) -> dict[str, str]:
+    """A name for every class, free or derived; no two are the same."""
+    names: dict[str, str] = {}
+    batch = _batch(mined.columns)
+    for column in mined.columns:
+        name = "batch" if column is batch else _role(column) or _fallback(column.axes[0])
+        if name == "total_sequence" and column.name not in mined.derived and "sequence" not in names.values():
+            name = "sequence"
+        taken, number = name, 2
+        while taken in names.values():
+            taken, number = f"{name}_{number}", number + 1
+        names[column.name] = taken
+    return names
+
+
+def _batch(columns: Sequence[Column]) -> Column | None:
+    """The class with the most first dimensions, if there is one made of them."""
+    first = [column for column in columns if column.is_first]
+    return max(first, key=lambda column: len(column.axes), default=None)
+
+
+def _role(column: Column) -> str | None:
+    for axis in column.axes:
+        if (name := _cache_role(axis)) is not None:
+            return name
+    for part, dim, name in RULES:
+        if any(part in axis.path.root and axis.dim == dim for axis in column.axes):
+            return name
+    return None
+
+
+def _cache_role(axis: Axis) -> str | None:
+    attributes = [entry.name for entry in axis.path if isinstance(entry, Attr)]
+    if axis.dim == 2 and attributes and attributes[-1] in ("keys", "values"):
+        return "encoder_sequence" if "cross_attention_cache" in attributes else "past_sequence"
+    if axis.dim is None and attributes and attributes[-1].startswith("cumulative"):
+        return "seen_sequence"
+    return None
+
+
+def _fallback(axis: Axis) -> str:
+    label = label_of(axis.path).replace(".", "_")
+    return label if axis.dim is None else f"{label}_dim_{axis.dim}"
+
+
+def label_of(path: Path) -> str:
+    """A short name for a leaf, without brackets, for the inputs of a program.
+
+    The layers of a cache are called as other exporters call them.
+
+    >>> from onlooker.core.path import Index, Name
+    >>> label_of(Path((Name("past_key_values"), Attr("layers"), Index(0), Attr("keys"))))
+    'past_key_values.0.key'
+    """
+    parts: list[str] = []
+    for entry in path:
+        step = entry.code().strip(".[]").strip("'\"")
+        if not (step == "layers" and isinstance(entry, Attr)):
+            parts.append(step)
+    if "layers" in [entry.name for entry in path if isinstance(entry, Attr)] and parts[-1] in ("keys", "values"):
+        parts[-1] = parts[-1].removesuffix("s")
+    return ".".join(part.replace(".", "_") for part in parts)

@@ -1,0 +1,49 @@
+"""What a family of relations is: it proposes, the table strikes out what does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...core.expression import Expression
+from ...core.plan import Evidence
+from ...core.spec import Axis
+
+__all__ = ["Column", "Family", "evidence", "shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A class of axes that are always equal: a name for the time of mining, and their sizes row by row."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    values: tuple[int | None, ...]
+
+    @property
+    def is_first(self) -> bool:
+        """True for a class of first dimensions: a batch is no sum and no offset of lengths."""
+        return all(axis.dim == 0 for axis in self.axes)
+
+
+class Family(Protocol):
+    """One form of relation."""
+
+    name: str
+
+    def propose(self, target: Column, others: Sequence[Column]) -> Iterator[Expression]:
+        """Expressions of ``others`` that may equal ``target``, the likeliest first."""
+        ...  # pragma: no cover
+
+
+def shared(*columns: Column) -> list[tuple[int, ...]]:
+    """The rows that all columns have."""
+    rows = zip(*(column.values for column in columns), strict=True)
+    return [tuple(v for v in row if v is not None) for row in rows if None not in row]
+
+
+def evidence(labels: Sequence[str], *columns: Column) -> Evidence:
+    """The rows that hold all columns, and the number of distinct ones among them."""
+    held = [label for i, label in enumerate(labels) if all(c.values[i] is not None for c in columns)]
+    return Evidence(tuple(held), len(set(shared(*columns))))

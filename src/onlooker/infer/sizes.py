@@ -1,0 +1,119 @@
+"""Chooses sizes: general ones for the export, and fresh ones for trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..core.errors import ExportError
+from ..core.plan import Plan, Symbol
+
+__all__ = ["Sizes", "choose_sizes", "expressed_sizes", "observed_sizes", "static_sizes", "trial_sizes"]
+
+Sizes = dict[str, int]
+
+#: sizes up to this one are taken from small primes, larger ones from the neighbourhood of what was seen
+_SMALL = 24
+_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+
+
+def static_sizes(plan: Plan) -> frozenset[int]:
+    """The sizes of the axes that never change: a symbol with such a size could be taken for one of them."""
+    return frozenset(
+        int(e.value) for leaf in plan.inputs for e in (*leaf.shape, *([leaf.value] if leaf.value else [])) if e.is_constant
+    )
+
+
+def expressed_sizes(plan: Plan, sizes: Sizes) -> list[int]:
+    """The sizes of all expressions that are no constants, each once."""
+    texts = {str(e): e for leaf in plan.inputs for e in (*leaf.shape, leaf.value) if e is not None and e.symbols}
+    return [expression.evaluate(sizes) for expression in texts.values()]
+
+
+def choose_sizes(plan: Plan, *, near: bool = False, offset: int = 0) -> Sizes:
+    """A size per symbol for the export: never 0 or 1, all distinct, off static sizes, relations kept.
+
+    ``near`` stays close to observed sizes, for models that refuse others; ``offset`` skips as many
+    candidates, for another choice.
+
+    :raises ExportError: ``no-sizes`` when no general sizes exist
+    """
+    sizes: Sizes = {}
+    avoid = set(static_sizes(plan)) | {0, 1}
+    for symbol in plan.symbols:
+        for candidate in _candidates(symbol, near, offset):
+            trial = {**sizes, symbol.name: candidate}
+            if candidate in avoid or not _general(plan, trial, avoid):
+                continue
+            sizes[symbol.name] = candidate
+            break
+        else:
+            raise ExportError(
+                f"No size for {symbol.name} is general: all of {symbol.low}..{symbol.high} are 0, 1, static or taken.",
+                slug="no-sizes",
+                hint="Widen the range of the symbol, or make it static.",
+            )
+    return sizes
+
+
+def _general(plan: Plan, sizes: Sizes, avoid: Iterable[int]) -> bool:
+    """True when the expressions that can be evaluated are distinct, positive and off the static sizes."""
+    texts = {str(e): e for leaf in plan.inputs for e in (*leaf.shape, leaf.value) if e is not None and e.symbols}
+    values = [e.evaluate(sizes) for e in texts.values() if set(e.symbols) <= set(sizes)]
+    return len(set(values)) == len(values) and all(v > 1 and v not in avoid for v in values)
+
+
+def _candidates(symbol: Symbol, near: bool, offset: int) -> Iterator[int]:
+    least = min((v for v in symbol.observed if v > 1), default=2)
+    largest = max(symbol.observed, default=2)
+    found = 0
+    for value in _proposals(symbol, near or least > _SMALL, least, largest):
+        if value >= max(symbol.low, 2) and (symbol.high is None or value <= symbol.high) and value % symbol.step == 0:
+            found += 1
+            if found > offset:
+                yield value
+
+
+def _proposals(symbol: Symbol, near: bool, least: int, largest: int) -> Iterator[int]:
+    if near:
+        middle = (least + largest) // 2
+        middle -= middle % symbol.step
+        yield from (middle + symbol.step * k for k in range(1, 24))
+        yield from (middle - symbol.step * k for k in range(24))
+    yield from (prime * symbol.step for prime in _PRIMES)
+    yield from (symbol.step * k for k in range(2, 200))
+
+
+def observed_sizes(plan: Plan) -> Sizes:
+    """The greatest size that was seen of each symbol."""
+    return {symbol.name: max(symbol.observed, default=2) for symbol in plan.symbols}
+
+
+def trial_sizes(plan: Plan, used: Iterable[Sizes]) -> list[tuple[str, Sizes]]:
+    """Sizes that neither the export nor ``used`` had, each with a label.
+
+    Every symbol at its least size, at one, and at a large size, the others at a middle one; then all of
+    them small together and large together.
+    """
+    middle = {s.name: _within(s, 4 + 2 * i) for i, s in enumerate(plan.symbols)}
+    large = {s.name: _within(s, max(max(s.observed, default=0), 8) + 3 + i) for i, s in enumerate(plan.symbols)}
+    least = {s.name: _within(s, s.low) for s in plan.symbols}
+    ones = {s.name: _within(s, 1) for s in plan.symbols}
+    proposals = [middle, large, ones, least]
+    for symbol in plan.symbols:
+        for other in (least, ones, large):
+            proposals.append({**middle, symbol.name: other[symbol.name]})
+            proposals.append({**ones, symbol.name: other[symbol.name]})
+    seen = [dict(sizes) for sizes in used]
+    trials = []
+    for sizes in proposals:
+        if sizes not in seen:
+            seen.append(sizes)
+            trials.append((", ".join(f"{name}={size}" for name, size in sizes.items()), sizes))
+    return trials
+
+
+def _within(symbol: Symbol, wanted: int) -> int:
+    """The size nearest to ``wanted`` that the range and the step of the symbol allow."""
+    value = max(wanted, symbol.low)
+    value = min(value, symbol.high) if symbol.high is not None else value
+    return value if value == 0 or value % symbol.step == 0 else value + symbol.step - value % symbol.step

@@ -1,0 +1,116 @@
+"""Calls -> forms, and the union of forms: which leaves there are, and which of them are missing where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..core.call import Call
+from ..core.path import Name, Path
+from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
+from ..core.structure import Structure, Tree
+
+__all__ = ["Form", "Union", "find_conflict", "forms_of", "union_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Calls of the same structure, constants and ranks: they can differ in sizes only."""
+
+    calls: tuple[Call, ...]
+
+    @property
+    def example(self) -> Call:
+        """The first call."""
+        return self.calls[0]
+
+    @property
+    def leaves(self) -> dict[Path, Spec]:
+        """The leaves of the first call, by path."""
+        return dict(self.example.inputs.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """The union of some forms: per argument the richest of their structures, and an example of each leaf."""
+
+    structure: Structure
+    leaves: dict[Path, Spec]
+    forms: tuple[Form, ...]
+
+    def missing(self, form: Form) -> tuple[Path, ...]:
+        """The leaves that a form lacks: not there, or None where others have something."""
+        own = form.leaves
+        return tuple(path for path, spec in self.leaves.items() if _absent(own.get(path), spec))
+
+
+def _absent(own: Spec | None, spec: Spec) -> bool:
+    return own is None or (own == ConstantSpec(None) and spec != ConstantSpec(None))
+
+
+def _signature(call: Call) -> tuple[object, ...]:
+    """What two calls of one form have in common."""
+    kinds: list[object] = []
+    for spec in call.inputs.leaves:
+        if isinstance(spec, TensorSpec):
+            kinds.append((spec.dtype, len(spec.shape), spec.device))
+        else:
+            kinds.append("int" if isinstance(spec, ConstantSpec) and spec.is_int else spec)
+    return (call.inputs.structure, tuple(kinds))
+
+
+def forms_of(calls: Iterable[Call]) -> tuple[Form, ...]:
+    """The calls grouped into forms, in the order of their first calls."""
+    groups: dict[tuple[object, ...], list[Call]] = {}
+    for call in calls:
+        groups.setdefault(_signature(call), []).append(call)
+    return tuple(Form(tuple(group)) for group in groups.values())
+
+
+def union_of(forms: Sequence[Form]) -> Union:
+    """The union of forms: every argument that one of them has, in its richest structure."""
+    children: dict[str, tuple[Structure, tuple[Spec, ...]]] = {}
+    for form in forms:
+        for name, (structure, specs) in _arguments(form.example.inputs).items():
+            known = children.get(name)
+            if known is None or _richness(specs) > _richness(known[1]):
+                children[name] = (structure, specs)
+    outer = forms[0].example.inputs.structure
+    names = tuple(Name(name) for name in children)
+    structure = Structure(outer.kind, names, tuple(s for s, _ in children.values()), outer.context)
+    specs = tuple(spec for _, group in children.values() for spec in group)
+    return Union(structure, dict(zip(structure.paths(), specs, strict=True)), tuple(forms))
+
+
+def _arguments(inputs: Tree[Spec]) -> dict[str, tuple[Structure, tuple[Spec, ...]]]:
+    start, result = 0, {}
+    for entry, child in zip(inputs.structure.entries, inputs.structure.children, strict=True):
+        stop = start + child.n_leaves
+        result[entry.code()] = (child, inputs.leaves[start:stop])
+        start = stop
+    return result
+
+
+def _richness(specs: Sequence[Spec]) -> tuple[int, int]:
+    return sum(isinstance(s, TensorSpec) for s in specs), sum(s != ConstantSpec(None) for s in specs)
+
+
+def find_conflict(union: Union) -> str | None:
+    """Why these forms cannot share a graph whatever is filled in; None where nothing speaks against it."""
+    for form in union.forms:
+        for path, own in form.leaves.items():
+            spec = union.leaves.get(path)
+            if spec is None:
+                if own != ConstantSpec(None):
+                    return f"{path.code()} is {own} in call {form.example.index} and nothing in others"
+            elif not _absent(own, spec) and not _compatible(own, spec):
+                return f"{path.code()} is {own} in call {form.example.index} and {spec} in others"
+    return None
+
+
+def _compatible(left: Spec, right: Spec) -> bool:
+    if isinstance(left, TensorSpec) and isinstance(right, TensorSpec):
+        return (left.dtype, len(left.shape), left.device) == (right.dtype, len(right.shape), right.device)
+    if isinstance(left, ConstantSpec) and isinstance(right, ConstantSpec):
+        return left == right or (left.is_int and right.is_int)
+    return isinstance(left, OpaqueSpec) and left == right

@@ -1,0 +1,1 @@
+"""Plan and Sizes -> real arguments: lawful tensors, grown from observed ones."""

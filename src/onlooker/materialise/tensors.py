@@ -1,0 +1,80 @@
+"""Grows a lawful tensor from a seen one: rows are repeated, ids stay in the vocabulary, masks stay masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+__all__ = ["filled_tensor", "resized"]
+
+#: how much each repetition of observed floats differs from the one before, so that rows can be told apart
+_STEP = 0.0625
+
+
+def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) -> torch.Tensor:
+    """A copy of ``tensor`` with another shape of the same rank.
+
+    Along the first dimension rows are repeated; along the others floats are repeated and ints end in
+    copies of their last value. What is cut off is the end, for masks the beginning (padding stands left).
+    With ``varied``, repeated floats are scaled and repeated ids are rolled, so that no two rows are equal.
+
+    >>> resized(torch.tensor([[0, 1, 1]]), (2, 4)).tolist()
+    [[0, 1, 1, 1], [0, 1, 1, 1]]
+    """
+    values = tensor.detach()
+    if tuple(values.shape) == tuple(shape):
+        return values.clone()
+    if values.numel() == 0:
+        return _invented(values, shape)
+    mask, floating = _is_mask(values), values.dtype.is_floating_point or values.dtype.is_complex
+    for dim, (have, want) in enumerate(zip(values.shape, shape, strict=True)):
+        if have == want:
+            continue
+        index = _index(have, want, cycle=dim == 0 or floating, last=mask and dim > 0)
+        block = torch.arange(want) // have if dim == 0 or floating else torch.zeros(want, dtype=torch.int64)
+        values = values.index_select(dim, index.to(values.device))
+        if varied and not mask and want and int(block.max()):
+            values = _scaled(values, dim, block) if floating else _rolled(values, dim, block)
+    return values.contiguous()
+
+
+def _is_mask(values: torch.Tensor) -> bool:
+    return values.dtype == torch.bool or len(values.unique()) <= 2
+
+
+def _index(have: int, want: int, *, cycle: bool, last: bool) -> torch.Tensor:
+    if want <= have:
+        start = have - want if last else 0
+        return torch.arange(start, start + want)
+    return torch.arange(want) % have if cycle else torch.arange(want).clamp(max=have - 1)
+
+
+def _scaled(values: torch.Tensor, dim: int, block: torch.Tensor) -> torch.Tensor:
+    shape = [1] * values.ndim
+    shape[dim] = -1
+    factor = (1 + _STEP * block.to(torch.float32)).reshape(shape)
+    return values * factor.to(device=values.device, dtype=values.dtype)
+
+
+def _rolled(values: torch.Tensor, dim: int, block: torch.Tensor) -> torch.Tensor:
+    if values.ndim < 2 or dim != 0:
+        return values
+    rows = [row.roll(int(shift), dims=-1) for row, shift in zip(values.unbind(0), block, strict=True)]
+    return torch.stack(rows)
+
+
+def _invented(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Values where none were seen: small regular floats, zeros for anything else."""
+    if not like.dtype.is_floating_point:
+        return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
+    count = 1
+    for size in shape:
+        count *= size
+    return torch.sin(torch.arange(count, dtype=torch.float32) * 0.7).reshape(tuple(shape)).to(like.device, like.dtype)
+
+
+def filled_tensor(kind: str, shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """The fill of an absent tensor: ``ones``, or zeros for ``zeros`` and ``empty``."""
+    make = torch.ones if kind == "ones" else torch.zeros
+    return make(tuple(shape), dtype=dtype, device=device)

@@ -1,0 +1,140 @@
+"""What is kept of the calls: the specs of all, the values of a few."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ..core.call import Call, Passing
+from ..core.recording import Recording
+from ..core.structure import Structure, Tree
+from ..pytrees.open import close_tree, open_arguments, open_tree, spec_of
+from .bind import bind
+
+__all__ = ["Sample", "Store"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The values of one call: its arguments by name as they were before the call, and its result."""
+
+    call: Call
+    inputs: Tree[Any]
+    outputs: Tree[Any]
+
+    def arguments(self) -> dict[str, Any]:
+        """A fresh copy of the arguments, so that a model may change them in place."""
+        copied: dict[str, Any] = close_tree(self.inputs.structure, copy_leaves(self.inputs.leaves))
+        return copied
+
+
+def copy_leaves(leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The leaves with every tensor copied; a tensor that stands at two places stays one tensor."""
+    memo: dict[int, torch.Tensor] = {}
+    with torch.no_grad():
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and id(leaf) not in memo:
+                memo[id(leaf)] = leaf.detach().clone()
+    return tuple(memo.get(id(leaf), leaf) for leaf in leaves)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A call that has not returned yet."""
+
+    inputs: Tree[Any]
+    specs: Tree[Any]
+    passed: tuple[tuple[str, Passing], ...]
+    keep: bool
+
+
+class Store:
+    """Records the calls of one method: thread-safe, and silent to the user whatever happens.
+
+    The values of the first ``n_values`` calls are kept, and of every call that brings a new structure or
+    new constants; of the others only the specs.
+    """
+
+    def __init__(self, signature: inspect.Signature, recording: Recording) -> None:
+        self.signature = signature
+        self.samples: list[Sample] = []
+        self.n_values = 0
+        self._entry_point = recording
+        self._calls: list[Call] = []
+        self._missed: list[str] = []
+        self._forms: set[Any] = set()
+        self._structures: dict[Structure, Structure] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def recording(self) -> Recording:
+        """The calls so far, as a value."""
+        with self._lock:
+            return replace(self._entry_point, calls=tuple(self._calls), missed=tuple(self._missed))
+
+    def watch(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs the call and records it when it has returned; an exception of the call is passed on."""
+        if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+            return original(*args, **kwargs)
+        begun = self._begin(args, kwargs)
+        start = time.perf_counter()
+        result = original(*args, **kwargs)
+        seconds = time.perf_counter() - start
+        if begun is not None:
+            self._finish(begun, result, seconds)
+        return result
+
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Begun | None:
+        try:
+            values, passed = bind(self.signature, args, kwargs)
+            inputs = open_arguments(values)
+            specs = Tree(inputs.structure, tuple(map(spec_of, inputs.leaves)))
+            with self._lock:
+                keep = len(self.samples) < self.n_values or self._form(specs) not in self._forms
+                self._forms.add(self._form(specs))
+            kept = copy_leaves(inputs.leaves) if keep else ()
+            return _Begun(Tree(inputs.structure, kept), specs, passed, keep)
+        except Exception as error:
+            self._miss("before", error)
+            return None
+
+    def _finish(self, begun: _Begun, result: Any, seconds: float) -> None:
+        try:
+            outputs = open_tree(result)
+            specs = Tree(outputs.structure, tuple(map(spec_of, outputs.leaves)))
+            kept = copy_leaves(outputs.leaves) if begun.keep else ()
+            with self._lock:
+                call = Call(len(self._calls), self._shared(begun.specs), self._shared(specs), begun.passed, seconds)
+                self._calls.append(call)
+                if begun.keep:
+                    self.samples.append(Sample(call, begun.inputs, Tree(outputs.structure, kept)))
+        except Exception as error:
+            self._miss("after", error)
+
+    def _miss(self, when: str, error: Exception) -> None:
+        """A call that could not be recorded is named in the recording, never in the user's run."""
+        text = f"{when} a call: {type(error).__name__}: {error}"
+        logger.warning("A call of %s was not recorded: %s", self._entry_point.method, text)
+        with self._lock:
+            self._missed.append(text)
+
+    def _shared(self, specs: Tree[Any]) -> Tree[Any]:
+        """The same specs, with one object for all structures that are equal."""
+        return Tree(self._structures.setdefault(specs.structure, specs.structure), specs.leaves)
+
+    @staticmethod
+    def _form(specs: Tree[Any]) -> tuple[Structure, tuple[Any, ...]]:
+        """What makes a call a new kind of call: its structure, its constants, the ranks of its tensors."""
+        return specs.structure, tuple(
+            (spec.dtype, len(spec.shape)) if hasattr(spec, "shape") else None if getattr(spec, "is_int", False) else spec
+            for spec in specs.leaves
+        )

@@ -1,0 +1,35 @@
+"""The model that is asked: one method of it, run with arguments by name and without a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..core.call import Signature
+from ..core.structure import Tree
+from ..observe.bind import as_args_kwargs
+from ..pytrees.open import map_tensors, open_tree
+
+__all__ = ["Subject"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A method of a model, as it was watched."""
+
+    model: Any
+    method: str
+    signature: Signature
+
+    def __call__(self, arguments: dict[str, Any]) -> Any:
+        """Runs the method as it is, on the arguments themselves."""
+        args, kwargs = as_args_kwargs(self.signature, arguments)
+        return getattr(self.model, self.method)(*args, **kwargs)
+
+    def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:
+        """Runs the method on copies of the arguments, without gradients; the global random state is put back."""
+        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+            return open_tree(self(map_tensors(lambda t: t.detach().clone(), arguments)))

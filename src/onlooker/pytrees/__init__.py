@@ -1,0 +1,1 @@
+"""Containers: opened, closed, registered, described and compared."""

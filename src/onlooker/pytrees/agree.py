@@ -1,0 +1,99 @@
+"""Compares what a program gives with what the model gives, leaf by leaf."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..core.path import Path
+
+__all__ = ["Agreement", "agreement", "leaf_difference", "tolerance_of"]
+
+_EXACT = 0.0
+_TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.float64: 1e-5, torch.complex128: 1e-5}
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The largest difference over all leaves, and the first thing that is wrong."""
+
+    difference: float = 0.0
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """True when nothing is wrong."""
+        return not self.note
+
+
+def tolerance_of(dtype: torch.dtype, atol: float) -> float:
+    """The tolerance of a dtype: ``atol`` for float32, more for the short ones, none for ints and bools."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return _EXACT
+    return max(atol, _TOLERANCES.get(dtype, atol))
+
+
+def leaf_difference(expected: Any, got: Any) -> float:
+    """The largest absolute difference of two leaves; infinite when they cannot be compared.
+
+    NaN and infinities at the same place are equal; NaN against a number is an infinite difference.
+    """
+    if not isinstance(expected, torch.Tensor):
+        if isinstance(got, torch.Tensor) and got.ndim == 0:
+            got = got.item()
+        return 0.0 if type(expected) is type(got) and expected == got else math.inf
+    if not isinstance(got, torch.Tensor) or expected.shape != got.shape or expected.dtype != got.dtype:
+        return math.inf
+    if expected.numel() == 0:
+        return 0.0
+    wide = torch.complex128 if expected.dtype.is_complex else torch.float64
+    left, right = expected.detach().to("cpu", wide), got.detach().to("cpu", wide)
+    equal = (left == right) | (left.isnan() & right.isnan())
+    delta = torch.where(equal, torch.zeros((), dtype=torch.float64), (left - right).abs().to(torch.float64))
+    worst = float(delta.max())
+    return math.inf if math.isnan(worst) else worst
+
+
+def agreement(
+    paths: Iterable[Path], expected: Sequence[Any], got: Sequence[Any], *, atol: float = 1e-5
+) -> Agreement:
+    """Compares leaves in their order.
+
+    A floating leaf agrees when its difference is at most ``atol`` times (1 + its largest finite value);
+    shapes, dtypes, ints and bools must be equal.
+    """
+    if len(expected) != len(got):
+        return Agreement(math.inf, f"{len(got)} outputs where the model gives {len(expected)}")
+    worst = 0.0
+    for path, left, right in zip(paths, expected, got, strict=True):
+        difference = leaf_difference(left, right)
+        worst = max(worst, difference)
+        if difference > _allowed(left, atol):
+            return Agreement(worst, f"{path.code() or 'output'}: {_described(left, right, difference)}")
+    return Agreement(worst)
+
+
+def _allowed(expected: Any, atol: float) -> float:
+    if not isinstance(expected, torch.Tensor):
+        return _EXACT
+    allowed = tolerance_of(expected.dtype, atol)
+    if allowed == _EXACT or expected.numel() == 0:
+        return allowed
+    values = expected.detach()[expected.detach().isfinite()]
+    return allowed * (1.0 + (float(values.abs().max()) if values.numel() else 0.0))
+
+
+def _described(expected: Any, got: Any, difference: float) -> str:
+    if not isinstance(expected, torch.Tensor) or not isinstance(got, torch.Tensor):
+        return f"{_shown(got)} where the model gives {_shown(expected)}"
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        return f"{got.dtype} {tuple(got.shape)} where the model gives {expected.dtype} {tuple(expected.shape)}"
+    return "NaN against a number" if math.isinf(difference) else f"differs by {difference:.3g}"
+
+
+def _shown(value: Any) -> str:
+    return f"a tensor {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)

@@ -1,0 +1,285 @@
+"""The caches of transformers as nodes of torch's pytrees: taken apart into leaves, and built again.
+
+The leaves of a cache are the tensors of its layers (``key_0``, ``value_0``, ``conv_states_0_0`` ...) and the
+counters that a call changes (``cumulative_length_0``: an int in a sliding layer, a tensor in a static one).
+The context of a cache of plain layers is the list of these names. Any other cache has a :class:`CacheContext`.
+
+Building a cache makes no tensor and calls nothing of the layers. ``lazy_initialization()`` and ``update()``
+would leave constants in the program when they run while torch traces a model, and these break its conversion
+to ONNX. So a layer is made by ``__new__`` and its attributes are set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.utils._pytree as torch_pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ..core.path import Attr, Entry, Index, Key, Path
+from .context import CacheContext, Mark, Opaque
+from .layers import is_cache, is_layer
+from .nodes import ATOMS, qualified_name
+
+__all__ = ["CacheKey", "cache_leaves", "flatten_cache", "flatten_cache_with_keys", "unflatten_cache"]
+
+Context = list[str] | CacheContext
+
+_WINDOW = "_sliding_window_tensor"
+_COUNTERS = ("cumulative_length", "cumulative_length_int", "entry_count")
+_SIZES = {
+    "batch_size": ("keys", 0),
+    "num_heads": ("keys", 1),
+    "k_head_dim": ("keys", -1),
+    "v_head_dim": ("values", -1),
+    "max_cache_len": ("keys", -2),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CacheKey(torch_pytree.GetAttrKey):  # the names of a program's inputs are made of the keys torch knows
+    """A step to a leaf of a cache: named ``key_0``, printed and followed as ``.layers[0].keys``."""
+
+    path: Path = Path()
+
+    def __str__(self) -> str:
+        return self.path.code()
+
+    def get(self, obj: Any) -> Any:
+        """The leaf."""
+        return self.path.follow(obj)
+
+
+@dataclasses.dataclass(slots=True)
+class _Leaves:
+    """What is collected while a cache is taken apart."""
+
+    names: list[str] = dataclasses.field(default_factory=list)
+    paths: list[Path] = dataclasses.field(default_factory=list)
+    values: list[Any] = dataclasses.field(default_factory=list)
+
+    def take(self, value: Any, name: str, path: Path, counts: bool = False) -> Any:
+        """``value`` for the context, its leaves replaced by marks."""
+        if isinstance(value, torch.Tensor) or (counts and _is_number(value)) or is_cache(value):
+            self.names.append(name)
+            self.paths.append(path)
+            self.values.append(value)
+            return Mark.LEAF
+        if type(value) is dict:
+            return {k: self.take(v, f"{name}_{k}", path / Key(k), counts) for k, v in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(
+                self.take(v, f"{name}_{i}", path / Index(i), counts) for i, v in enumerate(value)
+            )
+        if isinstance(value, (*ATOMS, type, torch.dtype, torch.device)):
+            return value
+        return Opaque(qualified_name(type(value)), value)
+
+
+def flatten_cache(cache: Any) -> tuple[list[Any], Context]:
+    """The leaves of a cache, and what is needed to build it again.
+
+    >>> from onlooker.pytrees.make import make_dynamic_cache
+    >>> cache = make_dynamic_cache([(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))])
+    >>> leaves, context = flatten_cache(cache)
+    >>> [tuple(leaf.shape) for leaf in leaves], context
+    ([(1, 2, 3, 4), (1, 2, 3, 4)], ['key_0', 'value_0'])
+    """
+    leaves, context = _taken_apart(cache)
+    return leaves.values, context
+
+
+def flatten_cache_with_keys(cache: Any) -> tuple[list[tuple[CacheKey, Any]], Context]:
+    """As :func:`flatten_cache`, each leaf with the step that leads to it.
+
+    >>> from onlooker.pytrees.make import make_dynamic_cache
+    >>> cache = make_dynamic_cache([(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))])
+    >>> [str(key) for key, _ in flatten_cache_with_keys(cache)[0]]
+    ['.layers[0].keys', '.layers[0].values']
+    """
+    leaves, context = _taken_apart(cache)
+    keys = map(CacheKey, leaves.names, leaves.paths)
+    return list(zip(keys, leaves.values, strict=True)), context
+
+
+def cache_leaves(cache: Any) -> dict[str, Any]:
+    """The leaves of a cache by name; a cache that holds two caches gives these."""
+    leaves, _ = _taken_apart(cache)
+    return dict(zip(leaves.names, leaves.values, strict=True))
+
+
+def unflatten_cache(values: Iterable[Any], context: Context, output_type: type | None = None) -> Any:
+    """The cache again, from other leaves.
+
+    :param values: as many leaves as there are names in the context
+    :param context: what :func:`flatten_cache` gave
+    :param output_type: the class of the cache, ``DynamicCache`` by default
+    """
+    cls = _cache_utils().DynamicCache if output_type is None else output_type
+    state = context.state if isinstance(context, CacheContext) else _plain_state(cls, context)
+    children = iter(values)
+    cache = object.__new__(cls)
+    for name, content in state.items():
+        if name == "layers":
+            cache.layers = [_build_layer(layer, attributes, children) for layer, attributes in content]
+        elif content is not Mark.DERIVED:
+            setattr(cache, name, _fill(content, children, {}))
+    if state.get("is_updated") is Mark.DERIVED:
+        cache.is_updated = _updated(cache)
+    return cache
+
+
+def _taken_apart(cache: Any) -> tuple[_Leaves, Context]:
+    leaves, state = _Leaves(), {}
+    for name, value in vars(cache).items():
+        path = Path((Attr(name),))
+        if name == "layers":
+            state[name] = [_layer_state(v, i, path / Index(i), leaves) for i, v in enumerate(value)]
+        elif name == "is_updated" and value == _updated(cache):
+            state[name] = Mark.DERIVED
+        else:
+            state[name] = leaves.take(value, name, path)
+    if _grows_plain_layers(state):
+        state["layer_class_to_replicate"] = _cache_utils().DynamicLayer
+    if state == _plain_state(type(cache), leaves.names):
+        return leaves, leaves.names
+    return leaves, CacheContext(tuple(leaves.names), state)
+
+
+def _layer_state(layer: Any, index: int, path: Path, leaves: _Leaves) -> tuple[type, Any]:
+    if not is_layer(layer):
+        return type(layer), Opaque(qualified_name(type(layer)), layer)
+    state: dict[str, Any] = {}
+    for name, value in vars(layer).items():
+        entry: Entry = Attr(name)
+        if name == _WINDOW:
+            state[name] = Mark.WINDOW
+        elif _is_derived(name, layer):
+            state[name] = Mark.DERIVED
+        else:
+            label = {"keys": "key", "values": "value"}.get(name, name.strip("_"))
+            counts = name in _COUNTERS or (name in ("keys", "values") and value is not None)
+            state[name] = leaves.take(value, f"{label}_{index}", path / entry, counts)
+    if state.get("keys") is Mark.LEAF:
+        state["dtype"] = state["device"] = Mark.DERIVED
+    return type(layer), state
+
+
+def _is_number(value: Any) -> bool:
+    """True for what a counter may be, and for what stands in the place of a tensor in a mapped tree."""
+    return value is not None and not isinstance(value, (bool, dict))
+
+
+def _is_derived(name: str, layer: Any) -> bool:
+    """True when ``name`` can be read from the tensors of the layer again."""
+    if name in _SIZES:
+        source = vars(layer).get(_SIZES[name][0])
+        if source is None or name != "max_cache_len":
+            return source is not None
+        size, length = layer.max_cache_len, _size(source, -2)
+        symbolic = isinstance(size, torch.SymInt) or isinstance(length, torch.SymInt)
+        return length is None or symbolic or bool(size == length)
+    if name.rpartition("_")[2] in ("dtype", "device"):
+        return vars(layer)[name] is not None and _source(name, vars(layer)) is not None
+    return False
+
+
+def _source(name: str, attributes: dict[str, Any]) -> Any:
+    """The tensor that tells the ``dtype``, ``indexer_device`` ... of a layer."""
+    if name.startswith("indexer_"):
+        return attributes.get("indexer_keys")
+    if attributes.get("keys") is not None:
+        return attributes["keys"]
+    states = (attributes.get("conv_states") or {}).values()
+    return next((state for state in states if state is not None), None)
+
+
+def _size(tensor: Any, dim: int) -> Any:
+    shape = getattr(tensor, "shape", ())
+    return shape[dim] if len(shape) > (dim if dim >= 0 else -dim - 1) else None
+
+
+def _build_layer(cls: type, state: Any, children: Iterator[Any]) -> Any:
+    if isinstance(state, Opaque):
+        return state.value
+    layer = object.__new__(cls)
+    for name, content in state.items():
+        if content is not Mark.DERIVED:
+            setattr(layer, name, _fill(content, children, state))
+    for name, content in state.items():
+        if content is Mark.DERIVED and name in _SIZES:
+            source, dim = _SIZES[name]
+            setattr(layer, name, _size(getattr(layer, source), dim))
+        elif content is Mark.DERIVED:
+            source_tensor = _source(name, vars(layer))
+            setattr(layer, name, getattr(source_tensor, name.rpartition("_")[2], None))
+    return layer
+
+
+def _fill(content: Any, children: Iterator[Any], state: dict[str, Any]) -> Any:
+    if content is Mark.LEAF:
+        return next(children)
+    if content is Mark.WINDOW:
+        return _window_tensor(state["sliding_window"])
+    if isinstance(content, Opaque):
+        return content.value
+    if isinstance(content, dict):
+        return {key: _fill(child, children, state) for key, child in content.items()}
+    if type(content) in (list, tuple):
+        return type(content)([_fill(child, children, state) for child in content])
+    return content
+
+
+_windows: dict[int, torch.Tensor] = {}
+
+
+def _window_tensor(window: int) -> torch.Tensor:
+    """The tensor that a sliding layer keeps of its window, made once and outside of any trace."""
+    if torch.compiler.is_dynamo_compiling():
+        return torch.tensor(window, dtype=torch.long)
+    if window not in _windows:
+        with _disable_current_modes():
+            _windows[window] = torch.tensor(window, dtype=torch.long)
+    return _windows[window]
+
+
+def _cache_utils() -> Any:
+    return sys.modules.get("transformers.cache_utils") or __import__("transformers.cache_utils").cache_utils
+
+
+def _updated(cache: Any) -> dict[int, bool]:
+    """The flags of an encoder-decoder cache, as its cross-attention layers tell them."""
+    layers = getattr(cache.cross_attention_cache, "layers", ())
+    return {i: bool(getattr(layer, "is_initialized", False)) for i, layer in enumerate(layers)}
+
+
+def _grows_plain_layers(state: dict[str, Any]) -> bool:
+    """True for layers which are what the cache would append by itself: whether it may makes no difference."""
+    layers = state.get("layers", [])
+    return bool(layers) and all(cls is _cache_utils().DynamicLayer for cls, _ in layers)
+
+
+def _plain_state(cls: type, names: list[str]) -> dict[str, Any]:
+    """The state of a cache that its names alone tell."""
+    utils = _cache_utils()
+    if issubclass(cls, utils.EncoderDecoderCache):
+        caches = ("self_attention_cache", "cross_attention_cache")
+        return {**dict.fromkeys(caches, Mark.LEAF), "is_updated": Mark.DERIVED}
+    static = issubclass(cls, utils.StaticCache)
+    count = sum(name.startswith("key_") for name in names)
+    leaves = ("keys", "values", "cumulative_length") if static else ("keys", "values")
+    derived = ("dtype", "device", *_SIZES) if static else ("dtype", "device")
+    layer = {
+        **dict.fromkeys(leaves, Mark.LEAF),
+        **dict.fromkeys(derived, Mark.DERIVED),
+        "is_initialized": True,
+    }
+    return {
+        "layers": [(utils.StaticLayer if static else utils.DynamicLayer, layer)] * count,
+        "layer_class_to_replicate": None if static else utils.DynamicLayer,
+        "offloading": False,
+    }

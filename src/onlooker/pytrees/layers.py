@@ -1,0 +1,71 @@
+"""How the caches of transformers are opened: by what their objects hold, for every class of cache and layer.
+
+A cache is opened into its layers, a layer into its tensors (``keys``, ``values``, ``conv_states[0]`` ...) and
+its Python counters (``cumulative_length`` of a sliding window grows with every call, so it is an int leaf). A
+layer that waits for its first tokens has no leaves. Everything else, flags and sizes, is context.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..core.path import Attr
+from .nodes import Opened, constant_text, qualified_name
+
+__all__ = ["is_cache", "is_layer", "open_cache"]
+
+_LAYERS = frozenset({"CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer"})
+
+
+def _derives_from(cls: type, names: frozenset[str]) -> bool:
+    return any(base.__name__ in names and base.__module__ == "transformers.cache_utils" for base in cls.__mro__)
+
+
+def is_cache(value: Any) -> bool:
+    """True for a cache of transformers, without importing transformers."""
+    return _derives_from(type(value), frozenset({"Cache"}))
+
+
+def is_layer(value: Any) -> bool:
+    """True for one layer of a cache of transformers, without importing transformers."""
+    return _derives_from(type(value), _LAYERS)
+
+
+def open_cache(value: Any) -> Opened | None:
+    """Opens a cache or a layer; None for anything else."""
+    if is_cache(value):
+        shown = {k: v for k, v in vars(value).items() if k == "layers" or is_cache(v)}
+    elif is_layer(value):
+        shown = {k: v for k, v in vars(value).items() if _is_state(k, v)}
+    else:
+        return None
+    cls, names = type(value), tuple(shown)
+    hidden = {name: _kept(child) for name, child in vars(value).items() if name not in shown}
+
+    def build(values: list[Any]) -> Any:
+        obj = object.__new__(cls)
+        for name, child in hidden.items():
+            obj.__dict__[name] = _kept(child)
+        obj.__dict__.update(zip(names, values, strict=True))
+        return obj
+
+    compared = {name: child for name, child in hidden.items() if not isinstance(child, torch.Tensor)}
+    return Opened(
+        qualified_name(cls), tuple((Attr(n), shown[n]) for n in names), build, constant_text(compared)
+    )
+
+
+def _kept(value: Any) -> Any:
+    """A flag as it is now: the model changes dicts and lists of flags in place."""
+    return type(value)(value) if type(value) in (dict, list) else value
+
+
+def _is_state(name: str, value: Any) -> bool:
+    """True for what a call reads and writes in a layer: tensors, dicts of tensors, counters."""
+    if isinstance(value, torch.Tensor):
+        return not name.startswith("_")
+    if isinstance(value, dict):
+        return any(isinstance(child, torch.Tensor) for child in value.values())
+    return name.startswith("cumulative") and isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)

@@ -1,0 +1,44 @@
+"""What a container is when it is taken apart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..core.path import Entry
+
+__all__ = ["ATOMS", "Opened", "constant_text", "qualified_name"]
+
+#: the classes of the leaves that are no tensors; the symbolic ones are met while torch traces a model
+ATOMS = (bool, int, float, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Opened:
+    """A container taken apart: its children, and what builds it again from them."""
+
+    kind: str
+    children: tuple[tuple[Entry, Any], ...]
+    build: Callable[[list[Any]], Any]
+    context: str = ""
+
+
+def qualified_name(cls: type) -> str:
+    """``module.Class`` as in an import."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def constant_text(value: Any) -> str:
+    """A text that is equal for equal constants: used where a container compares its context."""
+    if isinstance(value, type) or callable(value):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {constant_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (*ATOMS, torch.dtype, torch.device, torch.layout)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}({', '.join(map(constant_text, value))})"
+    return f"<{qualified_name(type(value))}>"

@@ -1,0 +1,44 @@
+"""What the zoo gives: a model, and the real use that is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+
+from ..core.errors import MissingPackageError
+
+__all__ = ["TinyModel", "load_transformers"]
+
+
+@dataclass(frozen=True, slots=True)
+class TinyModel:
+    """A tiny model in eval mode, and a use of it.
+
+    ``story`` says in one line what ``watch`` does. ``watch()`` uses the model as a user would, under
+    ``torch.no_grad()``; it is deterministic, returns nothing, and may be called again.
+    """
+
+    name: str
+    model: torch.nn.Module
+    story: str
+    watch: Callable[[], None]
+
+
+def load_transformers() -> ModuleType:
+    """The module ``transformers``.
+
+    :raises MissingPackageError: ``missing-package`` when it is not installed
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingPackageError(
+            f"The models of the zoo are built by transformers, which cannot be imported ({error}).",
+            slug="missing-package",
+            hint="Install it with: pip install 'onlooker[transformers]'.",
+        ) from error
+    module: ModuleType = transformers
+    return module

@@ -1,0 +1,15 @@
+"""The settings of all tests: offline, one thread per process, no deadline for Hypothesis."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: the tests run in several processes
+os.environ["MPLBACKEND"] = "Agg"
+
+from hypothesis import settings
+
+# The first example may pay for an import, and machines of continuous integration are slow.
+settings.register_profile("onlooker", deadline=None)
+settings.load_profile("onlooker")

@@ -1,0 +1,80 @@
+"""Every example runs as a script, and prints what it is known to print."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+#: file -> its whole standard output
+PRINTED = {
+    "plot_input_observer.py": """\
+Observations stored: 3
+Dynamic shapes: ({0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)})
+Inferred args: (T1s2x6,T1s2x6)
+
+Observations stored (linear): 3
+Dynamic shapes (linear): {'x': {0: DimHint(DYNAMIC)}, 'labels': {0: DimHint(DYNAMIC)}}
+Inferred kwargs: dict(x:T1s2x8,labels:T7s2)
+
+Observations stored (masked): 3
+Dynamic shapes (masked): {'x': {0: DimHint(DYNAMIC)}, 'mask': {0: DimHint(DYNAMIC)}}
+Inferred kwargs: dict(x:T1s2x10,mask:T1s0x10)
+""",
+    "plot_input_observer_transformers.py": """\
+Observations stored: 3
+Dynamic shapes (add model): ({0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, {1: DimHint(DYNAMIC)})
+Inferred arguments: (T1s2x6,T1s1x6)
+
+Observations stored (LLM): 2
+Dynamic shapes (LLM): {'input_ids': {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, \
+'attention_mask': {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, \
+'past_key_values': [{0: DimHint(DYNAMIC), 2: DimHint(DYNAMIC)}, {0: DimHint(DYNAMIC), 2: DimHint(DYNAMIC)}, \
+{0: DimHint(DYNAMIC), 2: DimHint(DYNAMIC)}, {0: DimHint(DYNAMIC), 2: DimHint(DYNAMIC)}]}
+Inferred kwargs: dict(input_ids:T7s1x10,attention_mask:T7s1x10,\
+past_key_values:DynamicCache(key_cache=#2[T1s1x4x10x32,T1s1x4x10x32], \
+value_cache=#2[T1s1x4x10x32,T1s1x4x10x32]))
+
+Observations stored (multimodal): 3
+Dynamic shapes (multimodal): {'input_ids': {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, \
+'pixel_values': {0: DimHint(DYNAMIC)}, \
+'attention_mask': {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, \
+'past_key_values': [{0: DimHint(DYNAMIC), 2: DimHint(DYNAMIC)}, {0: DimHint(DYNAMIC), 2: DimHint(DYNAMIC)}, \
+{0: DimHint(DYNAMIC), 2: DimHint(DYNAMIC)}, {0: DimHint(DYNAMIC), 2: DimHint(DYNAMIC)}]}
+Inferred kwargs: dict(input_ids:T7s1x1,pixel_values:T1s0x3x224x224,attention_mask:T7s1x21,\
+past_key_values:DynamicCache(key_cache=#2[T1s1x4x20x32,T1s1x4x20x32], \
+value_cache=#2[T1s1x4x20x32,T1s1x4x20x32]))
+""",
+    "input_observer_basics.py": """\
+add: (T1s2x6,T1s2x6) ({0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)})
+add is exact on new sizes: True
+llama calls: 3
+llama: ['attention_mask', 'input_ids', 'past_key_values', 'position_ids']
+llama is exact: True
+captioner: dict(input_ids:T7s1x7,pixel_values:T10s0x3x896x896)
+captioner: {'input_ids': {1: DimHint(DYNAMIC)}, 'pixel_values': {0: DimHint(DYNAMIC)}}
+batch of the ids: {'input_ids': {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, \
+'pixel_values': {0: DimHint(DYNAMIC)}}
+batch of all: {'input_ids': {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, 'pixel_values': {0: DimHint(DYNAMIC)}}
+captioner calls: 2 2
+- ids: T7s1x7
+- ids: T7s1x6
+""",
+}
+
+
+def test_every_example_is_known() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(PRINTED)
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_prints_what_it_is_known_to_print(name: str) -> None:
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == PRINTED[name]

@@ -1,0 +1,135 @@
+"""The rules of the house, held by a tool instead of a reviewer. See CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "onlooker"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+CORE_MODULES = sorted(path.stem for path in (PACKAGE / "core").glob("*.py") if path.stem != "__init__")
+
+LINES_OF_A_FUNCTION = 60
+LINES_OF_A_FILE = 400
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def nodes(path: Path) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path)))
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_imports_only_go_down() -> None:
+    code = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    result = run(sys.executable, "-c", code, "--no-cache")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_file_is_one_idea() -> None:
+    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    assert not {name: length for name, length in lengths.items() if length > LINES_OF_A_FILE}
+
+
+def test_a_function_is_a_screen() -> None:
+    lengths = {
+        f"{name_of(path)}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in SOURCES
+        for node in nodes(path)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert not {name: length for name, length in lengths.items() if length > LINES_OF_A_FUNCTION}
+
+
+def test_the_library_does_not_print() -> None:
+    calls = ((path, n.func) for path in SOURCES for n in nodes(path) if isinstance(n, ast.Call))
+    names = ((path, f) for path, f in calls if isinstance(f, ast.Name))
+    assert not [f"{name_of(path)}:{f.lineno}" for path, f in names if f.id == "print"]
+
+
+def test_no_function_has_a_verbose_flag() -> None:
+    arguments = ((path, n) for path in SOURCES for n in nodes(path) if isinstance(n, ast.arg))
+    assert not [f"{name_of(path)}:{a.lineno}" for path, a in arguments if a.arg == "verbose"]
+
+
+def slugs_in(path: Path) -> Iterator[str]:
+    """Every ``slug="..."``; anything but a literal could not be looked up."""
+    for node in nodes(path):
+        if isinstance(node, ast.keyword) and node.arg == "slug":
+            assert isinstance(node.value, ast.Constant), f"{name_of(path)}:{node.value.lineno}: not a literal"
+            yield str(node.value.value)
+
+
+def messages() -> dict[str, str]:
+    """Slug -> text of its entry, in the order of the document."""
+    text = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+    titles_and_texts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:]
+    return dict(zip(titles_and_texts[::2], titles_and_texts[1::2], strict=True))
+
+
+def test_every_slug_has_its_message() -> None:
+    assert {slug for path in SOURCES for slug in slugs_in(path)} == set(messages())
+
+
+def test_messages_are_sorted_and_say_what_to_do() -> None:
+    entries = messages()
+    assert list(entries) == sorted(entries)
+    assert not [slug for slug, text in entries.items() if "**What to do.**" not in text]
+
+
+def public_names() -> set[str]:
+    """The names that ``onlooker/__init__.py`` binds without an underscore."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    bound: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            bound |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            bound |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in bound if not name.startswith("_")}
+
+
+def test_all_is_what_is_public() -> None:
+    import onlooker
+
+    declared = [name for name in onlooker.__all__ if not name.startswith("_")]
+    assert set(declared) == public_names()
+    assert len(onlooker.__all__) == len(set(onlooker.__all__))
+    assert not [name for name in onlooker.__all__ if not hasattr(onlooker, name)]
+
+
+def is_frozen_and_slotted(cls: Any) -> bool:
+    return bool(cls.__dataclass_params__.frozen) and "__slots__" in vars(cls)
+
+
+@pytest.mark.parametrize("module", CORE_MODULES)
+def test_core_is_made_of_frozen_values(module: str) -> None:
+    loaded = importlib.import_module(f"onlooker.core.{module}")
+    own = [v for v in vars(loaded).values() if isinstance(v, type) and v.__module__ == loaded.__name__]
+    assert not [c.__name__ for c in own if dataclasses.is_dataclass(c) and not is_frozen_and_slotted(c)]
+
+
+def test_importing_onlooker_imports_no_optional_package() -> None:
+    optional = {"transformers", "onnx", "onnxscript", "onnxruntime"}
+    result = run(sys.executable, "-c", f"import sys, onlooker; print({optional} & sys.modules.keys())")
+    assert result.stdout == "set()\n", result.stdout + result.stderr
+
+
+def test_the_package_is_typed() -> None:
+    assert (PACKAGE / "py.typed").exists()

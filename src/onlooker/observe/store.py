@@ -25,11 +25,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The values of one call: its arguments by name as they were before the call, and its result."""
+    """The values of one call: its arguments by name as they were before the call, and its result.
+
+    ``counted`` is False for a call that was kept beyond the number asked for, because it brought something new.
+    """
 
     call: Call
     inputs: Tree[Any]
     outputs: Tree[Any]
+    counted: bool = True
 
     def arguments(self) -> dict[str, Any]:
         """A fresh copy of the arguments, so that a model may change them in place."""
@@ -76,6 +80,11 @@ class Store:
         self._lock = threading.Lock()
 
     @property
+    def n_counted(self) -> int:
+        """The number of calls that were kept because ``store_n_calls`` asks for them."""
+        return sum(sample.counted for sample in self.samples)
+
+    @property
     def recording(self) -> Recording:
         """The calls so far, as a value."""
         with self._lock:
@@ -99,8 +108,7 @@ class Store:
             inputs = open_arguments(values)
             specs = Tree(inputs.structure, tuple(map(spec_of, inputs.leaves)))
             with self._lock:
-                keep = len(self.samples) < self.n_values or self._form(specs) not in self._forms
-                self._forms.add(self._form(specs))
+                keep = self.n_counted < self.n_values or self._form(specs) not in self._forms
             kept = copy_leaves(inputs.leaves) if keep else ()
             return _Begun(Tree(inputs.structure, kept), specs, passed, keep)
         except Exception as error:
@@ -115,8 +123,10 @@ class Store:
             with self._lock:
                 call = Call(len(self._calls), self._shared(begun.specs), self._shared(specs), begun.passed, seconds)
                 self._calls.append(call)
+                self._forms.add(self._form(begun.specs))
                 if begun.keep:
-                    self.samples.append(Sample(call, begun.inputs, Tree(outputs.structure, kept)))
+                    counted = self.n_counted < self.n_values
+                    self.samples.append(Sample(call, begun.inputs, Tree(outputs.structure, kept), counted))
         except Exception as error:
             self._miss("after", error)
 

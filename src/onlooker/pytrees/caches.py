@@ -2,7 +2,7 @@
 
 The leaves of a cache are the tensors of its layers (``key_0``, ``value_0``, ``conv_states_0_0`` ...) and the
 counters that a call changes (``cumulative_length_0``: an int in a sliding layer, a tensor in a static one).
-The context of a cache of plain layers is the list of these names. Any other cache has a :class:`CacheContext`.
+The context of a cache of plain layers is the list of these names; any other has a :class:`CacheContext`.
 
 Building a cache makes no tensor and calls nothing of the layers. ``lazy_initialization()`` and ``update()``
 would leave constants in the program when they run while torch traces a model, and these break its conversion
@@ -12,7 +12,7 @@ to ONNX. So a layer is made by ``__new__`` and its attributes are set.
 from __future__ import annotations
 
 import dataclasses
-import sys
+import importlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,17 +20,36 @@ import torch
 import torch.utils._pytree as torch_pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..core.path import Attr, Entry, Index, Key, Path
+from ..core.errors import MissingPackageError
+from ..core.path import Attr, Index, Key, Path
 from .context import CacheContext, Mark, Opaque
 from .layers import is_cache, is_layer
 from .nodes import ATOMS, qualified_name
 
-__all__ = ["CacheKey", "cache_leaves", "flatten_cache", "flatten_cache_with_keys", "unflatten_cache"]
+__all__ = [
+    "CacheKey",
+    "cache_leaves",
+    "cache_utils",
+    "flatten_cache",
+    "flatten_cache_with_keys",
+    "unflatten_cache",
+]
 
 Context = list[str] | CacheContext
 
 _WINDOW = "_sliding_window_tensor"
-_COUNTERS = ("cumulative_length", "cumulative_length_int", "entry_count")
+#: what a call reads and changes in a layer, be it a tensor or a number; of the rest, tensors are leaves
+_STATES = frozenset(
+    {
+        "keys",
+        "values",
+        "conv_states",
+        "recurrent_states",
+        "cumulative_length",
+        "cumulative_length_int",
+        "entry_count",
+    }
+)
 _SIZES = {
     "batch_size": ("keys", 0),
     "num_heads": ("keys", 1),
@@ -44,10 +63,10 @@ _SIZES = {
 class CacheKey(torch_pytree.GetAttrKey):  # the names of a program's inputs are made of the keys torch knows
     """A step to a leaf of a cache: named ``key_0``, printed and followed as ``.layers[0].keys``."""
 
-    path: Path = Path()
+    path: Path = dataclasses.field(default_factory=Path)
 
     def __str__(self) -> str:
-        return self.path.code()
+        return str(self.path)
 
     def get(self, obj: Any) -> Any:
         """The leaf."""
@@ -62,22 +81,36 @@ class _Leaves:
     paths: list[Path] = dataclasses.field(default_factory=list)
     values: list[Any] = dataclasses.field(default_factory=list)
 
-    def take(self, value: Any, name: str, path: Path, counts: bool = False) -> Any:
+    def take(self, value: Any, name: str, path: Path, is_state: bool = False) -> Any:
         """``value`` for the context, its leaves replaced by marks."""
-        if isinstance(value, torch.Tensor) or (counts and _is_number(value)) or is_cache(value):
+        is_leaf = isinstance(value, torch.Tensor) or is_cache(value)
+        if is_leaf or (is_state and value is not None and type(value) is not dict):
             self.names.append(name)
             self.paths.append(path)
             self.values.append(value)
             return Mark.LEAF
         if type(value) is dict:
-            return {k: self.take(v, f"{name}_{k}", path / Key(k), counts) for k, v in value.items()}
+            return {k: self.take(v, f"{name}_{k}", path / Key(k), is_state) for k, v in value.items()}
         if type(value) in (list, tuple):
-            return type(value)(
-                self.take(v, f"{name}_{i}", path / Index(i), counts) for i, v in enumerate(value)
-            )
+            return type(value)(self.take(v, f"{name}_{i}", path / Index(i)) for i, v in enumerate(value))
         if isinstance(value, (*ATOMS, type, torch.dtype, torch.device)):
             return value
         return Opaque(qualified_name(type(value)), value)
+
+
+def cache_utils() -> Any:
+    """The module ``transformers.cache_utils``.
+
+    :raises MissingPackageError: ``missing-package`` when transformers is not installed
+    """
+    try:
+        return importlib.import_module("transformers.cache_utils")
+    except ImportError as error:
+        raise MissingPackageError(
+            "The caches need the package transformers, which cannot be imported.",
+            slug="missing-package",
+            hint="Install it: pip install 'onlooker[transformers]'.",
+        ) from error
 
 
 def flatten_cache(cache: Any) -> tuple[list[Any], Context]:
@@ -119,7 +152,7 @@ def unflatten_cache(values: Iterable[Any], context: Context, output_type: type |
     :param context: what :func:`flatten_cache` gave
     :param output_type: the class of the cache, ``DynamicCache`` by default
     """
-    cls = _cache_utils().DynamicCache if output_type is None else output_type
+    cls = cache_utils().DynamicCache if output_type is None else output_type
     state = context.state if isinstance(context, CacheContext) else _plain_state(cls, context)
     children = iter(values)
     cache = object.__new__(cls)
@@ -134,7 +167,8 @@ def unflatten_cache(values: Iterable[Any], context: Context, output_type: type |
 
 
 def _taken_apart(cache: Any) -> tuple[_Leaves, Context]:
-    leaves, state = _Leaves(), {}
+    leaves = _Leaves()
+    state: dict[str, Any] = {}
     for name, value in vars(cache).items():
         path = Path((Attr(name),))
         if name == "layers":
@@ -144,7 +178,7 @@ def _taken_apart(cache: Any) -> tuple[_Leaves, Context]:
         else:
             state[name] = leaves.take(value, name, path)
     if _grows_plain_layers(state):
-        state["layer_class_to_replicate"] = _cache_utils().DynamicLayer
+        state["layer_class_to_replicate"] = cache_utils().DynamicLayer
     if state == _plain_state(type(cache), leaves.names):
         return leaves, leaves.names
     return leaves, CacheContext(tuple(leaves.names), state)
@@ -155,23 +189,16 @@ def _layer_state(layer: Any, index: int, path: Path, leaves: _Leaves) -> tuple[t
         return type(layer), Opaque(qualified_name(type(layer)), layer)
     state: dict[str, Any] = {}
     for name, value in vars(layer).items():
-        entry: Entry = Attr(name)
         if name == _WINDOW:
             state[name] = Mark.WINDOW
         elif _is_derived(name, layer):
             state[name] = Mark.DERIVED
         else:
             label = {"keys": "key", "values": "value"}.get(name, name.strip("_"))
-            counts = name in _COUNTERS or (name in ("keys", "values") and value is not None)
-            state[name] = leaves.take(value, f"{label}_{index}", path / entry, counts)
+            state[name] = leaves.take(value, f"{label}_{index}", path / Attr(name), name in _STATES)
     if state.get("keys") is Mark.LEAF:
         state["dtype"] = state["device"] = Mark.DERIVED
     return type(layer), state
-
-
-def _is_number(value: Any) -> bool:
-    """True for what a counter may be, and for what stands in the place of a tensor in a mapped tree."""
-    return value is not None and not isinstance(value, (bool, dict))
 
 
 def _is_derived(name: str, layer: Any) -> bool:
@@ -247,10 +274,6 @@ def _window_tensor(window: int) -> torch.Tensor:
     return _windows[window]
 
 
-def _cache_utils() -> Any:
-    return sys.modules.get("transformers.cache_utils") or __import__("transformers.cache_utils").cache_utils
-
-
 def _updated(cache: Any) -> dict[int, bool]:
     """The flags of an encoder-decoder cache, as its cross-attention layers tell them."""
     layers = getattr(cache.cross_attention_cache, "layers", ())
@@ -260,12 +283,12 @@ def _updated(cache: Any) -> dict[int, bool]:
 def _grows_plain_layers(state: dict[str, Any]) -> bool:
     """True for layers which are what the cache would append by itself: whether it may makes no difference."""
     layers = state.get("layers", [])
-    return bool(layers) and all(cls is _cache_utils().DynamicLayer for cls, _ in layers)
+    return bool(layers) and all(cls is cache_utils().DynamicLayer for cls, _ in layers)
 
 
 def _plain_state(cls: type, names: list[str]) -> dict[str, Any]:
     """The state of a cache that its names alone tell."""
-    utils = _cache_utils()
+    utils = cache_utils()
     if issubclass(cls, utils.EncoderDecoderCache):
         caches = ("self_attention_cache", "cross_attention_cache")
         return {**dict.fromkeys(caches, Mark.LEAF), "is_updated": Mark.DERIVED}
@@ -273,7 +296,7 @@ def _plain_state(cls: type, names: list[str]) -> dict[str, Any]:
     count = sum(name.startswith("key_") for name in names)
     leaves = ("keys", "values", "cumulative_length") if static else ("keys", "values")
     derived = ("dtype", "device", *_SIZES) if static else ("dtype", "device")
-    layer = {
+    layer: dict[str, Any] = {
         **dict.fromkeys(leaves, Mark.LEAF),
         **dict.fromkeys(derived, Mark.DERIVED),
         "is_initialized": True,

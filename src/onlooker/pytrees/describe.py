@@ -95,9 +95,9 @@ def _constant(value: Any, details: Details) -> str | None:
     for cls in (bool, int, float, complex):  # a bool is an int
         if isinstance(value, cls):
             return f"{cls.__name__}={value}" if details.with_min_max else cls.__name__
-    for cls in (str, bytes, slice):
-        if isinstance(value, cls):
-            return cls.__name__
+    for other in (str, bytes, slice):
+        if isinstance(value, other):
+            return other.__name__
     return "None" if value is None else None
 
 

@@ -19,8 +19,8 @@ def describe_cache(value: Any, details: _Details) -> str | None:
     """A cache, or a layer of a cache; None for anything else.
 
     ``Name(key_cache=#1[...], value_cache=#1[...])`` when all layers are of one class that keeps keys and
-    values; ``Name(DynamicLayer(k, v), LinearAttentionLayer(...))`` otherwise. A layer that waits for its first
-    tokens shows None.
+    values; ``Name(DynamicLayer(k, v), LinearAttentionLayer(...))`` otherwise. A layer that waits for its
+    first tokens shows None.
     """
     if is_layer(value):
         return f"{type(value).__name__}({_fields(_states(value), details)})"

@@ -1,0 +1,1 @@
+"""Plan -> Program: one exported graph per regime, behind one dispatcher."""

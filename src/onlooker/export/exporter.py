@@ -1,0 +1,58 @@
+"""Calls -> graphs: regimes, probes, exports, one after the other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..core.errors import ExportError
+from ..core.plan import Plan
+from ..core.recording import Recording
+from ..observe.store import Sample
+from ..probe.axes import Pins, probe_axes
+from ..probe.regimes import Regime, find_regimes
+from ..probe.subject import Subject
+from .graph import Graph
+from .torch_ import export_graph
+from .widen import widened
+
+__all__ = ["export_graphs", "find_plans"]
+
+logger = logging.getLogger(__name__)
+
+
+def find_plans(
+    recording: Recording, samples: Sequence[Sample], subject: Subject, *, pins: Pins, probe: bool
+) -> list[Plan]:
+    """The plan of each regime, probed when ``probe`` says so."""
+    logger.info("finding out which of %d calls one graph can serve", len(recording))
+    regimes = find_regimes(recording.calls, samples, subject)
+    if probe:
+        logger.info("probing axes that never changed")
+        regimes = [probe_axes(regime, samples, subject, pins) for regime in regimes]
+    return [_plan_of(regime, recording) for regime in regimes]
+
+
+def _plan_of(regime: Regime, recording: Recording) -> Plan:
+    return replace(regime.plan(), method=recording.method, model=recording.model)
+
+
+def export_graphs(plans: Sequence[Plan], samples: Sequence[Sample], subject: Subject) -> tuple[list[Graph], list[str]]:
+    """The graphs of all plans that torch can export, and the reasons why not of the others.
+
+    :raises ExportError: when not one of them can be exported
+    """
+    graphs: list[Graph] = []
+    refusals: list[str] = []
+    first: ExportError | None = None
+    for plan in plans:
+        logger.info("exporting %s (%d inputs)", plan.name, len(plan.inputs))
+        try:
+            graphs.append(widened(export_graph(plan, samples, subject), samples, subject))
+        except ExportError as error:
+            first = first or error
+            refusals.append(f"{plan.name} (calls {', '.join(map(str, plan.calls))}): {error.message}")
+    if first is not None and not graphs:
+        raise first
+    return graphs, refusals

@@ -1,0 +1,98 @@
+"""The model with a flat signature, for the time of an export.
+
+torch.export then sees tensors and ints by name only: no cache, no ``**kwargs`` (which it cannot spell dynamic
+shapes for), no class that would have to be registered where the program is loaded.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from ..core.path import Path
+from ..core.plan import Plan
+from ..core.structure import Tree
+from ..infer.name import label_of
+from ..materialise.arguments import close_arguments
+from ..probe.subject import Subject
+from ..pytrees.open import open_tree
+
+__all__ = ["FlatModel", "identifiers", "output_labels"]
+
+
+def identifiers(labels: Iterable[str]) -> list[str]:
+    """Python names for labels, no two equal.
+
+    >>> identifiers(["past_key_values.0.key", "x", "x"])
+    ['past_key_values_0_key', 'x', 'x_1']
+    """
+    names: list[str] = []
+    for label in labels:
+        name = "".join(c if c.isalnum() or c == "_" else "_" for c in label).strip("_") or "value"
+        name = f"_{name}" if name[0].isdigit() else name
+        unique, number = name, 1
+        while unique in names:
+            unique, number = f"{name}_{number}", number + 1
+        names.append(unique)
+    return names
+
+
+def output_labels(outputs: Tree[Any]) -> list[str]:
+    """A readable name per output leaf: ``logits``, ``past_key_values.0.key``, or ``output`` for a lone tensor."""
+    labels = [label_of(path) for path in outputs.structure.paths()]
+    return [f"output_{text}" if text[:1].isdigit() else text or "output" for text in labels]
+
+
+class FlatModel(torch.nn.Module):
+    """One method of a model, taking the inputs of a plan by name and giving the leaves of its result.
+
+    ``dynamic`` holds, after a run, which leaves of the result are tensors or sizes; only those are given.
+    """
+
+    def __init__(self, subject: Subject, plan: Plan, names: Mapping[Path, str]) -> None:
+        super().__init__()
+        self.watched = subject.model
+        self.training = bool(getattr(subject.model, "training", False))
+        self._run = _Runner(subject, plan, names)
+
+    @classmethod
+    def of(cls, subject: Subject, plan: Plan, names: Mapping[Path, str]) -> FlatModel:
+        """The model with a signature that has the inputs of the plan, in their order."""
+        parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("self", *names.values())]
+
+        def forward(self: FlatModel, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            return self._run(dict(zip(names.values(), args, strict=False)) | kwargs)
+
+        forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        made: type[FlatModel] = type("FlatModel", (cls,), {"forward": forward})
+        return made(subject, plan, names)
+
+    @property
+    def dynamic(self) -> tuple[bool, ...]:
+        """Per leaf of the last result: True for a tensor or a size."""
+        flags: tuple[bool, ...] = tuple(self._run.flags)
+        return flags
+
+
+class _Runner:
+    """Runs the method on named inputs; no module, so that torch does not take its attributes for state."""
+
+    def __init__(self, subject: Subject, plan: Plan, names: Mapping[Path, str]) -> None:
+        self.subject, self.plan, self.names = subject, plan, names
+        self.flags: list[bool] = []
+
+    def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+        values = {
+            leaf.path: inputs[self.names[leaf.path]] if leaf.path in self.names else _baked(leaf)
+            for leaf in self.plan.leaves
+        }
+        leaves = open_tree(self.subject(close_arguments(self.plan, values))).leaves
+        self.flags[:] = [isinstance(leaf, (torch.Tensor, torch.SymInt)) for leaf in leaves]
+        return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
+
+
+def _baked(leaf: Any) -> Any:
+    return leaf.constant.value if leaf.constant is not None else None

@@ -1,0 +1,76 @@
+"""One exported graph, and how a call of the model becomes a call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..core.path import Path
+from ..core.plan import Plan
+from ..core.structure import Structure
+from ..infer.name import label_of
+
+__all__ = ["Graph", "Outputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What the model returns: the containers, the leaves that the graph gives by name, the constants."""
+
+    structure: Structure
+    labels: tuple[str, ...]
+    dynamic: tuple[bool, ...]
+    constants: tuple[Any, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the leaves that the graph gives."""
+        return tuple(label for label, flag in zip(self.labels, self.dynamic, strict=True) if flag)
+
+    def leaves(self, values: Sequence[Any]) -> list[Any]:
+        """All leaves of the result, from those that the graph gives."""
+        given = iter(values)
+        return [
+            next(given) if flag else constant for flag, constant in zip(self.dynamic, self.constants, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One regime of a program: the plan, what was obtained, and what runs it.
+
+    ``run`` takes the inputs in the order of the plan and gives the named outputs. ``obtained`` says per axis
+    (by its name as Python) what the program itself holds: a number, or an expression with its range.
+    ``sizes`` are those of the export.
+    """
+
+    plan: Plan
+    names: Mapping[Path, str]
+    outputs: Outputs
+    run: Callable[[Sequence[Any]], Sequence[Any]]
+    artifact: Any
+    target: str
+    sizes: Mapping[str, int]
+    obtained: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    example: tuple[Any, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the regime."""
+        return self.plan.name
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The readable names of the inputs, in their order."""
+        return tuple(label_of(leaf.path) for leaf in self.plan.inputs)
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        """All leaves of the result for inputs in the order of the plan."""
+        with torch.no_grad():
+            return self.outputs.leaves(self.run(inputs))

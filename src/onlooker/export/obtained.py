@@ -1,0 +1,66 @@
+"""What an exported program holds of its inputs: numbers, or symbols with ranges, read from the program itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch.export.graph_signature import InputKind
+
+from ..core.path import Path
+from ..core.plan import Plan
+from ..core.spec import Axis
+
+__all__ = ["read_obtained", "symbols_of"]
+
+
+def symbols_of(program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]) -> dict[Any, str]:
+    """The symbols of torch that stand alone on an axis, and the expression of the plan for that axis."""
+    found: dict[Any, str] = {}
+    for axis, size in _axes(program, plan, names).items():
+        if isinstance(size, sympy.Symbol):
+            found.setdefault(size, str(plan.expression(axis)))
+    return found
+
+
+def read_obtained(
+    program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]
+) -> tuple[dict[str, str], dict[str, tuple[int, int | None]]]:
+    """Per axis what was obtained, and per expression of the plan its range."""
+    known = symbols_of(program, plan, names)
+    spelled = {symbol: sympy.Symbol(text) for symbol, text in known.items()}
+    obtained = {
+        str(axis): str(size.xreplace(spelled) if isinstance(size, sympy.Basic) else size)
+        for axis, size in _axes(program, plan, names).items()
+    }
+    ranges = {}
+    for symbol, text in known.items():
+        limits = program.range_constraints.get(symbol)
+        if limits is not None:
+            ranges[text] = (int(limits.lower), int(limits.upper) if _is_finite(limits.upper) else None)
+    return obtained, ranges
+
+
+def _is_finite(bound: Any) -> bool:
+    return isinstance(bound, (int, sympy.Integer)) and int(bound) < 2**31
+
+
+def _axes(program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]) -> dict[Axis, Any]:
+    """Per axis a number or an expression in the symbols of torch."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    slots = [getattr(s.arg, "name", "") for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT]
+    by_name = dict(zip(names.values(), slots, strict=True))
+    found: dict[Axis, Any] = {}
+    for leaf in plan.inputs:
+        value = values.get(by_name[names[leaf.path]])
+        if isinstance(value, torch.Tensor):
+            found.update({Axis(leaf.path, dim): _size(size) for dim, size in enumerate(value.shape)})
+        else:
+            found[Axis(leaf.path, None)] = _size(value)
+    return found
+
+
+def _size(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size

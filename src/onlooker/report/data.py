@@ -1,0 +1,104 @@
+"""The report of one graph as data: rows of text and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..core.plan import LeafPlan, Plan
+from ..core.spec import Axis
+
+__all__ = ["AxisRow", "GraphReport", "graph_report"]
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRow:
+    """One axis: what was observed, what was asked for, and what the program itself holds."""
+
+    axis: str
+    observed: str
+    asked: str
+    obtained: str
+    evidence: str = ""
+
+    @property
+    def narrowed(self) -> bool:
+        """True where a symbol was asked for and a number was obtained."""
+        return not self.asked.lstrip("-").isdigit() and self.obtained.lstrip("-").isdigit()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """One graph of a program."""
+
+    name: str
+    target: str
+    calls: tuple[int, ...]
+    axes: tuple[AxisRow, ...]
+    symbols: tuple[tuple[str, str, str], ...]
+    relations: tuple[tuple[str, str], ...]
+    fills: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, str], ...]
+    sizes: tuple[tuple[str, int], ...]
+    notes: tuple[str, ...]
+    seconds: float
+
+
+def graph_report(
+    plan: Plan,
+    *,
+    target: str,
+    obtained: Mapping[str, str],
+    ranges: Mapping[str, tuple[int, int | None]],
+    sizes: Mapping[str, int],
+    notes: Sequence[str],
+    seconds: float,
+) -> GraphReport:
+    """The report of one graph, from its plan and from what was read in the exported program."""
+    symbols = tuple((s.name, _listed(s.observed), _range(ranges.get(s.name))) for s in plan.symbols)
+    return GraphReport(
+        plan.name,
+        target,
+        plan.calls,
+        tuple(row for leaf in plan.inputs for row in _axis_rows(plan, leaf, obtained)),
+        symbols,
+        tuple((str(r), str(r.evidence)) for r in plan.relations if r.family != "equal"),
+        tuple((leaf.path.code(), str(leaf.fill)) for leaf in plan.leaves if leaf.fill is not None),
+        tuple((leaf.path.code(), str(leaf.constant)) for leaf in plan.leaves if leaf.constant is not None),
+        tuple(sizes.items()),
+        tuple(notes),
+        seconds,
+    )
+
+
+def _axis_rows(plan: Plan, leaf: LeafPlan, obtained: Mapping[str, str]) -> list[AxisRow]:
+    expressions = list(enumerate(leaf.shape)) if leaf.is_tensor else [(None, leaf.value)]
+    rows = []
+    for dim, expression in expressions:
+        if expression is None:
+            continue
+        axis = str(Axis(leaf.path, dim))
+        observed = _observed(plan, str(expression)) if expression.symbols else str(expression)
+        rows.append(AxisRow(axis, observed, str(expression), obtained.get(axis, "?"), _evidence(plan, axis)))
+    return rows
+
+
+def _evidence(plan: Plan, axis: str) -> str:
+    return next((str(r.evidence) for r in plan.relations if str(r.left) == axis), "")
+
+
+def _observed(plan: Plan, text: str) -> str:
+    return next((_listed(s.observed) for s in plan.symbols if s.name == text), "as the sum says" if " " in text else "")
+
+
+def _listed(values: Sequence[int]) -> str:
+    if len(values) <= 5:
+        return ", ".join(map(str, values))
+    return f"{values[0]}, {values[1]} ... {values[-1]} ({len(values)} sizes)"
+
+
+def _range(limits: tuple[int, int | None] | None) -> str:
+    if limits is None:
+        return "any"
+    low, high = limits
+    return f"{low} and more" if high is None else f"{low} to {high}"

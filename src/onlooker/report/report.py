@@ -1,0 +1,95 @@
+"""The report of a program: data that prints as tables and goes into JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+
+from ..core.verdict import Tally
+from .data import GraphReport
+from .text import as_text, render
+
+__all__ = ["Report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a program asked for, observed and obtained, what was tried and what failed."""
+
+    model: str
+    method: str
+    graphs: tuple[GraphReport, ...]
+    tally: Tally
+    unlawful: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """``verified``, or in words why not."""
+        if self.tally.verified and not self.narrowed:
+            return "verified"
+        if not self.tally.total:
+            return "not verified: nothing was tried"
+        if self.narrowed:
+            return f"not verified: {len(self.narrowed)} axes are narrower than asked"
+        return f"not verified: {self.tally.failed} of {self.tally.total} trials failed"
+
+    @property
+    def narrowed(self) -> tuple[str, ...]:
+        """The axes for which a symbol was asked and a number obtained."""
+        return tuple(row.axis for graph in self.graphs for row in graph.axes if row.narrowed)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What was not tried, and which calls were not recorded."""
+        unlawful = (f"not lawful for the model itself, not counted: {text}" for text in self.unlawful)
+        return (*unlawful, *(f"a call was not recorded: {text}" for text in self.missed))
+
+    def to_dict(self) -> dict[str, object]:
+        """The report as JSON takes it."""
+        return {
+            "schema": 1,
+            "model": self.model,
+            "method": self.method,
+            "verdict": self.verdict,
+            "graphs": [_graph_dict(graph) for graph in self.graphs],
+            "trials": [
+                {
+                    "kind": check.kind,
+                    "label": check.label,
+                    "outcome": check.outcome.value,
+                    "sizes": dict(check.sizes),
+                    "difference": check.difference if check.difference < float("inf") else "infinite",
+                    "note": check.note,
+                }
+                for check in self.tally.checks
+            ],
+            "unlawful": list(self.unlawful),
+            "missed": list(self.missed),
+        }
+
+    def __str__(self) -> str:
+        return as_text(self.__rich__())
+
+    def __rich__(self) -> RenderableType:
+        return render(f"{self.model}.{self.method}", self.graphs, self.tally, self.verdict, self.remarks)
+
+
+def _graph_dict(graph: GraphReport) -> dict[str, object]:
+    return {
+        "name": graph.name,
+        "target": graph.target,
+        "calls": list(graph.calls),
+        "axes": [
+            {"axis": r.axis, "observed": r.observed, "asked": r.asked, "obtained": r.obtained, "evidence": r.evidence}
+            for r in graph.axes
+        ],
+        "symbols": [{"name": n, "observed": seen, "range": limits} for n, seen, limits in graph.symbols],
+        "relations": [{"relation": text, "evidence": found} for text, found in graph.relations],
+        "fills": dict(graph.fills),
+        "constants": dict(graph.constants),
+        "sizes": dict(graph.sizes),
+        "notes": list(graph.notes),
+        "seconds": round(graph.seconds, 3),
+    }

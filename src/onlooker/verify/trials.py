@@ -1,0 +1,106 @@
+"""Calls to try on a program: every observed one with values, and sizes that neither calls nor export had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..core.path import Path
+from ..core.plan import LeafPlan, Plan
+from ..export.graph import Graph
+from ..infer.sizes import trial_sizes
+from ..materialise.arguments import close_arguments, leaf_values, materialise
+from ..observe.store import Sample
+from ..probe.regimes import sizes_of
+
+__all__ = ["Trial", "observed_trials", "trials_of_sizes", "unseen_trials"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Arguments by name, for the model and for a program alike."""
+
+    kind: str
+    label: str
+    arguments: dict[str, Any]
+    sizes: tuple[tuple[str, int], ...] = ()
+    plan: Plan | None = None
+
+
+def observed_trials(samples: Sequence[Sample]) -> Iterator[Trial]:
+    """Every call whose values were kept, as it was."""
+    for sample in samples:
+        yield Trial("observed", f"call {sample.call.index}", sample.arguments())
+
+
+def unseen_trials(graph: Graph, samples: Sequence[Sample]) -> Iterator[Trial]:
+    """Sizes never used: every symbol small and large, alone and together; masks padded; what is optional left out."""
+    plan = graph.plan
+    used = [dict(graph.sizes)]
+    used += [sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls]
+    for label, sizes in trial_sizes(plan, used):
+        yield from trials_of_sizes(plan, samples, label, sizes)
+
+
+def trials_of_sizes(plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int]) -> Iterator[Trial]:
+    """The trials of one choice of sizes: plain, with padding, and without what has a fill."""
+    values = materialise(plan, sizes, samples)
+    pairs = tuple(sizes.items())
+    yield Trial("unseen", label, close_arguments(plan, values), pairs, plan)
+    padded = _padded(plan, values)
+    if padded is not None:
+        yield Trial("unseen", f"{label}, padded", close_arguments(plan, padded), pairs, plan)
+    fewer = _without_fills(plan, values)
+    if fewer is not None:
+        yield Trial("unseen", f"{label}, without {fewer[0]}", fewer[1], pairs, plan)
+
+
+def _padded(plan: Plan, values: Mapping[Path, Any]) -> dict[Path, Any] | None:
+    """The same values with masks that hide the beginning of the first row; None without such a mask."""
+    masks = [leaf.path for leaf in plan.inputs if _is_padding_mask(leaf, values[leaf.path])]
+    if not masks:
+        return None
+    changed = dict(values)
+    for path in masks:
+        mask = torch.ones_like(values[path])
+        mask[0, : mask.shape[1] // 2] = 0
+        changed[path] = mask
+    return changed
+
+
+def _is_padding_mask(leaf: LeafPlan, value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or value.ndim != 2 or value.dtype.is_floating_point:
+        return False
+    zero_one = bool(((value == 0) | (value == 1)).all()) and bool((value == 1).any())
+    return "mask" in leaf.path.root and zero_one and value.shape[1] > 1
+
+
+def _without_fills(plan: Plan, values: Mapping[Path, Any]) -> tuple[str, dict[str, Any]] | None:
+    """The arguments without those that a call may leave out, where they say nothing for these sizes.
+
+    An empty cache is left out when it is empty; a mask of ones always.
+    """
+    arguments = close_arguments(plan, values)
+    gone = []
+    for root in dict.fromkeys(leaf.path.root for leaf in plan.leaves):
+        leaves = [leaf for leaf in plan.inputs if leaf.path.root == root]
+        if leaves and all(leaf.fill is not None and _is_filled(leaf, values[leaf.path]) for leaf in leaves):
+            gone.append(root)
+    for root in gone:
+        del arguments[root]
+    return (", ".join(gone), arguments) if gone and arguments else None
+
+
+def _is_filled(leaf: LeafPlan, value: Any) -> bool:
+    fill = leaf.fill
+    if fill is None:
+        return False
+    if not isinstance(value, torch.Tensor):
+        return bool(value == fill.value)
+    if fill.kind == "empty":
+        return fill.dim is not None and value.shape[fill.dim] == 0
+    return bool((value == (1 if fill.kind == "ones" else 0)).all())
+

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from .core.plan import Plan
 from .core.recording import Recording
 from .export.exporter import export_graphs, find_plans
+from .materialise.inferred import check_given, given_sample, infer_values, spelled
+from .materialise.info import InputObserverInfo, info_of
+from .materialise.missing import named_values, with_missing_calls, with_missing_samples
+from .materialise.shapes import DimNames, infer_shapes
+from .materialise.union import CallUnion, union_of_calls
 from .observe.observer import Watcher
+from .observe.store import Sample
 from .probe.axes import Pins
 from .probe.subject import Subject
 from .program import Program
@@ -103,6 +109,65 @@ class InputObserver:
         plans = self.plans(method_name=method_name, probe=probe, static=static)
         graphs, refusals = export_graphs(plans, store.samples, subject)
         return Program(graphs, store.recording, store.samples, subject, refusals)
+
+    @property
+    def info(self) -> InputObserverInfo | None:
+        """The kept calls in full: inputs, outputs, latencies; None before the first block."""
+        if not self._watcher.stores:
+            return None
+        store = next(iter(self._watcher.stores.values()))
+        return info_of(store.samples, store.recording.signature)
+
+    def infer_dynamic_shapes(
+        self,
+        set_batch_dimension_for: Collection[int | str] | bool | None = None,
+        dim_names: DimNames = None,
+    ) -> tuple[Any, ...] | dict[str, Any]:
+        """The ``dynamic_shapes`` of torch.export, from the specs of all calls.
+
+        A tuple when all arguments came by position, else a dict by name. A dimension that changed is
+        ``Dim.DYNAMIC``, one that did not is absent. ``set_batch_dimension_for`` (True, or names and positions)
+        makes the first dimension of those arguments dynamic though it did not change. ``dim_names`` gives names
+        instead of hints: True for names by role, or ``{argument: {dimension: name}}``.
+
+        :raises ObservationError: ``no-calls``, ``constant-changes``, ``container-changes``
+        """
+        union, _ = self._union()
+        return infer_shapes(union, set_batch_dimension_for, dim_names)
+
+    def infer_arguments(
+        self,
+        index_or_args_or_kwargs: tuple[Any, ...] | dict[str, Any] | int | None = None,
+        flat: bool = False,
+        as_args_kwargs: bool = False,
+    ) -> Any:
+        """Arguments for torch.export: the first kept call that has all of them, completed with empty tensors.
+
+        A tuple when all arguments came by position, else a dict by name; ``(args, kwargs)`` with
+        ``as_args_kwargs``, the list of leaves with ``flat``. An index, a tuple or a dict chooses the call that
+        is completed. Without one, and without ``value_if_missing``, sizes are chosen where the observed ones
+        cannot be exported: torch.export takes a size of 0 or 1 for a constant.
+
+        :raises ObservationError: ``no-calls``, ``constant-changes``, ``container-changes``, ``args-and-names``
+        :raises UsageError: ``no-such-call``, ``unexpected-arguments``
+        """
+        check_given(index_or_args_or_kwargs)
+        union, samples = self._union()
+        index = index_or_args_or_kwargs if isinstance(index_or_args_or_kwargs, int) else None
+        if isinstance(index_or_args_or_kwargs, (tuple, list, dict)):
+            samples, index = [given_sample(union.signature, index_or_args_or_kwargs)], 0
+        values = infer_values(union, samples, index, general=not self.value_if_missing)
+        if flat:
+            return [value for path, value in values.items() if path.root not in union.dropped]
+        return spelled(union, values, as_args_kwargs=as_args_kwargs)
+
+    def _union(self) -> tuple[CallUnion, list[Sample]]:
+        """All calls laid over each other, and the kept ones, with the values given for missing arguments."""
+        store = self._watcher.store()
+        recording = store.recording
+        given = named_values(self.value_if_missing, recording.signature)
+        union = union_of_calls(with_missing_calls(recording.calls, given), recording.signature)
+        return union, with_missing_samples(store.samples, given)
 
     def _subject(self, store: Any) -> Subject:
         recording = store.recording

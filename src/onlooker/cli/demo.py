@@ -9,9 +9,10 @@ from typing import TextIO
 
 from rich.console import Console
 
-from .._api import InputObserver, Program
+from .._api import InputObserver
 from ..core.errors import UsageError
 from ..core.verdict import Tally
+from ..program import Program
 from ..zoo import MODELS, TinyModel, tiny_model
 from .command import ExitCode, to_type
 from .progress import Say, progress
@@ -81,7 +82,6 @@ def _watch(tiny: TinyModel) -> InputObserver:
 def _export(observer: InputObserver, target: str, directory: Path | None, say: Say) -> Exported:
     say(f"exporting to {target}")
     program = observer.export(to=target)
-    say(f"verifying the {target} program on calls it never saw")
     tally = program.verify()
     if directory is None:
         return Exported(target, program, tally)
@@ -111,9 +111,12 @@ def verdict(target: str, tally: Tally) -> str:
 
 
 def next_command(options: argparse.Namespace) -> str:
-    """The command that goes on from here: write the files, then try the next model."""
+    """The command that goes on from here: write the files, then the next model beside them."""
     if options.out is None:
-        return to_type("demo", "--model", options.model, "--to", options.to, "--out", "out")
-    names = list(MODELS)
-    following = names[(names.index(options.model) + 1) % len(names)]
-    return to_type("demo", "--model", following, "--to", options.to, "--out", str(options.out))
+        model, directory = options.model, Path("out", options.model)
+    else:
+        names = list(MODELS)
+        model = names[(names.index(options.model) + 1) % len(names)]
+        parent = options.out.parent if options.out.name == options.model else options.out
+        directory = parent / model
+    return to_type("demo", "--model", model, "--to", options.to, "--out", str(directory))

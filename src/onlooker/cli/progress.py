@@ -24,8 +24,8 @@ class _Forward(logging.Handler):
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Passes one message on."""
-        self._say(record.getMessage())
+        """Passes the first line of one message on: what torch refuses takes a page."""
+        self._say(record.getMessage().split("\n", maxsplit=1)[0])
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def _line(stderr: TextIO) -> Iterator[Say]:
         yield lambda text: print_line(stderr, time.perf_counter() - start, text)
         return
     with console.status("") as status:
-        yield lambda text: status.update(Text(f"{text} ..."))
+        yield lambda text: status.update(Text(f"{text} ...", no_wrap=True, overflow="ellipsis"))
 
 
 def print_line(stderr: TextIO, seconds: float, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,32 +14,16 @@ from ..core.plan import LeafPlan, Plan
 from ..core.spec import ConstantSpec
 from ..core.structure import Tree
 from ..materialise.arguments import fill_of
-from ..observe.bind import bind
+from ..observe.bind import bind, python_signature
 from ..probe.regimes import sizes_of
 from ..pytrees.open import close_tree, open_arguments, spec_of
 from .graph import Graph
 
-__all__ = ["Dispatcher", "Mismatch", "python_signature"]
+__all__ = ["Dispatcher", "Mismatch", "inputs_of"]
 
 
 class Mismatch(Exception):
     """Why one graph does not take a call; never seen by a user."""
-
-
-def python_signature(signature: Signature) -> inspect.Signature:
-    """The signature that binds calls, made from the value."""
-    return inspect.Signature(
-        [
-            inspect.Parameter(
-                p.name,
-                getattr(inspect.Parameter, p.kind),
-                default=inspect.Parameter.empty
-                if p.required or p.kind.startswith("VAR")
-                else (p.default.value if p.default is not None else None),
-            )
-            for p in signature.parameters
-        ]
-    )
 
 
 class Dispatcher:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..core.call import Call
-from ..core.path import Name, Path
+from ..core.path import Attr, Name, Path
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import Structure, Tree
 
-__all__ = ["Form", "Union", "find_conflict", "forms_of", "union_of"]
+__all__ = ["Form", "Union", "find_conflict", "forms_of", "growing_dim", "union_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +114,20 @@ def _compatible(left: Spec, right: Spec) -> bool:
     if isinstance(left, ConstantSpec) and isinstance(right, ConstantSpec):
         return left == right or (left.is_int and right.is_int)
     return isinstance(left, OpaqueSpec) and left == right
+
+
+def growing_dim(union: Union, path: Path, spec: TensorSpec) -> int | None:
+    """The dimension along which a container grows: one that changes, else the length of keys and values."""
+    shapes = [
+        leaf.shape
+        for form in union.forms
+        for call in form.calls
+        for p, leaf in call.inputs.items()
+        if p == path and isinstance(leaf, TensorSpec)
+    ]
+    for dim in range(1, len(spec.shape)):
+        if len({shape[dim] for shape in shapes}) > 1:
+            return dim
+    last = path.entries[-1]
+    named = isinstance(last, Attr) and last.name in ("keys", "values")
+    return len(spec.shape) - 2 if named and len(spec.shape) > 2 else None

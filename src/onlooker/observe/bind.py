@@ -9,7 +9,7 @@ from typing import Any
 from ..core.call import Parameter, Passing, Signature
 from ..core.spec import ConstantSpec
 
-__all__ = ["as_args_kwargs", "bind", "read_signature"]
+__all__ = ["as_args_kwargs", "bind", "python_signature", "read_signature"]
 
 _CONSTANTS = (bool, int, float, str, type(None))
 
@@ -73,3 +73,19 @@ def as_args_kwargs(signature: Signature, values: dict[str, Any]) -> tuple[tuple[
         elif parameter.kind == "POSITIONAL_ONLY" or (spread and parameter.kind == "POSITIONAL_OR_KEYWORD"):
             args.append(kwargs.pop(parameter.name))
     return tuple(args), kwargs
+
+
+def python_signature(signature: Signature) -> inspect.Signature:
+    """The signature that binds calls, made from the value."""
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                p.name,
+                getattr(inspect.Parameter, p.kind),
+                default=inspect.Parameter.empty
+                if p.required or p.kind.startswith("VAR")
+                else (p.default.value if p.default is not None else None),
+            )
+            for p in signature.parameters
+        ]
+    )

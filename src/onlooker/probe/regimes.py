@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 
 from ..core.call import Call
-from ..core.path import Attr, Path
+from ..core.path import Path
 from ..core.plan import Fill, Plan
 from ..core.spec import ConstantSpec, Spec, TensorSpec
 from ..infer.build import build_plan
 from ..infer.samples import Row, Table, table_of
-from ..infer.unify import Form, Union, find_conflict, forms_of, union_of
+from ..infer.unify import Form, Union, find_conflict, forms_of, growing_dim, union_of
 from ..materialise.arguments import close_arguments, fill_of, leaf_values
 from ..observe.store import Sample
 from ..pytrees.agree import agreement
@@ -104,25 +104,8 @@ def _fill(union: Union, path: Path, spec: Spec, kind: str) -> Fill | None:
         return None
     if kind != "empty":
         return Fill(kind)
-    dim = _growing_dim(union, path, spec)
+    dim = growing_dim(union, path, spec)
     return Fill("zeros") if dim is None else Fill("empty", dim=dim)
-
-
-def _growing_dim(union: Union, path: Path, spec: TensorSpec) -> int | None:
-    """The dimension along which a container grows: one that changes, else the length of keys and values."""
-    shapes = [
-        leaf.shape
-        for form in union.forms
-        for call in form.calls
-        for p, leaf in call.inputs.items()
-        if p == path and isinstance(leaf, TensorSpec)
-    ]
-    for dim in range(1, len(spec.shape)):
-        if len({shape[dim] for shape in shapes}) > 1:
-            return dim
-    last = path.entries[-1]
-    named = isinstance(last, Attr) and last.name in ("keys", "values")
-    return len(spec.shape) - 2 if named and len(spec.shape) > 2 else None
 
 
 def _is_neutral(regime: Regime, form: Form, samples: Sequence[Sample], subject: Subject) -> bool:

@@ -60,17 +60,21 @@ _SIZES = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CacheKey(torch_pytree.GetAttrKey):  # the names of a program's inputs are made of the keys torch knows
-    """A step to a leaf of a cache: named ``key_0``, printed and followed as ``.layers[0].keys``."""
+class CacheKey(torch_pytree.MappingKey[str, Any]):
+    """A step to a leaf of a cache: printed as ``['key_0']``, followed as ``.layers[0].keys``.
+
+    A program names its inputs and writes its guards with these keys: it knows no other kind of key, and
+    finds a name in a guard only between brackets (``.key_1`` would be found in ``.key_10``).
+    """
 
     path: Path = dataclasses.field(default_factory=Path)
 
     def __str__(self) -> str:
-        return str(self.path)
+        return f"[{self.key!r}]"
 
-    def get(self, obj: Any) -> Any:
-        """The leaf."""
-        return self.path.follow(obj)
+    def get(self, mapping: Any) -> Any:
+        """The leaf, from the cache."""
+        return self.path.follow(mapping)
 
 
 @dataclasses.dataclass(slots=True)
@@ -132,7 +136,7 @@ def flatten_cache_with_keys(cache: Any) -> tuple[list[tuple[CacheKey, Any]], Con
     >>> from onlooker.pytrees.make import make_dynamic_cache
     >>> cache = make_dynamic_cache([(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))])
     >>> [str(key) for key, _ in flatten_cache_with_keys(cache)[0]]
-    ['.layers[0].keys', '.layers[0].values']
+    ["['key_0']", "['value_0']"]
     """
     leaves, context = _taken_apart(cache)
     keys = map(CacheKey, leaves.names, leaves.paths)
@@ -195,10 +199,17 @@ def _layer_state(layer: Any, index: int, path: Path, leaves: _Leaves) -> tuple[t
             state[name] = Mark.DERIVED
         else:
             label = {"keys": "key", "values": "value"}.get(name, name.strip("_"))
-            state[name] = leaves.take(value, f"{label}_{index}", path / Attr(name), name in _STATES)
+            state[name] = leaves.take(value, f"{label}_{index}", path / Attr(name), _is_state(name, layer))
     if state.get("keys") is Mark.LEAF:
         state["dtype"] = state["device"] = Mark.DERIVED
     return type(layer), state
+
+
+def _is_state(name: str, layer: Any) -> bool:
+    """True for what a call changes; only a static layer counts in a tensor before its first tokens come."""
+    waits = not getattr(layer, "is_initialized", True)
+    counts_in_tensor = name == "cumulative_length" and "max_cache_len" in vars(layer)
+    return name in _STATES and (counts_in_tensor or not waits)
 
 
 def _is_derived(name: str, layer: Any) -> bool:
@@ -211,7 +222,7 @@ def _is_derived(name: str, layer: Any) -> bool:
         symbolic = isinstance(size, torch.SymInt) or isinstance(length, torch.SymInt)
         return length is None or symbolic or bool(size == length)
     if name.rpartition("_")[2] in ("dtype", "device"):
-        return vars(layer)[name] is not None and _source(name, vars(layer)) is not None
+        return _source(name, vars(layer)) is not None
     return False
 
 
@@ -233,7 +244,7 @@ def _size(tensor: Any, dim: int) -> Any:
 def _build_layer(cls: type, state: Any, children: Iterator[Any]) -> Any:
     if isinstance(state, Opaque):
         return state.value
-    layer = object.__new__(cls)
+    layer: Any = object.__new__(cls)
     for name, content in state.items():
         if content is not Mark.DERIVED:
             setattr(layer, name, _fill(content, children, state))
@@ -266,8 +277,6 @@ _windows: dict[int, torch.Tensor] = {}
 
 def _window_tensor(window: int) -> torch.Tensor:
     """The tensor that a sliding layer keeps of its window, made once and outside of any trace."""
-    if torch.compiler.is_dynamo_compiling():
-        return torch.tensor(window, dtype=torch.long)
     if window not in _windows:
         with _disable_current_modes():
             _windows[window] = torch.tensor(window, dtype=torch.long)

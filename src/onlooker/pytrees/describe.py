@@ -145,8 +145,15 @@ def _mapping(value: Any, details: Details) -> str | None:
     if positions and all(x is None or isinstance(x, (str, *_dimension_classes())) for x in value.values()):
         rows = [f"{k}:DYN({v})" if isinstance(v, str) else f"{k}:{details.part(v)}" for k, v in value.items()]
     else:
-        rows = [f"{key}:{details.part(child)}" for key, child in value.items()]
+        rows = [f"{_key(key)}:{details.part(child)}" for key, child in value.items()]
     return f"{{{','.join(rows)}}}" if positions else f"dict({','.join(rows)})"
+
+
+def _key(key: Any) -> str:
+    try:
+        return str(key)
+    except Exception:
+        return f"{_class_name(key)}(...)"
 
 
 def _dimension_classes() -> tuple[type, ...]:
@@ -179,7 +186,7 @@ def _tensor(value: Any, details: Details) -> str | None:
 
 def _dataclass(value: Any, details: Details) -> str | None:
     """A dataclass, or an output of transformers: the fields that are not None."""
-    if not dataclasses.is_dataclass(value) or isinstance(value, (type, torch_pytree.TreeSpec)):
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return None
     fields = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
     rows = [f"{name}:{details.part(child)}" for name, child in fields.items() if child is not None]
@@ -191,7 +198,7 @@ def _dictionary_class(value: Any, details: Details) -> str | None:
     if isinstance(value, UserDict):
         return f"{_class_name(value)}(data={details.part(value.data)})"
     if isinstance(value, dict):
-        rows = ",".join(f"{key}:{details.part(child)}" for key, child in value.items())
+        rows = ",".join(f"{_key(key)}:{details.part(child)}" for key, child in value.items())
         return f"{_class_name(value)}({rows})"
     return None
 
@@ -239,10 +246,10 @@ _DESCRIBERS: tuple[Callable[[Any, Details], str | None], ...] = (
     _tensor,
     _dimension,
     _configuration,
+    _torch_object,
     _dataclass,
     _dictionary_class,
     describe_cache,
-    _torch_object,
     _other_library,
     _registered,
 )

@@ -153,7 +153,7 @@ def _wanted(patch_transformers: Any) -> Iterator[tuple[type, tuple[Any, ...]]]:
             yield cls, (_flatten_output, functools.partial(_unflatten_output, cls), _flatten_output_with_keys)
 
 
-def _derived(cls: type) -> Iterator[type]:
+def _derived(cls: Any) -> Iterator[type]:
     for child in cls.__subclasses__():
         yield child
         yield from _derived(child)

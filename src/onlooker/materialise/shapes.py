@@ -1,0 +1,130 @@
+"""Dynamic shapes spelled as torch.export wants them, from specs alone.
+
+A dimension that changed between calls is ``Dim.DYNAMIC`` (or a name), a constant one is absent, a tensor
+without changing dimensions is ``{}``, a constant is None. Lists, tuples and dicts keep their nesting, other
+classes become the list of their children, as torch.export addresses registered classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..core.call import Passing
+from ..core.path import Path
+from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
+from ..core.structure import Structure
+
+from ..infer.samples import Table
+from .union import CallUnion
+
+__all__ = ["DimNames", "batch_roots", "infer_shapes"]
+
+DimNames = bool | Mapping[str | int, Mapping[int, str]] | None
+BatchFor = Collection[int | str] | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Namer:
+    """What stands for a changing dimension: a hint, or a name."""
+
+    table: Table
+    names: Mapping[Axis, str] | None
+
+    def __call__(self, axis: Axis) -> Any:
+        if self.names is None:
+            return torch.export.Dim.DYNAMIC
+        return self.names.get(axis) or f"{axis.path.root}_dim_{axis.dim}"
+
+
+def infer_shapes(union: CallUnion, batch_for: BatchFor, dim_names: DimNames) -> tuple[Any, ...] | dict[str, Any]:
+    """One shape per argument: a tuple when all came by position, else a dict by name."""
+    roots = batch_roots(union, batch_for)
+    namer = _Namer(union.table, _names(union, dim_names))
+    shapes: dict[str, Any] = {}
+    for name, structure, leaves in union.arguments():
+        if name in union.dropped:
+            continue
+        specs = iter(leaves)
+        shapes[name] = _shape_tree(structure, specs, lambda p, s, n=name: _leaf(p, s, union, n in roots, namer))
+    if union.positional:
+        return tuple(shapes.values())
+    keywords = {name: shapes.pop(name) for name in union.passed_as(Passing.VAR_KEYWORD) if name in shapes}
+    catch_all = union.signature.of_kind("VAR_KEYWORD")
+    return shapes | ({catch_all: keywords} if catch_all and keywords else {})
+
+
+def batch_roots(union: CallUnion, batch_for: BatchFor) -> frozenset[str]:
+    """The arguments whose first dimension is a batch whatever was observed."""
+    names = [name for name, _, _ in union.arguments()]
+    if batch_for is True:
+        return frozenset(names)
+    if not batch_for:
+        return frozenset()
+    found = set()
+    for item in batch_for:
+        if isinstance(item, int):
+            found.add(union.signature.names[item] if item < len(union.signature.names) else "")
+        else:
+            found.add(item)
+    return frozenset(found)
+
+
+def _leaf(path: Path, spec: Spec, union: CallUnion, batch: bool, namer: _Namer) -> Any:
+    if isinstance(spec, TensorSpec):
+        changing = {dim for dim in range(len(spec.shape)) if union.changes(Axis(path, dim))}
+        changing |= {0} if batch and spec.shape else set()
+        return {dim: namer(Axis(path, dim)) for dim in sorted(changing)}
+    if isinstance(spec, ConstantSpec) and spec.is_int and union.changes(Axis(path, None)):
+        return torch.export.Dim.DYNAMIC
+    return None
+
+
+def _shape_tree(
+    structure: Structure, leaves: Iterator[tuple[Path, Spec]], leaf: Callable[[Path, Spec], Any]
+) -> Any:
+    if structure.is_leaf:
+        return leaf(*next(leaves))
+    children = [_shape_tree(child, leaves, leaf) for child in structure.children]
+    kind = structure.kind.rpartition(".")[2]
+    if kind == "tuple":
+        return tuple(children)
+    if kind in ("dict", "OrderedDict"):
+        return {entry.key: child for entry, child in zip(structure.entries, children, strict=True)}  # type: ignore[union-attr]
+    if kind.endswith("Cache") and "EncoderDecoder" not in kind:
+        return [shape for layer in children for shape in _flattened(layer)]
+    return children
+
+
+def _flattened(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, list):
+        for child in tree:
+            yield from _flattened(child)
+    else:
+        yield tree
+
+
+def _names(union: CallUnion, dim_names: DimNames) -> Mapping[Axis, str] | None:
+    if dim_names is None or dim_names is False:
+        return None
+    if dim_names is True:
+        return {axis: _spelled(name) for axis, name in union.axis_names().items()}
+    positions = dict(enumerate(union.signature.names))
+    given = {positions.get(key, "") if isinstance(key, int) else key: dims for key, dims in dim_names.items()}
+    return {
+        Axis(axis.path, axis.dim): given[axis.path.root][axis.dim]
+        for axis in union.table.axes
+        if axis.dim is not None and axis.dim in given.get(axis.path.root, {})
+    }
+
+
+def _spelled(name: str) -> str:
+    """Names as other exporters spell them: ``batch_size``, ``sequence_length``."""
+    if name == "batch":
+        return "batch_size"
+    return f"{name}_length" if name.endswith("sequence") else name
+
+

@@ -379,9 +379,7 @@ def loop() -> list[Any]:
 )
 def test_objects_that_fight_back(value: Any, text: str) -> None:
     assert string_type(value) == text
-    assert string_type(value, with_shape=True, with_min_max=True, with_device=True) == text.replace(
-        "int", "int=1"
-    )
+    assert string_type(value, with_shape=True, with_min_max=True, with_device=True) == text.replace("int", "int=1")
 
 
 def test_deep_values_end_in_dots() -> None:

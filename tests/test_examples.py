@@ -54,7 +54,7 @@ add: (T1s2x6,T1s2x6) ({0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, {0: DimHint(DY
 add is exact on new sizes: True
 llama calls: 3
 llama: ['attention_mask', 'input_ids', 'past_key_values', 'position_ids']
-llama is exact: True
+llama is exact on new sizes: True
 captioner: dict(input_ids:T7s1x7,pixel_values:T10s0x3x896x896)
 captioner: {'input_ids': {1: DimHint(DYNAMIC)}, 'pixel_values': {0: DimHint(DYNAMIC)}}
 batch of the ids: {'input_ids': {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, \

@@ -7,9 +7,11 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from .core.errors import UsageError
 from .core.plan import Plan
 from .core.recording import Recording
 from .export.exporter import export_graphs, find_plans
+from .export.onnx_ import to_onnx
 from .materialise.inferred import check_given, given_sample, infer_values, spelled
 from .materialise.info import InputObserverInfo, info_of
 from .materialise.missing import named_values, with_missing_calls, with_missing_samples
@@ -24,6 +26,9 @@ from .program import Program
 __all__ = ["InputObserver"]
 
 logger = logging.getLogger(__name__)
+
+#: what a program can be exported to
+TARGETS = ("torch", "onnx")
 
 
 class InputObserver:
@@ -45,9 +50,7 @@ class InputObserver:
         self._watcher = Watcher()
 
     @contextlib.contextmanager
-    def __call__(
-        self, model: Any, store_n_calls: int = 3, method_name: str = "forward"
-    ) -> Iterator[InputObserver]:
+    def __call__(self, model: Any, store_n_calls: int = 3, method_name: str = "forward") -> Iterator[InputObserver]:
         """Watches ``model.method_name`` inside the block.
 
         The specs of every call are recorded, the values of the first ``store_n_calls`` (and of calls that bring
@@ -101,13 +104,25 @@ class InputObserver:
     ) -> Program:
         """Infers, probes, materialises and exports; ``program.verify()`` then proves it.
 
+        ``to`` is ``"torch"`` for a program of torch.export, ``"onnx"`` for ONNX models of the same plans, which
+        ONNX Runtime runs.
+
+        :raises UsageError: ``unknown-target``
         :raises ObservationError: ``no-calls`` when no call was seen
         :raises ExportError: ``export-refused``, ``no-lawful-sizes`` when no graph could be made
         """
+        if to not in TARGETS:
+            raise UsageError(
+                f"There is no target {to!r}.",
+                slug="unknown-target",
+                hint=f"The targets are {', '.join(TARGETS)}.",
+            )
         store = self._watcher.store(method_name)
         subject = self._subject(store)
         plans = self.plans(method_name=method_name, probe=probe, static=static)
         graphs, refusals = export_graphs(plans, store.samples, subject)
+        if to == "onnx":
+            graphs = [to_onnx(graph) for graph in graphs]
         return Program(graphs, store.recording, store.samples, subject, refusals)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -61,8 +61,11 @@ class Program:
         """The result of the exported graph, in the classes that the model returns."""
         return self._dispatcher(args, kwargs)
 
-    def verify(self, *, atol: float = 1e-5) -> Tally:
+    def verify(self, *, atol: float = 1e-5, sizes: Sequence[Mapping[str, int]] = ()) -> Tally:
         """Runs observed calls, and calls with sizes that neither they nor the export had, on program and model.
+
+        ``sizes`` are further ones to try, each a size per symbol: ``{"batch": 5, "sequence": 1}``; symbols
+        that one does not name have a middle size.
 
         ``atol`` is the largest difference allowed, times (1 + the largest value) of each float32 output; ints,
         bools, shapes and dtypes must be equal, NaN against a number fails. The tally is kept for
@@ -71,7 +74,7 @@ class Program:
         logger.info("verifying on observed and unseen calls")
         trials = [*observed_trials(self._samples)]
         for graph in self.graphs:
-            trials += unseen_trials(graph, self._samples)
+            trials += unseen_trials(graph, self._samples, sizes)
         self._verdict = run_trials(self._serve, self._subject, trials, atol=atol)
         return self._verdict[0]
 

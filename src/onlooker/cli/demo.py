@@ -90,9 +90,7 @@ def _export(observer: InputObserver, target: str, directory: Path | None, say: S
 
 
 def _show(tiny: TinyModel, exports: list[Exported], options: argparse.Namespace, stdout: TextIO) -> ExitCode:
-    console = Console(
-        file=stdout, highlight=False, markup=False, width=None if stdout.isatty() else PLAIN_WIDTH
-    )
+    console = Console(file=stdout, highlight=False, markup=False, width=None if stdout.isatty() else PLAIN_WIDTH)
     stdout.write(f"{tiny.name}: watched {tiny.story}.\n\n")
     for exported in exports:
         console.print(exported.program.report)

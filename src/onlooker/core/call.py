@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from .path import Path
 from .spec import ConstantSpec, Spec, TensorSpec
@@ -12,7 +12,7 @@ from .structure import Tree
 __all__ = ["Call", "Parameter", "Passing", "Signature"]
 
 
-class Passing(str, Enum):
+class Passing(StrEnum):
     """How an argument came to the method."""
 
     POSITIONAL = "positional"

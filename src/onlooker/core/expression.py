@@ -78,7 +78,9 @@ class Expression:
         missing = [name for name in self.symbols if name not in sizes]
         if missing:
             raise UsageError(
-                f"{self} needs a size for {', '.join(missing)}.", slug="size-missing", hint="Give one per symbol."
+                f"{self} needs a size for {', '.join(missing)}.",
+                slug="size-missing",
+                hint="Give one per symbol.",
             )
         return int(self.value.subs({symbol: sizes[symbol.name] for symbol in self.value.free_symbols}))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from .call import Call, Signature
 from .errors import UsageError
@@ -21,7 +21,7 @@ class Recording:
 
     model: str = ""
     method: str = "forward"
-    signature: Signature = Signature()
+    signature: Signature = field(default_factory=Signature)
     calls: tuple[Call, ...] = ()
     missed: tuple[str, ...] = ()
 
@@ -31,8 +31,7 @@ class Recording:
     def __or__(self, other: Recording) -> Recording:
         if (self.model, self.method, self.signature) != (other.model, other.method, other.signature):
             raise UsageError(
-                f"A recording of {self.model}.{self.method} cannot be merged with one of "
-                f"{other.model}.{other.method}.",
+                f"A recording of {self.model}.{self.method} cannot be merged with one of {other.model}.{other.method}.",
                 slug="different-entry-points",
                 hint="Merge recordings of the same method of the same model.",
             )

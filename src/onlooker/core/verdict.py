@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 __all__ = ["Check", "Outcome", "Tally"]
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """How one trial ended."""
 
     EXACT = "exact"

@@ -40,10 +40,21 @@ def identifiers(labels: Iterable[str]) -> list[str]:
     return names
 
 
-def output_labels(outputs: Tree[Any]) -> list[str]:
-    """A readable name per output leaf: ``logits``, ``past_key_values.0.key``, or ``output`` for a lone tensor."""
+def output_labels(outputs: Tree[Any], inputs: Iterable[str]) -> list[str]:
+    """A readable name per output leaf: ``logits``, or ``output`` for a lone tensor.
+
+    A leaf that is also an input, as a cache is, gets another name: ``past_key_values.0.key`` comes out as
+    ``present.0.key``.
+    """
+    taken = set(inputs)
     labels = [label_of(path) for path in outputs.structure.paths()]
-    return [f"output_{text}" if text[:1].isdigit() else text or "output" for text in labels]
+    named = [f"output_{text}" if text[:1].isdigit() else text or "output" for text in labels]
+    return [_present(text) if text in taken else text for text in named]
+
+
+def _present(label: str) -> str:
+    root, dot, rest = label.partition(".")
+    return f"present{dot}{rest}" if root.startswith("past") else f"new_{label}"
 
 
 class FlatModel(torch.nn.Module):

@@ -33,9 +33,7 @@ class Outputs:
     def leaves(self, values: Sequence[Any]) -> list[Any]:
         """All leaves of the result, from those that the graph gives."""
         given = iter(values)
-        return [
-            next(given) if flag else constant for flag, constant in zip(self.dynamic, self.constants, strict=True)
-        ]
+        return [next(given) if flag else constant for flag, constant in zip(self.dynamic, self.constants, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

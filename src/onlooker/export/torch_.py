@@ -56,8 +56,8 @@ def find_example(plan: Plan, samples: Sequence[Sample], subject: Subject, fixed:
                 refusal = error
                 logger.info("sizes %s are refused by the model: %s", sizes, error)
     raise ExportError(
-        f"The model refuses every choice of general sizes for {', '.join(s.name for s in plan.symbols) or 'this call'}; "
-        f"the last refusal was {type(refusal).__name__}: {refusal}.",
+        "The model refuses every choice of general sizes for "
+        f"{', '.join(s.name for s in plan.symbols) or 'this call'}; the last refusal was {type(refusal).__name__}: {refusal}.",
         slug="no-lawful-sizes",
         hint="Watch calls of other sizes, so that relations between axes show.",
     ) from refusal
@@ -126,9 +126,7 @@ def _export(
     inputs = {names[leaf.path]: _copied(example.values[leaf.path]) for leaf in plan.inputs}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.export.export(
-            flat, (), inputs, dynamic_shapes=asked.dynamic_shapes(plan, names), strict=False
-        )
+        return torch.export.export(flat, (), inputs, dynamic_shapes=asked.dynamic_shapes(plan, names), strict=False)
 
 
 def _copied(value: Any) -> Any:
@@ -136,12 +134,16 @@ def _copied(value: Any) -> Any:
 
 
 def graph_of(
-    plan: Plan, names: Mapping[Path, str], program: torch.export.ExportedProgram, example: Example, flat: FlatModel
+    plan: Plan,
+    names: Mapping[Path, str],
+    program: torch.export.ExportedProgram,
+    example: Example,
+    flat: FlatModel,
 ) -> Graph:
     """The graph around an exported program."""
     outputs = Outputs(
         example.outputs.structure,
-        tuple(output_labels(example.outputs)),
+        tuple(output_labels(example.outputs, [label_of(leaf.path) for leaf in plan.inputs])),
         flat.dynamic,
         tuple(None if flag else leaf for leaf, flag in zip(example.outputs.leaves, flat.dynamic, strict=True)),
     )

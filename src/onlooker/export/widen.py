@@ -35,12 +35,11 @@ logger = logging.getLogger(__name__)
 def widened(graph: Graph, samples: Sequence[Sample], subject: Subject) -> Graph:
     """The graph with lower bounds as low as the plan allows, where every trial there is exact."""
     plan, program = graph.plan, graph.artifact
+    _raise_to_plan(graph)
     before = dict(program.range_constraints)
     targets = _lower_bounds(graph)
-    if not targets:
-        return graph
     kept = targets
-    for attempt in _attempts(targets):
+    for attempt in _attempts(targets) or [{}]:
         _apply(program, before, attempt)
         run = runner_of(program, tuple(graph.names.values()))
         if _holds(replace(graph, run=run), _small_sizes(plan, attempt, program, graph), samples, subject):
@@ -54,6 +53,17 @@ def widened(graph: Graph, samples: Sequence[Sample], subject: Subject) -> Graph:
     notes = graph.notes + ((f"lower bounds kept for {len(refused)} symbols: trials there differ",) if refused else ())
     run = runner_of(program, tuple(graph.names.values()))
     return replace(graph, run=run, obtained=obtained, ranges=ranges, notes=notes)
+
+
+def _raise_to_plan(graph: Graph) -> None:
+    """No symbol starts below what the plan allows: nothing was tried there."""
+    program = graph.artifact
+    lows = {symbol.name: symbol.low for symbol in graph.plan.symbols}
+    for symbol, text in symbols_of(program, graph.plan, graph.names).items():
+        limits = program.range_constraints.get(symbol)
+        low = Expression.parse(text).evaluate(lows)
+        if limits is not None and limits.lower < low:
+            program.range_constraints[symbol] = ValueRanges(low, limits.upper)
 
 
 def _lower_bounds(graph: Graph) -> dict[Any, int]:

@@ -46,7 +46,13 @@ def build_plan(
 
 
 def _leaf(
-    path: Path, spec: Spec, mined: Mined, names: Mapping[str, str], table: Table, fill: Fill | None, calls: int
+    path: Path,
+    spec: Spec,
+    mined: Mined,
+    names: Mapping[str, str],
+    table: Table,
+    fill: Fill | None,
+    calls: int,
 ) -> LeafPlan:
     if isinstance(spec, TensorSpec):
         shape = tuple(_expression(Axis(path, dim), mined, names, table, n) for dim, n in enumerate(spec.shape))

@@ -91,6 +91,9 @@ def label_of(path: Path) -> str:
         step = entry.code().strip(".[]").strip("'\"")
         if not (step == "layers" and isinstance(entry, Attr)):
             parts.append(step)
-    if "layers" in [entry.name for entry in path if isinstance(entry, Attr)] and parts[-1] in ("keys", "values"):
+    if "layers" in [entry.name for entry in path if isinstance(entry, Attr)] and parts[-1] in (
+        "keys",
+        "values",
+    ):
         parts[-1] = parts[-1].removesuffix("s")
     return ".".join(part.replace(".", "_") for part in parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..core.errors import ExportError
 from ..core.plan import Plan, Symbol
@@ -19,7 +19,10 @@ _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 def static_sizes(plan: Plan) -> frozenset[int]:
     """The sizes of the axes that never change: a symbol with such a size could be taken for one of them."""
     return frozenset(
-        int(e.value) for leaf in plan.inputs for e in (*leaf.shape, *([leaf.value] if leaf.value else [])) if e.is_constant
+        int(e.value)
+        for leaf in plan.inputs
+        for e in (*leaf.shape, *([leaf.value] if leaf.value else []))
+        if e.is_constant
     )
 
 
@@ -88,11 +91,13 @@ def observed_sizes(plan: Plan) -> Sizes:
     return {symbol.name: max(symbol.observed, default=2) for symbol in plan.symbols}
 
 
-def trial_sizes(plan: Plan, used: Iterable[Sizes]) -> list[tuple[str, Sizes]]:
+def trial_sizes(
+    plan: Plan, used: Iterable[Sizes], further: Sequence[Mapping[str, int]] = ()
+) -> list[tuple[str, Sizes]]:
     """Sizes that neither the export nor ``used`` had, each with a label.
 
     Every symbol at its least size, at one, and at a large size, the others at a middle one; then all of
-    them small together and large together.
+    them small together and large together. ``further`` sizes come last; they must be of symbols of the plan.
     """
     middle = {s.name: _within(s, 4 + 2 * i) for i, s in enumerate(plan.symbols)}
     large = {s.name: _within(s, max(max(s.observed, default=0), 8) + 3 + i) for i, s in enumerate(plan.symbols)}
@@ -103,6 +108,7 @@ def trial_sizes(plan: Plan, used: Iterable[Sizes]) -> list[tuple[str, Sizes]]:
         for other in (least, ones, large):
             proposals.append({**middle, symbol.name: other[symbol.name]})
             proposals.append({**ones, symbol.name: other[symbol.name]})
+    proposals += [{**middle, **sizes} for sizes in further if set(sizes) <= set(middle)]
     seen = [dict(sizes) for sizes in used]
     trials = []
     for sizes in proposals:

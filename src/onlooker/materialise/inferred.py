@@ -44,9 +44,7 @@ def pick_sample(union: CallUnion, samples: Sequence[Sample], index: int | None) 
     return max(samples, key=lambda sample: sample.call.n_tensors)
 
 
-def infer_values(
-    union: CallUnion, samples: Sequence[Sample], index: int | None, *, general: bool
-) -> dict[Path, Any]:
+def infer_values(union: CallUnion, samples: Sequence[Sample], index: int | None, *, general: bool) -> dict[Path, Any]:
     """A value per leaf of the union.
 
     A missing tensor is an empty one: size 0 in its last changing dimension, or the observed size where none
@@ -62,7 +60,10 @@ def infer_values(
                 return grown
         sample = better or sample
     values = dict(zip(leaf_values(sample), copy_leaves(sample.inputs.leaves), strict=True))
-    return {path: values[path] if _has(values, path, spec) else _missing(union, path, spec) for path, spec in union.union.leaves.items()}
+    return {
+        path: values[path] if _has(values, path, spec) else _missing(union, path, spec)
+        for path, spec in union.union.leaves.items()
+    }
 
 
 def _has(values: Mapping[Path, Any], path: Path, spec: object) -> bool:
@@ -159,7 +160,9 @@ def given_sample(signature: Signature, given: tuple[Any, ...] | list[Any] | dict
         values, passed = bind(python_signature(signature), args, kwargs)
     except TypeError as error:
         raise UsageError(
-            f"These arguments do not fit the method: {error}.", slug="does-not-bind", hint="Give them as in a call."
+            f"These arguments do not fit the method: {error}.",
+            slug="does-not-bind",
+            hint="Give them as in a call.",
         ) from error
     inputs = open_arguments(values)
     specs = Tree(inputs.structure, tuple(map(spec_of, inputs.leaves)))

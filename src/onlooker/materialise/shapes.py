@@ -17,7 +17,6 @@ from ..core.call import Passing
 from ..core.path import Path
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from ..core.structure import Structure
-
 from ..infer.samples import Table
 from .union import CallUnion
 
@@ -48,8 +47,7 @@ def infer_shapes(union: CallUnion, batch_for: BatchFor, dim_names: DimNames) -> 
     for name, structure, leaves in union.arguments():
         if name in union.dropped:
             continue
-        specs = iter(leaves)
-        shapes[name] = _shape_tree(structure, specs, lambda p, s, n=name: _leaf(p, s, union, n in roots, namer))
+        shapes[name] = _shape_tree(structure, iter(leaves), _LeafShape(union, name in roots, namer))
     if union.positional:
         return tuple(shapes.values())
     keywords = {name: shapes.pop(name) for name in union.passed_as(Passing.VAR_KEYWORD) if name in shapes}
@@ -73,19 +71,25 @@ def batch_roots(union: CallUnion, batch_for: BatchFor) -> frozenset[str]:
     return frozenset(found)
 
 
-def _leaf(path: Path, spec: Spec, union: CallUnion, batch: bool, namer: _Namer) -> Any:
-    if isinstance(spec, TensorSpec):
-        changing = {dim for dim in range(len(spec.shape)) if union.changes(Axis(path, dim))}
-        changing |= {0} if batch and spec.shape else set()
-        return {dim: namer(Axis(path, dim)) for dim in sorted(changing)}
-    if isinstance(spec, ConstantSpec) and spec.is_int and union.changes(Axis(path, None)):
-        return torch.export.Dim.DYNAMIC
-    return None
+@dataclass(frozen=True, slots=True)
+class _LeafShape:
+    """The shape of one leaf; ``batch`` makes the first dimension change whatever was observed."""
+
+    union: CallUnion
+    batch: bool
+    namer: _Namer
+
+    def __call__(self, path: Path, spec: Spec) -> Any:
+        if isinstance(spec, TensorSpec):
+            changing = {dim for dim in range(len(spec.shape)) if self.union.changes(Axis(path, dim))}
+            changing |= {0} if self.batch and spec.shape else set()
+            return {dim: self.namer(Axis(path, dim)) for dim in sorted(changing)}
+        if isinstance(spec, ConstantSpec) and spec.is_int and self.union.changes(Axis(path, None)):
+            return torch.export.Dim.DYNAMIC
+        return None
 
 
-def _shape_tree(
-    structure: Structure, leaves: Iterator[tuple[Path, Spec]], leaf: Callable[[Path, Spec], Any]
-) -> Any:
+def _shape_tree(structure: Structure, leaves: Iterator[tuple[Path, Spec]], leaf: Callable[[Path, Spec], Any]) -> Any:
     if structure.is_leaf:
         return leaf(*next(leaves))
     children = [_shape_tree(child, leaves, leaf) for child in structure.children]
@@ -126,5 +130,3 @@ def _spelled(name: str) -> str:
     if name == "batch":
         return "batch_size"
     return f"{name}_length" if name.endswith("sequence") else name
-
-

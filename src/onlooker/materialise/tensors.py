@@ -40,7 +40,12 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
 
 
 def _is_mask(values: torch.Tensor) -> bool:
-    return values.dtype == torch.bool or len(values.unique()) <= 2
+    return values.dtype == torch.bool or _has_two_values(values)
+
+
+def _has_two_values(values: torch.Tensor) -> bool:
+    low, high = values.min(), values.max()
+    return bool(((values == low) | (values == high)).all())
 
 
 def _index(have: int, want: int, *, cycle: bool, last: bool) -> torch.Tensor:

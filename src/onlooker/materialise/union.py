@@ -59,7 +59,9 @@ class CallUnion:
         torch.export cannot spell dynamic shapes for a constant in ``**kwargs``.
         """
         extra = self.passed_as(Passing.VAR_KEYWORD)
-        return frozenset(name for name, structure, leaves in self.arguments() if self._says_nothing(name, leaves, extra))
+        return frozenset(
+            name for name, structure, leaves in self.arguments() if self._says_nothing(name, leaves, extra)
+        )
 
     def _says_nothing(self, name: str, leaves: Sequence[tuple[Path, Spec]], extra: Sequence[str]) -> bool:
         if len(leaves) != 1 or not isinstance(leaves[0][1], ConstantSpec) or len(leaves[0][0].entries) > 1:
@@ -67,8 +69,10 @@ class CallUnion:
         if self.positional:
             return False
         parameter = self.signature.get(name)
-        return leaves[0][1] == ConstantSpec(None) or name in extra or (
-            parameter is not None and parameter.default == leaves[0][1]
+        return (
+            leaves[0][1] == ConstantSpec(None)
+            or name in extra
+            or (parameter is not None and parameter.default == leaves[0][1])
         )
 
     @cached_property
@@ -117,14 +121,13 @@ def _check(call: Call, union: Union, first: Call) -> None:
     for path, spec in call.inputs.items():
         counts[path.root] = counts.get(path.root, 0) + isinstance(spec, TensorSpec)
         other = union.leaves.get(path)
-        if isinstance(spec, ConstantSpec) and isinstance(other, ConstantSpec) and spec != other and not _absent(spec, other):
-            if len(path.entries) == 1:
-                raise ObservationError(
-                    f"Two calls were made with different constant values: {path} is {spec} in call {call.index} and "
-                    f"{other} in others.",
-                    slug="constant-changes",
-                    hint="One graph cannot serve both; observer.export() makes one graph for each.",
-                )
+        if len(path.entries) == 1 and _contradict(spec, other):
+            raise ObservationError(
+                f"Two calls were made with different constant values: {path} is {spec} in call {call.index} and "
+                f"{other} in others.",
+                slug="constant-changes",
+                hint="One graph cannot serve both; observer.export() makes one graph for each.",
+            )
     for root, count in counts.items():
         most = sum(p.root == root and isinstance(s, TensorSpec) for p, s in union.leaves.items())
         if count not in (0, most):
@@ -135,8 +138,10 @@ def _check(call: Call, union: Union, first: Call) -> None:
             )
 
 
-def _absent(left: ConstantSpec, right: ConstantSpec) -> bool:
-    return left == ConstantSpec(None) or right == ConstantSpec(None)
+def _contradict(left: Spec, right: Spec | None) -> bool:
+    """True for two constants that differ, None aside."""
+    both = isinstance(left, ConstantSpec) and isinstance(right, ConstantSpec)
+    return both and left != right and ConstantSpec(None) not in (left, right)
 
 
 def _argument(root: str, call: Call) -> str:

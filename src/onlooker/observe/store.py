@@ -145,6 +145,10 @@ class Store:
     def _form(specs: Tree[Any]) -> tuple[Structure, tuple[Any, ...]]:
         """What makes a call a new kind of call: its structure, its constants, the ranks of its tensors."""
         return specs.structure, tuple(
-            (spec.dtype, len(spec.shape)) if hasattr(spec, "shape") else None if getattr(spec, "is_int", False) else spec
+            (spec.dtype, len(spec.shape))
+            if hasattr(spec, "shape")
+            else None
+            if getattr(spec, "is_int", False)
+            else spec
             for spec in specs.leaves
         )

@@ -103,9 +103,9 @@ def _candidates(table: Table, base: Mapping[Path, Any], pins: Pins) -> Iterator[
     groups = {n: tuple(a for a in others if base[a.path].shape[a.dim] == n) for n in sizes}
     yield from groups.values()
     for group in groups.values():
-        roots = dict.fromkeys((axis.path.root, axis.dim) for axis in group)
-        if len(roots) > 1:
-            yield from (tuple(a for a in group if (a.path.root, a.dim) == root) for root in roots)
+        kinds = dict.fromkeys((axis.path.root, axis.dim) for axis in group)
+        if len(kinds) > 1:
+            yield from (tuple(a for a in group if (a.path.root, a.dim) == kind) for kind in kinds)
 
 
 def _is_settled_state(axis: Axis, table: Table, base: Mapping[Path, Any]) -> bool:
@@ -115,7 +115,12 @@ def _is_settled_state(axis: Axis, table: Table, base: Mapping[Path, Any]) -> boo
 
 
 def _probe(
-    regime: Regime, base: Mapping[Path, Any], expected: Any, axes: Sequence[Axis], subject: Subject, number: int
+    regime: Regime,
+    base: Mapping[Path, Any],
+    expected: Any,
+    axes: Sequence[Axis],
+    subject: Subject,
+    number: int,
 ) -> Row | None:
     """The row of a probe that the model accepted, or None."""
     size = base[axes[0].path].shape[axes[0].dim]

@@ -39,7 +39,8 @@ class Regime:
     @property
     def table(self) -> Table:
         """The sizes of all calls and probes."""
-        table = table_of((call for form in self.union.forms for call in form.calls), self.fills)
+        calls = sorted((call for form in self.union.forms for call in form.calls), key=lambda call: call.index)
+        table = table_of(calls, self.fills)
         return Table(table.axes, (*table.rows, *self.probes))
 
     def plan(self) -> Plan:

@@ -15,6 +15,12 @@ from ..pytrees.open import map_tensors, open_tree
 __all__ = ["Subject"]
 
 
+def _cuda_devices() -> list[int]:
+    """The devices whose random state a run may change: none before CUDA was used, so that it is not started."""
+    started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return list(range(torch.cuda.device_count())) if started else []
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A method of a model, as it was watched."""
@@ -30,6 +36,6 @@ class Subject:
 
     def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:
         """Runs the method on copies of the arguments, without gradients; the global random state is put back."""
-        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+        devices = _cuda_devices()
         with torch.no_grad(), torch.random.fork_rng(devices=devices):
             return open_tree(self(map_tensors(lambda t: t.detach().clone(), arguments)))

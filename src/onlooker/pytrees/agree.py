@@ -58,9 +58,7 @@ def leaf_difference(expected: Any, got: Any) -> float:
     return math.inf if math.isnan(worst) else worst
 
 
-def agreement(
-    paths: Iterable[Path], expected: Sequence[Any], got: Sequence[Any], *, atol: float = 1e-5
-) -> Agreement:
+def agreement(paths: Iterable[Path], expected: Sequence[Any], got: Sequence[Any], *, atol: float = 1e-5) -> Agreement:
     """Compares leaves in their order.
 
     A floating leaf agrees when its difference is at most ``atol`` times (1 + its largest finite value);

@@ -84,9 +84,7 @@ def max_diff(
             if left is not None:
                 found = leaf_difference(left, right, thresholds_of(hist))
             if found is INFINITE:
-                raise _MismatchError(
-                    f"{where or 'the top'}: {_shown(right)} where {_shown(left)} is expected"
-                )
+                raise _MismatchError(f"{where or 'the top'}: {_shown(right)} where {_shown(left)} is expected")
             total = found if total is None else total + found
     except _MismatchError as mismatch:
         if debug_info is not None:
@@ -211,21 +209,29 @@ def _paired(
 
 def _comparable(expected: Any, got: Any, rules: _Rules) -> tuple[Any, Any]:
     """Both values in the form in which they can be compared."""
+    if is_tensor_like(expected):
+        got = _as_numbers(got, expected)
+    if is_tensor_like(got):
+        expected = _as_numbers(expected, got)
     if isinstance(expected, (list, tuple)) and len(expected) == 1 and _inside(got) is None:
         return expected[0], got
     if _is_output(expected) and len(expected) == 1 and is_tensor_like(got):
         return next(iter(expected.values())), got
     if rules.unwrap and is_tensor_like(expected) and isinstance(got, (list, tuple)) and len(got) == 1:
         return expected, got[0]
-    if is_tensor_like(expected) and _is_nested_numbers(got):
-        return expected, torch.tensor(got)
-    if is_tensor_like(got) and _is_nested_numbers(expected):
-        return torch.tensor(expected), got
     if is_cache(expected) and _is_two_lists(got):
         return _key_value_lists(expected), got
     if is_cache(got) and _is_two_lists(expected):
         return expected, _key_value_lists(got)
     return expected, got
+
+
+def _as_numbers(value: Any, like: Any) -> Any:
+    """Nested lists of numbers as a tensor, if it has the shape of ``like``."""
+    if _is_nested_numbers(value):
+        numbers = torch.tensor(value)
+        return numbers if numbers.shape == like.shape else value
+    return value
 
 
 def _is_nested_numbers(value: Any) -> bool:

@@ -90,9 +90,7 @@ def leaf_difference(expected: Any, got: Any, thresholds: Sequence[float] = ()) -
     return _measured(left.detach(), right.detach(), device, thresholds)
 
 
-def _measured(
-    left: torch.Tensor, right: torch.Tensor, device: int | None, thresholds: Sequence[float]
-) -> Difference:
+def _measured(left: torch.Tensor, right: torch.Tensor, device: int | None, thresholds: Sequence[float]) -> Difference:
     delta, size, missing = _subtracted(left, right)
     return Difference(
         abs=float(delta.max()),

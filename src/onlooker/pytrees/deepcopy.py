@@ -78,10 +78,13 @@ def _tensor(value: torch.Tensor, memo: dict[int, Any]) -> Any:
 
 
 def _other(value: Any, memo: dict[int, Any]) -> Any:
+    trial = dict(memo)
     try:
-        return copy.deepcopy(value, memo)
+        made = copy.deepcopy(value, trial)
     except Exception:  # a stream, a lock, a tensor with a gradient inside an unknown class ...
         return value
+    memo.update(trial)
+    return made
 
 
 def _tuple(value: Any, memo: dict[int, Any]) -> Any:

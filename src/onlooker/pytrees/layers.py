@@ -52,9 +52,7 @@ def open_cache(value: Any) -> Opened | None:
         return obj
 
     compared = {name: child for name, child in hidden.items() if not isinstance(child, torch.Tensor)}
-    return Opened(
-        qualified_name(cls), tuple((Attr(n), shown[n]) for n in names), build, constant_text(compared)
-    )
+    return Opened(qualified_name(cls), tuple((Attr(n), shown[n]) for n in names), build, constant_text(compared))
 
 
 def _kept(value: Any) -> Any:

@@ -37,7 +37,16 @@ __all__ = [
 
 #: the kind of the structure that holds the arguments of a call by name
 ARGUMENTS = "arguments"
-_CLOSED = (type, torch.dtype, torch.device, torch.layout, torch.Size, torch.nn.Module, types.ModuleType, bytes)
+_CLOSED = (
+    type,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.Size,
+    torch.nn.Module,
+    types.ModuleType,
+    bytes,
+)
 _DEEPEST = 24
 
 
@@ -144,8 +153,8 @@ def _builtin(value: Any) -> Opened | None:
     if cls in (list, tuple):
         return Opened(cls.__name__, tuple((Index(i), child) for i, child in enumerate(value)), cls)
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
-        children = tuple((Attr(name), child) for name, child in zip(cls._fields, value, strict=True))
-        return Opened(qualified_name(cls), children, lambda values: cls(*values))
+        fields = tuple((Attr(name), child) for name, child in zip(cls._fields, value, strict=True))
+        return Opened(qualified_name(cls), fields, lambda values: cls(*values))
     if cls in (dict, OrderedDict):
         keys = tuple(value)
         children = tuple((Key(key), child) for key, child in value.items())
@@ -202,7 +211,7 @@ def _dataclass(value: Any) -> Opened | None:
 
 
 def _rebuilt(cls: type, attributes: dict[str, Any]) -> Any:
-    obj = object.__new__(cls)
+    obj: Any = object.__new__(cls)
     for name, child in attributes.items():
         object.__setattr__(obj, name, child)
     return obj

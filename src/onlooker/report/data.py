@@ -88,7 +88,10 @@ def _evidence(plan: Plan, axis: str) -> str:
 
 
 def _observed(plan: Plan, text: str) -> str:
-    return next((_listed(s.observed) for s in plan.symbols if s.name == text), "as the sum says" if " " in text else "")
+    return next(
+        (_listed(s.observed) for s in plan.symbols if s.name == text),
+        "as the sum says" if " " in text else "",
+    )
 
 
 def _listed(values: Sequence[int]) -> str:

@@ -82,7 +82,13 @@ def _graph_dict(graph: GraphReport) -> dict[str, object]:
         "target": graph.target,
         "calls": list(graph.calls),
         "axes": [
-            {"axis": r.axis, "observed": r.observed, "asked": r.asked, "obtained": r.obtained, "evidence": r.evidence}
+            {
+                "axis": r.axis,
+                "observed": r.observed,
+                "asked": r.asked,
+                "obtained": r.obtained,
+                "evidence": r.evidence,
+            }
             for r in graph.axes
         ],
         "symbols": [{"name": n, "observed": seen, "range": limits} for n, seen, limits in graph.symbols],

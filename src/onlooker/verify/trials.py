@@ -36,12 +36,17 @@ def observed_trials(samples: Sequence[Sample]) -> Iterator[Trial]:
         yield Trial("observed", f"call {sample.call.index}", sample.arguments())
 
 
-def unseen_trials(graph: Graph, samples: Sequence[Sample]) -> Iterator[Trial]:
-    """Sizes never used: every symbol small and large, alone and together; masks padded; what is optional left out."""
+def unseen_trials(
+    graph: Graph, samples: Sequence[Sample], further: Sequence[Mapping[str, int]] = ()
+) -> Iterator[Trial]:
+    """Sizes never used: every symbol small and large, alone and together; masks padded; what is optional left out.
+
+    ``further`` sizes are tried beside them, for graphs that have all their symbols.
+    """
     plan = graph.plan
     used = [dict(graph.sizes)]
     used += [sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls]
-    for label, sizes in trial_sizes(plan, used):
+    for label, sizes in trial_sizes(plan, used, further):
         yield from trials_of_sizes(plan, samples, label, sizes)
 
 
@@ -103,4 +108,3 @@ def _is_filled(leaf: LeafPlan, value: Any) -> bool:
     if fill.kind == "empty":
         return fill.dim is not None and value.shape[fill.dim] == 0
     return bool((value == (1 if fill.kind == "ones" else 0)).all())
-

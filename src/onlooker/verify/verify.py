@@ -31,7 +31,9 @@ def run_trials(
         except Exception as error:
             logger.info("%s is no lawful call of the model: %s: %s", trial.label, type(error).__name__, error)
             if trial.kind == "observed":
-                note = f"the model itself refuses the observed call when it is replayed: {type(error).__name__}: {error}"
+                note = (
+                    f"the model itself refuses the observed call when it is replayed: {type(error).__name__}: {error}"
+                )
                 checks.append(Check(trial.kind, trial.label, Outcome.FAILED, trial.sizes, float("inf"), note))
             else:
                 unlawful.append(trial.label)

@@ -1,0 +1,1 @@
+"""Reversible repairs, each with its reason, its upstream link, and when it may go."""

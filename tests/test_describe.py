@@ -312,7 +312,9 @@ def test_registered_classes_show_their_children() -> None:
         def __init__(self, a: Any) -> None:
             self.a = a
 
-    torch_pytree.register_pytree_node(Pair, lambda p: ([p.a, 1], None), lambda x, _: Pair(*x))
+    torch_pytree.register_pytree_node(
+        Pair, lambda p: ([p.a, 1], None), lambda x, _: Pair(*x), serialized_type_name="test_describe.Pair"
+    )
     try:
         assert string_type(Pair(torch.zeros(2))) == "Pair[serialized](#2[T1r1,int])"
     finally:

@@ -55,9 +55,10 @@ def find_example(plan: Plan, samples: Sequence[Sample], subject: Subject, fixed:
             except Exception as error:
                 refusal = error
                 logger.info("sizes %s are refused by the model: %s", sizes, error)
+    names = ", ".join(s.name for s in plan.symbols) or "this call"
     raise ExportError(
-        "The model refuses every choice of general sizes for "
-        f"{', '.join(s.name for s in plan.symbols) or 'this call'}; the last refusal was {type(refusal).__name__}: {refusal}.",
+        f"The model refuses every choice of general sizes for {names}; "
+        f"the last refusal was {type(refusal).__name__}: {refusal}.",
         slug="no-lawful-sizes",
         hint="Watch calls of other sizes, so that relations between axes show.",
     ) from refusal

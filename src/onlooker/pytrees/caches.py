@@ -48,6 +48,9 @@ _STATES = frozenset(
         "cumulative_length",
         "cumulative_length_int",
         "entry_count",
+        "indexer_keys",
+        "indexer_position_ids",
+        "indexer_cumulative_length",
     }
 )
 _SIZES = {

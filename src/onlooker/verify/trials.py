@@ -55,25 +55,26 @@ def trials_of_sizes(plan: Plan, samples: Sequence[Sample], label: str, sizes: Ma
     values = materialise(plan, sizes, samples)
     pairs = tuple(sizes.items())
     yield Trial("unseen", label, close_arguments(plan, values), pairs, plan)
-    padded = _padded(plan, values)
-    if padded is not None:
-        yield Trial("unseen", f"{label}, padded", close_arguments(plan, padded), pairs, plan)
+    for name, hidden in (("padded", 0.5), ("not padded", 0.0)):
+        masked = _masked(plan, values, hidden)
+        if masked is not None:
+            yield Trial("unseen", f"{label}, {name}", close_arguments(plan, masked), pairs, plan)
     fewer = _without_fills(plan, values)
     if fewer is not None:
         yield Trial("unseen", f"{label}, without {fewer[0]}", fewer[1], pairs, plan)
 
 
-def _padded(plan: Plan, values: Mapping[Path, Any]) -> dict[Path, Any] | None:
-    """The same values with masks that hide the beginning of the first row; None without such a mask."""
+def _masked(plan: Plan, values: Mapping[Path, Any], hidden: float) -> dict[Path, Any] | None:
+    """The same values with masks that hide a share of the first row, from its beginning; None where nothing changes."""
     masks = [leaf.path for leaf in plan.inputs if _is_padding_mask(leaf, values[leaf.path])]
     if not masks:
         return None
     changed = dict(values)
     for path in masks:
         mask = torch.ones_like(values[path])
-        mask[0, : mask.shape[1] // 2] = 0
+        mask[0, : int(mask.shape[1] * hidden)] = 0
         changed[path] = mask
-    return changed
+    return None if all(torch.equal(changed[path], values[path]) for path in masks) else changed
 
 
 def _is_padding_mask(leaf: LeafPlan, value: Any) -> bool:

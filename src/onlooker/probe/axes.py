@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import torch
 
 from ..core.path import Path
 from ..core.spec import Axis
+from ..core.structure import Tree
 from ..infer.relations import varies
 from ..infer.samples import Row, Table
-from ..materialise.arguments import close_arguments, materialise
+from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.tensors import resized
 from ..observe.store import Sample
 from ..pytrees.agree import agreement
@@ -24,14 +26,18 @@ from .subject import Subject
 __all__ = ["Pins", "probe_axes"]
 
 logger = logging.getLogger(__name__)
+_MOST_PAIRED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What the caller decided: axes that stay static, by argument name, and a budget for the rest."""
+    """What the caller decided: axes that stay static, by argument name, and a budget for the rest.
 
-    static: Mapping[str, Sequence[int]]
-    probes: int = 24
+    ``probes`` is the most runs of the model, ``seconds`` the time after which no other one is begun.
+    """
+
+    static: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    probes: int = 64
     seconds: float = 60.0
 
     def allows(self, axis: Axis) -> bool:
@@ -42,29 +48,29 @@ class Pins:
 def probe_axes(regime: Regime, samples: Sequence[Sample], subject: Subject, pins: Pins) -> Regime:
     """The regime with a row for every class of axes that the model lets change.
 
-    The classes are, in this order: the first dimensions of all tensors that have the size of the batch;
-    then axes of the same size, over all arguments and then argument by argument.
+    The classes are, in this order: first dimensions of the same size; other axes of the same size, over all
+    arguments, then without some, then argument by argument; then pairs, for an axis that follows another one.
     """
-    deadline = time.monotonic() + pins.seconds
     base = _base_values(regime, samples)
     if base is None:
         return regime
     try:
-        expected = subject.try_out(close_arguments(regime.plan(), base))
+        bench = _Bench(regime, base, subject, subject.try_out(close_arguments(regime.plan(), base)))
     except Exception as error:
         note = f"nothing was probed: the model refuses the call it was given before ({type(error).__name__}: {error})"
         return replace(regime, notes=(*regime.notes, note))
+    deadline = time.monotonic() + pins.seconds
+    rows: list[Row] = []
     settled: set[Axis] = set()
-    for number, axes in enumerate(_candidates(regime.table, base, pins)):
-        if number >= pins.probes or time.monotonic() > deadline:
-            return replace(regime, notes=(*regime.notes, "the budget of probes ended before every axis was tried"))
-        if settled & set(axes):
-            continue
-        row = _probe(regime, base, expected, axes, subject, number)
+    for axes in _candidates(regime.table, base, pins, settled):
+        if bench.runs >= pins.probes or time.monotonic() > deadline:
+            note = "the budget of probes ended before every axis was tried"
+            return replace(regime, probes=(*regime.probes, *rows), notes=(*regime.notes, note))
+        row = bench.probe(axes, f"probe {len(rows)}")
         if row is not None:
             settled |= set(axes)
-            regime = replace(regime, probes=(*regime.probes, row))
-    return regime
+            rows.append(row)
+    return replace(regime, probes=(*regime.probes, *rows))
 
 
 def _base_values(regime: Regime, samples: Sequence[Sample]) -> dict[Path, Any] | None:
@@ -75,12 +81,13 @@ def _base_values(regime: Regime, samples: Sequence[Sample]) -> dict[Path, Any] |
         return None
     richest = max(own, key=lambda sample: (len(sample.inputs.leaves), sample.call.index))
     plan = regime.plan()
-    values = dict(zip(richest.inputs.structure.paths(), richest.inputs.leaves, strict=True))
-    return materialise(plan, sizes_of(plan, values), [richest, *own])
+    return materialise(plan, sizes_of(plan, leaf_values(richest)), [richest, *own])
 
 
-def _candidates(table: Table, base: Mapping[Path, Any], pins: Pins) -> Iterator[tuple[Axis, ...]]:
-    """Classes of axes to change together, the likeliest first."""
+def _candidates(
+    table: Table, base: Mapping[Path, Any], pins: Pins, settled: set[Axis]
+) -> Iterator[tuple[Axis, ...]]:
+    """Classes of axes to change together, the likeliest first; ``settled`` grows while they are tried."""
     still = [
         axis
         for axis in table.axes
@@ -89,86 +96,118 @@ def _candidates(table: Table, base: Mapping[Path, Any], pins: Pins) -> Iterator[
         and isinstance(base.get(axis.path), torch.Tensor)
         and pins.allows(axis)
     ]
-    first = [axis for axis in still if axis.dim == 0]
-    changing = [a for a in table.axes if a.dim == 0 and varies(table.column(a))]
-    if first and not changing:
-        size = base[first[0].path].shape[0]
-        batch = [axis for axis in first if base[axis.path].shape[0] == size]
-        yield tuple(batch)
-        roots = dict.fromkeys(axis.path.root for axis in batch)
-        for root in list(roots)[1:]:
-            yield tuple(axis for axis in batch if axis.path.root != root)
-    others = [axis for axis in still if axis.dim != 0 and not _is_settled_state(axis, table, base)]
-    sizes = dict.fromkeys(base[axis.path].shape[axis.dim] for axis in others)
-    groups = {n: tuple(a for a in others if base[a.path].shape[a.dim] == n) for n in sizes}
-    yield from groups.values()
-    for group in groups.values():
-        kinds = dict.fromkeys((axis.path.root, axis.dim) for axis in group)
-        if len(kinds) > 1:
-            yield from (tuple(a for a in group if (a.path.root, a.dim) == kind) for kind in kinds)
+    state = {axis for axis in still if _is_settled_state(axis, table, base)}
+    classes = [*_by_size([a for a in still if a.dim == 0], base), *_by_size([a for a in still if a.dim != 0], base)]
+    for axes in classes:
+        for part in _parts(axes, state):
+            if part and not settled & set(part) and not set(part) <= state:
+                yield part
+    left = [a for a in still if a not in settled and a not in state and a.dim != 0]
+    for one, two in combinations(left[:_MOST_PAIRED], 2):
+        if one.path.root != two.path.root and not {one, two} <= settled:
+            yield one, two
+
+
+def _by_size(axes: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
+    """The axes grouped by their size, in the order in which the sizes are met."""
+    sizes = {axis: int(base[axis.path].shape[axis.dim or 0]) for axis in axes}
+    for size in dict.fromkeys(sizes.values()):
+        yield tuple(axis for axis in axes if sizes[axis] == size)
+
+
+def _parts(axes: tuple[Axis, ...], state: set[Axis]) -> Iterator[tuple[Axis, ...]]:
+    """A class, then the class without what only has the same size by chance."""
+    yield axes
+    if any(axis in state for axis in axes):
+        yield tuple(axis for axis in axes if axis not in state)
+    kinds = list(dict.fromkeys((axis.path.root, axis.dim) for axis in axes))
+    if len(kinds) > 1:
+        for kind in kinds:
+            yield tuple(axis for axis in axes if (axis.path.root, axis.dim) != kind)
+        for kind in kinds if len(kinds) > 2 else ():
+            yield tuple(axis for axis in axes if (axis.path.root, axis.dim) == kind)
 
 
 def _is_settled_state(axis: Axis, table: Table, base: Mapping[Path, Any]) -> bool:
-    """True where a change would say nothing: a size of 1, or the state of a layer that kept its size over calls."""
+    """True where a change says little: a size of 1 inside, or the state of a layer that kept its size over calls."""
+    if axis.dim == 0:
+        return False
     calls = sum(size is not None for size in table.column(axis))
     return base[axis.path].shape[axis.dim] < 2 or (calls > 1 and len(axis.path.entries) > 2)
 
 
-def _probe(
-    regime: Regime,
-    base: Mapping[Path, Any],
-    expected: Any,
-    axes: Sequence[Axis],
-    subject: Subject,
-    number: int,
-) -> Row | None:
-    """The row of a probe that the model accepted, or None."""
-    size = base[axes[0].path].shape[axes[0].dim]
-    for fresh in (size + 1, 2 * size):
-        values = _with_size(base, axes, fresh)
+class _Bench:
+    """Runs probes from one call of the model, and counts them."""
+
+    def __init__(self, regime: Regime, base: Mapping[Path, Any], subject: Subject, expected: Tree[Any]) -> None:
+        self.plan, self.axes = regime.plan(), regime.table.axes
+        self.base, self.subject, self.expected = base, subject, expected
+        self.runs = 0
+
+    def run(self, values: Mapping[Path, Any]) -> Tree[Any] | None:
+        """The result of the model, or None where it refuses; only results of the same form count."""
+        self.runs += 1
         try:
-            got = subject.try_out(close_arguments(regime.plan(), values))
+            got = self.subject.try_out(close_arguments(self.plan, values))
         except Exception as error:
-            logger.info("%s: %d instead of %d is refused: %s", axes[0], fresh, size, type(error).__name__)
-            continue
-        batch = all(axis.dim == 0 for axis in axes)
-        if _same_ranks(expected, got) and (_rows_kept(expected, got, size) if batch else _changed(expected, got)):
-            return _row(f"probe {number}", values, regime.table.axes)
-    return None
+            logger.info("a probe is refused: %s: %s", type(error).__name__, error)
+            return None
+        ranks = [[getattr(leaf, "ndim", -1) for leaf in tree.leaves] for tree in (self.expected, got)]
+        return got if ranks[0] == ranks[1] else None
+
+    def probe(self, axes: Sequence[Axis], label: str) -> Row | None:
+        """The row of a change that the model accepts, or None.
+
+        The other rows of a batch must come out as they did; any other axis must matter to the result.
+        """
+        sizes = [int(self.base[axis.path].shape[axis.dim or 0]) for axis in axes]
+        together = len(set(sizes)) == 1
+        for grow in (lambda n: n + 1, lambda n: 2 * n) if together else (lambda n: n + 1,):
+            values = dict(self.base)
+            for axis, size in zip(axes, sizes, strict=True):
+                values[axis.path] = _with_size(values[axis.path], axis.dim or 0, grow(size))
+            got = self.run(values)
+            if got is None:
+                continue
+            batch = all(axis.dim == 0 for axis in axes)
+            if self.keeps_rows(got, sizes[0]) if batch else self.matters(axes, got):
+                return _row(label, values, self.axes)
+        return None
+
+    def keeps_rows(self, got: Tree[Any], size: int) -> bool:
+        """True when some output got more rows, and the ones that were there before are as before."""
+        paths, left, right = [], [], []
+        for (path, old), new in zip(self.expected.items(), got.leaves, strict=True):
+            if isinstance(old, torch.Tensor) and old.ndim and old.shape[0] == size and new.shape[0] > size:
+                paths.append(path)
+                left.append(old)
+                right.append(new[:size])
+        return bool(paths) and agreement(paths, left, right, atol=1e-4).holds
+
+    def matters(self, axes: Sequence[Axis], got: Tree[Any]) -> bool:
+        """True when the result is another one, or would be for other values: what nothing reads stays as it was."""
+        return self.differs(got) or any(self.is_read(path) for path in dict.fromkeys(axis.path for axis in axes))
+
+    def differs(self, got: Tree[Any]) -> bool:
+        """True when an output is another one."""
+        return not agreement(self.expected.structure.paths(), self.expected.leaves, got.leaves, atol=0.0).holds
+
+    def is_read(self, path: Path) -> bool:
+        """True when other values of a float input give another result."""
+        value = self.base[path]
+        if not value.dtype.is_floating_point:
+            return False
+        got = self.run({**self.base, path: value * 0.5 + 0.125})
+        return got is not None and self.differs(got)
 
 
-def _with_size(base: Mapping[Path, Any], axes: Sequence[Axis], fresh: int) -> dict[Path, Any]:
-    values = dict(base)
-    for axis in axes:
-        shape = list(values[axis.path].shape)
-        shape[axis.dim or 0] = fresh
-        values[axis.path] = resized(values[axis.path], shape)
-    return values
+def _with_size(tensor: torch.Tensor, dim: int, size: int) -> torch.Tensor:
+    shape = list(tensor.shape)
+    shape[dim] = size
+    return resized(tensor, shape)
 
 
 def _row(label: str, values: Mapping[Path, Any], axes: Sequence[Axis]) -> Row:
     sizes = {a: int(values[a.path].shape[a.dim]) for a in axes if a.dim is not None and a.path in values}
     ints = {a: int(values[a.path]) for a in axes if a.dim is None and isinstance(values.get(a.path), int)}
     return Row(label, {**sizes, **ints})
-
-
-def _changed(expected: Any, got: Any) -> bool:
-    """True when an output is another one: an axis that nothing depends on is left as it was."""
-    return not agreement(expected.structure.paths(), expected.leaves, got.leaves, atol=0.0).holds
-
-
-def _same_ranks(expected: Any, got: Any) -> bool:
-    """True when both results have the same leaves of the same ranks."""
-    ranks = [[getattr(leaf, "ndim", -1) for leaf in tree.leaves] for tree in (expected, got)]
-    return ranks[0] == ranks[1]
-
-
-def _rows_kept(expected: Any, got: Any, size: int) -> bool:
-    """True when the rows that were there before come out as before, and some output has rows."""
-    paths, left, right = [], [], []
-    for (path, old), new in zip(expected.items(), got.leaves, strict=True):
-        if isinstance(old, torch.Tensor) and old.ndim and old.shape[0] == size and new.shape[0] > size:
-            paths.append(path)
-            left.append(old)
-            right.append(new[:size])
-    return bool(paths) and agreement(paths, left, right, atol=1e-4).holds

@@ -192,7 +192,7 @@ def _taken_apart(cache: Any) -> tuple[_Leaves, Context]:
 
 
 def _layer_state(layer: Any, index: int, path: Path, leaves: _Leaves) -> tuple[type, Any]:
-    if not is_layer(layer):
+    if not hasattr(layer, "__dict__"):
         return type(layer), Opaque(qualified_name(type(layer)), layer)
     state: dict[str, Any] = {}
     for name, value in vars(layer).items():
@@ -203,7 +203,7 @@ def _layer_state(layer: Any, index: int, path: Path, leaves: _Leaves) -> tuple[t
         else:
             label = {"keys": "key", "values": "value"}.get(name, name.strip("_"))
             state[name] = leaves.take(value, f"{label}_{index}", path / Attr(name), _is_state(name, layer))
-    if state.get("keys") is Mark.LEAF:
+    if state.get("keys") is Mark.LEAF and is_layer(layer):
         state["dtype"] = state["device"] = Mark.DERIVED
     return type(layer), state
 

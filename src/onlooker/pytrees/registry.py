@@ -204,6 +204,7 @@ def _add(
     dump: Callable[[Any], Any] | None = None,
     load: Callable[[Any], Any] | None = None,
 ) -> None:
+    # torch.fx has a table of its own: it compares structures exactly for a class that is not in there
     name = f"{cls.__module__}.{cls.__qualname__}"
     covered = torch_pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     torch_pytree.register_pytree_node(

@@ -37,14 +37,25 @@ def run(*argv: str) -> tuple[int, str, str]:
     return code, stdout.getvalue(), stderr.getvalue()
 
 
-class StandInProgram:
-    report = "the report"
+class StandInReport:
+    def __init__(self, tally: Tally) -> None:
+        self.verified = tally.verified
 
+    def __str__(self) -> str:
+        return "the report"
+
+
+class StandInProgram:
     def __init__(self, target: str, checks: tuple[Check, ...]) -> None:
         self.target = target
         self.checks = checks
+        self.report = StandInReport(Tally(checks))
 
-    def verify(self) -> Tally:
+    def to(self, target: str) -> StandInProgram:
+        return StandInProgram(target, self.checks)
+
+    def verify(self, *, sizes: Any) -> Tally:
+        assert sizes, "the sizes of the tiny model are tried"
         return Tally(self.checks)
 
     def save_graphs(self, directory: Path) -> list[Path]:
@@ -64,11 +75,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             def __call__(self, model: torch.nn.Module) -> Iterator[Any]:
                 yield self
 
-            def export(self, *, to: str) -> StandInProgram:
-                logging.getLogger("onlooker.export").info("stage of %s\nand a page of details", to)
+            def export(self) -> StandInProgram:
+                logging.getLogger("onlooker.export").info("a stage\nand a page of details")
                 if error is not None:
                     raise error
-                return StandInProgram(to, checks)
+                return StandInProgram("torch", checks)
 
         monkeypatch.setattr(demo, "InputObserver", StandInObserver)
 
@@ -122,9 +133,9 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("checks", "code", "line"),
     [
-        ((GOOD, GOOD), 0, "torch: verified, 2 of 2 checks passed"),
-        ((GOOD, BAD), 2, "torch: NOT verified, 1 of 2 checks passed"),
-        ((), 2, "torch: NOT verified, 0 of 0 checks passed"),
+        ((GOOD, GOOD), 0, "torch: verified, 2 of 2 checks passed, largest difference 0.0e+00"),
+        ((GOOD, BAD), 2, "torch: NOT verified, 1 of 2 checks passed, largest difference 5.0e-01"),
+        ((), 2, "torch: NOT verified, 0 of 0 checks passed, largest difference 0.0e+00"),
     ],
 )
 def test_the_verdict_and_the_exit_code(
@@ -200,8 +211,9 @@ def test_progress_says_the_stages_of_the_library_and_leaves_no_trace(stand_in: C
     assert said == [
         "building a tiny vit",
         "watching two calls: 2 images, then 3",
-        "exporting to torch",
-        "stage of torch",
+        "exporting",
+        "a stage",
+        "verifying torch",
     ]
     assert (logger.level, logger.handlers) == before
 

@@ -73,8 +73,6 @@ def test_every_example_is_known() -> None:
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_prints_what_it_is_known_to_print(name: str) -> None:
-    result = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout == PRINTED[name]

@@ -178,7 +178,12 @@ def test_exporting_leaves_the_model_and_the_random_state_as_they_were() -> None:
 
 
 REFUSED = {
-    "another constant": (Flag, [call(rand(2, 3), double=True)], call(rand(2, 3), double=False), "double is always True"),
+    "another constant": (
+        Flag,
+        [call(rand(2, 3), double=True)],
+        call(rand(2, 3), double=False),
+        "double is always True",
+    ),
     "a constant that is missing": (Flag, [call(rand(2, 3), double=True)], call(rand(2, 3)), "does not give it"),
     "a static size": (
         lambda: torch.nn.Linear(4, 2),
@@ -270,7 +275,7 @@ def test_axes_that_the_caller_pins_are_not_probed() -> None:
     [
         ("Suggested fixes:\n  batch = Dim('batch', min=4)", {"batch": (4, None)}, set(), set()),
         ("Suggested fixes:\n  batch = Dim('batch', max=16)\n", {"batch": (None, 16)}, set(), set()),
-        ("Suggested fixes:\n  batch = 3", {}, set(), {"batch"}),
+        ("Suggested fixes:\n  batch = 3", {}, {"batch"}, set()),
         ("Suggested fixes:\n  batch = 2*_batch", {}, {"batch"}, set()),
     ],
 )
@@ -282,6 +287,16 @@ def test_the_fixes_that_torch_suggests_are_read(
     assert refusal is not None
     assert refusal.asked == Asked(bounds, frozenset(hints), frozenset(static))
     assert read_refusal("nothing to be read", Asked(), plan) is None
+
+
+def test_a_size_that_torch_specialises_is_first_asked_for_by_a_hint_and_then_given_up() -> None:
+    (plan,) = watched(torch.nn.ReLU(), [call(rand(2, 6))]).plans(static={"input": [1]})
+    message = "Suggested fixes:\n  batch = 3"
+    first = read_refusal(message, Asked(), plan)
+    assert first is not None
+    second = read_refusal(message, first.asked, plan)
+    assert second is not None
+    assert (second.asked.static, second.specialised) == (frozenset({"batch"}), {"batch": 3})
 
 
 def test_names_for_torch_are_python_names() -> None:

@@ -35,10 +35,7 @@ def shape(value: torch.Tensor | None) -> tuple[int, ...] | None:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_use_that_is_watched(name: str) -> None:
     tiny = tiny_model(name)
-    seen = [
-        (call.get("input_ids", call.get("pixel_values")), call.get("attention_mask"))
-        for call in calls_of(tiny)
-    ]
+    seen = [(call.get("input_ids", call.get("pixel_values")), call.get("attention_mask")) for call in calls_of(tiny)]
     assert [(shape(data), shape(mask)) for data, mask in seen] == SHAPES[name]
     assert tiny.name == name
     assert not tiny.model.training
@@ -72,15 +69,11 @@ def test_the_mask_matters() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(
-        UsageError, match=r"no tiny model named 'lama'\. Choose among: llama, gpt2, bert, vit\."
-    ):
+    with pytest.raises(UsageError, match=r"no tiny model named 'lama'\. Choose among: llama, gpt2, bert, vit\."):
         tiny_model("lama")
 
 
 def test_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(
-        MissingPackageError, match=r"pip install 'onlooker\[transformers\]'.*\[missing-package\]"
-    ):
+    with pytest.raises(MissingPackageError, match=r"pip install 'onlooker\[transformers\]'.*\[missing-package\]"):
         tiny_model("llama")

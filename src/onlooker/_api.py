@@ -11,7 +11,6 @@ from .core.errors import UsageError
 from .core.plan import Plan
 from .core.recording import Recording
 from .export.exporter import export_graphs, find_plans
-from .export.onnx_ import to_onnx
 from .materialise.inferred import check_given, given_sample, infer_values, spelled
 from .materialise.info import InputObserverInfo, info_of
 from .materialise.missing import named_values, with_missing_calls, with_missing_samples
@@ -120,10 +119,8 @@ class InputObserver:
         store = self._watcher.store(method_name)
         subject = self._subject(store)
         plans = self.plans(method_name=method_name, probe=probe, static=static)
-        graphs, refusals = export_graphs(plans, store.samples, subject)
-        if to == "onnx":
-            graphs = [to_onnx(graph) for graph in graphs]
-        return Program(graphs, store.recording, store.samples, subject, refusals)
+        graphs, refusals = export_graphs(plans, store.samples, subject, store.recording)
+        return Program(graphs, store.recording, store.samples, subject, refusals).to(to)
 
     @property
     def info(self) -> InputObserverInfo | None:

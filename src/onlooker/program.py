@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
+from .core.errors import UsageError
 from .core.plan import Plan
 from .core.recording import Recording
 from .core.verdict import Tally
 from .export.dispatch import Dispatcher
 from .export.graph import Graph
+from .export.onnx_ import to_onnx
 from .export.save import save_graph
 from .observe.bind import as_args_kwargs
 from .observe.store import Sample
@@ -105,6 +107,22 @@ class Program:
         tally, unlawful = self._verdict or (Tally(), ())
         missed = (*self._recording.missed, *self.refusals)
         return Report(self._recording.model, self._recording.method, graphs, tally, unlawful, missed)
+
+    def to(self, target: str) -> Program:
+        """The same plans for another target: ``"onnx"`` from a program of torch.export.
+
+        :raises UsageError: ``unknown-target``
+        """
+        if target == "torch" and all(graph.target == "torch" for graph in self.graphs):
+            return self
+        if target != "onnx":
+            raise UsageError(
+                f"A program cannot be turned into {target!r}.",
+                slug="unknown-target",
+                hint="A program of torch can be turned into 'onnx'.",
+            )
+        graphs = [graph if graph.target == "onnx" else to_onnx(graph) for graph in self.graphs]
+        return Program(graphs, self._recording, self._samples, self._subject, self.refusals)
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
         """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their paths."""

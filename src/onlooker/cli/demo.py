@@ -58,7 +58,9 @@ class Demo:
             tiny = tiny_model(options.model)
             say(f"watching {tiny.story}")
             observer = _watch(tiny)
-            exports = [_export(observer, target, options.out, say) for target in TARGETS[options.to]]
+            say("exporting")
+            program = observer.export()
+            exports = [_prove(program, target, tiny, options.out, say) for target in TARGETS[options.to]]
         return _show(tiny, exports, options, stdout)
 
 
@@ -79,10 +81,10 @@ def _watch(tiny: TinyModel) -> InputObserver:
     return observer
 
 
-def _export(observer: InputObserver, target: str, directory: Path | None, say: Say) -> Exported:
-    say(f"exporting to {target}")
-    program = observer.export(to=target)
-    tally = program.verify()
+def _prove(program: Program, target: str, tiny: TinyModel, directory: Path | None, say: Say) -> Exported:
+    program = program.to(target)
+    say(f"verifying {target}")
+    tally = program.verify(sizes=tiny.sizes)
     if directory is None:
         return Exported(target, program, tally)
     say(f"writing into {directory}")
@@ -96,16 +98,18 @@ def _show(tiny: TinyModel, exports: list[Exported], options: argparse.Namespace,
         console.print(exported.program.report)
         stdout.writelines(f"wrote {file}\n" for file in exported.files)
         stdout.write("\n")
-    stdout.writelines(f"{verdict(exported.target, exported.tally)}\n" for exported in exports)
+    stdout.writelines(f"{verdict(exported)}\n" for exported in exports)
     stdout.write(f"\nnext: {next_command(options)}\n")
-    verified = all(exported.tally.verified for exported in exports)
+    verified = all(exported.program.report.verified for exported in exports)
     return ExitCode.VERIFIED if verified else ExitCode.NOT_VERIFIED
 
 
-def verdict(target: str, tally: Tally) -> str:
-    """One line: what holds, and on how many calls."""
-    word = "verified" if tally.verified else "NOT verified"
-    return f"{target}: {word}, {tally.passed} of {tally.total} checks passed"
+def verdict(exported: Exported) -> str:
+    """One line: what holds, on how many calls, and how far the outputs are from the model's."""
+    word = "verified" if exported.program.report.verified else "NOT verified"
+    tally = exported.tally
+    checks = f"{tally.passed} of {tally.total} checks passed"
+    return f"{exported.target}: {word}, {checks}, largest difference {tally.difference:.1e}"
 
 
 def next_command(options: argparse.Namespace) -> str:

@@ -144,4 +144,10 @@ class Path:
         """
         if not self.entries:
             raise UsageError("An empty path cannot be written.", slug="path-not-found")
-        self.entries[-1].put(Path(self.entries[:-1]).follow(obj), value)
+        here = Path(self.entries[:-1]).follow(obj)
+        try:
+            self.entries[-1].put(here, value)
+        except (AttributeError, KeyError, IndexError, TypeError) as error:
+            raise UsageError(
+                f"{self.code()} cannot be written: {type(error).__name__}: {error}.", slug="path-not-found"
+            ) from error

@@ -91,6 +91,8 @@ def read_refusal(message: str, asked: Asked, plan: Plan) -> Refusal | None:
             bounds[text] = (found.get("min"), found.get("max"))
             if "max" in found:
                 notes.append(f"{text} is at most {found['max']}")
+        elif right.isdigit() and text not in hints:
+            hints.add(text)  # a named Dim must be free of guards; a hint lets torch keep them as checks at run time
         elif right.isdigit():
             specialised[text] = int(right)
             notes.append(f"{text} was specialised to {right}")

@@ -13,6 +13,7 @@ from ..observe.store import Sample
 from ..probe.axes import Pins, probe_axes
 from ..probe.regimes import Regime, find_regimes
 from ..probe.subject import Subject
+from .cover import Coverage
 from .graph import Graph
 from .torch_ import export_graph
 from .widen import widened
@@ -38,10 +39,15 @@ def _plan_of(regime: Regime, recording: Recording) -> Plan:
     return replace(regime.plan(), method=recording.method, model=recording.model)
 
 
-def export_graphs(plans: Sequence[Plan], samples: Sequence[Sample], subject: Subject) -> tuple[list[Graph], list[str]]:
+def export_graphs(
+    plans: Sequence[Plan], samples: Sequence[Sample], subject: Subject, recording: Recording
+) -> tuple[list[Graph], list[str]]:
     """The graphs of all plans that torch can export, and the reasons why not of the others.
 
-    :raises ExportError: when not one of them can be exported
+    Every kept call that the graphs then refuse, though the model takes it, seeds another graph in its own
+    region, until all are covered or no further graph helps.
+
+    :raises ExportError: when not one plan can be exported
     """
     graphs: list[Graph] = []
     refusals: list[str] = []
@@ -55,4 +61,6 @@ def export_graphs(plans: Sequence[Plan], samples: Sequence[Sample], subject: Sub
             refusals.append(f"{plan.name} (calls {', '.join(map(str, plan.calls))}): {error.message}")
     if first is not None and not graphs:
         raise first
-    return graphs, refusals
+    coverage = Coverage(graphs, samples, subject, recording)
+    coverage.complete(plans)
+    return coverage.graphs, [*refusals, *coverage.refusals]

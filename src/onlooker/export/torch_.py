@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,67 +14,28 @@ import torch
 from ..core.errors import ExportError
 from ..core.path import Path
 from ..core.plan import Plan
-from ..core.structure import Tree
 from ..infer.name import label_of
-from ..infer.sizes import Sizes, choose_sizes, observed_sizes
-from ..materialise.arguments import close_arguments, materialise
+from ..infer.sizes import Sizes
 from ..observe.store import Sample
 from ..probe.subject import Subject
 from .dims import Asked, read_refusal
+from .example import Example, find_example
 from .flat import FlatModel, identifiers, output_labels
 from .graph import Graph, Outputs
 from .obtained import read_obtained
 
-__all__ = ["Example", "export_graph", "find_example", "graph_of", "runner_of"]
+__all__ = ["export_graph", "graph_of", "runner_of"]
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """Sizes that the model accepts, the values of all leaves, and the result."""
-
-    sizes: Sizes
-    values: Mapping[Path, Any]
-    outputs: Tree[Any]
-
-
-def find_example(plan: Plan, samples: Sequence[Sample], subject: Subject, fixed: Mapping[str, int]) -> Example:
-    """The first general sizes that the model itself accepts in eager mode.
-
-    :raises ExportError: ``no-lawful-sizes`` when it refuses all that were tried
-    """
-    refusal: Exception | None = None
-    for sizes in _size_choices(plan):
-        sizes = {**sizes, **fixed}
-        for varied in (True, False):
-            values = materialise(plan, sizes, samples, varied=varied)
-            try:
-                return Example(sizes, values, subject.try_out(close_arguments(plan, values)))
-            except Exception as error:
-                refusal = error
-                logger.info("sizes %s are refused by the model: %s", sizes, error)
-    names = ", ".join(s.name for s in plan.symbols) or "this call"
-    raise ExportError(
-        f"The model refuses every choice of general sizes for {names}; "
-        f"the last refusal was {type(refusal).__name__}: {refusal}.",
-        slug="no-lawful-sizes",
-        hint="Watch calls of other sizes, so that relations between axes show.",
-    ) from refusal
-
-
-def _size_choices(plan: Plan) -> Iterator[Sizes]:
-    for near, offset in ((False, 0), (False, 1), (True, 0), (True, 1), (True, 3)):
-        try:
-            yield choose_sizes(plan, near=near, offset=offset)
-        except ExportError as error:
-            logger.info("%s", error)
-    yield observed_sizes(plan)
-
-
-def export_graph(plan: Plan, samples: Sequence[Sample], subject: Subject) -> Graph:
+def export_graph(
+    plan: Plan, samples: Sequence[Sample], subject: Subject, *, choices: Sequence[Sizes] | None = None
+) -> Graph:
     """The exported graph of a plan; when torch refuses, its message is read and it is asked again.
+
+    ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
 
     :raises ExportError: ``export-refused`` with the last message of torch
     """
@@ -84,13 +45,13 @@ def export_graph(plan: Plan, samples: Sequence[Sample], subject: Subject) -> Gra
     asked, fixed, notes = Asked(), dict[str, int](), list(plan.notes)
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
-        example = find_example(plan, samples, subject, fixed)
+        example = find_example(plan, samples, subject, fixed=fixed, choices=choices)
         flat = FlatModel.of(subject, plan, names)
         try:
             program = _export(flat, plan, names, example, asked)
         except Exception as error:
             refusal = error
-            logger.info("torch.export refuses: %s", error)
+            logger.debug("torch.export refuses: %s", error)
             found = read_refusal(str(error), asked, plan)
             if found is None:
                 if asked.auto:
@@ -107,7 +68,7 @@ def export_graph(plan: Plan, samples: Sequence[Sample], subject: Subject) -> Gra
     raise ExportError(
         f"torch.export refuses {plan.model or 'the model'}.{plan.method} ({plan.name}): {refusal}",
         slug="export-refused",
-        hint="The message above is torch's own; the plan that was asked for is observer.plan().",
+        hint="The message above is torch's own; the plan that was asked for is observer.plans().",
     ) from refusal
 
 

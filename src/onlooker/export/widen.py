@@ -121,16 +121,16 @@ def _holds(graph: Graph, trials: Sequence[Sizes], samples: Sequence[Sample], sub
         try:
             expected = subject.try_out(close_arguments(graph.plan, values))
         except Exception as error:
-            logger.info("%s is no lawful size for the model: %s", sizes, type(error).__name__)
+            logger.debug("%s is no lawful size for the model: %s", sizes, type(error).__name__)
             continue
         try:
             got = graph([_fresh(values[leaf.path]) for leaf in graph.plan.inputs])
         except Exception as error:
-            logger.info("%s is refused by the program: %s", sizes, error)
+            logger.debug("%s is refused by the program: %s", sizes, error)
             return False
         found = agreement(expected.structure.paths(), expected.leaves, got)
         if not found.holds:
-            logger.info("%s differs: %s", sizes, found.note)
+            logger.debug("%s differs: %s", sizes, found.note)
             return False
         ran += 1
     return ran > 0

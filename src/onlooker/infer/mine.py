@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.expression import Expression
 from ..core.plan import Evidence
@@ -49,24 +49,37 @@ class Mined:
 def mine(table: Table) -> Mined:
     """The relations of a table: equal axes form a class, and a class may follow from others.
 
-    The families are tried in their order. A class that others follow from stays free, so that every
-    expression is one of free classes.
+    The families are tried in their order, on the largest classes first. What a class follows from may itself
+    follow from others; in the end every expression is one of free classes.
     """
     columns = group_equal(table)
     labels = tuple(row.label for row in table.rows)
     derived: dict[str, Derived] = {}
-    used: set[str] = set()
     for family in FAMILIES:
         for target in sorted(columns, key=_greatest, reverse=True):
-            if target.name in derived or target.name in used:
+            if target.name in derived:
                 continue
-            others = [c for c in columns if c.name not in derived and c is not target]
+            others = [c for c in columns if target.name not in _origins(c.name, derived)]
             proposal = next(iter(family.propose(target, others)), None)
             if proposal is not None:
                 sides = [target, *(c for c in columns if c.name in proposal.symbols)]
                 derived[target.name] = Derived(target, proposal, family.name, evidence(labels, *sides))
-                used.update(proposal.symbols)
-    return Mined(columns, derived, labels)
+    return Mined(columns, {name: _resolved(found, derived) for name, found in derived.items()}, labels)
+
+
+def _origins(name: str, derived: Mapping[str, Derived]) -> set[str]:
+    """The class itself and all classes that it follows from."""
+    found = derived.get(name)
+    below = set() if found is None else set().union(*(_origins(s, derived) for s in found.expression.symbols))
+    return {name} | below
+
+
+def _resolved(found: Derived, derived: Mapping[str, Derived]) -> Derived:
+    """The same relation, spelled in free classes."""
+    expression = found.expression
+    while any(symbol in derived for symbol in expression.symbols):
+        expression = expression.replaced({s: derived[s].expression for s in expression.symbols if s in derived})
+    return replace(found, expression=expression)
 
 
 def _greatest(column: Column) -> int:

@@ -6,6 +6,8 @@ never the name of a model.
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Sequence
 
 from ..core.path import Attr, Path
@@ -73,7 +75,8 @@ def _cache_role(axis: Axis) -> str | None:
 
 
 def _fallback(axis: Axis) -> str:
-    label = label_of(axis.path).replace(".", "_")
+    label = re.sub(r"\W", "_", label_of(axis.path))
+    label = f"_{label}" if not label.isidentifier() or keyword.iskeyword(label) else label
     return label if axis.dim is None else f"{label}_dim_{axis.dim}"
 
 

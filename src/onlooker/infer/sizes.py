@@ -13,6 +13,7 @@ Sizes = dict[str, int]
 
 #: sizes up to this one are taken from small primes, larger ones from the neighbourhood of what was seen
 _SMALL = 24
+_MOST_TRIES = 4000
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 
 
@@ -40,22 +41,36 @@ def choose_sizes(plan: Plan, *, near: bool = False, offset: int = 0) -> Sizes:
 
     :raises ExportError: ``no-sizes`` when no general sizes exist
     """
-    sizes: Sizes = {}
     avoid = set(static_sizes(plan)) | {0, 1}
-    for symbol in plan.symbols:
-        for candidate in _candidates(symbol, near, offset):
-            trial = {**sizes, symbol.name: candidate}
-            if candidate in avoid or not _general(plan, trial, avoid):
-                continue
-            sizes[symbol.name] = candidate
-            break
-        else:
-            raise ExportError(
-                f"No size for {symbol.name} is general: all of {symbol.low}..{symbol.high} are 0, 1, static or taken.",
-                slug="no-sizes",
-                hint="Widen the range of the symbol, or make it static.",
-            )
+    budget = iter(range(_MOST_TRIES))
+    sizes = _completed(plan, {}, avoid, near, offset, budget)
+    if sizes is None:
+        ranges = ", ".join(f"{s.name} in {s.low}..{'' if s.high is None else s.high}" for s in plan.symbols)
+        raise ExportError(
+            f"No sizes are general for {ranges}: all are 0, 1, static, or equal to another one.",
+            slug="no-sizes",
+            hint="Widen the range of a symbol, or make it static.",
+        )
     return sizes
+
+
+def _completed(
+    plan: Plan, sizes: Sizes, avoid: set[int], near: bool, offset: int, budget: Iterator[int]
+) -> Sizes | None:
+    """The first general completion of some sizes, symbol by symbol; None where there is none."""
+    if len(sizes) == len(plan.symbols):
+        return sizes
+    symbol = plan.symbols[len(sizes)]
+    for candidate in _candidates(symbol, near, offset):
+        trial = {**sizes, symbol.name: candidate}
+        if candidate in avoid or not _general(plan, trial, avoid):
+            continue
+        if next(budget, None) is None:
+            return None
+        found = _completed(plan, trial, avoid, near, offset, budget)
+        if found is not None:
+            return found
+    return None
 
 
 def _general(plan: Plan, sizes: Sizes, avoid: Iterable[int]) -> bool:
@@ -63,6 +78,12 @@ def _general(plan: Plan, sizes: Sizes, avoid: Iterable[int]) -> bool:
     texts = {str(e): e for leaf in plan.inputs for e in (*leaf.shape, leaf.value) if e is not None and e.symbols}
     values = [e.evaluate(sizes) for e in texts.values() if set(e.symbols) <= set(sizes)]
     return len(set(values)) == len(values) and all(v > 1 and v not in avoid for v in values)
+
+
+def is_general(plan: Plan, sizes: Sizes) -> bool:
+    """True when no size or expression that can be evaluated is 0, 1, static, or equal to another one."""
+    avoid = set(static_sizes(plan)) | {0, 1}
+    return not avoid & set(sizes.values()) and _general(plan, sizes, avoid)
 
 
 def _candidates(symbol: Symbol, near: bool, offset: int) -> Iterator[int]:
@@ -119,7 +140,8 @@ def trial_sizes(
 
 
 def _within(symbol: Symbol, wanted: int) -> int:
-    """The size nearest to ``wanted`` that the range and the step of the symbol allow."""
-    value = max(wanted, symbol.low)
-    value = min(value, symbol.high) if symbol.high is not None else value
-    return value if value == 0 or value % symbol.step == 0 else value + symbol.step - value % symbol.step
+    """The size nearest above ``wanted``, or below it, that the range and the step of the symbol allow."""
+    step = symbol.step
+    least = -(-symbol.low // step) * step
+    size = max(-(-wanted // step) * step, least)
+    return size if symbol.high is None else max(min(size, symbol.high // step * step), least)

@@ -16,7 +16,8 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
     """A copy of ``tensor`` with another shape of the same rank.
 
     Along the first dimension rows are repeated; along the others floats are repeated and ints end in
-    copies of their last value. What is cut off is the end, for masks the beginning (padding stands left).
+    copies of their last value. What is cut off is the end. A mask grows and shrinks on the side where it
+    is padded, so that no row is hidden completely.
     With ``varied``, repeated floats are scaled and repeated ids are rolled, so that no two rows are equal.
 
     >>> resized(torch.tensor([[0, 1, 1]]), (2, 4)).tolist()
@@ -31,7 +32,10 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
     for dim, (have, want) in enumerate(zip(values.shape, shape, strict=True)):
         if have == want:
             continue
-        index = _index(have, want, cycle=dim == 0 or floating, last=mask and dim > 0)
+        if mask and dim > 0 and not floating:
+            index = _mask_index(have, want, right=_is_padded_right(values, dim))
+        else:
+            index = _index(have, want, cycle=dim == 0 or floating)
         block = torch.arange(want) // have if dim == 0 or floating else torch.zeros(want, dtype=torch.int64)
         values = values.index_select(dim, index.to(values.device))
         if varied and not mask and want and int(block.max()):
@@ -40,7 +44,7 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
 
 
 def _is_mask(values: torch.Tensor) -> bool:
-    return values.dtype == torch.bool or _has_two_values(values)
+    return values.dtype == torch.bool or (not values.dtype.is_complex and _has_two_values(values))
 
 
 def _has_two_values(values: torch.Tensor) -> bool:
@@ -48,11 +52,21 @@ def _has_two_values(values: torch.Tensor) -> bool:
     return bool(((values == low) | (values == high)).all())
 
 
-def _index(have: int, want: int, *, cycle: bool, last: bool) -> torch.Tensor:
-    if want <= have:
-        start = have - want if last else 0
-        return torch.arange(start, start + want)
+def _is_padded_right(values: torch.Tensor, dim: int) -> bool:
+    """True for a mask that begins with what is seen and ends with what is hidden."""
+    return bool(values.select(dim, 0).all()) and not bool(values.select(dim, -1).all())
+
+
+def _index(have: int, want: int, *, cycle: bool) -> torch.Tensor:
+    """The first ones, then all again or the last one again."""
     return torch.arange(want) % have if cycle else torch.arange(want).clamp(max=have - 1)
+
+
+def _mask_index(have: int, want: int, *, right: bool) -> torch.Tensor:
+    """A mask keeps the side that is seen, and repeats it."""
+    if right:
+        return torch.arange(want) if want <= have else (torch.arange(want) - (want - have)).clamp(min=0)
+    return torch.arange(have - want, have) if want <= have else torch.arange(want).clamp(max=have - 1)
 
 
 def _scaled(values: torch.Tensor, dim: int, block: torch.Tensor) -> torch.Tensor:
@@ -71,7 +85,7 @@ def _rolled(values: torch.Tensor, dim: int, block: torch.Tensor) -> torch.Tensor
 
 def _invented(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Values where none were seen: small regular floats, zeros for anything else."""
-    if not like.dtype.is_floating_point:
+    if not (like.dtype.is_floating_point or like.dtype.is_complex):
         return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
     count = 1
     for size in shape:

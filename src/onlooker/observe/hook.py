@@ -12,6 +12,8 @@ from ..core.errors import UsageError
 
 __all__ = ["replaced_method"]
 
+_MARK = "__onlooker_state__"
+_MISSING = object()
 Around = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -21,7 +23,7 @@ def replaced_method(obj: Any, name: str, around: Around) -> Iterator[None]:
 
     The signature is kept in ``__signature__``: ``generate`` of transformers reads it. On exit, also after an
     exception, ``vars(obj)`` is what it was, unless somebody else has put another method there meanwhile:
-    that one is then left alone.
+    that one is then left alone. Blocks on one object may overlap in any order.
 
     :raises UsageError: ``no-such-method`` when the object has no such method
     """
@@ -33,21 +35,37 @@ def replaced_method(obj: Any, name: str, around: Around) -> Iterator[None]:
             hint="Give the name of a method of the model as method_name.",
         )
     own = vars(obj)
-    missing = object()
-    before = own.get(name, missing)
+    state = _State(own.get(name, _MISSING))
 
     @functools.wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        return around(original, args, kwargs)
+        return around(original, args, kwargs) if state.active else original(*args, **kwargs)
 
     with contextlib.suppress(ValueError, TypeError):
         watched.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
+    watched.__dict__[_MARK] = state
     own[name] = watched
     try:
         yield
     finally:
+        state.active = False
         if own.get(name) is watched:
-            if before is missing:
-                del own[name]
-            else:
-                own[name] = before
+            _put_back(own, name, state.before)
+
+
+class _State:
+    """Whether a wrapper still watches, and what stood in its place before."""
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+        self.active = True
+
+
+def _put_back(own: dict[str, Any], name: str, before: Any) -> None:
+    """Restores what stood there before; a wrapper of a block that has ended meanwhile is passed over."""
+    while isinstance(state := getattr(before, "__dict__", {}).get(_MARK), _State) and not state.active:
+        before = state.before
+    if before is _MISSING:
+        del own[name]
+    else:
+        own[name] = before

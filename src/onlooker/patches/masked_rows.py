@@ -5,7 +5,7 @@ padding on the left of a prompt). The conversion to ONNX adds the lowest float i
 query looks at everything: the padded positions differ, and with them the cache that is returned.
 
 Upstream: https://github.com/pytorch/pytorch/issues/103749 (zeros for such rows in torch). It may go when the
-conversion gives zeros too; ``tests/test_onnx.py`` fails then, because the repair is no longer needed.
+conversion gives zeros too; ``tests/test_language_models.py`` fails then, because the repair is no longer needed.
 """
 
 from __future__ import annotations

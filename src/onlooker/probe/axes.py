@@ -84,9 +84,7 @@ def _base_values(regime: Regime, samples: Sequence[Sample]) -> dict[Path, Any] |
     return materialise(plan, sizes_of(plan, leaf_values(richest)), [richest, *own])
 
 
-def _candidates(
-    table: Table, base: Mapping[Path, Any], pins: Pins, settled: set[Axis]
-) -> Iterator[tuple[Axis, ...]]:
+def _candidates(table: Table, base: Mapping[Path, Any], pins: Pins, settled: set[Axis]) -> Iterator[tuple[Axis, ...]]:
     """Classes of axes to change together, the likeliest first; ``settled`` grows while they are tried."""
     still = [
         axis
@@ -150,7 +148,7 @@ class _Bench:
         try:
             got = self.subject.try_out(close_arguments(self.plan, values))
         except Exception as error:
-            logger.info("a probe is refused: %s: %s", type(error).__name__, error)
+            logger.debug("a probe is refused: %s: %s", type(error).__name__, error)
             return None
         ranks = [[getattr(leaf, "ndim", -1) for leaf in tree.leaves] for tree in (self.expected, got)]
         return got if ranks[0] == ranks[1] else None
@@ -162,10 +160,10 @@ class _Bench:
         """
         sizes = [int(self.base[axis.path].shape[axis.dim or 0]) for axis in axes]
         together = len(set(sizes)) == 1
-        for grow in (lambda n: n + 1, lambda n: 2 * n) if together else (lambda n: n + 1,):
+        for factor, plus in ((1, 1), (2, 0)) if together else ((1, 1),):
             values = dict(self.base)
             for axis, size in zip(axes, sizes, strict=True):
-                values[axis.path] = _with_size(values[axis.path], axis.dim or 0, grow(size))
+                values[axis.path] = _with_size(values[axis.path], axis.dim or 0, factor * size + plus)
             got = self.run(values)
             if got is None:
                 continue

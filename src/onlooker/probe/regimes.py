@@ -69,7 +69,7 @@ def _joined(forms: Sequence[Form], samples: Sequence[Sample], subject: Subject) 
     union = union_of(forms)
     conflict = find_conflict(union)
     if conflict is not None:
-        logger.info("two graphs are needed: %s", conflict)
+        logger.debug("two graphs are needed: %s", conflict)
         return None
     for fills in islice(_fill_choices(union), _MOST_FILLS):
         regime = Regime(union, fills)
@@ -133,7 +133,7 @@ def _same_result(plan: Plan, sample: Sample, subject: Subject) -> bool:
             filled[leaf.path] = value
         result = subject.try_out(close_arguments(plan, filled))
     except Exception as error:
-        logger.info("a fill is refused by the model: %s: %s", type(error).__name__, error)
+        logger.debug("a fill is refused by the model: %s: %s", type(error).__name__, error)
         return False
     expected = dict(sample.outputs.items())
     got = dict(result.items())

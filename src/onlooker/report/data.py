@@ -90,7 +90,7 @@ def _evidence(plan: Plan, axis: str) -> str:
 def _observed(plan: Plan, text: str) -> str:
     return next(
         (_listed(s.observed) for s in plan.symbols if s.name == text),
-        "as the sum says" if " " in text else "",
+        "follows from its symbols",
     )
 
 

@@ -25,14 +25,22 @@ class Report:
     missed: tuple[str, ...] = ()
 
     @property
+    def verified(self) -> bool:
+        """True when every trial holds, unseen ones among them, and no axis is narrower than asked."""
+        return self.tally.verified and not self.narrowed
+
+    @property
     def verdict(self) -> str:
         """``verified``, or in words why not."""
-        if self.tally.verified and not self.narrowed:
+        if self.verified:
             return "verified"
         if not self.tally.total:
             return "not verified: nothing was tried"
         if self.narrowed:
-            return f"not verified: {len(self.narrowed)} axes are narrower than asked"
+            count = len(self.narrowed)
+            return f"not verified: {count} {'axis is' if count == 1 else 'axes are'} narrower than asked"
+        if not self.tally.failed:
+            return "not verified: only observed calls were tried"
         return f"not verified: {self.tally.failed} of {self.tally.total} trials failed"
 
     @property

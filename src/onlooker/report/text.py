@@ -41,7 +41,8 @@ def render(
 
 
 def _axes_table(graph: GraphReport) -> Table:
-    table = Table(title=f"{graph.name} ({graph.target}), calls {_listed(graph.calls)}", title_justify="left")
+    title = Text(f"{graph.name} ({graph.target}), calls {_listed(graph.calls)}")
+    table = Table(title=title, title_justify="left")
     for name in ("input", "asked", "obtained"):
         table.add_column(name, overflow="fold")
     rows: dict[str, list[AxisRow]] = {}

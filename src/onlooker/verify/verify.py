@@ -29,7 +29,7 @@ def run_trials(
         try:
             expected = subject.try_out(trial.arguments)
         except Exception as error:
-            logger.info("%s is no lawful call of the model: %s: %s", trial.label, type(error).__name__, error)
+            logger.debug("%s is no lawful call of the model: %s: %s", trial.label, type(error).__name__, error)
             if trial.kind == "observed":
                 note = (
                     f"the model itself refuses the observed call when it is replayed: {type(error).__name__}: {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -14,6 +15,12 @@ __all__ = ["gpt2", "llama"]
 
 VOCABULARY = 256
 POSITIONS = 128
+
+#: prompts and steps of one token and of several, with an empty and with a long past
+SIZES = tuple(
+    {"batch": batch, "sequence": sequence, "past_sequence": past}
+    for batch, sequence, past in product((1, 3, 5), (1, 7), (0, 30))
+)
 
 
 def llama() -> TinyModel:
@@ -53,7 +60,7 @@ def gpt2() -> TinyModel:
 def _decoder(name: str, model_class: Any, config: Any) -> TinyModel:
     model = randomised(partial(model_class, config))
     story = "one left-padded generate() of batch 2: a prompt of 10 tokens, then 4 new ones"
-    return TinyModel(name, model, story, partial(_generate, model))
+    return TinyModel(name, model, story, partial(_generate, model), SIZES)
 
 
 def _generate(model: Any) -> None:

@@ -29,7 +29,9 @@ def bert() -> TinyModel:
     )
     model = randomised(partial(transformers.BertModel, config))
     story = "two calls with ids and a right-padded mask: 2 texts of 7 tokens, then 3 of 10"
-    return TinyModel("bert", model, story, partial(_encode, model))
+    return TinyModel(
+        "bert", model, story, partial(_encode, model), ({"batch": 1, "sequence": 1}, {"batch": 5, "sequence": 30})
+    )
 
 
 def _encode(model: torch.nn.Module) -> None:
@@ -53,7 +55,9 @@ def vit() -> TinyModel:
         num_labels=5,
     )
     model = randomised(partial(transformers.ViTForImageClassification, config))
-    return TinyModel("vit", model, "two calls: 2 images, then 3", partial(_classify, model))
+    return TinyModel(
+        "vit", model, "two calls: 2 images, then 3", partial(_classify, model), ({"batch": 1}, {"batch": 5})
+    )
 
 
 def _classify(model: torch.nn.Module) -> None:

@@ -18,13 +18,15 @@ class TinyModel:
     """A tiny model in eval mode, and a use of it.
 
     ``story`` says in one line what ``watch`` does. ``watch()`` uses the model as a user would, under
-    ``torch.no_grad()``; it is deterministic, returns nothing, and may be called again.
+    ``torch.no_grad()``; it is deterministic, returns nothing, and may be called again. ``sizes`` are further
+    sizes, each a size per symbol, that an exported program should be tried on.
     """
 
     name: str
     model: torch.nn.Module
     story: str
     watch: Callable[[], None]
+    sizes: tuple[dict[str, int], ...] = ()
 
 
 def load_transformers() -> ModuleType:

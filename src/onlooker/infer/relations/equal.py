@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...core.spec import Axis
 from ..samples import Table
@@ -33,6 +33,7 @@ def group_equal(table: Table) -> tuple[Column, ...]:
                     break
             else:
                 groups.append([axis])
+    groups = _merged(groups, columns)
     for axis in table.axes:
         if not varies(columns[axis]) and None in columns[axis]:
             for group in groups:
@@ -43,6 +44,20 @@ def group_equal(table: Table) -> tuple[Column, ...]:
     return tuple(
         Column(f"s{i}", tuple(group), _joined([columns[axis] for axis in group])) for i, group in enumerate(groups)
     )
+
+
+def _merged(groups: list[list[Axis]], columns: Mapping[Axis, Sequence[int | None]]) -> list[list[Axis]]:
+    """Groups that agree once each has taken all its axes: two may never meet but both meet a third."""
+    merged: list[list[Axis]] = []
+    for group in groups:
+        for other in merged:
+            joined = [_joined([columns[axis] for axis in side]) for side in (group, other)]
+            if _agree(joined[0], joined[1], 2):
+                other.extend(group)
+                break
+        else:
+            merged.append(group)
+    return merged if len(merged) == len(groups) else _merged(merged, columns)
 
 
 def _agree(left: Sequence[int | None], right: Sequence[int | None], distinct: int) -> bool:

@@ -1,0 +1,329 @@
+"""The report of a program: data compared with literals, made from plans by hand, then ink."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from onlooker.core.expression import Expression
+from onlooker.core.path import Attr, Index, Name, Path
+from onlooker.core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
+from onlooker.core.spec import Axis, ConstantSpec
+from onlooker.core.structure import Structure
+from onlooker.core.verdict import Check, Outcome, Tally
+from onlooker.report.data import AxisRow, GraphReport, graph_report
+from onlooker.report.report import Report
+
+IDS, MASK, FLAG, SEEN = (Path((Name(name),)) for name in ("input_ids", "attention_mask", "use_cache", "seen"))
+KEYS = Path((Name("past"), Attr("layers"), Index(0), Attr("keys")))
+EVIDENCE = Evidence(("call 0", "call 1"), 2)
+
+
+def shape_of(*texts: str) -> tuple[Expression, ...]:
+    return tuple(map(Expression.parse, texts))
+
+
+PLAN = Plan(
+    "main",
+    Structure(),
+    (
+        LeafPlan(IDS, "torch.int64", "cpu", shape_of("batch", "sequence")),
+        LeafPlan(MASK, "torch.int64", "cpu", shape_of("batch", "past + sequence"), fill=Fill("ones")),
+        LeafPlan(KEYS, "torch.float32", "cpu", shape_of("batch", "2", "past", "8"), fill=Fill("empty", dim=2)),
+        LeafPlan(SEEN, value=Expression.parse("past")),
+        LeafPlan(FLAG, constant=ConstantSpec(True)),
+    ),
+    (Symbol("batch", (2, 3)), Symbol("sequence", (1, 3, 4, 5, 6, 10)), Symbol("past", (0, 10), 0)),
+    (
+        Relation(Axis(MASK, 0), Expression.parse("batch"), "equal", EVIDENCE),
+        Relation(Axis(MASK, 1), Expression.parse("past + sequence"), "sum", EVIDENCE),
+    ),
+    (0, 1, 2),
+)
+OBTAINED = {
+    "input_ids.shape[0]": "batch",
+    "input_ids.shape[1]": "sequence",
+    "attention_mask.shape[0]": "batch",
+    "attention_mask.shape[1]": "past + sequence",
+    "past.layers[0].keys.shape[0]": "batch",
+    "past.layers[0].keys.shape[1]": "2",
+    "past.layers[0].keys.shape[2]": "past",
+    "past.layers[0].keys.shape[3]": "8",
+    "seen": "past",
+}
+
+
+def graph_of(**obtained: str) -> GraphReport:
+    """The report of the plan, with other things obtained for some axes."""
+    return graph_report(
+        PLAN,
+        target="torch",
+        obtained=OBTAINED | obtained,
+        ranges={"batch": (1, None), "sequence": (1, 128)},
+        sizes={"batch": 3, "sequence": 5, "past": 7},
+        notes=["asked again"],
+        seconds=1.23456,
+    )
+
+
+def check(outcome: Outcome, label: str = "batch=5", kind: str = "unseen", **more: Any) -> Check:
+    return Check(kind, label, outcome, **more)
+
+
+GOOD = Tally((check(Outcome.EXACT, "call 0", "observed"), check(Outcome.EXACT, difference=1e-6)))
+
+
+def report_of(*graphs: GraphReport, tally: Tally = GOOD, **more: Any) -> Report:
+    return Report("lib.Model", "forward", graphs or (graph_of(),), tally, **more)
+
+
+def test_a_graph_is_reported_axis_by_axis() -> None:
+    batch, many = "2, 3", "1, 3 ... 10 (6 sizes)"
+    equal = str(EVIDENCE)
+    assert graph_of().axes == (
+        AxisRow("input_ids.shape[0]", batch, "batch", "batch"),
+        AxisRow("input_ids.shape[1]", many, "sequence", "sequence"),
+        AxisRow("attention_mask.shape[0]", batch, "batch", "batch", equal),
+        AxisRow("attention_mask.shape[1]", "follows from its symbols", "past + sequence", "past + sequence", equal),
+        AxisRow("past.layers[0].keys.shape[0]", batch, "batch", "batch"),
+        AxisRow("past.layers[0].keys.shape[1]", "2", "2", "2"),
+        AxisRow("past.layers[0].keys.shape[2]", "0, 10", "past", "past"),
+        AxisRow("past.layers[0].keys.shape[3]", "8", "8", "8"),
+        AxisRow("seen", "0, 10", "past", "past"),
+    )
+
+
+def test_a_graph_is_reported_with_its_symbols_and_what_surrounds_them() -> None:
+    graph = graph_of()
+    assert (graph.name, graph.target, graph.calls) == ("main", "torch", (0, 1, 2))
+    assert graph.symbols == (
+        ("batch", "2, 3", "1 and more"),
+        ("sequence", "1, 3 ... 10 (6 sizes)", "1 to 128"),
+        ("past", "0, 10", "any"),
+    )
+    assert graph.relations == (("attention_mask.shape[1] == past + sequence", "call 0, call 1 (2 distinct)"),)
+    assert graph.fills == (("attention_mask", "ones"), ("past.layers[0].keys", "empty along 2"))
+    assert graph.constants == (("use_cache", "True"),)
+    assert graph.sizes == (("batch", 3), ("sequence", 5), ("past", 7))
+    assert (graph.notes, graph.seconds) == (("asked again",), 1.23456)
+
+
+@pytest.mark.parametrize("text", ["4*images", "2*images + 1", "images + text", "4096 - images"])
+def test_a_derived_axis_says_where_its_sizes_come_from(text: str) -> None:
+    leaf = LeafPlan(Path((Name("x"),)), "torch.float32", "cpu", shape_of(text))
+    plan = replace(PLAN, leaves=(leaf,), symbols=(Symbol("images", (2, 3)), Symbol("text", (4, 9))), relations=())
+    graph = graph_report(plan, target="torch", obtained={}, ranges={}, sizes={}, notes=(), seconds=0.0)
+    (row,) = graph.axes
+    assert row.asked == str(Expression.parse(text))
+    assert row.observed not in ("", "?")
+
+
+def test_an_axis_that_the_program_does_not_tell_is_marked() -> None:
+    plan = replace(PLAN, leaves=PLAN.leaves[:1])
+    graph = graph_report(plan, target="onnx", obtained={}, ranges={}, sizes={}, notes=(), seconds=0.0)
+    assert [row.obtained for row in graph.axes] == ["?", "?"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "obtained", "narrowed"),
+    [
+        ("batch", "batch", False),
+        ("batch", "s0", False),
+        ("batch", "1", True),
+        ("batch", "0", True),
+        ("past + sequence", "8", True),
+        ("past + sequence", "past + sequence", False),
+        ("8", "8", False),
+        ("8", "batch", False),
+        ("batch", "?", False),
+    ],
+)
+def test_a_number_for_a_symbol_is_narrower(asked: str, obtained: str, narrowed: bool) -> None:
+    assert AxisRow("x.shape[0]", "2, 3", asked, obtained).narrowed is narrowed
+
+
+BAD = check(Outcome.DIFFERENT, difference=0.5, note="logits differs by 0.5")
+NARROW = graph_of(**{"input_ids.shape[0]": "2", "attention_mask.shape[0]": "2"})
+
+
+@pytest.mark.parametrize(
+    ("report", "verdict"),
+    [
+        (report_of(), "verified"),
+        (report_of(tally=Tally()), "not verified: nothing was tried"),
+        (report_of(tally=GOOD + GOOD + Tally((BAD,))), "not verified: 1 of 5 trials failed"),
+        (report_of(NARROW), "not verified: 2 axes are narrower than asked"),
+        (report_of(NARROW, graph_of()), "not verified: 2 axes are narrower than asked"),
+        (report_of(NARROW, tally=Tally()), "not verified: nothing was tried"),
+        (report_of(unlawful=("batch=1",)), "verified"),
+    ],
+    ids=["good", "nothing", "one-failed", "narrow", "narrow-in-one-graph", "narrow-and-untried", "unlawful"],
+)
+def test_the_verdict_is_a_sentence(report: Report, verdict: str) -> None:
+    assert report.verdict == verdict
+    assert str(report).splitlines()[-1] == f"verdict: {verdict}"
+
+
+def test_only_observed_calls_are_not_a_proof_and_nothing_is_said_to_fail() -> None:
+    report = report_of(tally=Tally(GOOD.checks[:1]))
+    assert report.verdict.startswith("not verified: ")
+    assert "0 of 1 trials failed" not in report.verdict
+
+
+def test_one_narrow_axis_is_one_axis() -> None:
+    report = report_of(graph_of(**{"input_ids.shape[0]": "2"}))
+    assert report.narrowed == ("input_ids.shape[0]",)
+    assert report.verdict == "not verified: 1 axis is narrower than asked"
+
+
+def test_what_was_not_tried_and_not_recorded_is_remarked() -> None:
+    report = report_of(unlawful=("batch=0",), missed=("before a call: RuntimeError: no clone",))
+    assert report.remarks == (
+        "not lawful for the model itself, not counted: batch=0",
+        "a call was not recorded: before a call: RuntimeError: no clone",
+    )
+    assert all(remark in str(report) for remark in report.remarks)
+
+
+def test_a_report_is_json() -> None:
+    failures = (
+        check(Outcome.DIFFERENT, sizes=(("batch", 5),), difference=math.inf, note="NaN against a number"),
+        check(Outcome.REJECTED, difference=math.nan, note="refused"),
+    )
+    report = report_of(tally=GOOD + Tally(failures), unlawful=("batch=0",), missed=("lost",))
+    data = report.to_dict()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert list(data) == ["schema", "model", "method", "verdict", "graphs", "trials", "unlawful", "missed"]
+    assert (data["schema"], data["model"], data["method"]) == (1, "lib.Model", "forward")
+    assert data["verdict"] == "not verified: 2 of 4 trials failed"
+    assert (data["unlawful"], data["missed"]) == (["batch=0"], ["lost"])
+
+
+def test_a_trial_as_json() -> None:
+    failed = check(Outcome.DIFFERENT, sizes=(("batch", 5),), difference=math.inf, note="NaN against a number")
+    assert report_of(tally=Tally((failed,))).to_dict()["trials"] == [
+        {
+            "kind": "unseen",
+            "label": "batch=5",
+            "outcome": "different",
+            "sizes": {"batch": 5},
+            "difference": "infinite",
+            "note": "NaN against a number",
+        }
+    ]
+
+
+def test_a_graph_as_json() -> None:
+    (graph,) = report_of().to_dict()["graphs"]  # type: ignore[misc]
+    assert graph["axes"][3] == {
+        "axis": "attention_mask.shape[1]",
+        "observed": "follows from its symbols",
+        "asked": "past + sequence",
+        "obtained": "past + sequence",
+        "evidence": "call 0, call 1 (2 distinct)",
+    }
+    assert len(graph.pop("axes")) == 9
+    assert graph == {
+        "name": "main",
+        "target": "torch",
+        "calls": [0, 1, 2],
+        "symbols": [
+            {"name": "batch", "observed": "2, 3", "range": "1 and more"},
+            {"name": "sequence", "observed": "1, 3 ... 10 (6 sizes)", "range": "1 to 128"},
+            {"name": "past", "observed": "0, 10", "range": "any"},
+        ],
+        "relations": [
+            {"relation": "attention_mask.shape[1] == past + sequence", "evidence": "call 0, call 1 (2 distinct)"}
+        ],
+        "fills": {"attention_mask": "ones", "past.layers[0].keys": "empty along 2"},
+        "constants": {"use_cache": "True"},
+        "sizes": {"batch": 3, "sequence": 5, "past": 7},
+        "notes": ["asked again"],
+        "seconds": 1.235,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "onlooker report of lib.Model.forward",
+        "main (torch), calls 0 to 2",
+        "attention_mask",
+        "[batch, past + sequence]",
+        "[batch, 2, past, 8]",
+        "1 and more",
+        "1 to 128",
+        "relation attention_mask.shape[1] == past + sequence: call 0, call 1 (2 distinct)",
+        "absent past.layers[0].keys is filled: empty along 2",
+        "constants: use_cache=True",
+        "exported with batch=3, sequence=5, past=7 in 1.2 s",
+        "note: asked again",
+        "verdict: verified",
+    ],
+)
+def test_the_text_of_a_report_says(text: str) -> None:
+    assert text in str(report_of())
+
+
+def test_the_text_of_a_report_fits_its_width() -> None:
+    long = LeafPlan(Path((Name("x" * 90),)), "torch.float32", "cpu", shape_of("batch", "sequence", "past"))
+    graph = graph_report(
+        replace(PLAN, leaves=(long,)), target="torch", obtained={}, ranges={}, sizes={}, notes=(), seconds=0.0
+    )
+    lines = str(report_of(graph)).splitlines()
+    assert max(map(len, lines)) <= 118
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_brackets_in_text_are_no_markup() -> None:
+    note = check(Outcome.FAILED, note="logits[0]: [bold]RuntimeError[/bold] in x['a']")
+    text = str(report_of(tally=Tally((note,)), missed=("[red]lost[/red]",)))
+    assert "failed: batch=5: logits[0]: [bold]RuntimeError[/bold] in x['a']" in text
+    assert "[red]lost[/red]" in text
+
+
+def test_brackets_in_the_name_of_a_graph_are_no_markup() -> None:
+    assert "decode[0] (torch), calls 0 to 2" in str(report_of(replace(graph_of(), name="decode[0]")))
+    assert "[red] (torch), calls 0 to 2" in str(report_of(replace(graph_of(), name="[red]")))
+
+
+def test_the_first_failures_are_listed_and_the_others_counted() -> None:
+    tally = Tally(tuple(check(Outcome.DIFFERENT, f"batch={i}", note="differs") for i in range(11)))
+    text = str(report_of(tally=tally))
+    assert [f"different: batch={i}: differs" in text for i in range(11)] == [True] * 8 + [False] * 3
+    assert "... and 3 more" in text
+    assert "more" not in str(report_of(tally=Tally(tally.checks[:8]))).partition("trials")[2]
+
+
+@pytest.mark.parametrize(
+    ("calls", "text"), [((), ""), ((3,), "3"), ((0, 1), "0, 1"), ((2, 3, 4), "2 to 4"), ((0, 2, 3), "0, 2, 3")]
+)
+def test_calls_are_listed_shortly(calls: tuple[int, ...], text: str) -> None:
+    assert (
+        str(report_of(replace(graph_of(), calls=calls))).splitlines()[1].rstrip()
+        == f"main (torch), calls {text}".rstrip()
+    )
+
+
+def test_a_report_prints_as_tables_in_a_terminal() -> None:
+    stream = io.StringIO()
+    Console(file=stream, width=118, force_terminal=True).print(report_of(NARROW))
+    assert "\x1b[" in stream.getvalue()
+    assert "narrower than asked" in stream.getvalue()
+
+
+def test_trials_are_counted_by_kind() -> None:
+    lines = [
+        line
+        for line in str(report_of(tally=GOOD + Tally((BAD,)))).splitlines()
+        if "observed" in line or "unseen" in line
+    ]
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    assert ["observed", "1", "1", "0"] in cells
+    assert ["unseen", "1", "2", "1e-06"] in cells

@@ -194,7 +194,7 @@ def test_a_method_that_the_user_put_on_inside_the_block_stays(own: bool) -> None
     assert model(torch.zeros(1)).item() == 5
 
 
-def test_a_method_that_the_user_took_away_inside_the_block_is_back() -> None:
+def test_no_wrapper_stays_where_the_user_took_the_method_away() -> None:
     model = Add()
     model.forward = model.encode  # type: ignore[method-assign, assignment]
     before = attributes_of(model)
@@ -622,6 +622,6 @@ def test_the_cache_of_a_kept_call_gives_the_result_of_that_call() -> None:
     for sample in observer._watcher.store().samples:
         with torch.no_grad():
             again = model(**sample.arguments())
-        expected = dict((path.code(), leaf) for path, leaf in sample.outputs.items())
+        expected = {path.code(): leaf for path, leaf in sample.outputs.items()}
         assert torch.equal(again.logits, expected[".logits"])
         assert torch.equal(again.past_key_values.layers[0].keys, expected[".past_key_values.layers[0].keys"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import subprocess
@@ -495,7 +494,6 @@ def test_two_classes_of_one_name() -> None:
     unregister_class_flattening(one)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("optree") is None, reason="optree is not installed")
 def test_the_pytrees_in_cpp() -> None:
     code = """
 import torch.utils._pytree as python

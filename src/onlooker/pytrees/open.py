@@ -207,7 +207,13 @@ def _dataclass(value: Any) -> Opened | None:
         return None
     names = tuple(f.name for f in dataclasses.fields(cls) if hasattr(value, f.name))
     children = tuple((Attr(name), getattr(value, name)) for name in names)
-    return Opened(qualified_name(cls), children, lambda values: _rebuilt(cls, dict(zip(names, values, strict=True))))
+    hidden = {name: child for name, child in getattr(value, "__dict__", {}).items() if name not in names}
+    return Opened(
+        qualified_name(cls),
+        children,
+        lambda values: _rebuilt(cls, {**hidden, **dict(zip(names, values, strict=True))}),
+        constant_text(hidden) if hidden else "",
+    )
 
 
 def _rebuilt(cls: type, attributes: dict[str, Any]) -> Any:

@@ -152,6 +152,13 @@ def test_a_conflict_says_which_leaf_and_which_call(left: Spec, right: Spec, text
     assert find_conflict(union_of(forms_of([call_of(0, x=left), call_of(1, x=right)]))) == text
 
 
+@pytest.mark.parametrize(("value", "text"), [(7, None), (None, None), (True, "n is True in call 1 and 3 in others")])
+def test_sizes_may_differ_between_forms(value: int | None, text: str | None) -> None:
+    calls = [call_of(0, x=floats(2), y=floats(2), n=ConstantSpec(3)), call_of(1, x=floats(2), n=ConstantSpec(value))]
+    assert len(forms_of(calls)) == 2
+    assert find_conflict(union_of(forms_of(calls))) == text
+
+
 @pytest.mark.parametrize(
     ("shapes", "code", "dim"),
     [

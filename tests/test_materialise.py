@@ -286,6 +286,22 @@ def test_a_call_that_is_large_enough_is_cut_instead_of_grown(mixed: tuple[Plan, 
     assert torch.equal(values[X], leaf_values(samples[1])[X])
 
 
+class Optional(torch.nn.Module):
+    def forward(self, x: Any, y: Any = None) -> Any:
+        return x
+
+
+def test_values_come_from_the_call_that_has_the_most() -> None:
+    observer = InputObserver()
+    model, few, many = Optional(), torch.zeros(3, 2), torch.ones(3, 2)
+    with observer(model):
+        model(few)
+        model(many, torch.ones(3))
+    plan, samples = planned(observer)
+    values = materialise(plan, {}, samples)
+    assert torch.equal(values[X], many)
+
+
 def test_an_opaque_object_is_passed_as_it_was() -> None:
     thing = object()
     structure = Structure("arguments", (Name("x"),), (Structure(),))

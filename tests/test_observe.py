@@ -208,6 +208,7 @@ def test_the_signature_and_the_name_are_kept() -> None:
     expected = inspect.signature(model.forward)
     with InputObserver()(model):
         assert inspect.signature(model.forward) == expected
+        assert model.forward.__signature__ == expected  # type: ignore[attr-defined]
         assert (model.forward.__name__, model.forward.__doc__) == ("forward", "Adds.")
     assert inspect.signature(model.forward) == expected
 

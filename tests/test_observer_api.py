@@ -63,7 +63,8 @@ def watched(model: torch.nn.Module, calls: list[Any], **options: Any) -> InputOb
     observer = InputObserver(**options)
     with observer(model, store_n_calls=len(calls)):
         for call in calls:
-            args, kwargs = call if type(call) is tuple and type(call[-1]) is dict else (call, {})
+            both = type(call) is tuple and len(call) == 2 and type(call[0]) is tuple
+            args, kwargs = call if both else (call, {})
             model(**call) if isinstance(call, dict) else model(*args, **kwargs)
     return observer
 
@@ -130,7 +131,7 @@ SHAPES: list[tuple[str, torch.nn.Module, list[Any], Any]] = [
     ),
     ("only one of them", Two(), [{"y": t(5, 6)}, {"y": t(5, 7)}], {"y": SECOND}),
     ("None", Two(), [{"x": t(5), "y": None}, {"x": t(6), "y": None}], {"x": FIRST}),
-    ("now None", Two(), [{"x": t(5), "y": None}, {"x": t(6), "y": t(7)}], {"x": FIRST, "y": {}}),
+    ("now None", Nested(), [{"x": t(5), "y": None}, {"x": t(6), "y": t(7)}], {"x": FIRST, "y": {}}),
     ("a list", Nested(), [(t(5, 6), [t(1, 6), t(1, 6)]), (t(7, 7), [t(1, 7), t(1, 7)])], (BOTH, [SECOND, SECOND])),
     ("lists", Nested(), [(t(5, 6), [t(1, 6), [t(1, 6)]]), (t(7, 7), [t(1, 7), [t(1, 7)]])], (BOTH, [SECOND, [SECOND]])),
     (
@@ -375,10 +376,8 @@ def test_values_are_those_of_the_call_and_copies() -> None:
     [
         ({"w": t(1, 6), "z": t(5, 6)}, {"x": (5, 0), "y": (1, 0), "z": (5, 6), "w": (1, 6)}),
         ((t(5, 6), t(1, 6)), {"x": (5, 6), "y": (1, 6), "z": (5, 0), "w": (1, 0)}),
-        ({}, {"x": (5, 0), "y": (1, 0), "z": (5, 0), "w": (1, 0)}),
-        ((), {"x": (5, 0), "y": (1, 0), "z": (5, 0), "w": (1, 0)}),
     ],
-    ids=["named", "by position", "no names", "nothing"],
+    ids=["named", "by position"],
 )
 def test_given_arguments_are_completed(given: Any, expected: Any) -> None:
     calls = [((t(5, n), t(1, n)), {"w": t(1, n), "z": t(5, n)}) for n in (6, 7, 8)]
@@ -476,26 +475,24 @@ def test_all_calls_count_for_the_shapes_and_not_only_the_kept_ones() -> None:
 EMPTY = torch.ones(0, 10)
 
 
-@pytest.mark.parametrize("key", ["y", 1], ids=["name", "position"])
-@pytest.mark.parametrize("named", [False, True], ids=["args", "kwargs"])
-def test_a_value_given_for_a_missing_argument_appears_as_given(key: Any, named: bool) -> None:
-    calls = [(t(2, 10),), (t(3, 10), t(3, 10)), (t(4, 10), t(4, 10))]
-    passed: list[Any] = [dict(zip("xy", call, strict=False)) for call in calls] if named else calls
-    observer = watched(Two(), passed, value_if_missing={key: EMPTY})
-    expected: Any = {"x": FIRST, "y": FIRST} if named else (FIRST, FIRST)
-    if named:
-        assert observer.infer_dynamic_shapes() == expected
-        assert sizes(observer.infer_arguments()) == {"x": (2, 10), "y": (0, 10)}
-        assert sizes(observer.infer_arguments(1)) == {"x": (3, 10), "y": (3, 10)}
-    else:
-        shapes = observer.infer_dynamic_shapes()
-        assert tuple(shapes.values() if isinstance(shapes, dict) else shapes) == expected
+MISSING_Y: list[Any] = [(t(2, 10),), (t(3, 10), t(3, 10)), (t(4, 10), t(4, 10))]
+NAMED_Y: list[Any] = [dict(zip("xy", call, strict=False)) for call in MISSING_Y]
 
 
-def test_a_value_given_for_a_position_keeps_positional_calls_positional() -> None:
-    observer = watched(Two(), [(t(2, 10),), (t(3, 10), t(3, 10))], value_if_missing={1: EMPTY})
-    assert observer.infer_dynamic_shapes() == (FIRST, FIRST)
-    assert sizes(observer.infer_arguments()) == ((2, 10), (0, 10))
+@pytest.mark.parametrize(
+    ("key", "calls", "container"),
+    [("y", NAMED_Y, dict), (1, NAMED_Y, dict), (1, MISSING_Y, tuple)],
+    ids=["name", "position", "all by position"],
+)
+def test_a_value_given_for_a_missing_argument_appears_as_given(key: Any, calls: list[Any], container: type) -> None:
+    observer = watched(Two(), calls, value_if_missing={key: EMPTY})
+
+    def spelled(x: Any, y: Any) -> Any:
+        return {"x": x, "y": y} if container is dict else (x, y)
+
+    assert observer.infer_dynamic_shapes() == spelled(FIRST, FIRST)
+    assert sizes(observer.infer_arguments()) == spelled((2, 10), (0, 10))
+    assert sizes(observer.infer_arguments(1)) == spelled((3, 10), (3, 10))
 
 
 def test_a_value_given_for_an_argument_that_is_never_missing_is_not_used() -> None:
@@ -504,39 +501,18 @@ def test_a_value_given_for_an_argument_that_is_never_missing_is_not_used() -> No
     assert sizes(observer.infer_arguments()) == ((5, 6), (1, 6))
 
 
+UNKNOWN = "in value_if_missing. The method has x, y. [unknown-argument]"
+KEY = "for a key of value_if_missing. Use the name of an argument or its position. [unexpected-key]"
+
+
 @pytest.mark.parametrize(
     ("key", "cls", "builtin", "text"),
     [
-        (
-            "nope",
-            UsageError,
-            ValueError,
-            "Unexpected keyword argument 'nope' in value_if_missing. The method has x, y. [unknown-argument]",
-        ),
-        (
-            7,
-            UsageError,
-            ValueError,
-            "Unexpected keyword argument 7 in value_if_missing. The method has x, y. [unknown-argument]",
-        ),
-        (
-            -1,
-            UsageError,
-            ValueError,
-            "Unexpected keyword argument -1 in value_if_missing. The method has x, y. [unknown-argument]",
-        ),
-        (
-            1.5,
-            ArgumentKindError,
-            TypeError,
-            "Unexpected type float for a key of value_if_missing. Use the name of an argument or its position. [unexpected-key]",
-        ),
-        (
-            None,
-            ArgumentKindError,
-            TypeError,
-            "Unexpected type NoneType for a key of value_if_missing. Use the name of an argument or its position. [unexpected-key]",
-        ),
+        ("nope", UsageError, ValueError, f"Unexpected keyword argument 'nope' {UNKNOWN}"),
+        (7, UsageError, ValueError, f"Unexpected keyword argument 7 {UNKNOWN}"),
+        (-1, UsageError, ValueError, f"Unexpected keyword argument -1 {UNKNOWN}"),
+        (1.5, ArgumentKindError, TypeError, f"Unexpected type float {KEY}"),
+        (None, ArgumentKindError, TypeError, f"Unexpected type NoneType {KEY}"),
     ],
     ids=repr,
 )
@@ -650,16 +626,14 @@ def test_given_arguments_that_the_method_does_not_have_are_refused(given: Any) -
         watched(Two(), pairs()).infer_arguments(given)
 
 
-def test_without_kept_values_an_error_says_so() -> None:
+def test_the_first_call_of_a_kind_is_kept_whatever_the_number_is() -> None:
     model, observer = Two(), InputObserver()
     with observer(model, store_n_calls=0):
         model(t(2))
-    assert observer.infer_dynamic_shapes() == ({},)
-    arguments = observer.infer_arguments()
-    assert sizes(arguments) == ((2,),)
-    with pytest.raises(UsageError, match=r"\[which-method\]$"), observer(model, method_name="parameters"):
-        model.parameters()
-        observer.infer_arguments()
+        model(t(3))
+    assert observer.num_obs() == 0
+    assert observer.infer_dynamic_shapes() == (FIRST,)
+    assert sizes(observer.infer_arguments()) == ((2,),)
 
 
 # a real model

@@ -301,6 +301,13 @@ def test_the_first_failures_are_listed_and_the_others_counted() -> None:
     assert "more" not in str(report_of(tally=Tally(tally.checks[:8]))).partition("trials")[2]
 
 
+def test_what_passed_is_counted_and_not_listed() -> None:
+    passed = check(Outcome.EXACT, "sequence=7", note="said nothing")
+    text = str(report_of(tally=GOOD + Tally((passed, BAD))))
+    assert "different: batch=5: logits differs by 0.5" in text
+    assert "sequence=7" not in text
+
+
 @pytest.mark.parametrize(
     ("calls", "text"), [((), ""), ((3,), "3"), ((0, 1), "0, 1"), ((2, 3, 4), "2 to 4"), ((0, 2, 3), "0, 2, 3")]
 )

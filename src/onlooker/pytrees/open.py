@@ -211,7 +211,7 @@ def _dataclass(value: Any) -> Opened | None:
     return Opened(
         qualified_name(cls),
         children,
-        lambda values: _rebuilt(cls, {**hidden, **dict(zip(names, values, strict=True))}),
+        lambda values: _rebuilt(cls, {**dict(zip(names, values, strict=True)), **hidden}),
         constant_text(hidden) if hidden else "",
     )
 

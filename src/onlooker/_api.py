@@ -11,6 +11,7 @@ from .core.errors import UsageError
 from .core.plan import Plan
 from .core.recording import Recording
 from .export.exporter import export_graphs, find_plans
+from .export.prepare import prepare
 from .materialise.inferred import check_given, given_sample, infer_values, spelled
 from .materialise.info import InputObserverInfo, info_of
 from .materialise.missing import named_values, with_missing_calls, with_missing_samples
@@ -90,8 +91,9 @@ class InputObserver:
         :raises ObservationError: ``no-calls``
         """
         store = self._watcher.store(method_name)
-        pins = Pins(dict(static or {}))
-        return tuple(find_plans(store.recording, store.samples, self._subject(store), pins=pins, probe=probe))
+        subject = self._subject(store)
+        prepared = prepare(store.recording, store.samples, subject, probe=probe)
+        return tuple(find_plans(prepared, subject, pins=Pins(dict(static or {})), probe=probe))
 
     def export(
         self,
@@ -118,9 +120,10 @@ class InputObserver:
             )
         store = self._watcher.store(method_name)
         subject = self._subject(store)
-        plans = self.plans(method_name=method_name, probe=probe, static=static)
-        graphs, refusals = export_graphs(plans, store.samples, subject, store.recording)
-        return Program(graphs, store.recording, store.samples, subject, refusals).to(to)
+        prepared = prepare(store.recording, store.samples, subject, probe=probe)
+        plans = find_plans(prepared, subject, pins=Pins(dict(static or {})), probe=probe)
+        graphs, refusals = export_graphs(plans, prepared, subject)
+        return Program(graphs, store.recording, store.samples, subject, refusals, prepared.joins).to(to)
 
     @property
     def info(self) -> InputObserverInfo | None:

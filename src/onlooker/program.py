@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -18,6 +19,7 @@ from .export.save import save_graph
 from .observe.bind import as_args_kwargs
 from .observe.store import Sample
 from .probe.subject import Subject
+from .pytrees.joins import Join, join_tensors, joined
 from .report.data import graph_report
 from .report.report import Report
 from .verify.trials import observed_trials, unseen_trials
@@ -45,13 +47,15 @@ class Program:
         samples: Sequence[Sample],
         subject: Subject,
         refusals: Sequence[str] = (),
+        joins: Sequence[Join] = (),
     ) -> None:
         self.graphs = tuple(graphs)
         self.refusals = tuple(refusals)
         self._recording = recording
         self._samples = tuple(samples)
         self._subject = subject
-        self._dispatcher = Dispatcher(self.graphs, recording.signature)
+        self._joins = tuple(joins)
+        self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
         self._verdict: tuple[Tally, tuple[str, ...]] | None = None
 
     @property
@@ -75,8 +79,9 @@ class Program:
         """
         logger.info("verifying on observed and unseen calls")
         trials = [*observed_trials(self._samples)]
+        kept = [replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples]
         for graph in self.graphs:
-            trials += unseen_trials(graph, self._samples, sizes)
+            trials += unseen_trials(graph, kept, sizes)
         self._verdict = run_trials(self._serve, self._subject, trials, atol=atol)
         return self._verdict[0]
 
@@ -122,7 +127,7 @@ class Program:
                 hint="A program of torch can be turned into 'onnx'.",
             )
         graphs = [graph if graph.target == "onnx" else to_onnx(graph) for graph in self.graphs]
-        return Program(graphs, self._recording, self._samples, self._subject, self.refusals)
+        return Program(graphs, self._recording, self._samples, self._subject, self.refusals, self._joins)
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
         """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their paths."""

@@ -16,6 +16,7 @@ from ..core.structure import Tree
 from ..materialise.arguments import fill_of
 from ..observe.bind import bind, python_signature
 from ..probe.regimes import sizes_of
+from ..pytrees.joins import Join, join_tensors, joined
 from ..pytrees.open import close_tree, open_arguments, spec_of
 from .graph import Graph
 
@@ -29,8 +30,9 @@ class Mismatch(Exception):
 class Dispatcher:
     """Serves calls of one method by the first graph that takes them."""
 
-    def __init__(self, graphs: Sequence[Graph], signature: Signature) -> None:
+    def __init__(self, graphs: Sequence[Graph], signature: Signature, joins: Sequence[Join] = ()) -> None:
         self.graphs = tuple(graphs)
+        self.joins = tuple(joins)
         self.signature = signature
         self._python = python_signature(signature)
 
@@ -45,7 +47,7 @@ class Dispatcher:
             raise RejectedCallError(
                 f"The call does not fit the signature of the model: {error}.", slug="call-does-not-bind"
             ) from error
-        tree = open_arguments(values)
+        tree = joined(open_arguments(values), self.joins, join_tensors)
         reasons = []
         for graph in self.graphs:
             try:

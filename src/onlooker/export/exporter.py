@@ -8,13 +8,12 @@ from dataclasses import replace
 
 from ..core.errors import ExportError
 from ..core.plan import Plan
-from ..core.recording import Recording
-from ..observe.store import Sample
 from ..probe.axes import Pins, probe_axes
 from ..probe.regimes import Regime, find_regimes
 from ..probe.subject import Subject
 from .cover import Coverage
 from .graph import Graph
+from .prepare import Prepared
 from .torch_ import export_graph
 from .widen import widened
 
@@ -23,25 +22,25 @@ __all__ = ["export_graphs", "find_plans"]
 logger = logging.getLogger(__name__)
 
 
-def find_plans(
-    recording: Recording, samples: Sequence[Sample], subject: Subject, *, pins: Pins, probe: bool
-) -> list[Plan]:
+def find_plans(prepared: Prepared, subject: Subject, *, pins: Pins, probe: bool) -> list[Plan]:
     """The plan of each regime, probed when ``probe`` says so."""
+    recording, samples = prepared.recording, prepared.samples
     logger.info("finding out which of %d calls one graph can serve", len(recording))
     regimes = find_regimes(recording.calls, samples, subject)
     if probe:
         logger.info("probing axes that never changed")
         regimes = [probe_axes(regime, samples, subject, pins) for regime in regimes]
-    return [_plan_of(regime, recording) for regime in regimes]
+    return [_plan_of(regime, prepared) for regime in regimes]
 
 
-def _plan_of(regime: Regime, recording: Recording) -> Plan:
-    return replace(regime.plan(), method=recording.method, model=recording.model)
+def _plan_of(regime: Regime, prepared: Prepared) -> Plan:
+    plan, recording = regime.plan(), prepared.recording
+    roots = {leaf.path.root for leaf in plan.leaves}
+    notes = tuple(str(join) for join in prepared.joins if join.path.root in roots)
+    return replace(plan, method=recording.method, model=recording.model, notes=plan.notes + notes)
 
 
-def export_graphs(
-    plans: Sequence[Plan], samples: Sequence[Sample], subject: Subject, recording: Recording
-) -> tuple[list[Graph], list[str]]:
+def export_graphs(plans: Sequence[Plan], prepared: Prepared, subject: Subject) -> tuple[list[Graph], list[str]]:
     """The graphs of all plans that torch can export, and the reasons why not of the others.
 
     Every kept call that the graphs then refuse, though the model takes it, seeds another graph in its own
@@ -49,6 +48,7 @@ def export_graphs(
 
     :raises ExportError: when not one plan can be exported
     """
+    samples = prepared.samples
     graphs: list[Graph] = []
     refusals: list[str] = []
     first: ExportError | None = None
@@ -61,6 +61,6 @@ def export_graphs(
             refusals.append(f"{plan.name} (calls {', '.join(map(str, plan.calls))}): {error.message}")
     if first is not None and not graphs:
         raise first
-    coverage = Coverage(graphs, samples, subject, recording)
+    coverage = Coverage(graphs, samples, subject, prepared.recording)
     coverage.complete(plans)
     return coverage.graphs, [*refusals, *coverage.refusals]

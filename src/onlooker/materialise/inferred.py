@@ -157,7 +157,7 @@ def given_sample(signature: Signature, given: tuple[Any, ...] | list[Any] | dict
     """
     args, kwargs = ((), given) if isinstance(given, dict) else (tuple(given), {})
     try:
-        values, passed = bind(python_signature(signature), args, kwargs)
+        values, passed = bind(python_signature(signature), args, kwargs, partial=True)
     except TypeError as error:
         raise UsageError(
             f"These arguments do not fit the method: {error}.",

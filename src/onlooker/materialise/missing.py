@@ -60,7 +60,8 @@ def with_missing_samples(samples: Sequence[Sample], values: Mapping[str, Any]) -
 
 def _completed_call(call: Call, specs: Mapping[str, Tree[Any]]) -> Call:
     own = {entry.code() for entry in call.inputs.structure.entries}
-    added = tuple((name, Passing.KEYWORD) for name in specs if name not in own)
+    how = Passing.POSITIONAL if all(h is Passing.POSITIONAL for _, h in call.passed) else Passing.KEYWORD
+    added = tuple((name, how) for name in specs if name not in own)
     return replace(call, inputs=_joined(call.inputs, specs), passed=call.passed + added)
 
 

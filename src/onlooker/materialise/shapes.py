@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..core.call import Passing
+from ..core.errors import UsageError
 from ..core.path import Path
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from ..core.structure import Structure
@@ -56,18 +57,27 @@ def infer_shapes(union: CallUnion, batch_for: BatchFor, dim_names: DimNames) -> 
 
 
 def batch_roots(union: CallUnion, batch_for: BatchFor) -> frozenset[str]:
-    """The arguments whose first dimension is a batch whatever was observed."""
+    """The arguments whose first dimension is a batch whatever was observed.
+
+    :raises UsageError: ``unknown-argument`` for a name or a position that the signature does not have
+    """
     names = [name for name, _, _ in union.arguments()]
     if batch_for is True:
         return frozenset(names)
     if not batch_for:
         return frozenset()
+    known = union.signature.names
+    takes_any = union.signature.of_kind("VAR_KEYWORD") is not None
     found = set()
     for item in batch_for:
-        if isinstance(item, int):
-            found.add(union.signature.names[item] if item < len(union.signature.names) else "")
-        else:
-            found.add(item)
+        name = known[item] if isinstance(item, int) and 0 <= item < len(known) else item
+        if not isinstance(name, str) or (name not in known and not takes_any):
+            raise UsageError(
+                f"There is no argument {item!r} in set_batch_dimension_for.",
+                slug="unknown-argument",
+                hint=f"The method has {', '.join(known)}.",
+            )
+        found.add(name)
     return frozenset(found)
 
 

@@ -19,7 +19,7 @@ from ..infer.mine import mine
 from ..infer.name import names_of
 from ..infer.relations import varies
 from ..infer.samples import Table, table_of
-from ..infer.unify import Union, forms_of, growing_dim, union_of
+from ..infer.unify import Union, find_conflict, forms_of, growing_dim, union_of
 
 __all__ = ["CallUnion", "union_of_calls"]
 
@@ -107,16 +107,26 @@ class CallUnion:
 def union_of_calls(calls: Sequence[Call], signature: Signature) -> CallUnion:
     """The union of calls.
 
-    :raises ObservationError: ``constant-changes``, ``container-changes`` when no single answer exists
+    :raises ObservationError: ``constant-changes``, ``container-changes`` or ``calls-contradict`` when no
+        single answer exists
     """
     forms = forms_of(calls)
     union = union_of(forms)
     for form in forms:
-        _check(form.example, union, forms[0].example)
+        _check(form.example, union, forms[0].example, signature)
+    conflict = find_conflict(union)
+    if conflict is not None:
+        raise ObservationError(
+            f"Two calls contradict each other: {conflict}.", slug="calls-contradict", hint=_SEVERAL_GRAPHS
+        )
     return CallUnion(union, tuple(calls), signature)
 
 
-def _check(call: Call, union: Union, first: Call) -> None:
+_SEVERAL_GRAPHS = "One graph cannot serve both; observer.export() makes one graph for each."
+
+
+def _check(call: Call, union: Union, first: Call, signature: Signature) -> None:
+    _check_defaults(call, union, signature)
     counts: dict[str, int] = {}
     for path, spec in call.inputs.items():
         counts[path.root] = counts.get(path.root, 0) + isinstance(spec, TensorSpec)
@@ -126,7 +136,7 @@ def _check(call: Call, union: Union, first: Call) -> None:
                 f"Two calls were made with different constant values: {path} is {spec} in call {call.index} and "
                 f"{other} in others.",
                 slug="constant-changes",
-                hint="One graph cannot serve both; observer.export() makes one graph for each.",
+                hint=_SEVERAL_GRAPHS,
             )
     for root, count in counts.items():
         most = sum(p.root == root and isinstance(s, TensorSpec) for p, s in union.leaves.items())
@@ -134,7 +144,22 @@ def _check(call: Call, union: Union, first: Call) -> None:
             raise ObservationError(
                 f"{_argument(root, first)} has {count} tensors in call {call.index} and {most} in others.",
                 slug="container-changes",
-                hint="One graph cannot serve both; observer.export() makes one graph for each.",
+                hint=_SEVERAL_GRAPHS,
+            )
+
+
+def _check_defaults(call: Call, union: Union, signature: Signature) -> None:
+    """A constant that a call leaves out counts as its default."""
+    passed = {name for name, _ in call.passed}
+    for path, spec in union.leaves.items():
+        parameter = signature.get(path.root)
+        default = parameter.default if parameter is not None else None
+        if default is not None and len(path.entries) == 1 and path.root not in passed and _contradict(spec, default):
+            raise ObservationError(
+                f"Two calls were made with different constant values: {path} is {default}, its default, in call "
+                f"{call.index} and {spec} in others.",
+                slug="constant-changes",
+                hint=_SEVERAL_GRAPHS,
             )
 
 

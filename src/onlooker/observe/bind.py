@@ -31,15 +31,16 @@ def read_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Sig
 
 
 def bind(
-    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any], *, partial: bool = False
 ) -> tuple[dict[str, Any], tuple[tuple[str, Passing], ...]]:
     """The arguments that were passed, by name and in the order of the signature, and how each came.
 
-    ``*args`` stay one tuple under their own name; ``**kwargs`` stand beside the others.
+    ``*args`` stay one tuple under their own name; ``**kwargs`` stand beside the others. With ``partial``,
+    arguments may be missing.
 
     :raises TypeError: when the method itself would refuse the call
     """
-    bound = signature.bind(*args, **kwargs)
+    bound = signature.bind_partial(*args, **kwargs) if partial else signature.bind(*args, **kwargs)
     values: dict[str, Any] = {}
     passed: list[tuple[str, Passing]] = []
     for name, value in bound.arguments.items():

@@ -62,13 +62,13 @@ def probe_axes(regime: Regime, samples: Sequence[Sample], subject: Subject, pins
     deadline = time.monotonic() + pins.seconds
     rows: list[Row] = []
     settled: set[Axis] = set()
-    for axes in _candidates(regime.table, base, pins, settled):
+    for change in _changes(regime.table, base, pins, settled):
         if bench.runs >= pins.probes or time.monotonic() > deadline:
             note = "the budget of probes ended before every axis was tried"
             return replace(regime, probes=(*regime.probes, *rows), notes=(*regime.notes, note))
-        row = bench.probe(axes, f"probe {len(rows)}")
+        row = bench.probe(change, f"probe {len(rows)}")
         if row is not None:
-            settled |= set(axes)
+            settled |= set(change.axes)
             rows.append(row)
     return replace(regime, probes=(*regime.probes, *rows))
 
@@ -84,7 +84,15 @@ def _base_values(regime: Regime, samples: Sequence[Sample]) -> dict[Path, Any] |
     return materialise(plan, sizes_of(plan, leaf_values(richest)), [richest, *own])
 
 
-def _candidates(table: Table, base: Mapping[Path, Any], pins: Pins, settled: set[Axis]) -> Iterator[tuple[Axis, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Axes to change together; ``batch`` when the rows that were there must come out as they did."""
+
+    axes: tuple[Axis, ...]
+    batch: bool = False
+
+
+def _changes(table: Table, base: Mapping[Path, Any], pins: Pins, settled: set[Axis]) -> Iterator[_Change]:
     """Classes of axes to change together, the likeliest first; ``settled`` grows while they are tried."""
     still = [
         axis
@@ -95,15 +103,38 @@ def _candidates(table: Table, base: Mapping[Path, Any], pins: Pins, settled: set
         and pins.allows(axis)
     ]
     state = {axis for axis in still if _is_settled_state(axis, table, base)}
-    classes = [*_by_size([a for a in still if a.dim == 0], base), *_by_size([a for a in still if a.dim != 0], base)]
-    for axes in classes:
+    first = [axis for axis in still if axis.dim == 0]
+    for axes in _batches(first, still, base):
+        if axes and not settled & set(axes):
+            yield _Change(axes, batch=True)
+    for axes in _by_size([axis for axis in still if axis.dim != 0], base):
         for part in _parts(axes, state):
             if part and not settled & set(part) and not set(part) <= state:
-                yield part
+                yield _Change(part)
     left = [a for a in still if a not in settled and a not in state and a.dim != 0]
     for one, two in combinations(left[:_MOST_PAIRED], 2):
         if one.path.root != two.path.root and not {one, two} <= settled:
-            yield one, two
+            yield _Change((one, two))
+
+
+def _batches(first: Sequence[Axis], still: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
+    """What may be a batch: first dimensions of one size, or second ones where the first has another size.
+
+    First dimensions that are multiples of it come too: images or tokens of all rows, laid flat.
+    """
+    for axes in _by_size(first, base):
+        size = int(base[axes[0].path].shape[0])
+        second = tuple(a for a in still if a.dim == 1 and base[a.path].ndim > 2 and _is_second(a, size, base))
+        flat = tuple(a for a in first if a not in axes and size and base[a.path].shape[0] % size == 0)
+        flat = tuple(a for a in flat if a.path not in {other.path for other in second})
+        for more in dict.fromkeys(((*second, *flat), second, flat, ())):
+            yield (*axes, *more)
+        yield from _parts(axes, set())
+
+
+def _is_second(axis: Axis, size: int, base: Mapping[Path, Any]) -> bool:
+    shape = base[axis.path].shape
+    return int(shape[1]) == size and int(shape[0]) != size
 
 
 def _by_size(axes: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
@@ -153,22 +184,22 @@ class _Bench:
         ranks = [[getattr(leaf, "ndim", -1) for leaf in tree.leaves] for tree in (self.expected, got)]
         return got if ranks[0] == ranks[1] else None
 
-    def probe(self, axes: Sequence[Axis], label: str) -> Row | None:
+    def probe(self, change: _Change, label: str) -> Row | None:
         """The row of a change that the model accepts, or None.
 
         The other rows of a batch must come out as they did; any other axis must matter to the result.
         """
+        axes = change.axes
         sizes = [int(self.base[axis.path].shape[axis.dim or 0]) for axis in axes]
-        together = len(set(sizes)) == 1
-        for factor, plus in ((1, 1), (2, 0)) if together else ((1, 1),):
+        ways = ((1, 1), (2, 0)) if len(set(sizes)) == 1 else ((2, 0),) if change.batch else ((1, 1),)
+        for factor, plus in ways:
             values = dict(self.base)
             for axis, size in zip(axes, sizes, strict=True):
                 values[axis.path] = _with_size(values[axis.path], axis.dim or 0, factor * size + plus)
             got = self.run(values)
             if got is None:
                 continue
-            batch = all(axis.dim == 0 for axis in axes)
-            if self.keeps_rows(got, sizes[0]) if batch else self.matters(axes, got):
+            if self.keeps_rows(got, sizes[0]) if change.batch else self.matters(axes, got):
                 return _row(label, values, self.axes)
         return None
 

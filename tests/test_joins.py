@@ -1,0 +1,92 @@
+"""Lists that the model only concatenates go through one graph, however many tensors they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from onlooker import InputObserver
+from onlooker.core.path import Name, Path
+from onlooker.pytrees.joins import Join
+
+
+class Joined(torch.nn.Module):
+    """Reads a list of images as their concatenation; every row of the text has three of its rows."""
+
+    def forward(self, text: torch.Tensor, images: list[torch.Tensor]) -> torch.Tensor:
+        flat = torch.cat(images, dim=0)
+        return text + flat.reshape(text.shape[0], 3, -1).sum(dim=1)
+
+
+class Counted(torch.nn.Module):
+    """Reads a list item by item: another number of items is another result."""
+
+    def forward(self, xs: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack([x.mean() for x in xs])
+
+
+class Wide(torch.nn.Module):
+    def forward(self, xs: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(xs, dim=1) * 2
+
+
+def rand(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def images(count: int) -> list[torch.Tensor]:
+    return [rand(3, 4 + 0 * i) + i for i in range(count)]
+
+
+def watched(model: torch.nn.Module, *calls: tuple[Any, ...]) -> InputObserver:
+    observer = InputObserver()
+    with observer(model):
+        for args in calls:
+            model(*args)
+    return observer
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [(rand(1, 4), images(1))],
+        [(rand(1, 4), images(1)), (rand(3, 4), images(3))],
+        [(rand(2, 4), images(2))],
+    ],
+    ids=["one image", "one and three", "two images"],
+)
+def test_any_number_of_images_goes_through_one_graph(calls: list[tuple[Any, ...]]) -> None:
+    model = Joined()
+    program = watched(model, *calls).export()
+    assert len(program.graphs) == 1
+    assert program.verify().verified, program.report
+    for count in (1, 2, 4, 7):
+        args = (rand(count, 4), images(count))
+        torch.testing.assert_close(program(*args), model(*args))
+
+
+def test_the_other_dimension_is_found_too() -> None:
+    model = Wide()
+    program = watched(model, ([rand(2, 3), rand(2, 5)],)).export()
+    assert program._joins == (Join(Path((Name("xs"),)), 1),)
+    for sizes in ((3,), (1, 2, 7), (4, 4, 4, 4)):
+        xs = [rand(2, n) for n in sizes]
+        torch.testing.assert_close(program(xs), model(xs))
+
+
+def test_a_list_that_is_read_item_by_item_is_a_graph_per_length() -> None:
+    model = Counted()
+    program = watched(model, ([rand(2, 3)] * 2,), ([rand(2, 3)] * 3,)).export()
+    assert program._joins == ()
+    assert len(program.graphs) == 2
+    for count in (2, 3):
+        xs = [rand(2, 3) + i for i in range(count)]
+        torch.testing.assert_close(program(xs), model(xs))
+    with pytest.raises(ValueError, match="No graph of this program takes the call"):
+        program([rand(2, 3)] * 4)
+
+
+def test_without_probes_no_list_is_joined() -> None:
+    assert watched(Wide(), ([rand(2, 3), rand(2, 5)],)).export(probe=False)._joins == ()

@@ -13,10 +13,11 @@ from ..core.errors import ExportError
 from ..core.plan import Plan
 from ..core.recording import Recording
 from ..core.structure import Tree
-from ..infer.sizes import Sizes, is_general
+from ..infer.sizes import Sizes, is_general, trial_sizes
 from ..infer.unify import forms_of
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..observe.store import Sample
+from ..probe.absent import add_absent
 from ..probe.axes import Pins, probe_axes
 from ..probe.regimes import find_regimes, sizes_of
 from ..probe.subject import Subject
@@ -43,6 +44,41 @@ class Coverage:
         self.samples, self.subject, self.recording = samples, subject, recording
 
     def complete(self, plans: Sequence[Plan]) -> None:
+        """Adds graphs for what is refused: first for kept calls, then for sizes that no call had."""
+        self._complete_observed(plans)
+        self._complete_unseen(plans)
+
+    def _complete_unseen(self, plans: Sequence[Plan]) -> None:
+        """Adds a graph for sizes that the model takes and every graph refuses, once per plan."""
+        for plan in plans:
+            used = [dict(graph.sizes) for graph in self.graphs]
+            for _, sizes in trial_sizes(plan, used):
+                if len(self.graphs) >= len(plans) + _MOST_GRAPHS:
+                    return
+                if not self._refused(plan, sizes):
+                    continue
+                number = len(self.graphs) + 1
+                sample = self._without_empty(plan, sizes)
+                graph = self._own(sample, number) if sample else self._region(plan, sizes, number)
+                if graph is not None:
+                    self.graphs.append(graph)
+                if graph is None or self._refused(plan, sizes):
+                    break
+
+    def _without_empty(self, plan: Plan, sizes: Sizes) -> Sample | None:
+        """A kept call that does not have the leaves which are empty for these sizes."""
+        empty = {
+            leaf.path
+            for leaf in plan.inputs
+            if leaf.fill is not None
+            and leaf.fill.kind == "empty"
+            and leaf.fill.dim is not None
+            and leaf.shape[leaf.fill.dim].evaluate(sizes) == 0
+        }
+        calls = [s for s in self.samples if s.call.index in plan.calls and not empty & set(leaf_values(s))]
+        return calls[0] if empty and calls else None
+
+    def _complete_observed(self, plans: Sequence[Plan]) -> None:
         """Adds a graph for every kept call that is refused, at most a handful."""
         given_up: set[int] = set()
         for number in range(2, 2 + _MOST_GRAPHS):
@@ -50,7 +86,8 @@ class Coverage:
             if sample is None:
                 return
             plan = next((p for p in plans if sample.call.index in p.calls), None)
-            graph = self._region(plan, sample, number) or self._own(sample, number)
+            region = plan and self._region(plan, sizes_of(plan, leaf_values(sample)), number)
+            graph = region or self._own(sample, number)
             if graph is not None:
                 self.graphs.append(graph)
             if graph is None or not self.serves(sample):
@@ -73,11 +110,9 @@ class Coverage:
             return True
         return False
 
-    def _region(self, plan: Plan | None, sample: Sample, number: int) -> Graph | None:
-        """A graph of the same plan, exported with sizes that the other graphs refuse as they refuse the call."""
-        if plan is None:
-            return None
-        choices = [sizes for sizes in _sizes_near(plan, sample) if self._refused(plan, sizes)]
+    def _region(self, plan: Plan, seed: Sizes, number: int) -> Graph | None:
+        """A graph of the same plan, exported with sizes that the other graphs refuse as they refuse ``seed``."""
+        choices = [sizes for sizes in _sizes_near(plan, seed) if self._refused(plan, sizes)]
         return self._export(replace(plan, name=f"{plan.name}_{number}"), choices[:3]) if choices else None
 
     def _refused(self, plan: Plan, sizes: Sizes) -> bool:
@@ -94,7 +129,8 @@ class Coverage:
         """A graph of the calls of the same form alone."""
         form = next(f for f in forms_of(self.recording.calls) if sample.call.index in {c.index for c in f.calls})
         (regime,) = find_regimes(form.calls, self.samples, self.subject)
-        plan = probe_axes(regime, self.samples, self.subject, Pins()).plan()
+        regime = probe_axes(regime, self.samples, self.subject, Pins())
+        plan = add_absent(regime, self.samples, self.subject).plan()
         named = replace(plan, name=f"{plan.name}_{number}", method=self.recording.method, model=self.recording.model)
         return self._export(named, None)
 
@@ -107,9 +143,8 @@ class Coverage:
             return None
 
 
-def _sizes_near(plan: Plan, sample: Sample) -> Iterator[Sizes]:
+def _sizes_near(plan: Plan, seed: Sizes) -> Iterator[Sizes]:
     """General sizes from those of a call on: a size of 0 or 1 cannot be exported and becomes another one."""
-    seed = sizes_of(plan, leaf_values(sample))
     for step in range(8):
         sizes: Sizes = {}
         for symbol in plan.symbols:

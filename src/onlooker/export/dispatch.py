@@ -132,9 +132,18 @@ def _check_rest(given: Mapping[Path, Any], signature: Signature) -> None:
     """What the graph has no place for must be nothing, or what the signature says anyway."""
     for path, value in given.items():
         parameter = signature.get(path.root)
-        if value is None or (parameter is not None and parameter.default == spec_of(value) != ConstantSpec(None)):
+        if (
+            value is None
+            or _is_empty(value)
+            or (parameter is not None and parameter.default == spec_of(value) != ConstantSpec(None))
+        ):
             continue
         raise Mismatch(f"{path} is not an input, the call has {spec_of(value)}")
+
+
+def _is_empty(value: Any) -> bool:
+    """True for a tensor without elements: an empty cache is no cache."""
+    return isinstance(value, torch.Tensor) and value.numel() == 0
 
 
 def _fill(plan: Plan, missing: Sequence[LeafPlan], found: dict[Path, Any]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..core.errors import ExportError
 from ..core.plan import Plan
+from ..probe.absent import add_absent
 from ..probe.axes import Pins, probe_axes
 from ..probe.regimes import Regime, find_regimes
 from ..probe.subject import Subject
@@ -30,6 +31,8 @@ def find_plans(prepared: Prepared, subject: Subject, *, pins: Pins, probe: bool)
     if probe:
         logger.info("probing axes that never changed")
         regimes = [probe_axes(regime, samples, subject, pins) for regime in regimes]
+        logger.info("probing masks that no call passed")
+        regimes = [add_absent(regime, samples, subject) for regime in regimes]
     return [_plan_of(regime, prepared) for regime in regimes]
 
 

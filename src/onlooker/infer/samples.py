@@ -10,7 +10,7 @@ from ..core.path import Path
 from ..core.plan import Fill
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 
-__all__ = ["Row", "Table", "axes_of", "row_of", "table_of"]
+__all__ = ["Row", "Table", "axes_of", "row_of", "row_of_values", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,23 @@ def row_of(label: str, leaves: Iterable[tuple[Path, Spec]], fills: Mapping[Path,
             sizes[Axis(path, fill.dim)] = 0
         elif fill.kind == "constant":
             sizes[Axis(path, None)] = fill.value
+    return Row(label, sizes)
+
+
+def row_of_values(label: str, values: Mapping[Path, object]) -> Row:
+    """The row of real values: everything with a shape, and ints.
+
+    >>> from onlooker.core.path import Name
+    >>> row_of_values("probe 0", {Path((Name("n"),)): 3, Path((Name("flag"),)): True}).sizes
+    {Axis(path=Path(entries=(Name(name='n'),)), dim=None): 3}
+    """
+    sizes: dict[Axis, int] = {}
+    for path, value in values.items():
+        shape = getattr(value, "shape", None)
+        if shape is not None:
+            sizes.update({Axis(path, dim): int(size) for dim, size in enumerate(shape)})
+        elif isinstance(value, int) and not isinstance(value, bool):
+            sizes[Axis(path, None)] = value
     return Row(label, sizes)
 
 

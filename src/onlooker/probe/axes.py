@@ -15,7 +15,7 @@ from ..core.path import Path
 from ..core.spec import Axis
 from ..core.structure import Tree
 from ..infer.relations import varies
-from ..infer.samples import Row, Table
+from ..infer.samples import Row, Table, row_of_values
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.tensors import resized
 from ..observe.store import Sample
@@ -169,7 +169,7 @@ class _Bench:
     """Runs probes from one call of the model, and counts them."""
 
     def __init__(self, regime: Regime, base: Mapping[Path, Any], subject: Subject, expected: Tree[Any]) -> None:
-        self.plan, self.axes = regime.plan(), regime.table.axes
+        self.plan = regime.plan()
         self.base, self.subject, self.expected = base, subject, expected
         self.runs = 0
 
@@ -200,7 +200,7 @@ class _Bench:
             if got is None:
                 continue
             if self.keeps_rows(got, sizes[0]) if change.batch else self.matters(axes, got):
-                return _row(label, values, self.axes)
+                return row_of_values(label, values)
         return None
 
     def keeps_rows(self, got: Tree[Any], size: int) -> bool:
@@ -234,9 +234,3 @@ def _with_size(tensor: torch.Tensor, dim: int, size: int) -> torch.Tensor:
     shape = list(tensor.shape)
     shape[dim] = size
     return resized(tensor, shape)
-
-
-def _row(label: str, values: Mapping[Path, Any], axes: Sequence[Axis]) -> Row:
-    sizes = {a: int(values[a.path].shape[a.dim]) for a in axes if a.dim is not None and a.path in values}
-    ints = {a: int(values[a.path]) for a in axes if a.dim is None and isinstance(values.get(a.path), int)}
-    return Row(label, {**sizes, **ints})

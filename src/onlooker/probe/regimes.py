@@ -12,14 +12,14 @@ from ..core.path import Path
 from ..core.plan import Fill, Plan
 from ..core.spec import ConstantSpec, Spec, TensorSpec
 from ..infer.build import build_plan
-from ..infer.samples import Row, Table, table_of
+from ..infer.samples import Row, Table, axes_of, table_of
 from ..infer.unify import Form, Union, find_conflict, forms_of, growing_dim, union_of
 from ..materialise.arguments import close_arguments, fill_of, leaf_values
 from ..observe.store import Sample
 from ..pytrees.agree import agreement
 from .subject import Subject
 
-__all__ = ["Regime", "find_regimes", "sizes_of"]
+__all__ = ["Regime", "find_regimes", "is_neutral", "sizes_of"]
 
 logger = logging.getLogger(__name__)
 _MOST_FILLS = 12
@@ -41,7 +41,8 @@ class Regime:
         """The sizes of all calls and probes."""
         calls = sorted((call for form in self.union.forms for call in form.calls), key=lambda call: call.index)
         table = table_of(calls, self.fills)
-        return Table(table.axes, (*table.rows, *self.probes))
+        axes = [axis for path, spec in self.union.leaves.items() for axis in axes_of(path, spec)]
+        return Table(tuple(dict.fromkeys((*table.axes, *axes))), (*table.rows, *self.probes))
 
     def plan(self) -> Plan:
         """What was inferred so far."""
@@ -73,7 +74,7 @@ def _joined(forms: Sequence[Form], samples: Sequence[Sample], subject: Subject) 
         return None
     for fills in islice(_fill_choices(union), _MOST_FILLS):
         regime = Regime(union, fills)
-        if all(_is_neutral(regime, form, samples, subject) for form in forms):
+        if all(is_neutral(regime, form, samples, subject) for form in forms):
             return regime
     return None
 
@@ -109,7 +110,7 @@ def _fill(union: Union, path: Path, spec: Spec, kind: str) -> Fill | None:
     return Fill("zeros") if dim is None else Fill("empty", dim=dim)
 
 
-def _is_neutral(regime: Regime, form: Form, samples: Sequence[Sample], subject: Subject) -> bool:
+def is_neutral(regime: Regime, form: Form, samples: Sequence[Sample], subject: Subject) -> bool:
     """True when the model gives for a call of this form, filled, what it gave without the fills."""
     if not regime.union.missing(form):
         return True

@@ -8,6 +8,7 @@ from .core.errors import ExportError as ExportError
 from .core.errors import MissingPackageError as MissingPackageError
 from .core.errors import ObservationError as ObservationError
 from .core.errors import OnlookerError as OnlookerError
+from .core.errors import OnlookerWarning as OnlookerWarning
 from .core.errors import RejectedCallError as RejectedCallError
 from .core.errors import UnsupportedError as UnsupportedError
 from .core.errors import UsageError as UsageError
@@ -37,6 +38,7 @@ __all__ = [
     "MissingPackageError",
     "ObservationError",
     "OnlookerError",
+    "OnlookerWarning",
     "Plan",
     "Program",
     "Recording",

@@ -11,7 +11,9 @@
     ├── RejectedCallError   (ValueError)    a program refuses a call it cannot serve
     └── MissingPackageError (ImportError)   an optional package is needed and absent
 
-Every error has a ``slug``, which names its entry in ``docs/messages.md``.
+    OnlookerWarning         (UserWarning)   an answer that may not be the one wanted
+
+Every error, and every warning, has a ``slug``, which names its entry in ``docs/messages.md``.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ __all__ = [
     "MissingPackageError",
     "ObservationError",
     "OnlookerError",
+    "OnlookerWarning",
     "RejectedCallError",
     "UnsupportedError",
     "UsageError",
@@ -36,6 +39,20 @@ class OnlookerError(Exception):
 
     >>> str(OnlookerError("No call was seen.", slug="no-calls", hint="Run the model inside the block."))
     'No call was seen. Run the model inside the block. [no-calls]'
+    """
+
+    def __init__(self, message: str, *, slug: str, hint: str = "") -> None:
+        self.message = message
+        self.slug = slug
+        self.hint = hint
+        super().__init__(" ".join(part for part in (message, hint, f"[{slug}]") if part))
+
+
+class OnlookerWarning(UserWarning):
+    """There is an answer, and it may not be the one wanted; ``slug`` and ``hint`` are as those of an error.
+
+    >>> str(OnlookerWarning("One call was watched.", slug="one-call", hint="Watch another one."))
+    'One call was watched. Watch another one. [one-call]'
     """
 
     def __init__(self, message: str, *, slug: str, hint: str = "") -> None:

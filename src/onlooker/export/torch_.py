@@ -17,9 +17,9 @@ from ..core.plan import Plan
 from ..infer.name import label_of
 from ..infer.sizes import Sizes
 from ..observe.store import Sample
+from ..probe.example import Example, find_example
 from ..probe.subject import Subject
 from .dims import Asked, read_refusal
-from .example import Example, find_example
 from .flat import FlatModel, identifiers, output_labels
 from .graph import Graph, Outputs
 from .obtained import read_obtained

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from ..core.call import Signature
+from ..core.errors import ObservationError
 from ..core.path import Path
 from ..observe.bind import as_args_kwargs
 from ..observe.store import Sample
+from ..pytrees.deepcopy import torch_deepcopy
 from ..pytrees.describe import string_type
+from ..pytrees.open import open_tree
 from .arguments import leaf_values
 
 __all__ = ["InputCandidate", "InputObserverInfo", "info_of"]
@@ -22,26 +25,54 @@ __all__ = ["InputCandidate", "InputObserverInfo", "info_of"]
 class InputCandidate:
     """One kept call.
 
-    ``args`` and ``kwargs`` are what the method was given, ``cst_kwargs`` the constants among the named ones,
-    ``flat_list`` the tensors in their order, ``aligned_flat_list`` the same with None where another call has
-    a tensor and this one has not. ``latency`` is in seconds.
+    ``args`` and ``kwargs`` are what the method was given, copied with ``clone``; ``cst_kwargs`` are the constants
+    among the named ones. ``aligned_flat_list`` holds the tensors with None where another call has a tensor and
+    this one has not; it is None for arguments that were not laid beside those of other calls. ``latency`` is in
+    seconds.
+
+    >>> candidate = InputCandidate((torch.zeros(2), [torch.ones(3)]), {}, False, {})
+    >>> [tuple(tensor.shape) for tensor in candidate.flat_list]
+    [(2,), (3,)]
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    cst_kwargs: dict[str, Any]
-    flat_list: list[torch.Tensor]
-    aligned_flat_list: list[torch.Tensor | None]
-    latency: float
+    clone: bool = False
+    cst_kwargs: dict[str, Any] = field(default_factory=dict)
+    aligned_flat_list: list[torch.Tensor | None] | None = None
+    latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.clone:
+            args, kwargs = torch_deepcopy((self.args, self.kwargs))
+            object.__setattr__(self, "args", args)
+            object.__setattr__(self, "kwargs", kwargs)
+
+    @property
+    def flat_list(self) -> list[torch.Tensor]:
+        """The tensors in their order."""
+        return [leaf for leaf in open_tree((self.args, self.kwargs)).leaves if isinstance(leaf, torch.Tensor)]
 
     @property
     def n_aligned_tensors(self) -> int:
-        """The number of tensors over all calls, the missing ones included."""
+        """The number of tensors over all calls, the missing ones included.
+
+        :raises ObservationError: ``not-aligned`` for arguments that no observer saw
+        """
+        if self.aligned_flat_list is None:
+            raise ObservationError(
+                "This input was not aligned with the others.",
+                slug="not-aligned",
+                hint="The candidates of observer.info are.",
+            )
         return len(self.aligned_flat_list)
 
     def str_obs(self) -> str:
         """The arguments in one line, with shapes."""
         return string_type((self.args, self.kwargs), with_shape=True)
+
+    def __len__(self) -> int:
+        return len(self.flat_list)
 
 
 @dataclass(frozen=True)
@@ -58,23 +89,25 @@ class InputObserverInfo:
 
 
 def info_of(samples: Sequence[Sample], signature: Signature) -> InputObserverInfo:
-    """The kept calls of a method."""
+    """The kept calls of a method; tensors stand in the order of its signature."""
     kept = [sample for sample in samples if sample.counted]
     paths: dict[Path, None] = {}
     for sample in kept:
         paths.update(dict.fromkeys(p for p, leaf in sample.inputs.items() if isinstance(leaf, torch.Tensor)))
+    order = {name: position for position, name in enumerate(signature.names)}
+    aligned = sorted(paths, key=lambda path: order.get(path.root, len(order)))
     return InputObserverInfo(
-        [_candidate(sample, paths, signature) for sample in kept],
+        [_candidate(sample, aligned, signature) for sample in kept],
         [[leaf for leaf in sample.outputs.leaves if isinstance(leaf, torch.Tensor)] for sample in kept],
         [sample.call.seconds for sample in kept],
         list(signature.names),
     )
 
 
-def _candidate(sample: Sample, paths: Mapping[Path, None], signature: Signature) -> InputCandidate:
+def _candidate(sample: Sample, paths: Sequence[Path], signature: Signature) -> InputCandidate:
     values = leaf_values(sample)
     args, kwargs = as_args_kwargs(signature, sample.arguments())
     constants = {name: value for name, value in kwargs.items() if isinstance(value, (bool, int, float, str))}
-    tensors = [leaf for leaf in values.values() if isinstance(leaf, torch.Tensor)]
-    aligned = [values.get(path) for path in paths]
-    return InputCandidate(args, kwargs, constants, tensors, aligned, sample.call.seconds)
+    found = [values.get(path) for path in paths]
+    aligned = [value if isinstance(value, torch.Tensor) else None for value in found]
+    return InputCandidate(args, kwargs, False, constants, aligned, sample.call.seconds)

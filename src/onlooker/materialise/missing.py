@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.call import Call, Passing, Signature
-from ..core.errors import ArgumentKindError, UsageError
+from ..core.errors import ArgumentKindError, UnsupportedError, UsageError
 from ..core.structure import Structure, Tree
 from ..observe.store import Sample
 from ..pytrees.open import open_arguments, spec_of
 
-__all__ = ["named_values", "with_missing_calls", "with_missing_samples"]
+__all__ = ["check_positions", "named_values", "with_missing_calls", "with_missing_samples"]
 
 
 def named_values(value_if_missing: Mapping[Any, Any] | None, signature: Signature) -> dict[str, Any]:
@@ -39,6 +39,21 @@ def named_values(value_if_missing: Mapping[Any, Any] | None, signature: Signatur
             )
         found[signature.names[key] if isinstance(key, int) else key] = value
     return found
+
+
+def check_positions(value_if_missing: Mapping[Any, Any] | None, calls: Sequence[Call], signature: Signature) -> None:
+    """Refuses a position that no call reached: how the argument would be passed is not known then.
+
+    :raises UnsupportedError: ``position-never-given``
+    """
+    given = {name for call in calls for name, _ in call.passed}
+    for key in value_if_missing or {}:
+        if calls and isinstance(key, int) and signature.names[key] not in given:
+            raise UnsupportedError(
+                f"Unexpected keyword argument {key!r} in value_if_missing: no call gave the argument at position {key}.",
+                slug="position-never-given",
+                hint=f"Give the value by its name, {signature.names[key]!r}.",
+            )
 
 
 def with_missing_calls(calls: Sequence[Call], values: Mapping[str, Any]) -> tuple[Call, ...]:

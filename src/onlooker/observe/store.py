@@ -6,7 +6,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..core.recording import Recording
 from ..core.structure import Structure, Tree
 from ..pytrees.open import close_tree, open_arguments, open_tree, spec_of
 from .bind import bind
+from .remove import call_without, tree_without
 
 __all__ = ["Sample", "Store"]
 
@@ -136,6 +137,20 @@ class Store:
         logger.warning("A call of %s was not recorded: %s", self._entry_point.method, text)
         with self._lock:
             self._missed.append(text)
+
+    def remove(self, names: Collection[str]) -> int:
+        """Forgets these arguments in all calls so far, and gives the number of those that a call had."""
+        with self._lock:
+            calls = [call_without(call, names) for call in self._calls]
+            by_index = {call.index: call for call in calls}
+            had = {name for call in self._calls for name, _ in call.passed}
+            self.samples = [
+                replace(sample, call=by_index[sample.call.index], inputs=tree_without(sample.inputs, names))
+                for sample in self.samples
+            ]
+            self._calls = calls
+            self._forms |= {self._form(call.inputs) for call in calls}
+        return len(had & set(names))
 
     def _shared(self, specs: Tree[Any]) -> Tree[Any]:
         """The same specs, with one object for all structures that are equal."""

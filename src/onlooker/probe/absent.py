@@ -15,18 +15,18 @@ from typing import Any
 
 import torch
 
-from ..core.errors import OnlookerError
+from ..core.errors import ExportError
 from ..core.expression import Expression
 from ..core.path import Name, Path
 from ..core.plan import Fill, Plan
 from ..core.spec import TensorSpec
 from ..core.structure import LEAF, Structure, Tree
 from ..infer.samples import Row, row_of_values
-from ..infer.sizes import Sizes, choose_sizes
 from ..infer.unify import Union
-from ..materialise.arguments import close_arguments, materialise
+from ..materialise.arguments import close_arguments
 from ..observe.store import Sample
 from ..pytrees.agree import agreement
+from .example import Example, find_example, size_choices
 from .regimes import Regime, is_neutral
 from .subject import Subject
 
@@ -40,7 +40,8 @@ _DTYPES = (torch.int64, torch.bool)
 def add_absent(regime: Regime, samples: Sequence[Sample], subject: Subject) -> Regime:
     """The regime with every mask that the model takes and no call passed, filled with ones where it is absent."""
     for name in _candidates(regime, subject):
-        experiment = _Experiment(regime, samples, subject, name)
+        plan = regime.plan()
+        experiment = _Experiment(regime, plan, samples, subject, name, tuple(_examples(plan, samples, subject)))
         found = next(filter(None, (experiment.with_mask(*choice) for choice in _choices(experiment.plan))), None)
         regime = found if found is not None else regime
     return regime
@@ -73,19 +74,29 @@ def _choices(plan: Plan) -> Iterator[tuple[Expression, torch.dtype]]:
             yield length, dtype
 
 
+def _examples(plan: Plan, samples: Sequence[Sample], subject: Subject) -> Iterator[Example]:
+    """A few calls of general sizes that the model takes without the mask."""
+    count = 0
+    for sizes in size_choices(plan):
+        try:
+            yield find_example(plan, samples, subject, choices=[sizes])
+        except ExportError:
+            continue
+        count += 1
+        if count == _CHOICES:
+            return
+
+
 @dataclass(frozen=True, slots=True)
 class _Experiment:
     """One parameter of one regime, asked about with the model."""
 
     regime: Regime
+    plan: Plan
     samples: Sequence[Sample]
     subject: Subject
     name: str
-
-    @property
-    def plan(self) -> Plan:
-        """The plan without the mask."""
-        return self.regime.plan()
+    examples: tuple[Example, ...]
 
     def with_mask(self, length: Expression, dtype: torch.dtype) -> Regime | None:
         """The regime with a mask of that length, or None where it is not neutral, or hides nothing."""
@@ -93,11 +104,11 @@ class _Experiment:
         if batch is None:
             return None
         rows = []
-        for number, sizes in enumerate(self._sizes()):
-            shape = (batch.evaluate(sizes), length.evaluate(sizes))
-            values = materialise(self.plan, sizes, self.samples)
-            if not self._is_neutral(values, torch.ones(shape, dtype=dtype), hides=number == 0):
+        for number, example in enumerate(self.examples):
+            shape = (batch.evaluate(example.sizes), length.evaluate(example.sizes))
+            if not self._is_neutral(example, torch.ones(shape, dtype=dtype), hides=number == 0):
                 return None
+            values = example.values
             rows.append(self._row(f"probe of {self.name} {number}", values, shape))
         if len(rows) < 2:
             return None
@@ -107,20 +118,10 @@ class _Experiment:
             return extended
         return None
 
-    def _sizes(self) -> list[Sizes]:
-        found: list[Sizes] = []
-        for offset in range(_CHOICES):
-            try:
-                found.append(choose_sizes(self.plan, offset=offset))
-            except OnlookerError:
-                return found
-        return found
-
-    def _is_neutral(self, values: Mapping[Path, Any], mask: torch.Tensor, *, hides: bool) -> bool:
-        arguments = close_arguments(self.plan, values)
-        mask = mask.to(_device(values))
+    def _is_neutral(self, example: Example, mask: torch.Tensor, *, hides: bool) -> bool:
+        arguments, expected = close_arguments(self.plan, example.values), example.outputs
+        mask = mask.to(_device(example.values))
         try:
-            expected = self.subject.try_out(arguments)
             got = self.subject.try_out({**arguments, self.name: mask})
             if not _agree(expected, got):
                 return False

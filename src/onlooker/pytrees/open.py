@@ -33,6 +33,7 @@ __all__ = [
     "open_arguments",
     "open_tree",
     "spec_of",
+    "take_apart",
 ]
 
 #: the kind of the structure that holds the arguments of a call by name
@@ -114,7 +115,7 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
 def _open(value: Any, leaves: list[Any], above: tuple[int, ...]) -> Structure:
     opened = None
     if not is_leaf(value) and len(above) < _DEEPEST and id(value) not in above:
-        opened = _take_apart(value)
+        opened = take_apart(value)
     if opened is None:
         leaves.append(value)
         return Structure(LEAF)
@@ -140,7 +141,8 @@ def _close(structure: Structure, leaves: Iterator[Any]) -> Any:
     return build(values)
 
 
-def _take_apart(value: Any) -> Opened | None:
+def take_apart(value: Any) -> Opened | None:
+    """One level of a container: its children, and what builds it again; None for what cannot be opened."""
     for opener in (_builtin, open_cache, _registered, _model_output, _dataclass, _plain_object):
         opened = opener(value)
         if opened is not None:

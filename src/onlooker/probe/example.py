@@ -1,4 +1,4 @@
-"""Sizes for an export that the model itself accepts."""
+"""General sizes that the model itself accepts, with values and the result."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..core.structure import Tree
 from ..infer.sizes import Sizes, choose_sizes, observed_sizes
 from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample
-from ..probe.subject import Subject
+from .subject import Subject
 
-__all__ = ["Example", "find_example"]
+__all__ = ["Example", "find_example", "size_choices"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def find_example(
     :raises ExportError: ``no-lawful-sizes`` when it refuses all that were tried
     """
     refusal: Exception | None = None
-    for choice in _size_choices(plan) if choices is None else choices:
+    for choice in size_choices(plan) if choices is None else choices:
         sizes = {**choice, **(fixed or {})}
         for varied in (True, False):
             values = materialise(plan, sizes, samples, varied=varied)
@@ -63,7 +63,8 @@ def find_example(
     ) from refusal
 
 
-def _size_choices(plan: Plan) -> Iterator[Sizes]:
+def size_choices(plan: Plan) -> Iterator[Sizes]:
+    """General sizes: small ones first, then ones near to what was seen, then the greatest that was seen."""
     for near, offset in ((False, 0), (False, 1), (True, 0), (True, 1), (True, 3)):
         try:
             yield choose_sizes(plan, near=near, offset=offset)

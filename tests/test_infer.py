@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onlooker.core.call import Call
-from onlooker.core.errors import ExportError
+from onlooker.core.errors import ExportError, UsageError
 from onlooker.core.expression import Expression
 from onlooker.core.path import Attr, Index, Key, Name, Path
 from onlooker.core.plan import Evidence, Fill, LeafPlan, Plan, Symbol
@@ -775,3 +775,27 @@ def test_static_sizes_are_those_of_inputs_that_never_change() -> None:
     plan = plan_with([Symbol("n", (2, 3))], Expression.parse("n + 1"), static=(4, 8))
     assert static_sizes(plan) == {4, 8}
     assert sorted(expressed_sizes(plan, {"n": 5})) == [5, 6]
+
+
+# the evidence of one axis
+
+
+def test_an_axis_is_explained_with_all_that_speaks_for_it() -> None:
+    plan = plan_of([prefill(0, 2, 10), decode(1, 2, 10), decode(2, 2, 11), prefill(3, 3, 6), decode(4, 3, 6)])
+    text = plan.explain("attention_mask", 1)
+    assert text.splitlines() == [
+        "attention_mask.shape[1] is past_sequence + sequence.",
+        "past_sequence was 0, 6, 10, 11 in call 0, call 1, call 2, call 3, call 4 (4 distinct); it may be 0 and more.",
+        "sequence was 1, 6, 10 in call 0, call 1, call 2, call 3, call 4 (3 distinct); it may be 1 and more.",
+        "attention_mask.shape[1] == past_sequence + sequence (sum): "
+        "call 0, call 1, call 2, call 3, call 4 (5 distinct).",
+        "5 of 5 calls had attention_mask.",
+    ]
+    assert "It never changed" in plan.explain("past_key_values.layers[0].keys", 1)
+    assert "empty along 2" in plan.explain("past_key_values.layers[0].keys", 2)
+
+
+@pytest.mark.parametrize(("path", "dim"), [("attention_mask", 2), ("attention_mask", None), ("nothing", 0)])
+def test_what_is_no_axis_cannot_be_explained(path: str, dim: int | None) -> None:
+    with pytest.raises(UsageError, match="path-not-found"):
+        plan_of([prefill(0, 2, 10), decode(1, 2, 10)]).explain(path, dim)

@@ -106,6 +106,13 @@ class LeafPlan:
         return not self.dtype and self.value is None
 
 
+def _of_symbol(symbol: Symbol) -> str:
+    observed = ", ".join(map(str, symbol.observed))
+    limits = f"{symbol.low} and more" if symbol.high is None else f"{symbol.low} to {symbol.high}"
+    step = f", in steps of {symbol.step}" if symbol.step > 1 else ""
+    return f"{symbol.name} was {observed} in {symbol.evidence}; it may be {limits}{step}."
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What was inferred of one regime of a recording: the calls that one graph can serve."""
@@ -146,6 +153,33 @@ class Plan:
                 return symbol
         known = ", ".join(s.name for s in self.symbols) or "none"
         raise UsageError(f"The plan has no symbol {name!r}.", slug="no-such-symbol", hint=f"It has {known}.")
+
+    def explain(self, path: str, dim: int | None = None) -> str:
+        """The whole evidence of one axis, as text: what was seen, what follows from what, and who says so.
+
+        ``path`` is written as Python (``"past_key_values.layers[0].keys"``), ``dim`` counts from 0 and is None
+        for an int.
+
+        :raises UsageError: ``path-not-found`` for a leaf or a dimension that the plan does not have
+        """
+        leaf = self.leaf(path)
+        if leaf.is_constant or (leaf.is_tensor and (dim is None or not 0 <= dim < len(leaf.shape))):
+            raise UsageError(
+                f"{path} has no dimension {dim}.",
+                slug="path-not-found",
+                hint=f"It is {leaf.constant if leaf.is_constant else f'a tensor of {len(leaf.shape)} dimensions'}.",
+            )
+        axis = Axis(leaf.path, dim)
+        expression = self.expression(axis)
+        lines = [f"{axis} is {expression}."]
+        if expression.is_constant:
+            lines.append("It never changed, in calls and in probes.")
+        lines += [_of_symbol(self.symbol(name)) for name in expression.symbols]
+        lines += [f"{r} ({r.family}): {r.evidence}." for r in self.relations if r.left == axis]
+        lines.append(f"{leaf.calls} of {len(self.calls)} calls had {path}.")
+        if leaf.fill is not None:
+            lines.append(f"Where a call lacks it, it is {leaf.fill}: the model then gave what it gives without it.")
+        return "\n".join(lines)
 
     def expression(self, axis: Axis) -> Expression:
         """The expression of one axis."""

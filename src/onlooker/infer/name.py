@@ -50,9 +50,14 @@ def names_of(mined: Mined) -> dict[str, str]:
 
 
 def _batch(columns: Sequence[Column]) -> Column | None:
-    """The class with the most first dimensions, if there is one made of them."""
+    """The class with the most first dimensions: one made of them, else one that has no other role."""
+
+    def count(column: Column) -> int:
+        return sum(axis.dim == 0 for axis in column.axes)
+
     first = [column for column in columns if column.is_first]
-    return max(first, key=lambda column: len(column.axes), default=None)
+    mixed = [column for column in columns if count(column) and _role(column) is None]
+    return max(first or mixed, key=count, default=None)
 
 
 def _role(column: Column) -> str | None:

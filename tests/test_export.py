@@ -196,7 +196,7 @@ REFUSED = {
         OptionalMask,
         [call(rand(2, 3))],
         call(rand(2, 3), mask=rand(2, 3)),
-        "mask is not an input",
+        r"mask is a int64\[batch, sequence\], the call has float32",
     ),
     "an argument always seen": (
         OptionalMask,

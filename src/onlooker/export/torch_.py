@@ -48,7 +48,7 @@ def export_graph(
         example = find_example(plan, samples, subject, fixed=fixed, choices=choices)
         flat = FlatModel.of(subject, plan, names)
         try:
-            program = _export(flat, plan, names, example, asked)
+            program = _export(flat, subject, plan, names, example, asked)
         except Exception as error:
             refusal = error
             logger.debug("torch.export refuses: %s", error)
@@ -83,10 +83,10 @@ def _observed(plan: Plan, specialised: Mapping[str, int]) -> dict[str, int]:
 
 
 def _export(
-    flat: FlatModel, plan: Plan, names: Mapping[Path, str], example: Example, asked: Asked
+    flat: FlatModel, subject: Subject, plan: Plan, names: Mapping[Path, str], example: Example, asked: Asked
 ) -> torch.export.ExportedProgram:
     inputs = {names[leaf.path]: _copied(example.values[leaf.path]) for leaf in plan.inputs}
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings(), subject.untouched():
         warnings.simplefilter("ignore")
         return torch.export.export(flat, (), inputs, dynamic_shapes=asked.dynamic_shapes(plan, names), strict=False)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from ..core.recording import Recording
 from ..pytrees.nodes import qualified_name
 from .bind import read_signature
 from .hook import replaced_method
+from .state import Attributes, changed_since, read_attributes
 from .store import Store
 
 __all__ = ["Watcher"]
@@ -23,7 +23,7 @@ class Watcher:
     def __init__(self) -> None:
         self.model: Any = None
         self.stores: dict[str, Store] = {}
-        self.signatures: dict[str, inspect.Signature] = {}
+        self.former: Attributes = {}
 
     @contextlib.contextmanager
     def watch(self, model: Any, method: str, n_values: int) -> Iterator[Store]:
@@ -44,11 +44,15 @@ class Watcher:
                 hint="Make one InputObserver per model.",
             )
         store = self._store(model, method)
+        before = read_attributes(model)
         with replaced_method(model, method, store.watch):
             self.model = model
             self.stores[method] = store
             store.n_values = store.n_counted + n_values
-            yield store
+            try:
+                yield store
+            finally:
+                self.former = {**changed_since(before, model), **self.former}
 
     def _store(self, model: Any, method: str) -> Store:
         if method in self.stores:

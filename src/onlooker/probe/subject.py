@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ import torch
 from ..core.call import Signature
 from ..core.structure import Tree
 from ..observe.bind import as_args_kwargs
+from ..observe.state import kept_state
 from ..pytrees.open import map_tensors, open_tree
 
 __all__ = ["Subject"]
@@ -23,19 +26,28 @@ def _cuda_devices() -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A method of a model, as it was watched."""
+    """A method of a model, as it was watched.
+
+    ``former`` are attributes that the model itself overwrote while it was watched, as they were before.
+    """
 
     model: Any
     method: str
     signature: Signature
+    former: Mapping[tuple[str, str], Any] = field(default_factory=dict)
 
     def __call__(self, arguments: dict[str, Any]) -> Any:
         """Runs the method as it is, on the arguments themselves."""
         args, kwargs = as_args_kwargs(self.signature, arguments)
         return getattr(self.model, self.method)(*args, **kwargs)
 
+    @contextlib.contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Inside the block the model is as before it was watched; on exit it and the random state are as they were."""
+        with kept_state(self.model, self.former), torch.random.fork_rng(devices=_cuda_devices()):
+            yield
+
     def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:
-        """Runs the method on copies of the arguments, without gradients; the global random state is put back."""
-        devices = _cuda_devices()
-        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        """Runs the method on copies of the arguments, without gradients, and leaves no trace."""
+        with torch.no_grad(), self.untouched():
             return open_tree(self(map_tensors(lambda t: t.detach().clone(), arguments)))

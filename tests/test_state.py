@@ -1,0 +1,118 @@
+"""What a model keeps outside its inputs is put back after every probe and export, and experiments begin before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from onlooker import InputObserver
+from onlooker.observe.state import changed_since, kept_state, read_attributes
+
+
+class Remembers(torch.nn.Module):
+    """Every call leaves something behind: a number, a list, a buffer replaced and a buffer written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+        self.seen: list[int] = []
+        self.notes: dict[str, int] = {}
+        self.register_buffer("table", torch.zeros(2))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.largest = max(self.largest, int(x.shape[1]))
+        self.seen.append(1)
+        self.notes["last"] = 1
+        self.table = torch.ones(2)
+        self.count.add_(1)
+        return x * 2
+
+
+def state_of(model: torch.nn.Module) -> dict[str, Any]:
+    assert isinstance(model, Remembers)
+    return {
+        "largest": model.largest,
+        "seen": list(model.seen),
+        "notes": dict(model.notes),
+        "table": model.table,
+        "values": model.table.tolist(),
+        "count": model.count.item(),
+    }
+
+
+@pytest.mark.parametrize("fail", [False, True], ids=["returns", "raises"])
+def test_everything_that_a_run_leaves_behind_is_put_back(fail: bool) -> None:
+    model = Remembers()
+    seen, before = model.seen, state_of(model)
+
+    def run() -> None:
+        with kept_state(model, {}):
+            model(torch.zeros(2, 7))
+            assert model.largest == 7
+            if fail:
+                raise ZeroDivisionError
+
+    if fail:
+        with pytest.raises(ZeroDivisionError):
+            run()
+    else:
+        run()
+    assert state_of(model) == before
+    assert model.seen is seen
+
+
+def test_probes_exports_and_trials_leave_the_model_as_it_was() -> None:
+    class Windowed(torch.nn.Module):
+        """Sets its own window from the image, as some vision models do; a symbol left there would break it."""
+
+        window = 8
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.window = min(x.shape[1], 8)
+            return x[:, : self.window] * 2
+
+    model = Windowed()
+    observer = InputObserver()
+    with observer(model):
+        model(torch.ones(2, 9))
+        model(torch.ones(3, 12))
+    before = dict(vars(model))
+    observer.export().verify()
+    assert vars(model) == before
+    assert type(model.window) is int
+    torch.testing.assert_close(model(torch.ones(2, 10)), torch.full((2, 8), 2.0))
+
+
+class Narrows(torch.nn.Module):
+    """Its result depends on the calls before: the width only ever shrinks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.width = 100
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] < 4:
+            self.width = 1
+        return x * self.width
+
+
+def test_experiments_begin_from_what_stood_there_before_the_model_was_watched() -> None:
+    model = Narrows()
+    observer = InputObserver()
+    with observer(model):
+        for length in (9, 7, 3):
+            model(torch.ones(2, length))
+    assert model.width == 1
+    program = observer.export()
+    torch.testing.assert_close(program(torch.ones(2, 8)), torch.full((2, 8), 100.0))
+    assert model.width == 1
+
+
+def test_the_mode_of_a_model_is_the_users_own() -> None:
+    model = torch.nn.Dropout()
+    before = read_attributes(model)
+    model.eval()
+    assert changed_since(before, model) == {}

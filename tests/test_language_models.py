@@ -150,7 +150,7 @@ def test_probes_find_the_batch_that_one_prompt_hides() -> None:
     with observer(tiny.model), torch.no_grad():
         tiny.model.generate(torch.arange(3, 13).reshape(1, 10), max_new_tokens=3, do_sample=False)
     (plan,) = observer.plans()
-    assert plan.symbol("batch").observed == (1, 2)
+    assert plan.symbol("batch").observed[:2] == (1, 2)
     assert any("probe" in row for row in plan.symbol("batch").evidence.rows)
     (unprobed,) = observer.plans(probe=False)
     assert "batch" not in {symbol.name for symbol in unprobed.symbols}

@@ -31,6 +31,7 @@ __all__ = ["Coverage"]
 
 logger = logging.getLogger(__name__)
 _MOST_GRAPHS = 4
+_SECONDS = 60.0
 
 
 class Coverage:
@@ -53,7 +54,7 @@ class Coverage:
         for plan in plans:
             used = [dict(graph.sizes) for graph in self.graphs]
             for _, sizes in trial_sizes(plan, used):
-                if len(self.graphs) >= len(plans) + _MOST_GRAPHS:
+                if len(self.graphs) >= len(plans) + _MOST_GRAPHS or self._is_spent:
                     return
                 if not self._refused(plan, sizes):
                     continue
@@ -83,7 +84,7 @@ class Coverage:
         given_up: set[int] = set()
         for number in range(2, 2 + _MOST_GRAPHS):
             sample = next((s for s in self.samples if s.call.index not in given_up and not self.serves(s)), None)
-            if sample is None:
+            if sample is None or self._is_spent:
                 return
             plan = next((p for p in plans if sample.call.index in p.calls), None)
             region = plan and self._region(plan, sizes_of(plan, leaf_values(sample)), number)
@@ -93,6 +94,11 @@ class Coverage:
             if graph is None or not self.serves(sample):
                 given_up.add(sample.call.index)
                 self.refusals.append(f"call {sample.call.index} is served by no graph")
+
+    @property
+    def _is_spent(self) -> bool:
+        """True when the exports have taken so long that no further one is begun."""
+        return sum(graph.seconds for graph in self.graphs) > _SECONDS
 
     def serves(self, sample: Sample) -> bool:
         """True when a graph takes the call."""

@@ -182,11 +182,14 @@ def test_one_narrow_axis_is_one_axis() -> None:
     assert report.verdict == "not verified: 1 axis is narrower than asked"
 
 
-def test_what_was_not_tried_and_not_recorded_is_remarked() -> None:
-    report = report_of(unlawful=("batch=0",), missed=("before a call: RuntimeError: no clone",))
+def test_what_was_not_tried_not_recorded_and_not_known_is_remarked() -> None:
+    report = report_of(
+        unlawful=("batch=0",), missed=("before a call: RuntimeError: no clone",), blind=("labels never passed",)
+    )
     assert report.remarks == (
         "not lawful for the model itself, not counted: batch=0",
         "a call was not recorded: before a call: RuntimeError: no clone",
+        "blind spot: labels never passed",
     )
     assert all(remark in str(report) for remark in report.remarks)
 
@@ -199,7 +202,7 @@ def test_a_report_is_json() -> None:
     report = report_of(tally=GOOD + Tally(failures), unlawful=("batch=0",), missed=("lost",))
     data = report.to_dict()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-    assert list(data) == ["schema", "model", "method", "verdict", "graphs", "trials", "unlawful", "missed"]
+    assert list(data) == ["schema", "model", "method", "verdict", "graphs", "trials", "unlawful", "missed", "blind"]
     assert (data["schema"], data["model"], data["method"]) == (1, "lib.Model", "forward")
     assert data["verdict"] == "not verified: 2 of 4 trials failed"
     assert (data["unlawful"], data["missed"]) == (["batch=0"], ["lost"])

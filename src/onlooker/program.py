@@ -111,7 +111,18 @@ class Program:
         )
         tally, unlawful = self._verdict or (Tally(), ())
         missed = (*self._recording.missed, *self.refusals)
-        return Report(self._recording.model, self._recording.method, graphs, tally, unlawful, missed)
+        return Report(
+            self._recording.model, self._recording.method, graphs, tally, unlawful, missed, self._blind_spots()
+        )
+
+    def _blind_spots(self) -> tuple[str, ...]:
+        """The arguments that no graph takes, since no call passed them."""
+        taken = {leaf.path.root for graph in self.graphs for leaf in graph.plan.leaves}
+        names = [p.name for p in self._recording.signature.parameters if not p.kind.startswith("VAR")]
+        never = [name for name in names if name not in taken]
+        if not never:
+            return ()
+        return (f"{', '.join(never)} never passed: such a call is refused, watch one to have it served",)
 
     def to(self, target: str) -> Program:
         """The same plans for another target: ``"onnx"`` from a program of torch.export.

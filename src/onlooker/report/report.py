@@ -15,7 +15,11 @@ __all__ = ["Report"]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a program asked for, observed and obtained, what was tried and what failed."""
+    """What a program asked for, observed and obtained, what was tried and what failed.
+
+    ``unlawful`` are sizes that the model itself refuses, ``missed`` calls that were not recorded, ``blind``
+    what neither calls nor probes could tell, with the run that would.
+    """
 
     model: str
     method: str
@@ -23,6 +27,7 @@ class Report:
     tally: Tally
     unlawful: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    blind: tuple[str, ...] = ()
 
     @property
     def verified(self) -> bool:
@@ -50,9 +55,10 @@ class Report:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What was not tried, and which calls were not recorded."""
+        """What was not tried, which calls were not recorded, and what nobody could know."""
         unlawful = (f"not lawful for the model itself, not counted: {text}" for text in self.unlawful)
-        return (*unlawful, *(f"a call was not recorded: {text}" for text in self.missed))
+        missed = (f"a call was not recorded: {text}" for text in self.missed)
+        return (*unlawful, *missed, *(f"blind spot: {text}" for text in self.blind))
 
     def to_dict(self) -> dict[str, object]:
         """The report as JSON takes it."""
@@ -75,6 +81,7 @@ class Report:
             ],
             "unlawful": list(self.unlawful),
             "missed": list(self.missed),
+            "blind": list(self.blind),
         }
 
     def __str__(self) -> str:

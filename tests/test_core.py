@@ -109,7 +109,14 @@ KINDS = {
 def test_the_tree_of_errors_is_complete() -> None:
     classes = {v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, OnlookerError)}
     assert classes == {OnlookerError, *KINDS}
-    assert {cls.__name__ for cls in classes} == set(errors.__all__)
+    assert {cls.__name__ for cls in classes} | {"OnlookerWarning"} == set(errors.__all__)
+
+
+def test_a_warning_ends_with_its_slug_as_an_error_does() -> None:
+    warning = errors.OnlookerWarning("One call was watched.", slug="one-call", hint="Watch another one.")
+    assert isinstance(warning, UserWarning)
+    assert str(warning) == "One call was watched. Watch another one. [one-call]"
+    assert (warning.message, warning.slug, warning.hint) == ("One call was watched.", "one-call", "Watch another one.")
 
 
 @pytest.mark.parametrize(("cls", "builtin"), KINDS.items())

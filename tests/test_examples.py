@@ -49,6 +49,43 @@ Inferred kwargs: dict(input_ids:T7s1x1,pixel_values:T1s0x3x224x224,attention_mas
 past_key_values:DynamicCache(key_cache=#2[T1s1x4x20x32,T1s1x4x20x32], \
 value_cache=#2[T1s1x4x20x32,T1s1x4x20x32]))
 """,
+    "plot_dynamic_shapes_what.py": """\
+dict(input_ids:T7s2x3,attention_mask:T7s2x33,position_ids:T7s3,\
+past_key_values:DynamicCache(key_cache=#1[T1s2x1x30x96], value_cache=#1[T1s2x1x30x96]))
+{'attention_mask': {0: 'd_1_0', 1: 'd_1_1'},
+ 'input_ids': {0: 'd_0_0', 1: 'd_0_1'},
+ 'past_key_values': [[{0: 'd_3_0', 1: 'd_3_1', 2: 'd_3_2', 3: 'd_3_3'}],
+                     [{0: 'd_4_0', 1: 'd_4_1', 2: 'd_4_2', 3: 'd_4_3'}]],
+ 'position_ids': {0: 'd_2_0'}}
+[{0: 'd_3_0', 1: 'd_3_1', 2: 'd_3_2', 3: 'd_3_3'},
+ {0: 'd_4_0', 1: 'd_4_1', 2: 'd_4_2', 3: 'd_4_3'}]
+dict(input_ids:T7s2x3,attention_mask:T9s2x1x3x96,cache_position:T7s3,\
+past_key_values:StaticCache(key_cache=#1[T1s2x1x96x96], value_cache=#1[T1s2x1x96x96]))
+The static cache is opened as it is.
+{'attention_mask': {0: 'd_1_0', 1: 'd_1_1', 2: 'd_1_2', 3: 'd_1_3'},
+ 'cache_position': {0: 'd_2_0'},
+ 'input_ids': {0: 'd_0_0', 1: 'd_0_1'},
+ 'past_key_values': [[{0: 'd_3_0', 1: 'd_3_1', 2: 'd_3_2', 3: 'd_3_3'}],
+                     [{0: 'd_4_0', 1: 'd_4_1', 2: 'd_4_2', 3: 'd_4_3'}]]}
+{'attention_mask': {0: Dim('batch', min=1, max=1024), 2: 'seq'},
+ 'cache_position': {0: 'seq'},
+ 'input_ids': {0: Dim('batch', min=1, max=1024), 1: 'seq_length'},
+ 'past_key_values': [[{0: Dim('batch', min=1, max=1024)}],
+                     [{0: Dim('batch', min=1, max=1024)}]]}
+""",
+    "plot_exporter_inputs.py": """\
+torch.Size([3, 8, 7, 6])
+torch.Size([4, 8, 7, 6])
+by hand: ('x', 'cache_key_cache_0', 'cache_value_cache_0')
+watched: ('x', 'cache.tokens', 'cache.key_cache.0', 'cache.value_cache.0')
+watched, exact on new sizes: True
+module, as it is: ('x',)
+of the given cache: False
+of the first cache: True
+module, by hand: ('x', 'cache_key_cache_0', 'cache_value_cache_0')
+module, watched: ('x', 'cache.tokens', 'cache.key_cache.0', 'cache.value_cache.0')
+module, watched, exact on new sizes: True
+""",
     "input_observer_basics.py": """\
 add: (T1s2x6,T1s2x6) ({0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)})
 add is exact on new sizes: True

@@ -63,7 +63,10 @@ def test_the_library_does_not_print() -> None:
 
 
 def test_no_function_has_a_verbose_flag() -> None:
-    arguments = ((path, n) for path in SOURCES for n in nodes(path) if isinstance(n, ast.arg))
+    """But in ``compat``, where users of other packages may pass it by name."""
+    arguments = (
+        (path, n) for path in SOURCES if path.name != "compat.py" for n in nodes(path) if isinstance(n, ast.arg)
+    )
     assert not [f"{name_of(path)}:{a.lineno}" for path, a in arguments if a.arg == "verbose"]
 
 

@@ -115,7 +115,6 @@ SHAPES: list[tuple[str, torch.nn.Module, list[Any], Any]] = [
         {"x": SECOND, "y": SECOND},
     ),
     ("nothing changes", Two(), [(t(2, 3), t(3)), (t(2, 3), t(3))], ({}, {})),
-    ("once", Two(), [(t(2, 3),)], ({},)),
     ("a missing one by position", Two(), [(t(5, 6),), (t(6, 7), t(1, 7)), (t(7, 8), t(1, 8))], (BOTH, SECOND)),
     (
         "a missing one by name",
@@ -216,7 +215,7 @@ def test_torch_export_takes_what_was_inferred(model: torch.nn.Module, calls: lis
         ({"x", "z"}, {"x": BOTH, "y": SECOND, "z": BOTH, "w": SECOND}),
         ([1, 3], {"x": SECOND, "y": BOTH, "z": SECOND, "w": BOTH}),
     ],
-    ids=repr,
+    ids=["none", "false", "empty", "all", "position and name", "names", "positions"],
 )
 def test_a_batch_is_dynamic_where_the_user_says_so(batch_for: Any, expected: Any) -> None:
     calls = [((t(5, n), t(1, n)), {"z": t(5, n), "w": t(1, n)}) for n in (6, 7, 8)]
@@ -519,12 +518,13 @@ KEY = "for a key of value_if_missing. Use the name of an argument or its positio
 def test_a_value_for_something_unknown_is_refused(
     key: Any, cls: type[OnlookerError], builtin: type[Exception], text: str
 ) -> None:
-    observer = watched(Two(), [{"x": t(2)}, {"x": t(3), "y": t(3)}], value_if_missing={key: EMPTY})
-    for ask in (observer.infer_dynamic_shapes, observer.infer_arguments):
-        with pytest.raises(cls) as caught:
-            ask()
-        assert str(caught.value) == text
-        assert isinstance(caught.value, builtin)
+    observer, model = InputObserver(value_if_missing={key: EMPTY}), Two()
+    before = dict(vars(model))
+    with pytest.raises(cls) as caught, observer(model):
+        pytest.fail("the block was entered")
+    assert str(caught.value) == text
+    assert isinstance(caught.value, builtin)
+    assert vars(model) == before
 
 
 def test_any_name_may_be_missing_where_the_method_takes_any() -> None:

@@ -184,7 +184,7 @@ def test_paths_print_as_python(value: Any, codes: list[str]) -> None:
     [
         object(),
         len,
-        torch.nn.Linear(1, 1),
+        torch.nn.ReLU(),
         torch.float32,
         torch.Size([1, 2]),
         torch.device("cpu"),

@@ -15,6 +15,9 @@ from .core.errors import UsageError as UsageError
 from .core.plan import Plan as Plan
 from .core.recording import Recording as Recording
 from .core.verdict import Tally as Tally
+from .export.patched import torch_export_patches as torch_export_patches
+from .materialise.from_inputs import all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs
+from .materialise.from_inputs import all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs
 from .materialise.info import InputCandidate as InputCandidate
 from .materialise.info import InputObserverInfo as InputObserverInfo
 from .program import Program as Program
@@ -27,6 +30,7 @@ from .pytrees.make import make_static_cache as make_static_cache
 from .pytrees.registry import register_class_flattening as register_class_flattening
 from .pytrees.registry import register_flattening_functions as register_flattening_functions
 from .pytrees.registry import unregister_class_flattening as unregister_class_flattening
+from .zoo.untrained.build import get_untrained_model_with_inputs as get_untrained_model_with_inputs
 
 __all__ = [
     "ArgumentKindError",
@@ -46,6 +50,9 @@ __all__ = [
     "Tally",
     "UnsupportedError",
     "UsageError",
+    "all_dynamic_shape_from_inputs",
+    "all_dynamic_shapes_from_inputs",
+    "get_untrained_model_with_inputs",
     "make_dynamic_cache",
     "make_encoder_decoder_cache",
     "make_static_cache",
@@ -53,5 +60,6 @@ __all__ = [
     "register_class_flattening",
     "register_flattening_functions",
     "string_type",
+    "torch_export_patches",
     "unregister_class_flattening",
 ]

@@ -63,15 +63,18 @@ class FlatModel(torch.nn.Module):
     ``dynamic`` holds, after a run, which leaves of the result are tensors or sizes; only those are given.
     """
 
-    def __init__(self, subject: Subject, plan: Plan, names: Mapping[Path, str]) -> None:
+    def __init__(self, subject: Subject, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> None:
         super().__init__()
         self.watched = subject.model
         self.training = bool(getattr(subject.model, "training", False))
-        self._run = _Runner(subject, plan, names)
+        self._run = _Runner(subject, plan, names, values)
 
     @classmethod
-    def of(cls, subject: Subject, plan: Plan, names: Mapping[Path, str]) -> FlatModel:
-        """The model with a signature that has the inputs of the plan, in their order."""
+    def of(cls, subject: Subject, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> FlatModel:
+        """The model with a signature that has the inputs of the plan, in their order.
+
+        ``values`` are those of an example: what is no input, constants and objects, is taken from there.
+        """
         parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("self", *names.values())]
 
         def forward(self: FlatModel, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -79,7 +82,7 @@ class FlatModel(torch.nn.Module):
 
         forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         made: type[FlatModel] = type("FlatModel", (cls,), {"forward": forward})
-        return made(subject, plan, names)
+        return made(subject, plan, names, values)
 
     @property
     def dynamic(self) -> tuple[bool, ...]:
@@ -91,19 +94,13 @@ class FlatModel(torch.nn.Module):
 class _Runner:
     """Runs the method on named inputs; no module, so that torch does not take its attributes for state."""
 
-    def __init__(self, subject: Subject, plan: Plan, names: Mapping[Path, str]) -> None:
+    def __init__(self, subject: Subject, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> None:
         self.subject, self.plan, self.names = subject, plan, names
+        self.baked = {leaf.path: values[leaf.path] for leaf in plan.leaves if leaf.path not in names}
         self.flags: list[bool] = []
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-        values = {
-            leaf.path: inputs[self.names[leaf.path]] if leaf.path in self.names else _baked(leaf)
-            for leaf in self.plan.leaves
-        }
+        values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         leaves = open_tree(self.subject(close_arguments(self.plan, values))).leaves
         self.flags[:] = [isinstance(leaf, (torch.Tensor, torch.SymInt)) for leaf in leaves]
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
-
-
-def _baked(leaf: Any) -> Any:
-    return leaf.constant.value if leaf.constant is not None else None

@@ -46,7 +46,7 @@ def export_graph(
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
         example = find_example(plan, samples, subject, fixed=fixed, choices=choices)
-        flat = FlatModel.of(subject, plan, names)
+        flat = FlatModel.of(subject, plan, names, example.values)
         try:
             program = _export(flat, subject, plan, names, example, asked)
         except Exception as error:

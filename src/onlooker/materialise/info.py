@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from ..core.call import Signature
+from ..core.call import Passing, Signature
 from ..core.errors import ObservationError
 from ..core.path import Path
-from ..observe.bind import as_args_kwargs
 from ..observe.store import Sample
 from ..pytrees.deepcopy import torch_deepcopy
 from ..pytrees.describe import string_type
@@ -97,16 +96,28 @@ def info_of(samples: Sequence[Sample], signature: Signature) -> InputObserverInf
     order = {name: position for position, name in enumerate(signature.names)}
     aligned = sorted(paths, key=lambda path: order.get(path.root, len(order)))
     return InputObserverInfo(
-        [_candidate(sample, aligned, signature) for sample in kept],
+        [_candidate(sample, aligned) for sample in kept],
         [[leaf for leaf in sample.outputs.leaves if isinstance(leaf, torch.Tensor)] for sample in kept],
         [sample.call.seconds for sample in kept],
         list(signature.names),
     )
 
 
-def _candidate(sample: Sample, paths: Sequence[Path], signature: Signature) -> InputCandidate:
+def _as_passed(sample: Sample) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, by position those that came by position."""
+    args: list[Any] = []
+    kwargs = sample.arguments()
+    for name, how in sample.call.passed:
+        if how is Passing.POSITIONAL:
+            args.append(kwargs.pop(name))
+        elif how is Passing.VAR_POSITIONAL:
+            args += kwargs.pop(name)
+    return tuple(args), kwargs
+
+
+def _candidate(sample: Sample, paths: Sequence[Path]) -> InputCandidate:
     values = leaf_values(sample)
-    args, kwargs = as_args_kwargs(signature, sample.arguments())
+    args, kwargs = _as_passed(sample)
     constants = {name: value for name, value in kwargs.items() if isinstance(value, (bool, int, float, str))}
     found = [values.get(path) for path in paths]
     aligned = [value if isinstance(value, torch.Tensor) else None for value in found]

@@ -50,7 +50,7 @@ def check_positions(value_if_missing: Mapping[Any, Any] | None, calls: Sequence[
     for key in value_if_missing or {}:
         if calls and isinstance(key, int) and signature.names[key] not in given:
             raise UnsupportedError(
-                f"Unexpected keyword argument {key!r} in value_if_missing: no call gave the argument at position {key}.",
+                f"Unexpected keyword argument {key!r} in value_if_missing: position {key} was never given.",
                 slug="position-never-given",
                 hint=f"Give the value by its name, {signature.names[key]!r}.",
             )

@@ -21,7 +21,7 @@ from ..core.structure import Structure
 from ..infer.samples import Table
 from .union import CallUnion
 
-__all__ = ["DimNames", "batch_roots", "infer_shapes"]
+__all__ = ["DimNames", "batch_roots", "constant_axes", "infer_shapes"]
 
 DimNames = bool | Mapping[str | int, Mapping[int, str]] | None
 BatchFor = Collection[int | str] | bool | None
@@ -54,6 +54,20 @@ def infer_shapes(union: CallUnion, batch_for: BatchFor, dim_names: DimNames) -> 
     keywords = {name: shapes.pop(name) for name in union.passed_as(Passing.VAR_KEYWORD) if name in shapes}
     catch_all = union.signature.of_kind("VAR_KEYWORD")
     return shapes | ({catch_all: keywords} if catch_all and keywords else {})
+
+
+def constant_axes(union: CallUnion, limit: int = 8) -> str:
+    """The axes of tensors that did not change, as text; the first ``limit`` ones when there are more."""
+    axes = [
+        str(Axis(path, dim))
+        for name, _, leaves in union.arguments()
+        for path, spec in leaves
+        if name not in union.dropped and isinstance(spec, TensorSpec)
+        for dim in range(len(spec.shape))
+        if not union.changes(Axis(path, dim))
+    ]
+    shown = axes if len(axes) <= limit else [*axes[:limit], f"{len(axes) - limit} more"]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def batch_roots(union: CallUnion, batch_for: BatchFor) -> frozenset[str]:

@@ -2,9 +2,10 @@
 
 A leaf is a tensor, a bool, int, float, str or None, or an object that could not be opened. Containers are,
 in this order: lists, tuples and dicts; the caches of transformers (:mod:`onlooker.pytrees.layers`); classes
-that somebody registered with ``torch.utils._pytree``; ``ModelOutput`` and dataclasses; plain objects that
-hold a tensor somewhere. Closing creates no tensor, so that it can be done while torch traces a model: an
-empty tensor made there would become a constant of the program (and break its conversion to ONNX).
+that somebody registered with ``torch.utils._pytree``; modules that hold a tensor
+(:mod:`onlooker.pytrees.modules`); ``ModelOutput`` and dataclasses; plain objects that hold a tensor somewhere.
+Closing creates no tensor, so that it can be done while torch traces a model: an empty tensor made there would
+become a constant of the program (and break its conversion to ONNX).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..core.path import Attr, Entry, Index, Key, Name
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import LEAF, Structure, Tree
 from .layers import open_cache
+from .modules import open_module
 from .nodes import ATOMS, Opened, constant_text, qualified_name
 
 __all__ = [
@@ -52,7 +54,7 @@ _DEEPEST = 24
 
 
 def is_leaf(value: Any) -> bool:
-    """True for what is never opened."""
+    """True for what is never opened; of modules, only those that are arguments are."""
     return isinstance(value, (torch.Tensor, *ATOMS, *_CLOSED)) or callable(value)
 
 
@@ -114,7 +116,7 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
 
 def _open(value: Any, leaves: list[Any], above: tuple[int, ...]) -> Structure:
     opened = None
-    if not is_leaf(value) and len(above) < _DEEPEST and id(value) not in above:
+    if (not is_leaf(value) or isinstance(value, torch.nn.Module)) and len(above) < _DEEPEST and id(value) not in above:
         opened = take_apart(value)
     if opened is None:
         leaves.append(value)
@@ -143,7 +145,7 @@ def _close(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 def take_apart(value: Any) -> Opened | None:
     """One level of a container: its children, and what builds it again; None for what cannot be opened."""
-    for opener in (_builtin, open_cache, _registered, _model_output, _dataclass, _plain_object):
+    for opener in (_builtin, open_cache, _registered, _module, _model_output, _dataclass, _plain_object):
         opened = opener(value)
         if opened is not None:
             return opened
@@ -162,6 +164,12 @@ def _builtin(value: Any) -> Opened | None:
         children = tuple((Key(key), child) for key, child in value.items())
         return Opened(cls.__name__, children, lambda values: cls(zip(keys, values, strict=True)))
     return None
+
+
+def _module(value: Any) -> Opened | None:
+    if not isinstance(value, torch.nn.Module):
+        return None
+    return open_module(value, lambda child: _holds_tensor(child, 0), _worth_opening)
 
 
 def _registered(value: Any) -> Opened | None:
@@ -227,9 +235,9 @@ def _rebuilt(cls: type, attributes: dict[str, Any]) -> Any:
 
 def _plain_object(value: Any) -> Opened | None:
     cls = type(value)
-    if not hasattr(value, "__dict__") or cls.__module__.partition(".")[0] in ("torch", "builtins", "numpy"):
+    if cls.__module__.partition(".")[0] in ("torch", "builtins", "numpy"):
         return None
-    attributes = vars(value)
+    attributes = _attributes(value)
     if not _holds_tensor(list(attributes.values()), 0):
         return None
     shown = {name: child for name, child in attributes.items() if _worth_opening(child)}
@@ -241,6 +249,19 @@ def _plain_object(value: Any) -> Opened | None:
         lambda values: _rebuilt(cls, {**hidden, **dict(zip(names, values, strict=True))}),
         constant_text(hidden),
     )
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """What an object holds itself: in its slots (a class of attrs has them by default), and in its ``__dict__``."""
+    slots: list[str] = []
+    for cls in reversed(type(value).__mro__):
+        names = vars(cls).get("__slots__", ())
+        for name in [names] if isinstance(names, str) else names:
+            mangled = name.startswith("__") and not name.endswith("__")
+            slots.append(f"_{cls.__name__.lstrip('_')}{name}" if mangled else name)
+    own = [name for name in slots if name not in ("__dict__", "__weakref__")]
+    held = {name: getattr(value, name) for name in own if hasattr(value, name)}
+    return {**held, **getattr(value, "__dict__", {})}
 
 
 def _worth_opening(value: Any) -> bool:
@@ -256,4 +277,4 @@ def _holds_tensor(value: Any, depth: int) -> bool:
         return any(_holds_tensor(child, depth + 1) for child in value.values())
     if isinstance(value, (list, tuple)):
         return any(_holds_tensor(child, depth + 1) for child in value)
-    return hasattr(value, "__dict__") and _holds_tensor(vars(value), depth + 1)
+    return _holds_tensor(_attributes(value), depth + 1)

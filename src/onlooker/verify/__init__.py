@@ -1,1 +1,1 @@
-"""Trials of a program on calls it never saw, compared with the model in eager mode, leaf by leaf."""
+"""Exported models beside the model in eager mode: on calls never seen, and on the calls that were observed."""

@@ -21,7 +21,8 @@ def group_equal(table: Table) -> tuple[Column, ...]:
 
     Two axes that change are equal when they agree on every row that holds both and have two distinct sizes
     there. An axis that some rows lack, and that did not change where it is, joins a class of the same
-    dimension that it agrees with: a mask seen with one batch has the batch of the ids beside it.
+    dimension that it agrees with: a mask seen with one batch has the batch of the ids beside it. A size of 1
+    counts for a batch only: the one head of a cache is no sequence because each step has one token.
     """
     columns = {axis: table.column(axis) for axis in table.axes}
     groups: list[list[Axis]] = []
@@ -35,7 +36,8 @@ def group_equal(table: Table) -> tuple[Column, ...]:
                 groups.append([axis])
     groups = _merged(groups, columns)
     for axis in table.axes:
-        if not varies(columns[axis]) and None in columns[axis]:
+        lonely = axis.dim != 0 and set(columns[axis]) <= {None, 1}
+        if not varies(columns[axis]) and None in columns[axis] and not lonely:
             for group in groups:
                 same = [other for other in group if other.dim == axis.dim]
                 if axis.dim is not None and same and _agree(columns[axis], _joined([columns[o] for o in group]), 1):

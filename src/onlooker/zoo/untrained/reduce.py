@@ -1,0 +1,182 @@
+"""Published hyper-parameters made tiny by rule: no number below belongs to one model.
+
+A configuration is a tree of dictionaries, one per part of the model (text, vision, ...). What is done to it:
+
+======================  ==============================================================================
+what                    before -> after
+======================  ==============================================================================
+nothing                 a tree whose widths are all at most 256, with at most 5 layers -> as it is
+layers                  32 -> 2; more when layers differ: one of each kind is kept, in their order
+stages                  depths ``[3, 3, 9, 3]`` -> ``[2, 2, 2, 2]``, the number of stages stays
+widths                  one factor for the whole tree, which makes its widest part 64 wide; multiples of 16,
+                        so that equal widths stay equal; stages get a quarter, in multiples of 8
+heads                   at most 4, a power of two; one key-value head stays one, as many as there are query
+                        heads stay as many, anything between becomes 2
+heads' own sizes        the width shared by the heads; what is given by itself follows the common factor; a
+                        rotary part, factors and sections keep their share of the head
+experts                 at most 4, of which at most 2 are used at a time, in at most 2 groups
+vocabulary              at most 1024; special tokens beyond it become its last ones, distinct ones distinct
+learned positions       at most 512, of a source of sound at most 64; rotary positions have no weights and stay
+images                  at most 8 patches a side, but 64 pixels; the patch stays; tokens per image follow
+======================  ==============================================================================
+
+Everything else (activations, kernels, windows, flags) is what was published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .reduce_parts import (
+    FACTORED,
+    LAYERS,
+    STAGE_WIDTHS,
+    TOKENS_PER_IMAGE,
+    WIDTHS,
+    chosen_layers,
+    head_size,
+    image_sides,
+    reduced_experts,
+    reduced_heads,
+    reduced_image,
+    reduced_layers,
+    reduced_positions,
+    reduced_rope,
+    reduced_stages,
+)
+
+__all__ = ["is_tiny", "parts", "reduced"]
+
+Tree = dict[str, Any]
+
+#: what the widest part becomes
+WIDTH = 64
+VOCABULARY = 1024
+#: a tree up to these sizes is tiny already
+TINY_WIDTH = 256
+TINY_DEPTH = 5
+#: names of layers by their number, and a size in patches
+DERIVED = ("stage_names", "out_features", "_out_features", "out_indices", "_out_indices", "image_embedding_size")
+
+
+def reduced(config: Mapping[str, Any]) -> Tree:
+    """The same configuration at a tiny size; the argument is not changed.
+
+    >>> published = dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8)
+    >>> reduced({**published, "intermediate_size": 14336, "vocab_size": 128256, "eos_token_id": 128001})
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'hidden_size': 64, 'num_hidden_layers': 2, 'num_attention_heads': 4, 'num_key_value_heads': 2,
+     'intermediate_size': 224, 'vocab_size': 1024, 'eos_token_id': 1023}
+    >>> reduced({"hidden_size": 192, "num_hidden_layers": 1, "vocab_size": 32000})
+    {'hidden_size': 192, 'num_hidden_layers': 1, 'vocab_size': 32000}
+    """
+    if is_tiny(config):
+        return dict(config)
+    widest = max((width for part in parts(config) for width in _main_widths(part)), default=WIDTH)
+    factor = min(1.0, WIDTH / widest)
+    tokens, shrink = _special_tokens(config), _image_shrink(config)
+    return _reduced_part(config, factor, tokens, shrink)
+
+
+def is_tiny(config: Mapping[str, Any]) -> bool:
+    """True for a configuration that is not worth reducing.
+
+    >>> is_tiny({"hidden_size": 192, "num_hidden_layers": 1}), is_tiny({"d_model": 512, "num_layers": 2})
+    (True, False)
+    """
+    everything = list(parts(config))
+    widths = [width for part in everything for width in _main_widths(part)]
+    depths = [part[key] for part in everything for key in LAYERS if isinstance(part.get(key), int)]
+    stages = any(part.get("depths") for part in everything)
+    return bool(depths) and max(widths, default=0) <= TINY_WIDTH and max(depths) <= TINY_DEPTH and not stages
+
+
+def parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The configuration and those inside it."""
+    yield config
+    for key, value in config.items():
+        if _is_part(key, value):
+            yield from parts(value)
+
+
+def _is_part(key: str, value: Any) -> bool:
+    return isinstance(value, Mapping) and key.endswith("_config")
+
+
+def _main_widths(part: Mapping[str, Any]) -> Iterator[int]:
+    """The widths of what goes from layer to layer."""
+    for key in ("hidden_size", "d_model", "n_embd", "dim", "embed_dim"):
+        if isinstance(part.get(key), int):
+            yield part[key]
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[int, int]:
+    """Ids that the reduced vocabulary does not have -> the ids at its end."""
+    known: set[int] = set()
+    for part in parts(config):
+        for key, value in part.items():
+            if _is_token(key):
+                known.update(id_ for id_ in (value if isinstance(value, list) else [value]) if isinstance(id_, int))
+    free = (id_ for id_ in range(VOCABULARY - 1, 0, -1) if id_ not in known)
+    return {id_: next(free) for id_ in sorted(known, reverse=True) if id_ >= VOCABULARY}
+
+
+def _is_token(key: str) -> bool:
+    return key.endswith(("_token_id", "_token_index", "_token_ids"))
+
+
+def _image_shrink(config: Mapping[str, Any]) -> float:
+    """The share of the patches of an image that is left."""
+    for part in parts(config):
+        sides = image_sides(part)
+        if sides and isinstance(part.get("patch_size"), int):
+            return (image_sides({"image_size": reduced_image(part)})[0] / sides[0]) ** 2
+    return 1.0
+
+
+def _reduced_part(part: Mapping[str, Any], factor: float, tokens: Mapping[int, int], shrink: float) -> Tree:
+    before = dict(part)
+    after: Tree = {**before, **reduced_layers(before, chosen_layers(before)), **reduced_stages(before)}
+    for key, value in before.items():
+        if key in WIDTHS and isinstance(value, int) and not isinstance(value, bool):
+            after[key] = scaled(value, factor)
+        elif key in FACTORED and isinstance(value, (list, tuple)):
+            after[key] = [scaled(width, factor) for width in value]
+        elif key in STAGE_WIDTHS and isinstance(value, (list, tuple)):
+            after[key] = [min(width, max(8, -(-width // 32) * 8)) for width in value]
+        elif key in TOKENS_PER_IMAGE and isinstance(value, int):
+            after[key] = max(1, round(value * shrink))
+        elif _is_token(key):
+            after[key] = _moved(value, tokens)
+        elif key == "vocab_size" and isinstance(value, int):
+            after[key] = min(value, VOCABULARY)
+        elif _is_part(key, value):
+            after[key] = _reduced_part(value, factor, tokens, shrink)
+    if before.get("depths") and isinstance(before.get("embed_dim"), int):  # swin: the width of the first stage
+        after["embed_dim"] = max(8, before["embed_dim"] // 4)
+    elif isinstance(before.get("head_dim"), int) or not any(key in before for key in ("hidden_sizes", "depths")):
+        after.update(reduced_heads(before, after))
+    after.update(reduced_rope(before, head_size(before), head_size(after)))
+    for key in DERIVED:  # the class of the configuration finds them again
+        after.pop(key, None)
+    return {**after, **reduced_experts(before), **reduced_positions(before), **_image(before)}
+
+
+def _image(part: Mapping[str, Any]) -> Tree:
+    return {"image_size": reduced_image(part)} if image_sides(part) else {}
+
+
+def scaled(width: int, factor: float) -> int:
+    """The width times the factor, as a multiple of 16, never larger than before.
+
+    >>> scaled(11008, 64 / 4096), scaled(512, 64 / 768), scaled(8, 0.1)
+    (176, 48, 8)
+    """
+    return min(width, max(16, -(-int(width * factor) // 16) * 16))
+
+
+def _moved(value: Any, tokens: Mapping[int, int]) -> Any:
+    if isinstance(value, list):
+        return [_moved(id_, tokens) for id_ in value]
+    return tokens.get(value, value) if isinstance(value, int) else value

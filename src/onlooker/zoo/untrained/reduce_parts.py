@@ -1,0 +1,240 @@
+"""What each kind of hyper-parameter becomes: layers, heads, rotary embeddings, experts, positions, images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = [
+    "FACTORED",
+    "HEADS",
+    "LAYERS",
+    "STAGE_WIDTHS",
+    "TOKENS_PER_IMAGE",
+    "WIDTHS",
+    "chosen_layers",
+    "head_size",
+    "image_sides",
+    "reduced_experts",
+    "reduced_heads",
+    "reduced_image",
+    "reduced_layers",
+    "reduced_positions",
+    "reduced_rope",
+    "reduced_stages",
+]
+
+Part = Mapping[str, Any]
+Update = dict[str, Any]
+
+#: numbers of layers
+LAYERS = (
+    "num_hidden_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "n_layer",
+    "n_layers",
+    "encoder_layers",
+    "decoder_layers",
+    "depth",
+)
+
+#: widths, which all follow one factor
+# fmt: off
+WIDTHS = frozenset(
+    {
+        "hidden_size", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size",
+        "d_model", "d_ff", "d_kv", "dim", "hidden_dim", "n_embd", "n_inner", "embed_dim", "embedding_size",
+        "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "mlp_dim", "block_ff_dim", "block_dim", "conv_dim",
+        "projection_dim", "projection_size", "word_embed_proj_dim", "encoder_hidden_size",
+        "image_text_hidden_size", "pooler_output_size", "classifier_proj_size", "tdnn_dim",
+        "xvector_output_dim", "proj_codevector_dim", "codevector_dim", "num_pos_feats", "output_hidden_size",
+        "output_channels", "fusion_hidden_size", "iou_head_hidden_dim", "time_step_rank", "q_lora_rank",
+        "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "qk_head_dim", "v_head_dim", "ffn_hidden_size",
+    }
+)
+# fmt: on
+#: lists of widths that follow the common factor
+FACTORED = frozenset({"conv_dim"})
+#: widths of stages
+STAGE_WIDTHS = frozenset({"hidden_sizes", "neck_hidden_sizes"})
+STAGE_WIDTH = frozenset({"decoder_hidden_size"})
+
+TOKENS_PER_IMAGE = frozenset({"mm_tokens_per_image", "image_seq_length", "image_seq_len", "num_image_tokens"})
+
+#: indices of layers
+LAYER_INDICES = (
+    "global_attn_indexes",
+    "backbone_out_indices",
+    "fullatt_block_indexes",
+    "mlp_only_layers",
+    "full_attn_idxs",
+)
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
+KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+WIDTH_OF_HEADS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
+
+PATCHES = 8
+PIXELS = 64
+
+
+def chosen_layers(part: Part) -> list[int] | None:
+    """The layers that are kept: the first of each kind, two or as many as are read; None without layers.
+
+    >>> chosen_layers({"num_hidden_layers": 4, "layer_types": ["sliding", "sliding", "full", "sliding"]})
+    [0, 2]
+    >>> chosen_layers({"num_hidden_layers": 1})
+    [0]
+    """
+    depth = max((part[key] for key in LAYERS if isinstance(part.get(key), int)), default=0)
+    if not depth:
+        return None
+    rows = list(zip(*_layer_lists(part, depth).values(), strict=True)) or [()] * depth
+    kept = [index for index, row in enumerate(rows) if row not in rows[:index]]
+    others = [index for index in range(depth) if index not in kept]
+    wanted = max(2, len(part.get("backbone_out_indices") or ()))
+    return sorted(kept + others[: max(0, wanted - len(kept))])
+
+
+def _layer_lists(part: Part, depth: int) -> dict[str, Sequence[Any]]:
+    """The lists that say something of each layer."""
+    return {
+        key: value
+        for key, value in part.items()
+        if isinstance(value, (list, tuple))
+        and len(value) == depth
+        and ("layer" in key or key.endswith("_types"))
+        and key not in LAYER_INDICES
+    }
+
+
+def reduced_layers(part: Part, kept: list[int] | None) -> Update:
+    """Numbers, lists and indices of the layers that are kept."""
+    if kept is None:
+        return {}
+    depth = max(part[key] for key in LAYERS if isinstance(part.get(key), int))
+    update: Update = {key: min(part[key], len(kept)) for key in LAYERS if isinstance(part.get(key), int)}
+    update.update({k: [value[index] for index in kept] for k, value in _layer_lists(part, depth).items()})
+    last = len(kept) - 1
+    for key in LAYER_INDICES:
+        if isinstance(part.get(key), (list, tuple)) and depth > 1:
+            update[key] = [index if index < 0 else index * last // (depth - 1) for index in part[key]]
+    if isinstance(part.get("first_k_dense_replace"), int):
+        update["first_k_dense_replace"] = min(part["first_k_dense_replace"], last)
+    if part.get("attention_types"):  # [[kinds, repeats]]: each kind once
+        kinds = list(dict.fromkeys(kind for names, _ in part["attention_types"] for kind in names))
+        update["attention_types"] = [[kinds, 1]]
+        update.update({key: len(kinds) for key in LAYERS if key in update})
+        update["attention_layers"] = kinds
+    return update
+
+
+def reduced_stages(part: Part) -> Update:
+    """At most two blocks per stage; windows keep their share of the image."""
+    if not isinstance(part.get("depths"), (list, tuple)):
+        return {}
+    wide = {key: max(16, part[key] // 4) for key in STAGE_WIDTH if isinstance(part.get(key), int)}
+    update = {"depths": [min(depth, 2) for depth in part["depths"]], **wide}
+    if isinstance(part.get("window_size"), int) and image_sides(part):
+        before, after = image_sides(part), image_sides({"image_size": reduced_image(part)})
+        update["window_size"] = max(1, part["window_size"] * after[0] // before[0])
+    return update
+
+
+def head_size(part: Part) -> int | None:
+    """The size of a head, given or computed."""
+    given = part.get("qk_rope_head_dim") or part.get("head_dim")
+    if isinstance(given, int):
+        return given
+    heads = next((part[key] for key in HEADS if isinstance(part.get(key), int)), None)
+    width = next((part[key] for key in WIDTH_OF_HEADS if isinstance(part.get(key), int)), None)
+    return width // heads if heads and width else None
+
+
+def reduced_heads(before: Part, after: Part) -> Update:
+    """Heads that divide the reduced width.
+
+    >>> reduced_heads({"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 896}, {"hidden_size": 64})
+    {'num_attention_heads': 4, 'num_key_value_heads': 2}
+    """
+    update: Update = {}
+    for key in HEADS:
+        if isinstance(before.get(key), int):
+            update[key] = next(count for count in (4, 2, 1) if count <= before[key])
+    heads = next((key for key in HEADS if key in update), None)
+    if heads is None:
+        return update
+    for key in KEY_VALUE_HEADS:
+        if isinstance(before.get(key), int):
+            between = 1 if before[key] == 1 else min(2, update[heads])
+            update[key] = update[heads] if before[key] == before[heads] else between
+    width = next((key for key in WIDTH_OF_HEADS if isinstance(before.get(key), int)), None)
+    if isinstance(before.get("head_dim"), int) and width is not None:
+        update["head_dim"] = min(before["head_dim"], max(16, after[width] // update[heads]))
+        if before.get("qk_rope_head_dim"):  # latent attention: the head is its rotary part
+            update["head_dim"] = after["qk_rope_head_dim"]
+    return update
+
+
+def reduced_rope(part: Part, before: int | None, after: int | None) -> Update:
+    """What a rotary embedding says of the size of a head, at another size."""
+    if not before or not after or before == after:
+        return {}
+    update: Update = {}
+    if isinstance(part.get("rotary_dim"), int):
+        update["rotary_dim"] = max(2, part["rotary_dim"] * after // before // 2 * 2)
+    for key in ("rope_parameters", "rope_scaling"):
+        if isinstance(part.get(key), Mapping):
+            update[key] = {name: _rope_value(name, v, before, after) for name, v in part[key].items()}
+    return update
+
+
+def _rope_value(name: str, value: Any, before: int, after: int) -> Any:
+    if isinstance(value, Mapping):
+        return {inner: _rope_value(inner, v, before, after) for inner, v in value.items()}
+    if not isinstance(value, (list, tuple)):
+        return value
+    if name.endswith("section"):
+        return [max(1, size * after // before) for size in value]
+    return list(value[: len(value) * after // before])
+
+
+def reduced_experts(part: Part) -> Update:
+    """Few experts; as many groups as have two of them."""
+    update: Update = {}
+    for keys, most in (
+        (("num_local_experts", "num_experts", "n_routed_experts"), 4),
+        (("num_experts_per_tok", "experts_per_token", "n_group"), 2),
+        (("topk_group",), 1),
+    ):
+        update.update({key: min(part[key], most) for key in keys if isinstance(part.get(key), int)})
+    return update
+
+
+def reduced_positions(part: Part) -> Update:
+    """Tables of learned positions."""
+    limits = {"max_source_positions": 64}
+    if not part.get("rope_parameters"):
+        limits |= {"max_position_embeddings": 512, "n_positions": 512, "n_ctx": 512, "max_target_positions": 512}
+    return {key: min(part[key], limit) for key, limit in limits.items() if isinstance(part.get(key), int)}
+
+
+def image_sides(part: Part) -> list[int]:
+    """``[height, width]``, or nothing."""
+    size = part.get("image_size")
+    if isinstance(size, int):
+        return [size, size]
+    return [int(side) for side in size] if isinstance(size, (list, tuple)) else []
+
+
+def reduced_image(part: Part) -> int | list[int]:
+    """Sides of few patches.
+
+    >>> reduced_image({"image_size": 224, "patch_size": 16}), reduced_image({"image_size": 224, "patch_size": 4})
+    (128, 64)
+    """
+    patch = part.get("patch_size") or 1
+    patch = patch if isinstance(patch, int) else max(patch)
+    most = max(PATCHES, -(-PIXELS // patch)) * patch
+    sides = [min(side, most) for side in image_sides(part)]
+    return sides[0] if isinstance(part["image_size"], int) else sides

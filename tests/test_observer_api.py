@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -726,3 +726,22 @@ def test_the_exported_graph_is_exact_on_other_sizes(
     assert max_diff(expected.logits, got.logits)["abs"] <= 1e-5
     assert max_diff(expected.past_key_values, got.past_key_values)["abs"] <= 1e-5
     assert got.past_key_values.get_seq_length() == past + tokens
+
+
+class Point(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+def test_a_named_tuple_is_spelled_as_torch_export_takes_it() -> None:
+    class Distance(torch.nn.Module):
+        def forward(self, point: Point) -> torch.Tensor:
+            return point.x - point.y
+
+    model = Distance()
+    observer = watched(model, [(Point(torch.ones(n, 3), torch.ones(n, 3)),) for n in (4, 5)])
+    shapes = observer.infer_dynamic_shapes()
+    assert shapes == (Point({0: torch.export.Dim.DYNAMIC}, {0: torch.export.Dim.DYNAMIC}),)  # type: ignore[arg-type]
+    program = torch.export.export(model, observer.infer_arguments(), dynamic_shapes=shapes)
+    point = Point(torch.ones(9, 3), torch.zeros(9, 3))
+    torch.testing.assert_close(program.module()(point), model(point))

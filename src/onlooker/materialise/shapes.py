@@ -19,6 +19,7 @@ from ..core.path import Path
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from ..core.structure import Structure
 from ..infer.samples import Table
+from ..pytrees.open import NAMED_TUPLE
 from .union import CallUnion
 
 __all__ = ["DimNames", "batch_roots", "constant_axes", "infer_shapes"]
@@ -118,6 +119,9 @@ def _shape_tree(structure: Structure, leaves: Iterator[tuple[Path, Spec]], leaf:
         return leaf(*next(leaves))
     children = [_shape_tree(child, leaves, leaf) for child in structure.children]
     kind = structure.kind.rpartition(".")[2]
+    if structure.context == NAMED_TUPLE:
+        build: Any = structure.extra
+        return build(children)
     if kind == "tuple":
         return tuple(children)
     if kind in ("dict", "OrderedDict"):

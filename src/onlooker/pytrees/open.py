@@ -29,6 +29,7 @@ from .nodes import ATOMS, Opened, constant_text, qualified_name
 
 __all__ = [
     "ARGUMENTS",
+    "NAMED_TUPLE",
     "close_tree",
     "is_leaf",
     "map_tensors",
@@ -38,6 +39,8 @@ __all__ = [
     "take_apart",
 ]
 
+#: the context of a named tuple, whose shapes torch.export wants in the same class
+NAMED_TUPLE = "named tuple"
 #: the kind of the structure that holds the arguments of a call by name
 ARGUMENTS = "arguments"
 _CLOSED = (
@@ -158,7 +161,7 @@ def _builtin(value: Any) -> Opened | None:
         return Opened(cls.__name__, tuple((Index(i), child) for i, child in enumerate(value)), cls)
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
         fields = tuple((Attr(name), child) for name, child in zip(cls._fields, value, strict=True))
-        return Opened(qualified_name(cls), fields, lambda values: cls(*values))
+        return Opened(qualified_name(cls), fields, lambda values: cls(*values), NAMED_TUPLE)
     if cls in (dict, OrderedDict):
         keys = tuple(value)
         children = tuple((Key(key), child) for key, child in value.items())

@@ -245,3 +245,63 @@ def test_a_script_of_another_package_runs() -> None:
         "(T1s2x3,DynamicCache(key_cache=#1[T1s2x1x5x4], value_cache=#1[T1s2x1x5x4]))"
     )
     assert [row["SUCCESS"] for row in observer.check_discrepancies(program)] == [True, True]
+
+
+PATCHES = (
+    "patch_sympy, patch_torch, patch_transformers, patch_diffusers, catch_constraints, stop_if_static, verbose, patch, "
+    "custom_patches, rewrite, dump_rewriting, patch_details, profile"
+)
+UNTRAINED = (
+    "model_id, config, task, inputs_kwargs, model_kwargs, verbose, dynamic_rope, use_pretrained, same_as_pretrained, "
+    "use_preinstalled, add_second_input, subfolder, use_only_preinstalled, config_reduction, submodule, skip_inputs"
+)
+VALIDATE = "ep, mod, args, kwargs, copy, dynamic_shapes, values_to_try, exc, verbose, atol, rtol"
+
+#: shapes from inputs, patches and untrained models
+MORE_SIGNATURES: list[tuple[Any, str, str]] = [
+    (compat, "all_dynamic_shapes_from_inputs", "inputs, dim_prefix"),
+    (compat, "all_dynamic_shape_from_inputs", "inputs, dim_prefix"),
+    (compat, "guess_dynamic_shapes_from_inputs", "inputs, auto"),
+    (compat, "ModelInputs", "model, inputs, level, method_name, name"),
+    (compat.ModelInputs, "guess_dynamic_shapes", "self, auto"),
+    (compat.ModelInputs, "move_to_kwargs", "self, args, kwargs, dynamic_shapes"),
+    (compat, "CoupleInputsDynamicShapes", "args, kwargs, dynamic_shapes, args_names"),
+    (compat.CoupleInputsDynamicShapes, "invalid_dimensions_for_export", "self"),
+    (compat.CoupleInputsDynamicShapes, "replace_string_by", "self, value"),
+    (compat.CoupleInputsDynamicShapes, "replace_by_string", "self"),
+    (compat.CoupleInputsDynamicShapes, "change_dynamic_dimensions", "self, desired_values, args_kwargs, only_desired"),
+    (compat, "validate_ep", VALIDATE),
+    (compat, "use_dyn_not_str", "dynamic_shapes, default_value"),
+    (
+        compat,
+        "convert_dynamic_axes_into_dynamic_shapes",
+        "model, args, kwargs, dynamic_axes, prefix_mapping, verbose",
+    ),
+    (compat, "make_fake", "x, context"),
+    (compat, "make_fake_with_dynamic_dimensions", "x, dynamic_shapes, context"),
+    (compat, "apply_patches_for_model", "patch_torch, patch_transformers, verbose, model, extra_patches"),
+    (compat, "torch_export_patches", PATCHES),
+    (compat, "bypass_export_some_errors", PATCHES),
+    (compat, "get_untrained_model_with_inputs", UNTRAINED),
+    (compat, "get_tiny_model", "model_id, config_updates, dtype"),
+    (compat, "get_cached_configuration", "name, exc, kwargs"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "parameters"), MORE_SIGNATURES, ids=[name for _, name, _ in MORE_SIGNATURES])
+def test_the_names_beyond_the_observer_take_the_same_arguments(owner: Any, name: str, parameters: str) -> None:
+    assert ", ".join(inspect.signature(getattr(owner, name)).parameters) == parameters
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "all_dynamic_shapes_from_inputs",
+        "all_dynamic_shape_from_inputs",
+        "get_untrained_model_with_inputs",
+        "torch_export_patches",
+    ],
+)
+def test_the_core_names_stand_at_the_top_too(name: str) -> None:
+    assert name in onlooker.__all__
+    assert callable(getattr(onlooker, name))

@@ -16,10 +16,11 @@ from ..core.structure import Tree
 from ..infer.sizes import Sizes, is_general, trial_sizes
 from ..infer.unify import forms_of
 from ..materialise.arguments import close_arguments, leaf_values, materialise
+from ..materialise.counting import sizes_of
 from ..observe.store import Sample
 from ..probe.absent import add_absent
 from ..probe.axes import Pins, probe_axes
-from ..probe.regimes import find_regimes, sizes_of
+from ..probe.regimes import find_regimes
 from ..probe.subject import Subject
 from ..pytrees.open import open_arguments
 from .dispatch import Dispatcher, Mismatch

@@ -14,8 +14,8 @@ from ..core.plan import LeafPlan, Plan
 from ..core.spec import ConstantSpec
 from ..core.structure import Tree
 from ..materialise.arguments import fill_of
+from ..materialise.counting import sizes_of
 from ..observe.bind import bind, python_signature
-from ..probe.regimes import sizes_of
 from ..pytrees.joins import Join, join_tensors, joined
 from ..pytrees.open import close_tree, open_arguments, spec_of
 from .graph import Graph

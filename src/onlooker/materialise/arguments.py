@@ -12,6 +12,7 @@ from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 from ..observe.store import Sample
 from ..pytrees.open import close_tree
+from .counting import counted
 from .tensors import filled_tensor, resized
 
 __all__ = ["close_arguments", "dtype_of", "fill_of", "leaf_values", "materialise"]
@@ -35,7 +36,7 @@ def materialise(
     """
     ordered = sorted(samples, key=lambda sample: -len(sample.inputs.leaves))
     seen = [leaf_values(sample) for sample in ordered]
-    return {leaf.path: _value(leaf, sizes, seen, varied) for leaf in plan.leaves}
+    return {leaf.path: _value(plan, leaf, sizes, seen, varied) for leaf in plan.leaves}
 
 
 def leaf_values(sample: Sample) -> dict[Path, Any]:
@@ -43,10 +44,15 @@ def leaf_values(sample: Sample) -> dict[Path, Any]:
     return dict(zip(sample.inputs.structure.paths(), sample.inputs.leaves, strict=True))
 
 
-def _value(leaf: LeafPlan, sizes: Mapping[str, int], seen: Sequence[Mapping[Path, Any]], varied: bool) -> Any:
+def _value(
+    plan: Plan, leaf: LeafPlan, sizes: Mapping[str, int], seen: Sequence[Mapping[Path, Any]], varied: bool
+) -> Any:
     if leaf.is_tensor:
         shape = [expression.evaluate(sizes) for expression in leaf.shape]
         candidates = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
+        positions = counted(plan, leaf, sizes, seen)
+        if positions is not None:
+            return positions
         if candidates:
             return resized(_best_source(candidates, shape), shape, varied=varied)
         if leaf.fill is not None:

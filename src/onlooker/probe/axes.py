@@ -17,10 +17,11 @@ from ..core.structure import Tree
 from ..infer.relations import varies
 from ..infer.samples import Row, Table, row_of_values
 from ..materialise.arguments import close_arguments, leaf_values, materialise
+from ..materialise.counting import sizes_of
 from ..materialise.tensors import resized
 from ..observe.store import Sample
 from ..pytrees.agree import agreement
-from .regimes import Regime, sizes_of
+from .regimes import Regime
 from .subject import Subject
 
 __all__ = ["Pins", "probe_axes"]

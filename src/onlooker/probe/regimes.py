@@ -15,11 +15,12 @@ from ..infer.build import build_plan
 from ..infer.samples import Row, Table, axes_of, table_of
 from ..infer.unify import Form, Union, find_conflict, forms_of, growing_dim, union_of
 from ..materialise.arguments import close_arguments, fill_of, leaf_values
+from ..materialise.counting import sizes_of
 from ..observe.store import Sample
 from ..pytrees.agree import agreement
 from .subject import Subject
 
-__all__ = ["Regime", "find_regimes", "is_neutral", "sizes_of"]
+__all__ = ["Regime", "find_regimes", "is_neutral"]
 
 logger = logging.getLogger(__name__)
 _MOST_FILLS = 12
@@ -142,17 +143,3 @@ def _same_result(plan: Plan, sample: Sample, subject: Subject) -> bool:
     if len(paths) != len(expected):
         return False
     return agreement(paths, [expected[p] for p in paths], [got[p] for p in paths]).holds
-
-
-def sizes_of(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:
-    """The sizes of the symbols in given values; a symbol that shows nowhere has its least size."""
-    sizes: dict[str, int] = {}
-    for leaf in plan.inputs:
-        value = values.get(leaf.path)
-        shape = getattr(value, "shape", ())
-        for expression, size in zip(leaf.shape, shape, strict=False):
-            if expression.is_symbol:
-                sizes.setdefault(str(expression), int(size))
-        if leaf.value is not None and leaf.value.is_symbol and isinstance(value, int):
-            sizes.setdefault(str(leaf.value), value)
-    return {symbol.name: sizes.get(symbol.name, symbol.low) for symbol in plan.symbols}

@@ -13,8 +13,8 @@ from ..core.plan import LeafPlan, Plan
 from ..export.graph import Graph
 from ..infer.sizes import trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
+from ..materialise.counting import sizes_of
 from ..observe.store import Sample
-from ..probe.regimes import sizes_of
 
 __all__ = ["Trial", "observed_trials", "trials_of_sizes", "unseen_trials"]
 

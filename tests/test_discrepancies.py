@@ -507,3 +507,18 @@ def test_inputs_without_telling_names_go_by_order() -> None:
     assert match_inputs(["n", "input"], values) == {"n": n, "input": x}
     with pytest.raises(UsageError, match=r"\[inputs-do-not-match\]"):
         match_inputs(["a", "b"], values)
+
+
+class LeavesOut(torch.nn.Module):
+    def forward(self, ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+        hidden = ids * 0.5
+        return hidden.cumsum(dim=1) if attention_mask is None else (hidden * attention_mask).cumsum(dim=1)
+
+
+def test_a_mask_that_no_call_passed_is_ones(tmp_path: FilePath) -> None:
+    model, observer = LeavesOut(), InputObserver()
+    with observer(model):
+        for length in (4, 6, 9):
+            model(torch.arange(2 * length).reshape(2, length))
+    (path,) = observer.export(to="onnx").save_graphs(tmp_path)
+    assert [(row["SUCCESS"], row["abs"]) for row in observer.check_discrepancies(path)] == [(True, 0.0)] * 3

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from ..core.errors import MissingPackageError, UsageError
+from ..core.errors import MissingPackageError, OnlookerError, UsageError
+from ..core.expression import Expression
 
 __all__ = ["OnnxModel", "is_onnx"]
 
@@ -54,11 +55,21 @@ class OnnxModel:
     def __init__(self, model: Any) -> None:
         self._session = _session(model)
         self.types = {value.name: value.type for value in self._session.get_inputs()}
+        #: per input its sizes: numbers, names, or expressions of names as text
+        self.shapes = {value.name: tuple(value.shape) for value in self._session.get_inputs()}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the inputs."""
         return tuple(self.types)
+
+    def ones(self, name: str, sizes: Mapping[str, int]) -> torch.Tensor | None:
+        """Ones for an input whose sizes follow from the named ``sizes`` of other inputs; None where they do not."""
+        try:
+            shape = [n if isinstance(n, int) else Expression.parse(n).evaluate(sizes) for n in self.shapes[name]]
+        except (OnlookerError, TypeError):
+            return None
+        return torch.ones(shape, dtype=_NUMBERS.get(self.types[name]))
 
     def run(self, feeds: Mapping[str, Any]) -> Sequence[Any]:
         """The outputs, None where the model gives none."""

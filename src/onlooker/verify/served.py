@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..core.call import Signature
-from ..core.errors import ArgumentKindError
+from ..core.errors import ArgumentKindError, UsageError
 from ..export.dispatch import Dispatcher
 from ..export.graph import Graph
 from ..observe.bind import as_args_kwargs
@@ -58,10 +58,32 @@ def serve(model: Any, signature: Signature) -> Served:
 
 def _onnx(model: OnnxModel) -> Served:
     def feeds(call: CompletedCall) -> Mapping[str, Any]:
-        found = match_inputs(model.names, call.values)
-        return {name: call.values[found[name]] for name in model.names}
+        masks = [n for n in model.names if n.endswith("mask") and not any(p.root == n for p in call.values)]
+        found = match_inputs([name for name in model.names if name not in masks], call.values)
+        given = {name: call.values[path] for name, path in found.items()}
+        return given | _masks_left_out(model, masks, given)
 
     return Served(feeds, model.run)
+
+
+def _masks_left_out(model: OnnxModel, masks: Sequence[str], given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Ones for the masks that no call passed: a caller leaves out a mask that hides nothing."""
+    sizes = {
+        dim: int(size)
+        for name, value in given.items()
+        for dim, size in zip(model.shapes[name], getattr(value, "shape", ()), strict=False)
+        if isinstance(dim, str)
+    }
+    found = {name: model.ones(name, sizes) for name in masks}
+    missing = [name for name, mask in found.items() if mask is None]
+    if missing:
+        raise UsageError(
+            f"The model has inputs {', '.join(missing)} that no argument is called like, and their sizes do not "
+            "follow from those of the others.",
+            slug="inputs-do-not-match",
+            hint="Watch a call that passes them.",
+        )
+    return {name: mask for name, mask in found.items() if mask is not None}
 
 
 def _completed(module: Any) -> Served:

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from ..core.errors import ExportError
 from ..core.plan import Plan
 from ..core.recording import Recording
@@ -17,7 +15,7 @@ from ..infer.sizes import Sizes, is_general, trial_sizes
 from ..infer.unify import forms_of
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
-from ..observe.store import Sample
+from ..observe.store import Sample, copy_leaves
 from ..probe.absent import add_absent
 from ..probe.axes import Pins, probe_axes
 from ..probe.regimes import find_regimes
@@ -109,7 +107,7 @@ class Coverage:
         dispatcher = Dispatcher(self.graphs, self.recording.signature)
         tree = open_arguments(dict(arguments))
         for graph in self.graphs:
-            copy = Tree(tree.structure, tuple(_copied(leaf) for leaf in tree.leaves))
+            copy = Tree(tree.structure, copy_leaves(tree.leaves))
             try:
                 dispatcher.run(graph, copy)
             except Mismatch:
@@ -161,7 +159,3 @@ def _sizes_near(plan: Plan, seed: Sizes) -> Iterator[Sizes]:
             sizes[symbol.name] = size
         if is_general(plan, sizes):
             yield sizes
-
-
-def _copied(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf

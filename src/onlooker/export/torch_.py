@@ -16,7 +16,7 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..infer.name import label_of
 from ..infer.sizes import Sizes
-from ..observe.store import Sample
+from ..observe.store import Sample, copy_leaves
 from ..probe.example import Example, find_example
 from ..probe.subject import Subject
 from .dims import Asked, read_refusal
@@ -85,14 +85,11 @@ def _observed(plan: Plan, specialised: Mapping[str, int]) -> dict[str, int]:
 def _export(
     flat: FlatModel, subject: Subject, plan: Plan, names: Mapping[Path, str], example: Example, asked: Asked
 ) -> torch.export.ExportedProgram:
-    inputs = {names[leaf.path]: _copied(example.values[leaf.path]) for leaf in plan.inputs}
+    leaves = copy_leaves(tuple(example.values[leaf.path] for leaf in plan.inputs))
+    inputs = {names[leaf.path]: value for leaf, value in zip(plan.inputs, leaves, strict=True)}
     with torch.no_grad(), warnings.catch_warnings(), subject.untouched():
         warnings.simplefilter("ignore")
         return torch.export.export(flat, (), inputs, dynamic_shapes=asked.dynamic_shapes(plan, names), strict=False)
-
-
-def _copied(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 def graph_of(

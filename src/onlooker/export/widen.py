@@ -20,7 +20,7 @@ from ..core.expression import Expression
 from ..core.plan import Plan
 from ..infer.sizes import Sizes
 from ..materialise.arguments import close_arguments, materialise
-from ..observe.store import Sample
+from ..observe.store import Sample, copy_leaves
 from ..probe.subject import Subject
 from ..pytrees.agree import agreement
 from .graph import Graph
@@ -47,11 +47,10 @@ def widened(graph: Graph, samples: Sequence[Sample], subject: Subject) -> Graph:
             break
     else:
         _apply(program, before, {})
-        kept = {}
+        kept, run = {}, runner_of(program, tuple(graph.names.values()))
     obtained, ranges = read_obtained(program, plan, graph.names)
     refused = [str(symbol) for symbol in targets if symbol not in kept]
     notes = graph.notes + ((f"lower bounds kept for {len(refused)} symbols: trials there differ",) if refused else ())
-    run = runner_of(program, tuple(graph.names.values()))
     return replace(graph, run=run, obtained=obtained, ranges=ranges, notes=notes)
 
 
@@ -124,7 +123,7 @@ def _holds(graph: Graph, trials: Sequence[Sizes], samples: Sequence[Sample], sub
             logger.debug("%s is no lawful size for the model: %s", sizes, type(error).__name__)
             continue
         try:
-            got = graph([_fresh(values[leaf.path]) for leaf in graph.plan.inputs])
+            got = graph(copy_leaves(tuple(values[leaf.path] for leaf in graph.plan.inputs)))
         except Exception as error:
             logger.debug("%s is refused by the program: %s", sizes, error)
             return False
@@ -134,7 +133,3 @@ def _holds(graph: Graph, trials: Sequence[Sizes], samples: Sequence[Sample], sub
             return False
         ran += 1
     return ran > 0
-
-
-def _fresh(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) else value

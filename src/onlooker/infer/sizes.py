@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..core.errors import ExportError
+from ..core.expression import Expression
 from ..core.plan import Plan, Symbol
 
 __all__ = ["Sizes", "choose_sizes", "expressed_sizes", "observed_sizes", "static_sizes", "trial_sizes"]
@@ -27,10 +28,15 @@ def static_sizes(plan: Plan) -> frozenset[int]:
     )
 
 
+def _changing(plan: Plan) -> list[Expression]:
+    """The expressions that are no constants, each once."""
+    expressions = (e for leaf in plan.inputs for e in (*leaf.shape, leaf.value) if e is not None and e.symbols)
+    return list({str(e): e for e in expressions}.values())
+
+
 def expressed_sizes(plan: Plan, sizes: Sizes) -> list[int]:
     """The sizes of all expressions that are no constants, each once."""
-    texts = {str(e): e for leaf in plan.inputs for e in (*leaf.shape, leaf.value) if e is not None and e.symbols}
-    return [expression.evaluate(sizes) for expression in texts.values()]
+    return [expression.evaluate(sizes) for expression in _changing(plan)]
 
 
 def choose_sizes(plan: Plan, *, near: bool = False, offset: int = 0) -> Sizes:
@@ -75,8 +81,7 @@ def _completed(
 
 def _general(plan: Plan, sizes: Sizes, avoid: Iterable[int]) -> bool:
     """True when the expressions that can be evaluated are distinct, positive and off the static sizes."""
-    texts = {str(e): e for leaf in plan.inputs for e in (*leaf.shape, leaf.value) if e is not None and e.symbols}
-    values = [e.evaluate(sizes) for e in texts.values() if set(e.symbols) <= set(sizes)]
+    values = [e.evaluate(sizes) for e in _changing(plan) if set(e.symbols) <= set(sizes)]
     return len(set(values)) == len(values) and all(v > 1 and v not in avoid for v in values)
 
 

@@ -19,7 +19,7 @@ from ..pytrees.open import close_tree, open_arguments, open_tree, spec_of
 from .bind import bind
 from .remove import call_without, tree_without
 
-__all__ = ["Sample", "Store"]
+__all__ = ["Sample", "Store", "copy_leaves"]
 
 logger = logging.getLogger(__name__)
 

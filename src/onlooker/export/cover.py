@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from ..core.errors import ExportError
@@ -16,13 +17,14 @@ from ..infer.unify import forms_of
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..observe.store import Sample, copy_leaves
-from ..probe.absent import add_absent
-from ..probe.axes import Pins, probe_axes
+from ..probe.pins import Pins
 from ..probe.regimes import find_regimes
+from ..probe.settle import settled
 from ..probe.subject import Subject
 from ..pytrees.open import open_arguments
 from .dispatch import Dispatcher, Mismatch
 from .graph import Graph
+from .relax import relaxed
 from .torch_ import export_graph
 from .widen import widened
 
@@ -37,11 +39,17 @@ class Coverage:
     """The graphs of a program, completed until every kept call is served."""
 
     def __init__(
-        self, graphs: Sequence[Graph], samples: Sequence[Sample], subject: Subject, recording: Recording
+        self,
+        graphs: Sequence[Graph],
+        samples: Sequence[Sample],
+        subject: Subject,
+        recording: Recording,
+        pins: Pins | None = None,
     ) -> None:
         self.graphs = list(graphs)
         self.refusals: list[str] = []
         self.samples, self.subject, self.recording = samples, subject, recording
+        self.pins = pins or Pins()
 
     def complete(self, plans: Sequence[Plan]) -> None:
         """Adds graphs for what is refused: first for kept calls, then for sizes that no call had."""
@@ -133,16 +141,18 @@ class Coverage:
     def _own(self, sample: Sample, number: int) -> Graph | None:
         """A graph of the calls of the same form alone."""
         form = next(f for f in forms_of(self.recording.calls) if sample.call.index in {c.index for c in f.calls})
-        (regime,) = find_regimes(form.calls, self.samples, self.subject)
-        regime = probe_axes(regime, self.samples, self.subject, Pins())
-        plan = add_absent(regime, self.samples, self.subject).plan()
+        (regime,) = find_regimes(form.calls, self.samples, self.subject, self.pins)
+        plan = settled(regime, self.samples, self.subject, self.pins).plan()
         named = replace(plan, name=f"{plan.name}_{number}", method=self.recording.method, model=self.recording.model)
-        return self._export(named, None)
+        near = list(islice(_sizes_near(named, sizes_of(named, leaf_values(sample))), 3))
+        return (self._export(named, near) if near else None) or self._export(named, None)
 
     def _export(self, plan: Plan, choices: Sequence[Sizes] | None) -> Graph | None:
         logger.info("exporting %s for a call that the other graphs refuse", plan.name)
         try:
-            return widened(export_graph(plan, self.samples, self.subject, choices=choices), self.samples, self.subject)
+            oblivious = any(graph.oblivious for graph in self.graphs)
+            graph = export_graph(plan, self.samples, self.subject, choices=choices, oblivious=oblivious)
+            return widened(relaxed(graph, self.samples, self.subject), self.samples, self.subject)
         except ExportError as error:
             logger.debug("%s", error)
             return None

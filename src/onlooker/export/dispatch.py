@@ -1,30 +1,38 @@
-"""Finds the graph that serves a call, fills what the call does not have, and refuses what none can serve."""
+"""Finds the graph that serves a call, fills what the call does not have, and refuses what none can serve.
+
+The first call of a structure is opened and compared with every plan. What was found is kept: the way to the leaves
+(:class:`~onlooker.pytrees.reopen.Layout`) and, per graph, from the leaves to its inputs
+(:class:`~onlooker.export.route.Route`). Further calls of that structure cost a small amount per leaf.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from ..core.call import Signature
 from ..core.errors import RejectedCallError
-from ..core.path import Path
-from ..core.plan import LeafPlan, Plan
-from ..core.spec import ConstantSpec
-from ..core.structure import Tree
-from ..materialise.arguments import fill_of
-from ..materialise.counting import sizes_of
+from ..core.structure import Structure, Tree
 from ..observe.bind import bind, python_signature
 from ..pytrees.joins import Join, join_tensors, joined
-from ..pytrees.open import close_tree, open_arguments, spec_of
+from ..pytrees.open import open_arguments
+from ..pytrees.reopen import Layout, closer_of
 from .graph import Graph
+from .route import Mismatch, Route
 
-__all__ = ["Dispatcher", "Mismatch", "inputs_of"]
+__all__ = ["Dispatcher", "Mismatch"]
+
+_MOST_LAYOUTS = 16
+_MOST_STRUCTURES = 1024
 
 
-class Mismatch(Exception):
-    """Why one graph does not take a call; never seen by a user."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Calls of one structure: how their leaves are read, and where each graph finds its inputs in them."""
+
+    layout: Layout
+    routes: tuple[Route | str, ...]
 
 
 class Dispatcher:
@@ -35,23 +43,26 @@ class Dispatcher:
         self.joins = tuple(joins)
         self.signature = signature
         self._python = python_signature(signature)
+        self._closers = {graph.name: closer_of(graph.outputs.structure) for graph in self.graphs}
+        self._orders: dict[tuple[int, tuple[str, ...]], tuple[tuple[str, int | str], ...] | None] = {}
+        self._known: dict[tuple[str, ...], list[_Known]] = {}
+        self._routes: dict[Structure, tuple[Route | str, ...]] = {}
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of the call, in the classes of the model.
+        """The result of the call, in the classes of the model; as :meth:`serve`."""
+        return self.serve(args, kwargs)[2]
 
-        :raises RejectedCallError: ``call-refused`` with the reason of each graph
+    def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, dict[str, Any], Any]:
+        """The graph that took the call, the arguments by name, and the result in the classes of the model.
+
+        :raises RejectedCallError: ``call-does-not-bind``, ``call-refused`` with the reason of each graph
         """
-        try:
-            values, _ = bind(self._python, args, kwargs)
-        except TypeError as error:
-            raise RejectedCallError(
-                f"The call does not fit the signature of the model: {error}.", slug="call-does-not-bind"
-            ) from error
-        tree = joined(open_arguments(values), self.joins, join_tensors)
+        values = self._bound(args, kwargs)
+        leaves, routes = self._opened(values)
         reasons = []
-        for graph in self.graphs:
+        for graph, route in zip(self.graphs, routes, strict=True):
             try:
-                return self.run(graph, tree)
+                return graph, values, self._close(graph, _run(graph, route, leaves))
             except Mismatch as mismatch:
                 reasons.append(f"{graph.name}: {mismatch}" if len(self.graphs) > 1 else str(mismatch))
         raise RejectedCallError(
@@ -62,97 +73,74 @@ class Dispatcher:
 
     def run(self, graph: Graph, tree: Tree[Any]) -> Any:
         """The result of one graph; :class:`Mismatch` when it does not take the call."""
-        inputs = inputs_of(graph.plan, tree, self.signature)
+        return self._close(graph, _run(graph, _route(graph, tree.structure, self.signature), tree.leaves))
+
+    def _close(self, graph: Graph, leaves: Sequence[Any]) -> Any:
+        return self._closers[graph.name](leaves)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name, in the order of the signature; the order is looked up once per way of calling."""
+        key = (len(args), tuple(kwargs))
+        order = self._orders.get(key)
+        if order is not None:
+            return {name: args[at] if type(at) is int else kwargs[at] for name, at in order}  # type: ignore[index]
         try:
-            leaves = graph(inputs)
-        except (AssertionError, RuntimeError) as error:
-            raise Mismatch(_reason(error)) from error
-        return close_tree(graph.outputs.structure, leaves)
+            values, _ = bind(self._python, args, kwargs)
+            if key not in self._orders and len(self._orders) < _MOST_STRUCTURES:
+                self._orders[key] = self._order(*key)
+        except TypeError as error:
+            raise RejectedCallError(
+                f"The call does not fit the signature of the model: {error}.", slug="call-does-not-bind"
+            ) from error
+        return values
+
+    def _order(self, count: int, names: tuple[str, ...]) -> tuple[tuple[str, int | str], ...] | None:
+        """Where each argument of such a call stands; None when some are gathered in a tuple."""
+        places, _ = bind(self._python, tuple(range(count)), {name: name for name in names})
+        if any(type(place) is tuple for place in places.values()):
+            return None
+        return tuple(places.items())
+
+    def _opened(self, values: dict[str, Any]) -> tuple[Sequence[Any], tuple[Route | str, ...]]:
+        """The leaves of the arguments, and per graph the way from them to its inputs, or why there is none."""
+        given = tuple(values.values())
+        names = tuple(values)
+        for known in self._known.get(names, ()):
+            leaves = known.layout.read(given)
+            if leaves is not None:
+                return leaves, known.routes
+        opened = open_arguments(values)
+        tree = joined(opened, self.joins, join_tensors)
+        routes = self._routes.get(tree.structure)
+        if routes is None:
+            routes = tuple(_route(graph, tree.structure, self.signature) for graph in self.graphs)
+            if len(self._routes) < _MOST_STRUCTURES:
+                self._routes[tree.structure] = routes
+        if tree.structure == opened.structure:
+            layouts = self._known.setdefault(names, []) if len(self._known) < _MOST_STRUCTURES else []
+            layouts.insert(0, _Known(Layout(given, opened.structure.children), routes))
+            del layouts[_MOST_LAYOUTS:]
+        return tree.leaves, routes
+
+
+def _run(graph: Graph, route: Route | str, leaves: Sequence[Any]) -> list[Any]:
+    """All leaves of the result."""
+    if isinstance(route, str):
+        raise Mismatch(route)
+    inputs = route.inputs(leaves)
+    try:
+        return graph(inputs)
+    except (AssertionError, RuntimeError) as error:
+        raise Mismatch(_reason(error)) from error
+
+
+def _route(graph: Graph, structure: Structure, signature: Signature) -> Route | str:
+    try:
+        return Route(graph.plan, structure, signature)
+    except Mismatch as mismatch:
+        return str(mismatch)
 
 
 def _reason(error: Exception) -> str:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return f"the program refuses it ({lines[0][:300] if lines else type(error).__name__})"
-
-
-def inputs_of(plan: Plan, tree: Tree[Any], signature: Signature) -> list[Any]:
-    """The inputs of a graph, in the order of its plan, from the leaves of a call."""
-    given = dict(tree.items())
-    present = frozenset(given)
-    found: dict[Path, Any] = {}
-    missing: list[LeafPlan] = []
-    for leaf in plan.leaves:
-        value = given.pop(leaf.path, None)
-        if leaf.is_constant:
-            _check_constant(leaf, value, leaf.path in present, plan, signature)
-        elif value is None:
-            missing.append(leaf)
-        else:
-            found[leaf.path] = _checked(leaf, value)
-    _check_rest(given, signature)
-    if missing:
-        _fill(plan, missing, found)
-    return [found[leaf.path] for leaf in plan.inputs]
-
-
-def _checked(leaf: LeafPlan, value: Any) -> Any:
-    if not leaf.is_tensor:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise Mismatch(f"{leaf.path} is an int, the call has {spec_of(value)}")
-        return value
-    if not isinstance(value, torch.Tensor):
-        raise Mismatch(f"{leaf.path} is a tensor, the call has {spec_of(value)}")
-    if str(value.dtype) != leaf.dtype or value.ndim != len(leaf.shape):
-        raise Mismatch(f"{leaf.path} is a {_kind(leaf)}, the call has {spec_of(value)}")
-    for dim, (expression, size) in enumerate(zip(leaf.shape, value.shape, strict=True)):
-        if expression.is_constant and expression.evaluate({}) != size:
-            raise Mismatch(f"{leaf.path}.shape[{dim}] is always {expression}, the call has {size}")
-    return value
-
-
-def _kind(leaf: LeafPlan) -> str:
-    return f"{leaf.dtype.removeprefix('torch.')}[{', '.join(map(str, leaf.shape))}]"
-
-
-def _check_constant(leaf: LeafPlan, value: Any, present: bool, plan: Plan, signature: Signature) -> None:
-    baked = leaf.constant
-    if baked is None:
-        return
-    if present:
-        if spec_of(value) != baked:
-            raise Mismatch(f"{leaf.path} is always {baked}, the call has {spec_of(value)}")
-        return
-    parameter = signature.get(leaf.path.root)
-    default = parameter.default if parameter is not None else None
-    if leaf.calls == len(plan.calls) and default != baked and baked.value is not None:
-        raise Mismatch(f"{leaf.path} is always {baked}, the call does not give it")
-
-
-def _check_rest(given: Mapping[Path, Any], signature: Signature) -> None:
-    """What the graph has no place for must be nothing, or what the signature says anyway."""
-    for path, value in given.items():
-        parameter = signature.get(path.root)
-        if (
-            value is None
-            or _is_empty(value)
-            or (parameter is not None and parameter.default == spec_of(value) != ConstantSpec(None))
-        ):
-            continue
-        raise Mismatch(f"{path} is not an input, the call has {spec_of(value)}")
-
-
-def _is_empty(value: Any) -> bool:
-    """True for a tensor without elements: an empty cache is no cache."""
-    return isinstance(value, torch.Tensor) and value.numel() == 0
-
-
-def _fill(plan: Plan, missing: Sequence[LeafPlan], found: dict[Path, Any]) -> None:
-    for leaf in missing:
-        if leaf.fill is None:
-            raise Mismatch(f"{leaf.path} was in every observed call, this one does not have it")
-        if leaf.fill.kind == "constant":
-            found[leaf.path] = leaf.fill.value
-    sizes = sizes_of(plan, found)
-    for leaf in missing:
-        if leaf.is_tensor:
-            found[leaf.path] = fill_of(leaf, sizes)

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 from ..core.errors import ExportError
 from ..core.plan import Plan
-from ..probe.absent import add_absent
-from ..probe.axes import Pins, probe_axes
+from ..probe.pins import Pins, check_pins, check_ranges, check_static, check_symbols
 from ..probe.regimes import Regime, find_regimes
+from ..probe.settle import settled
 from ..probe.subject import Subject
 from .cover import Coverage
 from .graph import Graph
 from .prepare import Prepared
+from .relax import relaxed
 from .torch_ import export_graph
 from .widen import widened
 
@@ -23,17 +24,25 @@ __all__ = ["export_graphs", "find_plans"]
 logger = logging.getLogger(__name__)
 
 
-def find_plans(prepared: Prepared, subject: Subject, *, pins: Pins, probe: bool) -> list[Plan]:
-    """The plan of each regime, probed when ``probe`` says so."""
+def find_plans(prepared: Prepared, subject: Subject, pins: Pins) -> list[Plan]:
+    """The plan of each regime; what is pinned is obeyed, and the model is asked as often as the budget allows.
+
+    :raises UsageError: ``unknown-argument``, ``no-such-dimension``, ``no-such-symbol``, ``pin-contradicts-calls``
+    """
     recording, samples = prepared.recording, prepared.samples
+    check_pins(pins, recording)
     logger.info("finding out which of %d calls one graph can serve", len(recording))
-    regimes = find_regimes(recording.calls, samples, subject)
-    if probe:
-        logger.info("probing axes that never changed")
-        regimes = [probe_axes(regime, samples, subject, pins) for regime in regimes]
-        logger.info("probing masks that no call passed")
-        regimes = [add_absent(regime, samples, subject) for regime in regimes]
-    return [_plan_of(regime, prepared) for regime in regimes]
+    with subject.ledger.stage("infer"):
+        regimes = find_regimes(recording.calls, samples, subject, pins)
+    for regime in regimes if pins.static else ():
+        check_static(pins, regime.observed)
+    regimes = [settled(regime, samples, subject, pins) for regime in regimes]
+    with subject.ledger.stage("infer"):
+        plans = [_plan_of(regime, prepared) for regime in regimes]
+    check_symbols(pins, plans)
+    for plan, regime in zip(plans, regimes, strict=True) if pins.ranges else ():
+        check_ranges(pins, plan, regime.observed)
+    return plans
 
 
 def _plan_of(regime: Regime, prepared: Prepared) -> Plan:
@@ -43,7 +52,9 @@ def _plan_of(regime: Regime, prepared: Prepared) -> Plan:
     return replace(plan, method=recording.method, model=recording.model, notes=plan.notes + notes)
 
 
-def export_graphs(plans: Sequence[Plan], prepared: Prepared, subject: Subject) -> tuple[list[Graph], list[str]]:
+def export_graphs(
+    plans: Sequence[Plan], prepared: Prepared, subject: Subject, pins: Pins | None = None
+) -> tuple[list[Graph], list[str]]:
     """The graphs of all plans that torch can export, and the reasons why not of the others.
 
     Every kept call that the graphs then refuse, though the model takes it, seeds another graph in its own
@@ -58,12 +69,13 @@ def export_graphs(plans: Sequence[Plan], prepared: Prepared, subject: Subject) -
     for plan in plans:
         logger.info("exporting %s (%d inputs)", plan.name, len(plan.inputs))
         try:
-            graphs.append(widened(export_graph(plan, samples, subject), samples, subject))
+            graph = relaxed(export_graph(plan, samples, subject), samples, subject)
+            graphs.append(widened(graph, samples, subject))
         except ExportError as error:
             first = first or error
             refusals.append(f"{plan.name} (calls {', '.join(map(str, plan.calls))}): {error.message}")
     if first is not None and not graphs:
         raise first
-    coverage = Coverage(graphs, samples, subject, prepared.recording)
+    coverage = Coverage(graphs, samples, subject, prepared.recording, pins)
     coverage.complete(plans)
     return coverage.graphs, [*refusals, *coverage.refusals]

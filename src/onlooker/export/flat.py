@@ -19,6 +19,7 @@ from ..infer.name import label_of
 from ..materialise.arguments import close_arguments
 from ..probe.subject import Subject
 from ..pytrees.open import open_tree
+from .guard_count import fewer_guards
 
 __all__ = ["FlatModel", "identifiers", "output_labels"]
 
@@ -84,6 +85,10 @@ class FlatModel(torch.nn.Module):
         made: type[FlatModel] = type("FlatModel", (cls,), {"forward": forward})
         return made(subject, plan, names, values)
 
+    def limit_guards(self, most: int | None) -> None:
+        """The most guards that a trace may meet; None for any number."""
+        self._run.most_guards = most
+
     @property
     def dynamic(self) -> tuple[bool, ...]:
         """Per leaf of the last result: True for a tensor or a size."""
@@ -98,9 +103,11 @@ class _Runner:
         self.subject, self.plan, self.names = subject, plan, names
         self.baked = {leaf.path: values[leaf.path] for leaf in plan.leaves if leaf.path not in names}
         self.flags: list[bool] = []
+        self.most_guards: int | None = None
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
-        leaves = open_tree(self.subject(close_arguments(self.plan, values))).leaves
+        with fewer_guards(inputs.values(), self.most_guards):
+            leaves = open_tree(self.subject(close_arguments(self.plan, values))).leaves
         self.flags[:] = [isinstance(leaf, (torch.Tensor, torch.SymInt)) for leaf in leaves]
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)

@@ -18,17 +18,26 @@ __all__ = ["Graph", "Outputs"]
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the model returns: the containers, the leaves that the graph gives by name, the constants."""
+    """What the model returns: the containers, the leaves that the graph gives by name, the constants.
+
+    ``ints`` are the positions of the leaves that are Python ints, as the counter of a sliding cache is.
+    """
 
     structure: Structure
     labels: tuple[str, ...]
     dynamic: tuple[bool, ...]
     constants: tuple[Any, ...]
+    ints: tuple[int, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the leaves that the graph gives."""
         return tuple(label for label, flag in zip(self.labels, self.dynamic, strict=True) if flag)
+
+    @property
+    def are_ints(self) -> tuple[bool, ...]:
+        """Per leaf that the graph gives: True for a Python int."""
+        return tuple(position in self.ints for position, flag in enumerate(self.dynamic) if flag)
 
     def leaves(self, values: Sequence[Any]) -> list[Any]:
         """All leaves of the result, from those that the graph gives."""
@@ -42,7 +51,9 @@ class Graph:
 
     ``run`` takes the inputs in the order of the plan and gives the named outputs. ``obtained`` says per axis
     (by its name as Python) what the program itself holds: a number, or an expression with its range.
-    ``sizes`` are those of the export.
+    ``sizes`` are those of the export, ``named`` the expressions that torch took by a name, with their bounds;
+    ``oblivious`` is True when torch was asked to keep no guards on 0 and 1.
+    ``file`` is the name of its file in the folder that a program was loaded from.
     """
 
     plan: Plan
@@ -57,6 +68,9 @@ class Graph:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     example: tuple[Any, ...] = ()
+    named: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    oblivious: bool = False
+    file: str = ""
 
     @property
     def name(self) -> str:

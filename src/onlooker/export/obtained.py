@@ -13,13 +13,13 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..core.spec import Axis
 
-__all__ = ["read_obtained", "symbols_of"]
+__all__ = ["axes_of", "read_obtained", "symbols_of"]
 
 
 def symbols_of(program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]) -> dict[Any, str]:
     """The symbols of torch that stand alone on an axis, and the expression of the plan for that axis."""
     found: dict[Any, str] = {}
-    for axis, size in _axes(program, plan, names).items():
+    for axis, size in axes_of(program, plan, names).items():
         if isinstance(size, sympy.Symbol):
             found.setdefault(size, str(plan.expression(axis)))
     return found
@@ -33,7 +33,7 @@ def read_obtained(
     spelled = {symbol: sympy.Symbol(text) for symbol, text in known.items()}
     obtained = {
         str(axis): str(size.xreplace(spelled) if isinstance(size, sympy.Basic) else size)
-        for axis, size in _axes(program, plan, names).items()
+        for axis, size in axes_of(program, plan, names).items()
     }
     ranges = {}
     for symbol, text in known.items():
@@ -47,7 +47,7 @@ def _is_finite(bound: Any) -> bool:
     return isinstance(bound, (int, sympy.Integer)) and int(bound) < 2**31
 
 
-def _axes(program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]) -> dict[Axis, Any]:
+def axes_of(program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]) -> dict[Axis, Any]:
     """Per axis a number or an expression in the symbols of torch."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     slots = [getattr(s.arg, "name", "") for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT]

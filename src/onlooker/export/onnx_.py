@@ -1,169 +1,188 @@
-"""Converts an exported graph to ONNX, with readable names, and runs it in ONNX Runtime."""
+"""The target ONNX: models with readable names, guards and plan inside, run by ONNX Runtime on the CPU."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
-import re
+import tempfile
 import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..core.errors import ExportError, MissingPackageError
-from ..core.plan import Plan
+from ..core.codec_text import damaged
+from ..core.errors import MissingPackageError, UsageError
 from ..core.spec import Axis
-from ..patches.masked_rows import masked_rows_give_zeros
+from .conditions import guarded
 from .graph import Graph
-from .obtained import symbols_of
+from .onnx_about import conditions_in, write_about
+from .onnx_convert import check_opset, convert_graph
+from .onnx_files import read_models, write_models
+from .onnx_merge import MERGED, SELECTOR, merged_model
+from .onnx_names import Names, name_model, names_of
+from .onnx_session import open_session
+from .onnx_weights import LARGEST, large_tensors, share
+from .ort import ort_runner
+from .target import file_name
 
-__all__ = ["to_onnx"]
+__all__ = ["Onnx", "to_onnx"]
 
 logger = logging.getLogger(__name__)
-_SYMBOL = re.compile(r"[A-Za-z_]\w*")
+_NAMES = ("bool", "float16", "bfloat16", "float", "double", "uint8", "int8", "int16", "int32", "int64")
+_DTYPES: dict[str, torch.dtype] = {f"tensor({name})": getattr(torch, name) for name in _NAMES}
+#: in a folder that only this process sees, weights are outside from here on: sessions then share them
+_SMALL = 2**20
 
 
-def to_onnx(graph: Graph) -> Graph:
-    """The same regime as an ONNX model, run by ONNX Runtime on the CPU.
+class Onnx:
+    """Models of ONNX: one a graph, or with ``merged=True`` one for all. ``opset`` is the version of the operators."""
 
-    The axes that were obtained are read from the ONNX model itself.
+    name = "onnx"
+    suffix = ".onnx"
+    options: tuple[str, ...] = ("opset", "merged")
 
-    :raises MissingPackageError: ``missing-package`` without onnx, onnxscript or onnxruntime
-    :raises ExportError: ``onnx-refused`` with the message of the converter
-    """
-    start = time.perf_counter()
-    _require()
-    logger.info("converting %s to ONNX", graph.name)
-    converted = _converted(graph)
-    _rename_axes(converted.model, _axis_names(graph))
-    obtained = _obtained(converted.model, graph)
-    seconds = graph.seconds + time.perf_counter() - start
-    run = _runner(converted, graph)
-    ranges = {text: graph.ranges[text] for text in graph.ranges}
-    return replace(graph, run=run, artifact=converted, target="onnx", obtained=obtained, ranges=ranges, seconds=seconds)
+    def require(self) -> None:
+        """Passes when onnx, onnxscript and onnxruntime can be imported.
 
-
-def _require() -> None:
-    missing = []
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        try:
-            __import__(name)
-        except ImportError:
-            missing.append(name)
-    if missing:
-        raise MissingPackageError(
-            f"An export to ONNX needs {', '.join(missing)}.",
-            slug="missing-package",
-            hint="Install it with: pip install 'onlooker[onnx]'.",
-        )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the progress lines that the converter prints, and its log lines about absent packages."""
-    converter = logging.getLogger("torch.onnx")
-    level = converter.level
-    converter.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        converter.setLevel(level)
-
-
-def _converted(graph: Graph) -> Any:
-    try:
-        with _quiet(), torch.no_grad(), masked_rows_give_zeros(graph.artifact):
-            return torch.onnx.export(
-                graph.artifact,
-                dynamo=True,
-                input_names=list(graph.labels),
-                output_names=list(graph.outputs.names),
-                verbose=False,
+        :raises MissingPackageError: ``missing-package``
+        """
+        missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if not _is_there(name)]
+        if missing:
+            raise MissingPackageError(
+                f"An export to ONNX needs {', '.join(missing)}.",
+                slug="missing-package",
+                hint="Install it with: pip install 'onlooker[onnx]'.",
             )
-    except Exception as error:
-        raise ExportError(
-            f"{graph.name} cannot be converted to ONNX: {type(error).__name__}: {error}",
-            slug="onnx-refused",
-            hint="The torch program of the same plan may hold: export with to='torch'.",
-        ) from error
+
+    def convert(
+        self, graphs: Sequence[Graph], *, opset: int | None = None, merged: bool = False, **_: Any
+    ) -> list[Graph]:
+        """The same regimes as models of ONNX, already written to files once, and read from there.
+
+        :raises ExportError: ``onnx-refused`` with the message of the converter or of ONNX Runtime,
+            ``not-mergeable``
+        :raises UsageError: ``bad-opset``
+        """
+        check_opset(opset)
+        models, seconds = [], []
+        for graph in graphs:
+            start = time.perf_counter()
+            logger.info("converting %s to ONNX", graph.name)
+            models.append(_model(graph, opset))
+            seconds.append(graph.seconds + time.perf_counter() - start)
+        share(models)
+        converted = [replace(g, target=self.name, seconds=s) for g, s in zip(graphs, seconds, strict=True)]
+        with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
+            if merged and len(graphs) > 1:
+                write_models([merged_model(models, [graph.name for graph in graphs])], [Path(folder, MERGED)], _SMALL)
+            else:
+                write_models(models, [Path(folder, file_name(graph, self)) for graph in graphs], _SMALL)
+            return self.read(converted, Path(folder))
+
+    def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
+        """One ``.onnx`` a graph; what several use, and all weights of a model above 2 GiB, is in ``weights.bin``."""
+        by_name = {file_name(graph, self): graph.artifact.model for graph in graphs}
+        if len(graphs) > 1 and len({id(model) for model in by_name.values()}) == 1:
+            by_name = {MERGED: graphs[0].artifact.model}
+        models = list(by_name.values())
+        share(models)
+        return [path.name for path in write_models(models, [folder / name for name in by_name], LARGEST)]
+
+    def read(self, graphs: Sequence[Graph], folder: Path) -> list[Graph]:
+        """The graphs with sessions; what was obtained is read from the models.
+
+        :raises SavedFileError: ``file-damaged``
+        :raises ExportError: ``onnx-refused``
+        :raises MissingPackageError: ``missing-package``
+        """
+        self.require()
+        is_merged = (folder / MERGED).exists()
+        paths = [folder / MERGED] if is_merged else [folder / file_name(graph, self) for graph in graphs]
+        # a copy for each graph, laid out for speed, would hold every weight once more
+        models = read_models(paths)
+        opened = [_opened(m, path, prepack=len(graphs) == 1) for m, path in zip(models, paths, strict=True)]
+        if is_merged:
+            return [_loaded(graph, opened[0], number) for number, graph in enumerate(graphs)]
+        return [_loaded(graph, file, None) for graph, file in zip(graphs, opened, strict=True)]
 
 
-def _axis_names(graph: Graph) -> dict[str, str]:
-    """The names of torch's symbols, and what to call them."""
-    return {str(s): text for s, text in symbols_of(graph.artifact, graph.plan, graph.names).items()}
+def to_onnx(graph: Graph, *, opset: int | None = None) -> Graph:
+    """One graph of torch as a model of ONNX; as :meth:`Onnx.convert`."""
+    target = Onnx()
+    target.require()
+    return target.convert([graph], opset=opset)[0]
 
 
-def _rename_axes(model: Any, names: Mapping[str, str]) -> None:
-    """Calls every symbolic axis of the model as the plan does: ``s33 + s70`` is ``past_sequence + sequence``."""
-    import onnx_ir
-
-    def renamed(text: str) -> str:
-        return _SYMBOL.sub(lambda found: names.get(found.group(), found.group()), text)
-
-    values = [*model.graph.inputs, *model.graph.outputs]
-    values += [value for node in model.graph for value in node.outputs]
-    for value in values:
-        for position, size in enumerate(value.shape or ()):
-            if isinstance(size, onnx_ir.SymbolicDim) and size.value is not None:
-                value.shape[position] = renamed(size.value)
+def _is_there(name: str) -> bool:
+    try:
+        __import__(name)
+    except ImportError:
+        return False
+    return True
 
 
-def _obtained(model: Any, graph: Graph) -> dict[str, str]:
+def _model(graph: Graph, opset: int | None) -> Any:
+    """The converted model, with its names, and with what is known of it inside."""
+    model = convert_graph(graph, opset).model
+    name_model(model, graph, names_of(graph))
+    write_about(model, graph)
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A model, the session that runs it, and what has to live as long as that."""
+
+    model: torch.onnx.ONNXProgram
+    where: str
+    session: Any
+    alive: Any
+
+
+def _opened(model: Any, path: Path, *, prepack: bool) -> _Opened:
+    session, alive = open_session(path, large_tensors(model), prepack=prepack)
+    return _Opened(torch.onnx.ONNXProgram(model, None), path.name, session, alive)
+
+
+def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
+    """The graph with a run of the session; ``number`` chooses it in a merged model."""
+    names = names_of(graph)
+    values = {value.name: value for value in opened.session.get_inputs()}
+    missing = [name for name in names.inputs if name not in values] if number is not None else []
+    if missing or (number is not None and SELECTOR not in values):
+        raise damaged(opened.where, f"the model has no input {', '.join(missing) or SELECTOR}")
+    others = {} if number is None else {name: v for name, v in values.items() if name not in names.inputs}
+    rest = [torch.tensor(number) if name == SELECTOR else _nothing(value) for name, value in others.items()]
+    start = ort_runner(opened.session, [*names.inputs, *others], names.outputs, graph.outputs.are_ints)
+
+    def run(inputs: Sequence[Any], _alive: Any = opened) -> Sequence[Any]:
+        return start([*inputs, *rest])
+
+    spelled = {name: leaf.path.code() for leaf, name in zip(graph.plan.inputs, graph.names.values(), strict=True)}
+    try:
+        checked = guarded(run, conditions_in(opened.model.model, graph.name, opened.where), spelled)
+    except UsageError as error:
+        raise damaged(opened.where, error.message) from error
+    shapes = {name: value.shape for name, value in values.items()}
+    return replace(graph, run=checked, artifact=opened.model, obtained=_obtained(shapes, graph, names), example=())
+
+
+def _nothing(value: Any) -> torch.Tensor:
+    """What is given for an input that a graph does not have: as little as the type allows."""
+    shape = [size if isinstance(size, int) else 0 for size in value.shape]
+    return torch.zeros(shape, dtype=_DTYPES[value.type])
+
+
+def _obtained(shapes: Mapping[str, Sequence[Any]], graph: Graph, names: Names) -> dict[str, str]:
     """Per axis what the inputs of the model say."""
-    inputs = {value.name: value for value in model.graph.inputs}
     found: dict[str, str] = {}
-    for leaf, label in zip(graph.plan.inputs, graph.labels, strict=True):
-        value = inputs.get(label)
-        if value is None:
+    for leaf, name in zip(graph.plan.inputs, names.inputs, strict=True):
+        if name not in shapes:
             found |= {str(Axis(leaf.path, dim)): "unused" for dim in range(len(leaf.shape))}
             continue
-        for dim, size in enumerate(value.shape or ()):
-            found[str(Axis(leaf.path, dim))] = str(getattr(size, "value", size))
+        found |= {str(Axis(leaf.path, dim)): str(size) for dim, size in enumerate(shapes[name])}
         if not leaf.is_tensor:
             found[str(Axis(leaf.path, None))] = str(leaf.value)
     return found
-
-
-def _runner(converted: Any, graph: Graph) -> Any:
-    """A function of the inputs, in the order of the plan, that runs the model in ONNX Runtime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    content = converted.model_proto.SerializeToString()
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    wanted = {value.name for value in session.get_inputs()}
-    labels, outputs, plan = graph.labels, list(graph.outputs.names), graph.plan
-
-    def run(inputs: Sequence[Any]) -> Sequence[Any]:
-        _check_equal_axes(plan, inputs)
-        feeds = {n: _to_numpy(x) for n, x in zip(labels, inputs, strict=True) if n in wanted}
-        try:
-            return [torch.from_numpy(value) for value in session.run(outputs, feeds)]
-        except Exception as error:
-            raise RuntimeError(str(error)) from error
-
-    return run
-
-
-def _check_equal_axes(plan: Plan, inputs: Sequence[Any]) -> None:
-    """ONNX Runtime knows no guards: axes of one symbol must have one size."""
-    sizes: dict[str, tuple[int, str]] = {}
-    for leaf, value in zip(plan.inputs, inputs, strict=True):
-        for dim, expression in enumerate(leaf.shape):
-            if expression.is_symbol:
-                size = int(value.shape[dim])
-                first = sizes.setdefault(str(expression), (size, str(Axis(leaf.path, dim))))
-                if first[0] != size:
-                    raise RuntimeError(f"{first[1]} is {first[0]} and {leaf.path}.shape[{dim}] is {size}")
-
-
-def _to_numpy(value: Any) -> Any:
-    tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
-    return tensor.detach().cpu().numpy()

@@ -22,6 +22,8 @@ from ..probe.subject import Subject
 from .dims import Asked, read_refusal
 from .flat import FlatModel, identifiers, output_labels
 from .graph import Graph, Outputs
+from .guard_count import MOST_GUARDS, TooManyGuardsError
+from .lines import listening, place_of_error, reasons
 from .obtained import read_obtained
 
 __all__ = ["export_graph", "graph_of", "runner_of"]
@@ -31,24 +33,36 @@ _ATTEMPTS = 8
 
 
 def export_graph(
-    plan: Plan, samples: Sequence[Sample], subject: Subject, *, choices: Sequence[Sizes] | None = None
+    plan: Plan,
+    samples: Sequence[Sample],
+    subject: Subject,
+    *,
+    choices: Sequence[Sizes] | None = None,
+    oblivious: bool = False,
 ) -> Graph:
     """The exported graph of a plan; when torch refuses, its message is read and it is asked again.
 
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
+    ``oblivious`` asks at once without guards on 0 and 1, which is else done after a trace that met too many.
 
     :raises ExportError: ``export-refused`` with the last message of torch
     """
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
     names = dict(zip([leaf.path for leaf in plan.inputs], identifiers(labels), strict=True))
-    asked, fixed, notes = Asked(), dict[str, int](), list(plan.notes)
+    asked = Asked().without_guards(plan) if oblivious else Asked()
+    fixed, notes = dict[str, int](), list(plan.notes)
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
         example = find_example(plan, samples, subject, fixed=fixed, choices=choices)
         flat = FlatModel.of(subject, plan, names, example.values)
         try:
-            program = _export(flat, subject, plan, names, example, asked)
+            with listening() as heard:
+                program = _export(flat, subject, plan, names, example, asked)
+        except TooManyGuardsError as error:
+            refusal, asked = error, asked.without_guards(plan)
+            notes.append(f"asked again without guards on 0 and 1: {error}")
+            continue
         except Exception as error:
             refusal = error
             logger.debug("torch.export refuses: %s", error)
@@ -61,15 +75,35 @@ def export_graph(
                 continue
             asked = found.asked
             notes += [found.note] if found.note else []
+            notes += reasons(heard, plan, names, found.texts)
             fixed |= _observed(plan, found.specialised)
             continue
         graph = graph_of(plan, names, program, example, flat)
-        return replace(graph, notes=tuple(notes), seconds=time.perf_counter() - start)
-    raise ExportError(
+        notes += reasons(heard, plan, names, _narrow(graph))
+        seconds = time.perf_counter() - start
+        graph = replace(graph, notes=tuple(dict.fromkeys(notes)), seconds=seconds, oblivious=asked.oblivious)
+        return replace(graph, named=asked.named(plan))
+    raise _refused(plan, refusal) from refusal
+
+
+def _refused(plan: Plan, refusal: Exception | None) -> ExportError:
+    place = place_of_error(refusal) if refusal is not None else ""
+    where = f"The line of the model is {place}. " if place else ""
+    return ExportError(
         f"torch.export refuses {plan.model or 'the model'}.{plan.method} ({plan.name}): {refusal}",
         slug="export-refused",
-        hint="The message above is torch's own; the plan that was asked for is observer.plans().",
-    ) from refusal
+        hint=f"{where}The message above is torch's own; the plan that was asked for is observer.plans().",
+    )
+
+
+def _narrow(graph: Graph) -> list[str]:
+    """The expressions of the plan that the program takes as a number, or in a range that nobody asked for."""
+    limited = {text for text, (low, high) in graph.ranges.items() if low > 2 or high is not None}
+    plan = graph.plan
+    own = {symbol.name for symbol in plan.symbols if symbol.high is not None}
+    changing = [(axis, str(e)) for leaf in plan.inputs for axis, e in leaf.axes if e.symbols]
+    fixed = [text for axis, text in changing if graph.obtained.get(str(axis), "").isdigit()]
+    return list(dict.fromkeys([*fixed, *(text for _, text in changing if text in limited - own)]))
 
 
 def _first_line(error: Exception) -> str:
@@ -87,7 +121,8 @@ def _export(
 ) -> torch.export.ExportedProgram:
     leaves = copy_leaves(tuple(example.values[leaf.path] for leaf in plan.inputs))
     inputs = {names[leaf.path]: value for leaf, value in zip(plan.inputs, leaves, strict=True)}
-    with torch.no_grad(), warnings.catch_warnings(), subject.untouched():
+    flat.limit_guards(None if asked.oblivious else MOST_GUARDS)
+    with torch.no_grad(), warnings.catch_warnings(), subject.untouched(), asked.settings():
         warnings.simplefilter("ignore")
         return torch.export.export(flat, (), inputs, dynamic_shapes=asked.dynamic_shapes(plan, names), strict=False)
 
@@ -105,6 +140,7 @@ def graph_of(
         tuple(output_labels(example.outputs, [label_of(leaf.path) for leaf in plan.inputs])),
         flat.dynamic,
         tuple(None if flag else leaf for leaf, flag in zip(example.outputs.leaves, flat.dynamic, strict=True)),
+        tuple(i for i, leaf in enumerate(example.outputs.leaves) if flat.dynamic[i] and type(leaf) is int),
     )
     obtained, ranges = read_obtained(program, plan, names)
     return Graph(

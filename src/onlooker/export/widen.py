@@ -18,7 +18,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from ..core.expression import Expression
 from ..core.plan import Plan
-from ..infer.sizes import Sizes
+from ..infer.sizes import Sizes, is_possible
 from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample, copy_leaves
 from ..probe.subject import Subject
@@ -27,7 +27,7 @@ from .graph import Graph
 from .obtained import read_obtained, symbols_of
 from .torch_ import runner_of
 
-__all__ = ["widened"]
+__all__ = ["lower_bounds", "set_lower_bounds", "widened"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +37,16 @@ def widened(graph: Graph, samples: Sequence[Sample], subject: Subject) -> Graph:
     plan, program = graph.plan, graph.artifact
     _raise_to_plan(graph)
     before = dict(program.range_constraints)
-    targets = _lower_bounds(graph)
+    targets = lower_bounds(graph)
     kept = targets
     for attempt in _attempts(targets) or [{}]:
-        _apply(program, before, attempt)
+        set_lower_bounds(program, before, attempt)
         run = runner_of(program, tuple(graph.names.values()))
         if _holds(replace(graph, run=run), _small_sizes(plan, attempt, program, graph), samples, subject):
             kept = attempt
             break
     else:
-        _apply(program, before, {})
+        set_lower_bounds(program, before, {})
         kept, run = {}, runner_of(program, tuple(graph.names.values()))
     obtained, ranges = read_obtained(program, plan, graph.names)
     refused = [str(symbol) for symbol in targets if symbol not in kept]
@@ -65,7 +65,7 @@ def _raise_to_plan(graph: Graph) -> None:
             program.range_constraints[symbol] = ValueRanges(low, limits.upper)
 
 
-def _lower_bounds(graph: Graph) -> dict[Any, int]:
+def lower_bounds(graph: Graph) -> dict[Any, int]:
     """Per symbol of torch the least size that the plan allows, where it is below the program's."""
     plan, program = graph.plan, graph.artifact
     lows = {symbol.name: symbol.low for symbol in plan.symbols}
@@ -91,9 +91,12 @@ def _attempts(targets: Mapping[Any, int]) -> list[dict[Any, int]]:
     return attempts
 
 
-def _apply(program: torch.export.ExportedProgram, before: Mapping[Any, Any], lows: Mapping[Any, int]) -> None:
-    for symbol, limits in before.items():
-        program.range_constraints[symbol] = ValueRanges(lows.get(symbol, limits.lower), limits.upper)
+def set_lower_bounds(program: torch.export.ExportedProgram, before: Mapping[Any, Any], lows: Mapping[Any, int]) -> None:
+    """Gives the program the ranges ``before``, with other lower bounds for some symbols, and for sums of them."""
+    lowest = {key: lows.get(key, limits.lower) for key, limits in before.items() if key.is_Symbol}
+    for key, limits in before.items():
+        low = lowest[key] if key.is_Symbol else min(limits.lower, key.subs(lowest))
+        program.range_constraints[key] = ValueRanges(low, limits.upper)
 
 
 def _small_sizes(plan: Plan, lows: Mapping[Any, int], program: Any, graph: Graph) -> list[Sizes]:
@@ -107,7 +110,7 @@ def _small_sizes(plan: Plan, lows: Mapping[Any, int], program: Any, graph: Graph
         trials += [{**middle, name: least[name]}, {**middle, name: ones[name]}, {**ones, name: middle[name]}]
     unique: list[Sizes] = []
     for sizes in trials:
-        if sizes not in unique:
+        if sizes not in unique and is_possible(plan, sizes):
             unique.append(sizes)
     return unique
 

@@ -1,8 +1,9 @@
 """Attention over rows that are masked entirely, for the conversion to ONNX.
 
-Why: with a bool mask, ``scaled_dot_product_attention`` gives zeros for a query that may look at nothing (the
-padding on the left of a prompt). The conversion to ONNX adds the lowest float instead, so that such a
-query looks at everything: the padded positions differ, and with them the cache that is returned.
+Why: ``scaled_dot_product_attention`` gives zeros for a query that may look at nothing (the padding on the left of a
+prompt). The conversion to ONNX adds the lowest float for a bool mask, so that such a query looks at everything; with
+a mask of minus infinities its softmax gives NaN. The padded positions differ, and with them the cache that is
+returned.
 
 Upstream: https://github.com/pytorch/pytorch/issues/103749 (zeros for such rows in torch). It may go when the
 conversion gives zeros too; ``tests/test_language_models.py`` fails then, because the repair is no longer needed.
@@ -11,7 +12,9 @@ conversion gives zeros too; ``tests/test_language_models.py`` fails then, becaus
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -30,38 +33,48 @@ def masked_rows_give_zeros(program: torch.export.ExportedProgram) -> Iterator[in
     alter what the program computes in torch.
     """
     graph = program.graph_module.graph
-    added: list[tuple[Node, Node, Node]] = []
+    added: list[list[Node]] = []
     try:
         for node in list(graph.find_nodes(op="call_function", target=_ATTENTION)):
-            mask = _bool_mask(node)
+            mask = _mask(node)
             if mask is not None:
-                added.append((node, *_insert(graph, node, mask)))
+                added.append(_insert(graph, node, mask))
         program.graph_module.recompile()
         yield len(added)
     finally:
-        for node, seen, chosen in added:
-            chosen.replace_all_uses_with(node)
-            graph.erase_node(chosen)
-            graph.erase_node(seen)
+        for node, *new in added:
+            new[-1].replace_all_uses_with(node)
+            for made in reversed(new):
+                graph.erase_node(made)
         program.graph_module.recompile()
 
 
-def _bool_mask(node: Node) -> Node | None:
+def _mask(node: Node) -> Node | None:
     mask = node.args[_MASK] if len(node.args) > _MASK else node.kwargs.get("attn_mask")
-    if isinstance(mask, Node) and mask.meta["val"].dtype == torch.bool:
-        return mask
-    return None
+    return mask if isinstance(mask, Node) else None
 
 
-def _insert(graph: torch.fx.Graph, node: Node, mask: Node) -> tuple[Node, Node]:
-    """``where(any(mask, -1, True), attention, 0)`` after the attention, with shapes as torch.export keeps them."""
-    any_dim, where = torch.ops.aten.any.dim, torch.ops.aten.where.ScalarOther
-    with graph.inserting_after(node):
-        seen = graph.call_function(any_dim, (mask, -1, True))
-    with graph.inserting_after(seen):
-        chosen = graph.call_function(where, (seen, node, 0.0))
-    with mask.meta["val"].fake_mode:
-        seen.meta["val"] = any_dim(mask.meta["val"], -1, True)
-        chosen.meta["val"] = where(seen.meta["val"], node.meta["val"], 0.0)
+def _insert(graph: torch.fx.Graph, node: Node, mask: Node) -> list[Node]:
+    """``where(any(mask, -1, True), attention, 0)`` after the attention, with shapes as torch.export keeps them.
+
+    Of a mask that is added to the scores, what is not minus infinity counts as seen. Gives the attention and the
+    new nodes, in their order.
+    """
+    unequal, any_dim = torch.ops.aten.ne.Scalar, torch.ops.aten.any.dim
+    where = torch.ops.aten.where.ScalarOther
+    new = [node]
+
+    def add(target: Any, *args: Any) -> Node:
+        with graph.inserting_after(new[-1]):
+            made = graph.call_function(target, args)
+        values = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in args]
+        with mask.meta["val"].fake_mode:
+            made.meta["val"] = target(*values)
+        new.append(made)
+        return made
+
+    is_bool = mask.meta["val"].dtype == torch.bool
+    seen = add(any_dim, mask if is_bool else add(unequal, mask, -math.inf), -1, True)
+    chosen = add(where, seen, node, 0.0)
     node.replace_all_uses_with(chosen, delete_user_cb=lambda user: user is not chosen)
-    return seen, chosen
+    return new

@@ -1,0 +1,90 @@
+"""The target AOTInductor: each graph compiled to machine code for this kind of machine, weights in one file."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..core.codec_text import damaged
+from ..core.errors import MissingPackageError
+from .aoti_compile import Package, compile_graph
+from .aoti_run import open_package
+from .graph import Graph
+from .target import file_name
+from .weights import read_tensors, write_tensors
+
+__all__ = ["Aoti"]
+
+logger = logging.getLogger(__name__)
+_WEIGHTS = "weights.safetensors"
+
+
+class Aoti:
+    """Packages of AOTInductor. A package is machine code: load only what you would run."""
+
+    name = "aoti"
+    suffix = ".aoti.pt2"
+    options: tuple[str, ...] = ()
+
+    def require(self) -> None:
+        """Passes when there is a C++ compiler; ``CXX`` names another one than g++.
+
+        :raises MissingPackageError: ``no-compiler``
+        """
+        from torch._inductor.cpp_builder import get_cpp_compiler
+
+        try:
+            get_cpp_compiler()
+        except Exception as error:
+            raise MissingPackageError(
+                f"AOTInductor compiles C++, and no compiler works here ({error}).",
+                slug="no-compiler",
+                hint="Install g++ 10 or newer (apt-get install g++), or name a compiler by the variable CXX.",
+            ) from error
+
+    def convert(self, graphs: Sequence[Graph], **_: Any) -> list[Graph]:
+        """The same regimes, compiled; the weights stay those of the programs of torch, which are not copied.
+
+        :raises ExportError: ``aoti-refused`` with the message of the compiler
+        """
+        made = []
+        with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
+            for graph in graphs:
+                start = time.perf_counter()
+                logger.info("compiling %s", graph.name)
+                package = compile_graph(graph)
+                path = Path(folder, file_name(graph, self))
+                path.write_bytes(package.content)
+                run = open_package(graph, package, path)
+                seconds = graph.seconds + time.perf_counter() - start
+                made.append(replace(graph, run=run, artifact=package, target=self.name, seconds=seconds, example=()))
+        return made
+
+    def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
+        """One package a graph, and ``weights.safetensors`` with what they all use, each weight once."""
+        names = [file_name(graph, self) for graph in graphs]
+        for graph, name in zip(graphs, names, strict=True):
+            (folder / name).write_bytes(graph.artifact.content)
+        write_tensors({graph.name: graph.artifact.weights for graph in graphs}, folder / _WEIGHTS)
+        return [*names, _WEIGHTS]
+
+    def read(self, graphs: Sequence[Graph], folder: Path) -> list[Graph]:
+        """The graphs with their packages, which are loaded into this process as machine code.
+
+        :raises SavedFileError: ``file-damaged``, ``another-machine``
+        :raises ExportError: ``aoti-refused``
+        """
+        tables = read_tensors(folder / _WEIGHTS)
+        read = []
+        for graph in graphs:
+            path = folder / file_name(graph, self)
+            if graph.name not in tables:
+                raise damaged(_WEIGHTS, f"it has no weights of {graph.name}")
+            package = Package(path.read_bytes(), tables[graph.name])
+            read.append(replace(graph, run=open_package(graph, package, path), artifact=package, example=()))
+        return read

@@ -1,0 +1,121 @@
+"""Runs a package of AOTInductor, which trusts what it is given: every input is brought into the form it expects."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor
+
+from ..core.codec_text import damaged
+from ..core.errors import ExportError, SavedFileError, UsageError
+from .aoti_compile import CONDITIONS, LAYOUTS, Package, as_tensor
+from .conditions import Run, guarded
+from .graph import Graph
+
+__all__ = ["open_package"]
+
+
+def open_package(graph: Graph, package: Package, path: Path) -> Run:
+    """A function of the inputs of ``graph`` that runs the package at ``path`` with the weights of ``package``.
+
+    The package is machine code, and runs as such.
+
+    :raises SavedFileError: ``file-damaged``, ``another-machine``
+    :raises ExportError: ``aoti-refused`` when it cannot be loaded
+    """
+    about = _about(path)
+    _check_machine(about, path.name)
+    try:
+        model = torch._inductor.aoti_load_package(str(path))
+        missing = [name for name in model.get_constant_fqns() if name not in package.weights]
+        if missing:
+            raise damaged(path.name, f"there are no weights for {', '.join(missing[:3])}")
+        weights = {name: package.weights[name] for name in model.get_constant_fqns()}
+        if weights:
+            model.load_constants(weights, check_full_update=True, user_managed=True)
+    except RuntimeError as error:
+        raise ExportError(
+            f"{path.name} cannot be loaded by AOTInductor: {str(error)[:500]}",
+            slug="aoti-refused",
+            hint="Compile it again on this machine: program.to('aoti').",
+        ) from error
+    spelled = {name: leaf.path.code() for leaf, name in zip(graph.plan.inputs, graph.names.values(), strict=True)}
+    try:
+        conditions, layouts = json.loads(about[CONDITIONS]), json.loads(about[LAYOUTS])
+        return guarded(_runner(model, graph, layouts, weights), conditions, spelled)
+    except (KeyError, ValueError, TypeError, UsageError) as error:
+        raise damaged(path.name, f"it does not say what its inputs have to obey ({error!r})") from error
+
+
+def _about(path: Path) -> dict[str, str]:
+    """The metadata of a package, read before anything of it is loaded.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            (name,) = [n for n in archive.namelist() if n.endswith("wrapper_metadata.json")]
+            found = json.loads(archive.read(name))
+    except (zipfile.BadZipFile, OSError, ValueError, RecursionError) as error:
+        raise damaged(path.name, f"it is no package of AOTInductor ({error})") from error
+    if not isinstance(found, dict):
+        raise damaged(path.name, "its metadata is no table")
+    return found
+
+
+def _check_machine(about: dict[str, str], where: str) -> None:
+    """Passes on a machine that has the instructions which the package was compiled for.
+
+    :raises SavedFileError: ``another-machine``
+    """
+    from torch._inductor.codecache import get_device_information
+
+    for key, own in get_device_information(about.get("AOTI_DEVICE_KEY", "cpu")).items():
+        needed = str(about.get(key, own))
+        if not set(needed.split()) <= set(str(own).split()):
+            raise SavedFileError(
+                f"{where} was compiled for a machine with {needed}, this one has {own or 'none of it'}.",
+                slug="another-machine",
+                hint="Compile it on this machine: load the torch program and call to('aoti').",
+            )
+
+
+def _runner(model: Any, graph: Graph, layouts: Sequence[Any], alive: Any) -> Run:
+    """The model as a function; ``alive`` are the weights, which it does not hold itself."""
+    leaves = graph.plan.inputs
+    devices = [leaf.device.partition(":")[0] for leaf in leaves]
+    orders = [None if o is None or o == list(range(len(o))) else tuple(o) for o in layouts]
+    if len(orders) != len(leaves):
+        raise ValueError(f"{len(orders)} inputs for {len(leaves)}")
+    are_ints, boxed_run = graph.outputs.are_ints, model.loader.boxed_run
+
+    def run(inputs: Sequence[Any], _alive: Any = alive) -> Sequence[Any]:
+        given = [_laid(*item) for item in zip(inputs, devices, orders, strict=True)]
+        found = boxed_run(given)
+        return [int(value) if is_int else value for value, is_int in zip(found, are_ints, strict=True)]
+
+    return run
+
+
+def _laid(value: Any, device: str, order: Sequence[int] | None) -> torch.Tensor:
+    """The input as the package expects it: an int as a shape, a tensor in the memory layout of the export."""
+    tensor: torch.Tensor
+    if not isinstance(value, torch.Tensor):
+        if value < 0:
+            raise RuntimeError(f"an int of a compiled graph cannot be negative, the call has {value}")
+        tensor = as_tensor(int(value))
+        return tensor
+    if device and value.device.type != device:
+        raise RuntimeError(f"the compiled graph runs on {device}, and a tensor lies on {value.device}")
+    tensor = value.detach() if value.requires_grad else value
+    if tensor.is_neg() or tensor.is_conj():
+        tensor = tensor.resolve_neg().resolve_conj()
+    if order is None:
+        return tensor.contiguous()
+    inverse = sorted(range(len(order)), key=lambda dim: order[dim])
+    return tensor.permute(*order).contiguous().permute(*inverse)

@@ -1,0 +1,90 @@
+"""What containers hold beside their leaves: a graph is right for the flags that it was exported with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from ..core.path import Path
+from ..core.structure import Structure
+from ..pytrees.open import ARGUMENTS
+
+__all__ = ["conflict", "flags_of"]
+
+#: containers of Python, which a model reads alike
+_PLAIN = frozenset({"list", "tuple", "dict", "collections.OrderedDict", "OrderedDict", ARGUMENTS})
+#: what follows from the tensors of a layer, and what a cache appends when it is empty
+_FOLLOWS = frozenset({"'batch_size'", "'dtype'", "'device'", "'layer_class_to_replicate'", "'layer_classes'"})
+
+
+def conflict(planned: Structure, given: Structure, path: Path | None = None) -> str | None:
+    """Why a graph planned for one structure cannot serve a call of another; None when nothing speaks against it.
+
+    A container without leaves counts as absent: what then stands for it was proven neutral. One that lacks some
+    leaves waits for its first tokens, so its flags need not be there yet, but those that stay must be equal.
+    """
+    here = Path() if path is None else path
+    if planned.is_leaf or given.is_leaf or not given.n_leaves:
+        return None
+    if planned.kind not in _PLAIN and given.kind not in _PLAIN:
+        if planned.kind != given.kind:
+            return f"{here} is a {planned.kind}, the call has a {given.kind}"
+        if planned.context != given.context:
+            found = _flag_conflict(planned, given, here)
+            if found is not None:
+                return found
+    children = dict(zip(planned.entries, planned.children, strict=True))
+    for entry, child in zip(given.entries, given.children, strict=True):
+        known = children.get(entry)
+        found = None if known is None else conflict(known, child, here / entry)
+        if found is not None:
+            return found
+    return None
+
+
+def _flag_conflict(planned: Structure, given: Structure, path: Path) -> str | None:
+    wanted, came = flags_of(planned.context), flags_of(given.context)
+    waits = set(planned.entries) - set(given.entries)
+    for name in (*wanted, *(name for name in came if name not in wanted)):
+        left, right = wanted.get(name), came.get(name)
+        if left == right or name in _FOLLOWS or (waits and (left is None or right in (None, "None", "False"))):
+            continue
+        return f"{path}.{name.strip(chr(39))} is always {left}, the call has {right}"
+    return None
+
+
+@lru_cache(maxsize=4096)
+def flags_of(context: str) -> dict[str, str]:
+    """The items of a context that was written from a dict; any other is one item.
+
+    >>> flags_of("{'window': 6, 'full': {0: True, 1: False}}")
+    {"'window'": '6', "'full'": '{0: True, 1: False}'}
+    """
+    if not (context.startswith("{") and context.endswith("}")):
+        return {"": context}
+    items: dict[str, str] = {}
+    key, start = "", 1
+    for position in _top_level(context):
+        if not key and context.startswith(": ", position):
+            key, start = context[start:position], position + 2
+        elif context.startswith(", ", position):
+            items[key] = context[start:position]
+            key, start = "", position + 2
+    if key:
+        items[key] = context[start:-1]
+    return items
+
+
+def _top_level(context: str) -> Iterator[int]:
+    """The positions between the outer braces that stand in no text and in no brackets."""
+    depth, quote, escaped = 0, "", False
+    for position, char in enumerate(context[1:-1], 1):
+        if quote:
+            quote = "" if char == quote and not escaped else quote
+            escaped = char == "\\" and not escaped
+        elif char in "'\"":
+            quote = char
+        elif char in "([{)]}":
+            depth += 1 if char in "([{" else -1
+        elif depth == 0:
+            yield position

@@ -1,0 +1,98 @@
+"""Converts an exported graph to a model of ONNX."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..core.errors import ExportError, UsageError
+from ..patches.masked_rows import masked_rows_give_zeros
+from .graph import Graph
+
+__all__ = ["check_opset", "convert_graph", "opset_of"]
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+LOWEST = 18  # the functions of torch's converter are written for it
+
+
+def check_opset(opset: Any) -> None:
+    """Passes for None and for an opset that torch converts to and onnx knows.
+
+    :raises UsageError: ``bad-opset``
+    """
+    import onnx
+
+    highest = onnx.defs.onnx_opset_version()
+    if opset is None or (type(opset) is int and LOWEST <= opset <= highest):
+        return
+    raise UsageError(
+        f"opset={opset!r} cannot be converted to.",
+        slug="bad-opset",
+        hint=f"Give a number from {LOWEST} to {highest}, or nothing for the one that torch chooses.",
+    )
+
+
+def opset_of(model: Any) -> int:
+    """The opset of the plain operators of a model."""
+    return int(model.opset_imports.get("", 0))
+
+
+def convert_graph(graph: Graph, opset: int | None) -> torch.onnx.ONNXProgram:
+    """The model of a graph of torch, with the names of its inputs and outputs.
+
+    :raises ExportError: ``onnx-refused`` with the message of the converter
+    """
+    # An output that is an input, or stands there twice, has one value and so one name in the converter: named
+    # there, it would rename the input. The names of outputs are given afterwards.
+    try:
+        with _quiet(), torch.no_grad(), masked_rows_give_zeros(graph.artifact):
+            converted = torch.onnx.export(
+                graph.artifact,
+                dynamo=True,
+                input_names=list(graph.labels),
+                opset_version=opset,
+                verbose=False,
+            )
+    except Exception as error:
+        raise _refused(graph, _reason(error)) from error
+    if converted is None or (opset is not None and opset_of(converted.model) != opset):
+        got = "nothing" if converted is None else f"opset {opset_of(converted.model)}"
+        raise _refused(graph, f"opset {opset} was asked for, and the converter gave {got}")
+    return converted
+
+
+def _reason(error: BaseException) -> str:
+    """What the converter says at the bottom: around it are advice and colours for a terminal."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:4])[:500]}"
+
+
+def _refused(graph: Graph, reason: str) -> ExportError:
+    return ExportError(
+        f"{graph.name} cannot be converted to ONNX: {reason}",
+        slug="onnx-refused",
+        hint="The torch program of the same plan may hold: export with to='torch'.",
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress lines that the converter prints, and its log lines about absent packages."""
+    converter = logging.getLogger("torch.onnx")
+    level = converter.level
+    converter.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        converter.setLevel(level)

@@ -1,0 +1,53 @@
+"""Models of ONNX as files: one a graph, and one with the weights that several graphs use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.codec_text import damaged
+from ..core.errors import SavedFileError
+from .onnx_weights import WEIGHTS, attach, external_proto, external_weights, mapped, places_of, write_weights
+
+__all__ = ["read_models", "write_models"]
+
+
+def write_models(models: Sequence[Any], paths: Sequence[Path], largest: int) -> list[Path]:
+    """Writes the models, and beside them the weights that they share or that make one larger than ``largest``.
+
+    Gives the paths of all files.
+    """
+    arrays = external_weights(models, largest)
+    places = places_of(arrays)
+    for model, path in zip(models, paths, strict=True):
+        path.write_bytes(external_proto(model, places).SerializeToString())
+    if not arrays:
+        return list(paths)
+    weights = paths[0].parent / WEIGHTS
+    with weights.open("wb") as file:
+        write_weights(file, arrays, places)
+    return [*paths, weights]
+
+
+def read_models(paths: Sequence[Path]) -> list[Any]:
+    """Models of onnx_ir from one folder; weights that lie outside are parts of one mapped file.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    whole = mapped(paths[0].parent / WEIGHTS)
+    return [_read(path, whole) for path in paths]
+
+
+def _read(path: Path, whole: Any) -> Any:
+    import onnx
+    import onnx_ir
+
+    try:
+        model = onnx_ir.serde.deserialize_model(onnx.load_model(str(path), load_external_data=False))
+        attach(model, whole)
+    except SavedFileError:
+        raise
+    except Exception as error:
+        raise damaged(path.name, f"it is no model of ONNX ({type(error).__name__}: {error})") from error
+    return model

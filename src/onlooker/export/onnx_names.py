@@ -1,0 +1,114 @@
+"""Readable names in a model of ONNX: inputs, outputs, axes, weights; the same for two exports of one plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .graph import Graph
+from .obtained import symbols_of
+
+__all__ = ["Names", "name_model", "names_of", "unique"]
+
+_SYMBOL = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the inputs and the outputs of a model are called, in their order; no name stands twice."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def names_of(graph: Graph) -> Names:
+    """The labels of the leaves, numbered where two leaves have one label."""
+    labels = unique([*graph.labels, *graph.outputs.names])
+    count = len(graph.labels)
+    return Names(tuple(labels[:count]), tuple(labels[count:]))
+
+
+def unique(labels: Iterable[str]) -> list[str]:
+    """The labels, with a number behind those that stood before.
+
+    >>> unique(["x", "y", "x", "x_1", "x"])
+    ['x', 'y', 'x_1', 'x_1_1', 'x_2']
+    """
+    taken: set[str] = set()
+    found: list[str] = []
+    for label in labels:
+        name, number = label, 0
+        while name in taken:
+            number += 1
+            name = f"{label}_{number}"
+        taken.add(name)
+        found.append(name)
+    return found
+
+
+def name_model(model: Any, graph: Graph, names: Names) -> None:
+    """Names the inputs, outputs and axes of a converted model, and its weights as the model's own."""
+    _name_values(model.graph, names)
+    symbols = {str(s): text for s, text in symbols_of(graph.artifact, graph.plan, graph.names).items()}
+    _rename_axes(model, symbols)
+    for value in list(model.graph.initializers.values()):
+        own = str(value.name).removeprefix("watched.")
+        if own != value.name and own not in _taken(model.graph):
+            value.name = own
+
+
+def _name_values(graph: Any, names: Names) -> None:
+    """Gives the names of inputs and outputs; whatever else has one of them is called otherwise first."""
+    wanted = {*names.inputs, *names.outputs}
+    taken = _taken(graph) | wanted
+    for value in _values(graph):
+        if value.name in wanted:
+            value.name = _free(value.name, taken)
+            taken.add(value.name)
+    for value, name in zip([*graph.inputs, *graph.outputs], [*names.inputs, *names.outputs], strict=True):
+        value.name = name
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number = 1
+    while f"{name}_inner_{number}" in taken:
+        number += 1
+    return f"{name}_inner_{number}"
+
+
+def _taken(graph: Any) -> set[str]:
+    return {str(value.name) for value in _values(graph)}
+
+
+def _values(graph: Any) -> Iterator[Any]:
+    """Every value of the graph and of the graphs inside its nodes, each once."""
+    seen: set[int] = set()
+    for value in _all_values(graph):
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield value
+
+
+def _all_values(graph: Any) -> Iterator[Any]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph.all_nodes():
+        yield from node.outputs
+    for inner in graph.subgraphs():
+        yield from inner.inputs
+        yield from inner.initializers.values()
+
+
+def _rename_axes(model: Any, names: Mapping[str, str]) -> None:
+    """Calls every symbolic axis of the model as the plan does: ``s33 + s70`` is ``past_sequence + sequence``."""
+    import onnx_ir
+
+    def renamed(text: str) -> str:
+        return _SYMBOL.sub(lambda found: names.get(found.group(), found.group()), text)
+
+    for value in _values(model.graph):
+        for position, size in enumerate(value.shape or ()):
+            if isinstance(size, onnx_ir.SymbolicDim) and size.value is not None:
+                value.shape[position] = renamed(size.value)

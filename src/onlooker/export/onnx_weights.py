@@ -1,0 +1,165 @@
+"""The weights of the models of one program: equal ones are one piece of memory, and one place in one file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy
+
+from ..core.codec_text import damaged
+
+__all__ = [
+    "LARGEST",
+    "WEIGHTS",
+    "Place",
+    "attach",
+    "external_proto",
+    "external_weights",
+    "large_tensors",
+    "mapped",
+    "places_of",
+    "share",
+    "write_weights",
+]
+
+#: the file with the weights that several graphs use, beside the graphs
+WEIGHTS = "weights.bin"
+#: smaller ones stay inside the model
+SMALLEST = 1024
+#: protobuf cannot write a message of 2 GiB; the rest is for the nodes
+LARGEST = 2**31 - 2**26
+_ALIGNED = 64
+_PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the bytes of a weight are in a file."""
+
+    offset: int
+    length: int
+
+
+def share(models: Sequence[Any]) -> None:
+    """Lets every large weight be one piece of memory, wherever an equal one stands in these models."""
+    import onnx_ir
+
+    by_memory: dict[tuple[Any, ...], Any] = {}
+    by_content: dict[tuple[Any, ...], Any] = {}
+    alive: list[Any] = []
+    for model in models:
+        for value in model.graph.initializers.values():
+            tensor = value.const_value
+            if tensor is None or tensor.nbytes < SMALLEST or not _is_plain(tensor):
+                continue
+            given = tensor.numpy()
+            array = numpy.ascontiguousarray(given).reshape(tuple(tensor.shape.numpy()))
+            kind = (str(tensor.dtype), array.shape)
+            memory = (*kind, given.ctypes.data, given.strides)
+            if memory not in by_memory:
+                content = (*kind, _digest(array)) if len(models) > 1 else memory
+                by_memory[memory] = by_content.setdefault(content, array)
+                alive.append(given)  # so that no other weight comes to stand at its address
+            value.const_value = onnx_ir.Tensor(by_memory[memory], dtype=tensor.dtype, name=value.name)
+
+
+def _is_plain(tensor: Any) -> bool:
+    """True for numbers of whole bytes."""
+    return tensor.dtype.name != "STRING" and float(tensor.dtype.itemsize).is_integer()
+
+
+def _digest(array: Any) -> bytes:
+    return hashlib.sha256(array.reshape(-1).view(numpy.uint8)).digest()
+
+
+def external_weights(models: Sequence[Any], largest: int = LARGEST) -> dict[int, Any]:
+    """The arrays that are kept outside of the models, by identity: those that several share, and all of a large one."""
+    arrays: dict[int, Any] = {}
+    users: Counter[int] = Counter()
+    large: set[int] = set()
+    for model in models:
+        own = {id(tensor.raw): tensor.raw for tensor in large_tensors(model).values()}
+        arrays |= own
+        users.update(own.keys())
+        if sum(array.nbytes for array in own.values()) > largest:
+            large |= set(own)
+    return {key: array for key, array in arrays.items() if users[key] > 1 or key in large}
+
+
+def large_tensors(model: Any) -> dict[str, Any]:
+    """The weights, by name, that are arrays worth a place of their own."""
+    found = {name: value.const_value for name, value in model.graph.initializers.items()}
+    return {
+        name: tensor
+        for name, tensor in found.items()
+        if isinstance(getattr(tensor, "raw", None), numpy.ndarray) and tensor.nbytes >= SMALLEST and _is_plain(tensor)
+    }
+
+
+def places_of(arrays: Mapping[int, Any]) -> dict[int, Place]:
+    """Where each array goes in the file, one after the other; large ones begin on a page, to be mapped."""
+    places: dict[int, Place] = {}
+    end = 0
+    for key, array in arrays.items():
+        step = _PAGE if array.nbytes >= _PAGE else _ALIGNED
+        start = -(-end // step) * step
+        places[key] = Place(start, array.nbytes)
+        end = start + array.nbytes
+    return places
+
+
+def write_weights(file: BinaryIO, arrays: Mapping[int, Any], places: Mapping[int, Place]) -> None:
+    """Writes the arrays at their places."""
+    for key, array in arrays.items():
+        file.write(b"\0" * (places[key].offset - file.tell()))
+        file.write(memoryview(array.reshape(-1).view(numpy.uint8)))
+    file.flush()
+
+
+def external_proto(model: Any, places: Mapping[int, Place]) -> Any:
+    """The model as a message in which the weights at ``places`` only say where they are."""
+    import onnx_ir
+
+    kept = {}
+    for name, value in model.graph.initializers.items():
+        place = places.get(id(getattr(value.const_value, "raw", None)))
+        if place is not None:
+            kept[name] = value.const_value
+            value.const_value = onnx_ir.ExternalTensor(
+                WEIGHTS, place.offset, place.length, value.const_value.dtype, shape=value.const_value.shape, name=name
+            )
+    try:
+        return onnx_ir.serde.serialize_model(model)
+    finally:
+        for name, tensor in kept.items():
+            model.graph.initializers[name].const_value = tensor
+
+
+def mapped(path: Path) -> Any:
+    """The bytes of the file with the weights, which is mapped and not read; none where there is no such file."""
+    return numpy.memmap(path, dtype=numpy.uint8, mode="r") if path.exists() else numpy.empty(0, dtype=numpy.uint8)
+
+
+def attach(model: Any, whole: Any) -> None:
+    """Lets the outside weights of a model that was read be parts of ``whole``.
+
+    :raises SavedFileError: ``file-damaged`` when one lies outside of it
+    """
+    import onnx_ir
+
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if isinstance(tensor, onnx_ir.ExternalTensor):
+            value.const_value = onnx_ir.Tensor(_part(whole, tensor), dtype=tensor.dtype, name=value.name)
+
+
+def _part(whole: Any, tensor: Any) -> Any:
+    offset, length = tensor.offset or 0, tensor.nbytes
+    if tensor.location != WEIGHTS or tensor.length not in (None, length) or not 0 <= offset <= len(whole) - length:
+        raise damaged(WEIGHTS, f"the weight {tensor.name} is not {length} bytes from {offset} on")
+    return whole[offset : offset + length].view(tensor.dtype.numpy()).reshape(tuple(tensor.shape.numpy()))

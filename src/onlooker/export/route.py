@@ -1,0 +1,223 @@
+"""How calls of one structure become the inputs of one graph: found once, then followed for every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..core.call import Signature
+from ..core.path import Path
+from ..core.plan import LeafPlan, Plan, Symbol
+from ..core.spec import ConstantSpec
+from ..core.structure import Structure
+from ..materialise.arguments import dtype_of
+from ..pytrees.open import spec_of
+from .contexts import conflict
+from .fills import Filler
+
+__all__ = ["Mismatch", "Route"]
+
+#: the dtype of a tensor, its rank, and the dimensions that never change with their sizes
+_Kind = tuple[torch.dtype, int, tuple[tuple[int, int], ...]]
+#: tensors of one kind: each with its position among the inputs, that among the leaves, and its plan
+_Tensors = tuple[_Kind, tuple[tuple[int, int, LeafPlan], ...]]
+
+
+class Mismatch(Exception):
+    """Why one graph does not take a call; never seen by a user."""
+
+
+class Route:
+    """The way from the leaves of a structure to the inputs of a plan.
+
+    What does not depend on the values of a call is decided here: where each input stands, what is missing, what
+    the graph has no place for.
+
+    :raises Mismatch: when no call of this structure can be served
+    """
+
+    def __init__(self, plan: Plan, structure: Structure, signature: Signature) -> None:
+        self._plan = plan
+        places = {path: position for position, path in enumerate(structure.paths())}
+        self._constants = _constants(plan, places, signature)
+        self._rest = _rest(plan, places, signature)
+        reason = conflict(plan.structure, structure)
+        if reason is not None:
+            raise Mismatch(reason)
+        kinds: dict[_Kind, list[tuple[int, int, LeafPlan]]] = {}
+        self._ints: list[tuple[int, int, LeafPlan]] = []
+        missing: list[tuple[int, LeafPlan]] = []
+        for target, leaf in enumerate(plan.inputs):
+            source = places.get(leaf.path)
+            if source is None:
+                missing.append((target, leaf))
+            elif leaf.is_tensor:
+                fixed = tuple((dim, e.evaluate({})) for dim, e in enumerate(leaf.shape) if e.is_constant)
+                kinds.setdefault((dtype_of(leaf.dtype), len(leaf.shape), fixed), []).append((target, source, leaf))
+            else:
+                self._ints.append((target, source, leaf))
+        self._tensors: list[_Tensors] = [(kind, tuple(places)) for kind, places in kinds.items()]
+        self._count = len(plan.inputs)
+        self._missing = tuple(missing)
+        self._fillers: dict[tuple[int, ...], Filler] = {}
+        _check_filled(missing)
+        self._limits = _limits(plan)
+
+    def inputs(self, leaves: Sequence[Any]) -> list[Any]:
+        """The inputs of the graph, in the order of its plan, from the leaves of a call.
+
+        :raises Mismatch: with the argument, what was observed and what came
+        """
+        for source, kind, constant, path in self._constants:
+            value = leaves[source]
+            if type(value) is not kind or value != constant or kind is float:
+                _check_constant(path, constant, value)
+        for source, path, default in self._rest:
+            if leaves[source] is not None:
+                _check_rest(path, default, leaves[source])
+        inputs: list[Any] = [None] * self._count
+        absent: list[tuple[int, LeafPlan]] = []
+        for tensors in self._tensors:
+            _place_tensors(tensors, leaves, inputs, absent)
+        if self._ints:
+            _place_ints(self._ints, leaves, inputs, absent)
+        if self._missing or absent:
+            self._fill(absent, inputs)
+        if self._limits:
+            self._check_limits(inputs)
+        return inputs
+
+    def _fill(self, absent: Sequence[tuple[int, LeafPlan]], inputs: list[Any]) -> None:
+        key = tuple([target for target, _ in absent])
+        filler = self._fillers.get(key)
+        if filler is None:
+            _check_filled(absent)
+            filler = self._fillers[key] = Filler(self._plan, [*self._missing, *absent])
+        filler.fill(inputs)
+
+    def _check_limits(self, inputs: Sequence[Any]) -> None:
+        for target, dim, symbol, path in self._limits:
+            value = inputs[target]
+            size = value if dim is None else value.shape[dim]
+            if not symbol.allows(size):
+                where = path if dim is None else f"{path}.shape[{dim}]"
+                raise Mismatch(f"{where} is {symbol.name}, {symbol.range}, the call has {size}")
+
+
+def _place_tensors(
+    tensors: _Tensors, leaves: Sequence[Any], inputs: list[Any], absent: list[tuple[int, LeafPlan]]
+) -> None:
+    """Puts the tensors of one kind where the graph wants them; shapes that are equal are checked once."""
+    (dtype, rank, fixed), places = tensors
+    last = None
+    for target, source, leaf in places:
+        value = leaves[source]
+        if value is None:
+            absent.append((target, leaf))
+            continue
+        try:
+            shape = value.shape
+            if value.dtype is not dtype:
+                raise Mismatch(_other_kind(leaf, value))
+        except AttributeError:
+            raise Mismatch(_other_kind(leaf, value)) from None
+        if shape != last:
+            _check_shape(leaf, value, rank, fixed)
+            last = shape
+        inputs[target] = value
+
+
+def _place_ints(
+    places: Sequence[tuple[int, int, LeafPlan]],
+    leaves: Sequence[Any],
+    inputs: list[Any],
+    absent: list[tuple[int, LeafPlan]],
+) -> None:
+    for target, source, leaf in places:
+        value = leaves[source]
+        if type(value) is int:
+            inputs[target] = value
+        elif value is None:
+            absent.append((target, leaf))
+        else:
+            raise Mismatch(f"{leaf.path} is an int, the call has {spec_of(value)}")
+
+
+def _check_shape(leaf: LeafPlan, value: torch.Tensor, rank: int, fixed: Sequence[tuple[int, int]]) -> None:
+    if value.ndim != rank:
+        raise Mismatch(_other_kind(leaf, value))
+    for dim, size in fixed:
+        if value.shape[dim] != size:
+            raise Mismatch(f"{leaf.path}.shape[{dim}] is always {size}, the call has {value.shape[dim]}")
+
+
+def _limits(plan: Plan) -> list[tuple[int, int | None, Symbol, Path]]:
+    """One place per symbol that has a greatest size, or a least one above 1: the first input that shows it alone."""
+    bounded = {symbol.name: symbol for symbol in plan.symbols if symbol.high is not None or symbol.low > 1}
+    found: list[tuple[int, int | None, Symbol, Path]] = []
+    for target, leaf in enumerate(plan.inputs if bounded else ()):
+        shown: list[tuple[int | None, Any]] = [*enumerate(leaf.shape), *([(None, leaf.value)] if leaf.value else [])]
+        for dim, expression in shown:
+            symbol = bounded.pop(expression.symbols[0], None) if expression.is_symbol else None
+            if symbol is not None:
+                found.append((target, dim, symbol, leaf.path))
+    return found
+
+
+def _other_kind(leaf: LeafPlan, value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"{leaf.path} is a tensor, the call has {spec_of(value)}"
+    kind = f"{leaf.dtype.removeprefix('torch.')}[{', '.join(map(str, leaf.shape))}]"
+    return f"{leaf.path} is a {kind}, the call has {spec_of(value)}"
+
+
+def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
+    for _, leaf in missing:
+        if leaf.fill is None:
+            raise Mismatch(f"{leaf.path} was in every observed call, this one does not have it")
+
+
+def _constants(plan: Plan, places: Mapping[Path, int], signature: Signature) -> list[tuple[int, type, Any, Path]]:
+    """The leaves that must be as they were observed; one that the call leaves out is as its default."""
+    found: list[tuple[int, type, Any, Path]] = []
+    for leaf in plan.leaves:
+        baked = leaf.constant
+        if not leaf.is_constant or baked is None:
+            continue
+        source = places.get(leaf.path)
+        if source is not None:
+            found.append((source, type(baked.value), baked.value, leaf.path))
+            continue
+        parameter = signature.get(leaf.path.root)
+        default = parameter.default if parameter is not None else None
+        if leaf.calls == len(plan.calls) and default != baked and baked.value is not None:
+            raise Mismatch(f"{leaf.path} is always {baked}, the call does not give it")
+    return found
+
+
+def _check_constant(path: Path, constant: Any, value: Any) -> None:
+    """The exact comparison: NaN is NaN, and 0.0 is not -0.0."""
+    baked = ConstantSpec(constant)
+    if spec_of(value) != baked:
+        raise Mismatch(f"{path} is always {baked}, the call has {spec_of(value)}")
+
+
+def _rest(plan: Plan, places: Mapping[Path, int], signature: Signature) -> list[tuple[int, Path, ConstantSpec | None]]:
+    """The leaves that the graph has no place for, and the defaults of the signature for them."""
+    known = {leaf.path for leaf in plan.leaves}
+    found = []
+    for path, source in places.items():
+        if path not in known:
+            parameter = signature.get(path.root)
+            found.append((source, path, parameter.default if parameter is not None else None))
+    return found
+
+
+def _check_rest(path: Path, default: ConstantSpec | None, value: Any) -> None:
+    """It must be nothing, or what the signature says anyway; an empty cache is no cache."""
+    empty = isinstance(value, torch.Tensor) and value.numel() == 0
+    if empty or (default is not None and default == spec_of(value) != ConstantSpec(None)):
+        return
+    raise Mismatch(f"{path} is not an input, the call has {spec_of(value)}")

@@ -1,0 +1,92 @@
+"""What a target is: one file that turns graphs of torch into its own, writes them, and reads them back.
+
+A new one is a class with the members of :class:`Target` in a file of its own, and one line in ``targets.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path as FilePath
+from typing import Any, Protocol
+
+from ..core.errors import UsageError
+from .graph import Graph
+
+__all__ = ["Target", "check_options", "file_name"]
+
+
+class Target(Protocol):
+    """Where a program can be exported to.
+
+    All methods work on the graphs of a whole program at once, so that what they share, weights above all, is
+    stored once and held once.
+    """
+
+    @property
+    def name(self) -> str:
+        """What a user calls it: ``"onnx"``."""
+
+    @property
+    def suffix(self) -> str:
+        """How the file of a graph ends: ``".onnx"``."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The keywords that :meth:`convert` takes."""
+
+    def require(self) -> None:
+        """Passes when the target can be used here.
+
+        :raises MissingPackageError: with what has to be installed
+        """
+
+    def convert(self, graphs: Sequence[Graph], **options: Any) -> list[Graph]:
+        """The same regimes as graphs of this target; ``graphs`` are graphs of torch.
+
+        :raises ExportError: when the converter refuses, with its message
+        :raises UsageError: for an option that cannot be meant
+        """
+
+    def write(self, graphs: Sequence[Graph], folder: FilePath) -> list[str]:
+        """Writes graphs of this target and gives the names of all files in ``folder`` that belong to them.
+
+        ``folder`` exists. The file of a graph is :func:`file_name`; further files hold what graphs share.
+        """
+
+    def read(self, graphs: Sequence[Graph], folder: FilePath) -> list[Graph]:
+        """The graphs with ``run`` and ``artifact``, read from what :meth:`write` wrote.
+
+        ``graphs`` are as they were written, without ``run`` and ``artifact``. The caller has checked that the
+        files are whole (by their digests) before this is called.
+        """
+
+
+_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def file_name(graph: Graph, target: Target) -> str:
+    """The name of the file of a graph: ``main.onnx``.
+
+    :raises UsageError: ``bad-graph-name`` for a name that could lead out of a folder
+    """
+    if not _SAFE.fullmatch(graph.name):
+        raise UsageError(
+            f"A graph called {graph.name!r} cannot be a file.",
+            slug="bad-graph-name",
+            hint="Names of graphs have letters, digits, _, - and dots.",
+        )
+    return f"{graph.name}{target.suffix}"
+
+
+def check_options(target: Target, given: Iterable[str]) -> None:
+    """Passes when a target knows all options.
+
+    :raises UsageError: ``unknown-option``
+    """
+    unknown = [name for name in given if name not in target.options]
+    if unknown:
+        known = f"It takes {', '.join(target.options)}." if target.options else "It takes none."
+        raise UsageError(
+            f"The target {target.name!r} has no option {', '.join(unknown)}.", slug="unknown-option", hint=known
+        )

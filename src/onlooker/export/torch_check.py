@@ -1,0 +1,163 @@
+"""Reads the JSON of a program of torch with distrust, before torch does.
+
+torch evaluates what it finds there: sizes by ``sympify``, guards by ``exec``, operators by ``getattr`` from
+``torch``, names as the Python code that ``torch.fx`` writes. So every text has to be of the form that its place has:
+a name, unless the place is one of the few below; and the operators are those of tensors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+
+from ..core.codec_text import damaged
+from .torch_sizes import is_guard, is_size
+
+__all__ = ["NAMESPACES", "check_program", "scrubbed"]
+
+#: the operators that a folder may call; others have to be allowed by whoever loads it
+NAMESPACES = ("aten", "prims", "quantized_decomposed", "torchvision", "transformers")
+#: the operators that hold graphs, and call nothing else
+_HIGHER = re.compile(
+    "associative_scan|auto_functionalized(_v2)?|cond|flex_attention|invoke_subgraph|map_impl|scan|strict_mode"
+    "|wrap_with_autocast|wrap_with_set_grad_enabled|while_loop"
+)
+#: what touches more than tensors: files, and memory at addresses
+_NEVER = frozenset({"from_file", "from_blob", "save", "load"})
+_MATH = re.compile(
+    r"_operator\.(add|sub|mul|truediv|floordiv|mod|neg|pos|pow|eq|ne|lt|le|gt|ge|and_|or_|lshift|rshift|getitem)"
+    r"|math\.(floor|ceil|trunc|sqrt)"
+)
+_SYM = re.compile(r"torch\.(sym_(int|float|not|max|min|ite|sum|fresh_size|sqrt)|_sym_[a-z0-9]+)")
+_OP = re.compile(r"torch\.ops\.([A-Za-z]\w*)\.([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_DOTTED = re.compile(r"(?:[\w :/+@#-]+(?:\.[\w :/+@#-]+)*)?", re.ASCII)
+_LINE = re.compile(r"[^\r\n\x00]*")
+#: what is written about a node; stacks would hold lines of the model's source
+_NOTES = frozenset({"nn_module_stack", "torch_fn"})
+_EMPTY = frozenset({"custom_obj_values", "treespec_namedtuple_fields"})
+_REFUSED = frozenset({"as_custom_obj", "custom_obj", "token", "class_fqn"})
+_FLOATS = frozenset({"Infinity", "-Infinity", "NaN"})
+_TREES = frozenset({"builtins.tuple", "builtins.list", "builtins.dict"})
+
+
+def scrubbed(document: Any) -> Any:
+    """The document without what is said of the model's source: lines of code and paths of files."""
+    if isinstance(document, dict):
+        return {
+            key: {k: v for k, v in child.items() if k in _NOTES} if key == "metadata" else scrubbed(child)
+            for key, child in document.items()
+        }
+    return [scrubbed(child) for child in document] if isinstance(document, list) else document
+
+
+def check_program(document: Any, where: str, operators: Collection[str] = ()) -> None:
+    """Passes for a document in which torch finds names, sizes and operators of tensors, and nothing else.
+
+    ``operators`` are further namespaces of operators.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    _Check(where, frozenset({*NAMESPACES, *operators})).visit("", document)
+
+
+class _Check:
+    def __init__(self, where: str, namespaces: frozenset[str]) -> None:
+        self.where, self.namespaces = where, namespaces
+        self.rules: dict[str, Callable[[str], bool]] = {
+            "target": self._is_operator,
+            "as_operator": self._is_operator,
+            "expr_str": is_size,
+            "guards_code": is_guard,
+            "in_spec": _is_tree,
+            "out_spec": _is_tree,
+            "as_string": lambda text: True,
+            "as_strings": lambda text: True,
+            "torch_version": lambda text: re.fullmatch(r"[\w.+-]{1,64}", text) is not None,
+            "fqn": _is_dotted,
+            "parameter_name": _is_dotted,
+            "buffer_name": _is_dotted,
+            "tensor_constant_name": _is_dotted,
+            "name": lambda text: not text or _is_name(text),
+            **dict.fromkeys(("as_float", "as_floats", "as_float_lists", "real", "imag"), _FLOATS.__contains__),
+        }
+
+    def visit(self, key: str, value: Any) -> None:
+        """Checks what stands under a key; items of a list stand under the key of the list."""
+        if isinstance(value, str):
+            if not self.rules.get(key, _is_name)(value):
+                raise damaged(self.where, f"{value[:100]!r} cannot be {key or 'the program'} of a program of tensors")
+        elif isinstance(value, list):
+            for child in value:
+                self.visit(key, child)
+        elif isinstance(value, dict):
+            self._visit_dict(key, value)
+        elif not (value is None or isinstance(value, (bool, int, float))):
+            raise damaged(self.where, f"a {type(value).__name__} cannot be {key}")
+
+    def _visit_dict(self, key: str, value: dict[str, Any]) -> None:
+        if key in _EMPTY and value:
+            raise damaged(self.where, f"{key} holds objects, and a program of tensors has none")
+        if key == "metadata":
+            if not all(k in _NOTES and isinstance(v, str) and _LINE.fullmatch(v) for k, v in value.items()):
+                raise damaged(self.where, "metadata holds more than the names of modules")
+            return
+        for name, child in value.items():
+            if name in _REFUSED or not _is_name(name):
+                raise damaged(self.where, f"{name[:100]!r} cannot be a part of a program of tensors")
+            self.visit(name, child)
+
+    def _is_operator(self, text: str) -> bool:
+        found = _OP.fullmatch(text)
+        if found is None:
+            return bool(_MATH.fullmatch(text) or _SYM.fullmatch(text))
+        namespace, name, overload = found.groups()
+        if namespace == "higher_order":
+            return _HIGHER.fullmatch(name) is not None and overload is None
+        return namespace in self.namespaces and name not in _NEVER and _is_registered(namespace, name, overload)
+
+
+def _is_registered(namespace: str, name: str, overload: str | None) -> bool:
+    """True for an operator that is known here: torch would take any attribute."""
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        return False
+    return isinstance(getattr(packet, str(overload), None), torch._ops.OpOverload)
+
+
+def _is_name(text: str) -> bool:
+    return len(text) < 2000 and _NAME.fullmatch(text) is not None and not text.startswith("__")
+
+
+def _is_dotted(text: str) -> bool:
+    return len(text) < 2000 and _DOTTED.fullmatch(text) is not None
+
+
+def _is_tree(text: str) -> bool:
+    """True for tuples, lists and dicts with names for keys: nothing that has to be imported."""
+    try:
+        version, tree = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return version == 1 and _is_node(tree)
+
+
+def _is_node(node: Any) -> bool:
+    if not isinstance(node, dict) or set(node) != {"type", "context", "children_spec"}:
+        return False
+    children = node["children_spec"]
+    if node["type"] is None:
+        return node["context"] is None and children == []
+    if node["type"] not in _TREES or not isinstance(node["context"], str) or not isinstance(children, list):
+        return False
+    try:
+        context = json.loads(node["context"])
+    except (ValueError, RecursionError):
+        return False
+    names = context if isinstance(context, list) else []
+    keys = context is None or (isinstance(context, list) and all(isinstance(n, str) and _is_name(n) for n in names))
+    return keys and all(_is_node(child) for child in children)

@@ -1,0 +1,118 @@
+"""Guards that trials prove needless are dropped; those that are needed stay, and seed graphs of their own."""
+
+import pytest
+import torch
+from torch import nn
+
+from onlooker import InputObserver, RejectedCallError
+from onlooker.export import torch_
+from onlooker.export.guard_count import MOST_GUARDS, TooManyGuardsError, fewer_guards
+
+
+class PadsToMultiple(nn.Module):
+    """Pads to a multiple of 4, works on groups of 4, and crops: a pad of 0 is the same graph as a pad of 3."""
+
+    def forward(self, x):
+        batch, length = x.shape
+        pad = (4 - length % 4) % 4
+        padded = nn.functional.pad(x, (0, pad))
+        groups = padded.view(batch, -1, 4)
+        out = (groups + groups.mean(dim=1, keepdim=True)).view(batch, -1)
+        if pad > 0:
+            out = out[:, :length]
+        return out
+
+
+class TwoFormulas(nn.Module):
+    """Another formula for long inputs: the guard must stay."""
+
+    def forward(self, x):
+        return x.cumsum(1) if x.shape[1] > 20 else x * 2 + 1
+
+
+def watched(model, *inputs):
+    observer = InputObserver()
+    with observer(model.eval()), torch.no_grad():
+        for x in inputs:
+            model(x)
+    return observer
+
+
+def same(model, program, x):
+    with torch.no_grad():
+        expected = model(x)
+    torch.testing.assert_close(program(x), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seen", [(8, 12), (9, 10), (8, 9)], ids=str)
+def test_one_graph_serves_both_sides_of_a_pad(seen):
+    model = PadsToMultiple()
+    program = watched(model, torch.randn(2, seen[0]), torch.randn(2, seen[1])).export()
+    for length in (4, 5, 6, 7, 8, 11, 16, 21):
+        same(model, program, torch.randn(2, length))
+        same(model, program, torch.randn(1, length))
+    assert len(program.graphs) == 1
+    assert any("dropped" in note for note in program.graphs[0].notes)
+
+
+def test_a_guard_that_chooses_a_formula_stays():
+    model = TwoFormulas()
+    program = watched(model, torch.randn(2, 5), torch.randn(3, 30)).export()
+    for length in (3, 19, 20, 21, 40):
+        same(model, program, torch.randn(2, length))
+    assert len(program.graphs) == 2
+    assert not any("dropped" in note for graph in program.graphs for note in graph.notes)
+
+
+def test_a_graph_of_one_side_refuses_the_other():
+    model = TwoFormulas()
+    observer = watched(model, torch.randn(2, 5), torch.randn(3, 6))
+    program = observer.export()
+    for length in (3, 20, 21, 40):
+        x = torch.randn(2, length)
+        try:
+            got = program(x)
+        except RejectedCallError:
+            continue
+        torch.testing.assert_close(got, model(x))
+
+
+def test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1(monkeypatch):
+    monkeypatch.setattr(torch_, "MOST_GUARDS", 4)
+    model = PadsToMultiple()
+    program = watched(model, torch.randn(2, 8), torch.randn(2, 12)).export()
+    assert all(graph.oblivious for graph in program.graphs)
+    assert any("without guards on 0 and 1" in note for note in program.graphs[0].notes)
+    for batch, length in ((1, 24), (3, 30), (2, 5), (1, 1)):
+        same(model, program, torch.randn(batch, length))
+
+
+def test_the_count_of_guards_ends_a_trace():
+    class Many(nn.Module):
+        def forward(self, x):
+            with fewer_guards([x], 3):
+                for size in range(100, 110):
+                    if x.shape[0] == size:
+                        x = x + 1
+                    x = x * 2
+            return x
+
+    with pytest.raises(TooManyGuardsError, match="more than 3 guards"):
+        torch.export.export(Many(), (torch.zeros(5),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False)
+    assert MOST_GUARDS > 3
+
+
+@pytest.mark.parametrize(("sizes", "step"), [((32, 64), 1), ((32, 64, 48), 1), ((28, 56), 14)], ids=str)
+def test_sizes_that_were_multiples_by_chance_are_no_steps(sizes, step):
+    patch = 14 if step > 1 else 1
+
+    class Patches(nn.Module):
+        def forward(self, x):
+            return x.view(x.shape[0], -1, patch).sum(2).cumsum(1)
+
+    observer = watched(Patches(), *(torch.randn(2 + i, size) for i, size in enumerate(sizes)))
+    (plan,) = observer.plans()
+    (symbol,) = [s for s in plan.symbols if s.name != "batch"]
+    assert symbol.step == step
+
+

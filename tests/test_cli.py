@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import shutil
 import subprocess
@@ -43,6 +44,9 @@ class StandInReport:
 
     def __str__(self) -> str:
         return "the report"
+
+    def to_dict(self) -> dict[str, object]:
+        return {"verdict": str(self)}
 
 
 class StandInProgram:
@@ -179,6 +183,28 @@ def test_the_next_model_is_written_beside_this_one(stand_in: Callable[..., None]
     stand_in(GOOD)
     _, stdout, _ = run("demo", "--model", "bert", "--to", "torch", "--out", str(tmp_path / "bert"))
     assert stdout.endswith(f"next: onlooker demo --model vit --to torch --out {tmp_path}/vit\n")
+
+
+def test_the_demo_in_json(stand_in: Callable[..., None]) -> None:
+    stand_in(GOOD, BAD)
+    code, stdout, _ = run("demo", "--model", "vit", "--to", "torch", "--json")
+    assert code == 2
+    assert json.loads(stdout) == {
+        "command": "demo",
+        "model": "vit",
+        "story": "two calls: 2 images, then 3",
+        "exports": [{"target": "torch", "verified": False, "files": [], "report": {"verdict": "the report"}}],
+        "next": "onlooker demo --model vit --to torch --out out/vit",
+    }
+
+
+def test_an_error_in_json(stand_in: Callable[..., None]) -> None:
+    stand_in(error=ExportError("It does not go.", slug="export-failed", hint="Try another."))
+    code, stdout, stderr = run("demo", "--model", "vit", "--json")
+    assert code == 1
+    found = {"slug": "export-failed", "message": "It does not go.", "hint": "Try another."}
+    assert json.loads(stdout) == {"command": "demo", "error": found}
+    assert stderr.endswith("[export-failed]\n")
 
 
 def test_an_error_is_one_message(stand_in: Callable[..., None]) -> None:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from .cli import main as run
 
 __all__ = ["main"]
 
+#: what a shell gives for a program that Ctrl-C ended
+INTERRUPTED = 130
+
 
 def main() -> int:
     """Runs the command line of this process; returns the exit code."""
-    return run(sys.argv[1:], sys.stdout, sys.stderr)
+    try:
+        code = run(sys.argv[1:], sys.stdout, sys.stderr)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stderr.write("onlooker: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader has gone, as `head` does; what it has read it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
 
 
 if __name__ == "__main__":

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
 from .core.errors import UsageError
+from .core.path import Path
 from .core.plan import Plan
 from .core.recording import Recording
 from .core.verdict import Tally
 from .export.dispatch import Dispatcher
 from .export.graph import Graph
-from .export.onnx_ import to_onnx
+from .export.installed import Installed, installed
 from .export.save import save_graph
+from .export.target import check_options
+from .export.targets import target_of
+from .keep.folder import Kept, load_folder, save_folder
+from .materialise.limits import limits_of
 from .observe.bind import as_args_kwargs
 from .observe.store import Sample
+from .probe.ledger import Ledger
 from .probe.subject import Subject
+from .pytrees.hidden import hidden_tensors
 from .pytrees.joins import Join, join_tensors, joined
+from .report.blind import blind_spots
+from .report.code import script_of
+from .report.code_data import GraphCode
 from .report.data import graph_report
 from .report.report import Report
+from .report.traffic import Conformity
+from .verify.check import checked_calls
+from .verify.saved import saved_trials
 from .verify.trials import observed_trials, unseen_trials
 from .verify.verify import run_trials
 
-__all__ = ["Program"]
+__all__ = ["Program", "load"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +59,7 @@ class Program:
         graphs: Sequence[Graph],
         recording: Recording,
         samples: Sequence[Sample],
-        subject: Subject,
+        subject: Subject | None,
         refusals: Sequence[str] = (),
         joins: Sequence[Join] = (),
     ) -> None:
@@ -54,9 +68,15 @@ class Program:
         self._recording = recording
         self._samples = tuple(samples)
         self._subject = subject
+        self._ledger = subject.ledger if subject is not None else Ledger()
         self._joins = tuple(joins)
         self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
         self._verdict: tuple[Tally, tuple[str, ...]] | None = None
+
+    @property
+    def recording(self) -> Recording:
+        """The specs of the calls that the program was made from."""
+        return self._recording
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -67,7 +87,21 @@ class Program:
         """The result of the exported graph, in the classes that the model returns."""
         return self._dispatcher(args, kwargs)
 
-    def verify(self, *, atol: float = 1e-5, sizes: Sequence[Mapping[str, int]] = ()) -> Tally:
+    @contextlib.contextmanager
+    def installed(self, model: Any, *, fallback: bool = False) -> Iterator[Installed]:
+        """Inside the block the watched method of ``model`` runs on this program, its signature kept.
+
+        ``model.generate(...)`` and pipelines then use the graphs: a cache that they hold is changed in place, as
+        the model changes it. On exit ``vars(model)`` is what it was. A call that no graph takes raises from inside;
+        with ``fallback`` it runs on the model, and is counted. Gives the number of calls that each graph served.
+
+        :raises UsageError: ``no-such-method``
+        :raises RejectedCallError: inside the block: ``call-refused``, ``call-does-not-bind``, ``cache-not-returned``
+        """
+        with installed(self._dispatcher, model, self._recording.method, fallback=fallback) as served:
+            yield served
+
+    def verify(self, *, atol: float = 1e-5, sizes: Sequence[Mapping[str, int]] = (), model: Any = None) -> Tally:
         """Runs observed calls, and calls with sizes that neither they nor the export had, on program and model.
 
         ``sizes`` are further ones to try, each a size per symbol: ``{"batch": 5, "sequence": 1}``; symbols
@@ -76,14 +110,38 @@ class Program:
         ``atol`` is the largest difference allowed, times (1 + the largest value) of each float32 output; ints,
         bools, shapes and dtypes must be equal, NaN against a number fails. The tally is kept for
         :attr:`report`.
+
+        ``model`` is the model to compare with; by default the one that was watched, which a loaded program lacks.
+
+        :raises UsageError: ``no-model``, ``no-values`` for a program that was loaded without them
         """
+        subject = self._subject_of(model)
+        if not self._samples:
+            raise UsageError(
+                "The program has no values of calls to start from.",
+                slug="no-values",
+                hint="Save it with program.save(directory, values=True), or watch calls again.",
+            )
         logger.info("verifying on observed and unseen calls")
         trials = [*observed_trials(self._samples)]
         kept = [replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples]
         for graph in self.graphs:
             trials += unseen_trials(graph, kept, sizes)
-        self._verdict = run_trials(self._serve, self._subject, trials, atol=atol)
+        with self._ledger.stage("verify"):
+            self._verdict = run_trials(self._serve, subject, trials, atol=atol)
         return self._verdict[0]
+
+    def _subject_of(self, model: Any) -> Subject:
+        """The model that is asked: the one that was watched, or the one that is given."""
+        if model is not None:
+            return Subject(model, self._recording.method, self._recording.signature)
+        if self._subject is None:
+            raise UsageError(
+                "A program that was loaded has no model to compare with.",
+                slug="no-model",
+                hint="Give it: program.verify(model=model).",
+            )
+        return self._subject
 
     def _serve(self, arguments: dict[str, Any]) -> Any:
         args, kwargs = as_args_kwargs(self._recording.signature, arguments)
@@ -111,41 +169,155 @@ class Program:
         )
         tally, unlawful = self._verdict or (Tally(), ())
         missed = (*self._recording.missed, *self.refusals)
+        blind = blind_spots(self.plans, self._recording.signature)
         return Report(
-            self._recording.model, self._recording.method, graphs, tally, unlawful, missed, self._blind_spots()
+            self._recording.model,
+            self._recording.method,
+            graphs,
+            tally,
+            unlawful,
+            missed,
+            blind,
+            stages=self._ledger.stages(),
+            probes=self._ledger.probes,
         )
 
-    def _blind_spots(self) -> tuple[str, ...]:
-        """The arguments that no graph takes, since no call passed them."""
-        taken = {leaf.path.root for graph in self.graphs for leaf in graph.plan.leaves}
-        names = [p.name for p in self._recording.signature.parameters if not p.kind.startswith("VAR")]
-        never = [name for name in names if name not in taken]
-        if not never:
-            return ()
-        return (f"{', '.join(never)} never passed: such a call is refused, watch one to have it served",)
+    def to(self, target: str, **options: Any) -> Program:
+        """The same plans for another target: ``"onnx"`` or ``"aoti"`` from a program of torch.export.
 
-    def to(self, target: str) -> Program:
-        """The same plans for another target: ``"onnx"`` from a program of torch.export.
+        ``options`` are those of the target: ``opset=21`` for ONNX. What each target takes, and needs, stands in
+        ``onlooker.export.targets``.
+
+        :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of the target
+        :raises MissingPackageError: ``missing-package``, ``no-compiler``
+        :raises ExportError: ``onnx-refused``, ``aoti-refused``
+        """
+        chosen = target_of(target)
+        check_options(chosen, options)
+        if not options and all(graph.target == target for graph in self.graphs):
+            return self
+        others = sorted({graph.target for graph in self.graphs} - {"torch"})
+        if others:
+            raise UsageError(
+                f"A program of {' and '.join(others)} cannot be turned into {target!r}.",
+                slug="not-from-torch",
+                hint="Keep the program of torch that observer.export() gives, and turn that one into each target.",
+            )
+        chosen.require()
+        with self._ledger.stage("export"):
+            graphs = chosen.convert(self.graphs, **options)
+        return Program(graphs, self._recording, self._samples, self._subject, self.refusals, self._joins)
+
+    def seen_with(self, recording: Recording, samples: Sequence[Sample], subject: Subject) -> Program:
+        """The same graphs, beside other calls and another model: see :meth:`InputObserver.adopted`."""
+        return Program(self.graphs, recording, samples, subject, self.refusals, self._joins)
+
+    def verify_saved(self, *, atol: float = 1e-5) -> Tally:
+        """Runs the kept calls, and compares with the results that were observed: no model is needed.
+
+        The tally says nothing of other sizes, and is not kept for :attr:`report`.
+        """
+        return saved_trials(self._serve, self._samples, atol=atol)
+
+    def check(self, calls: Recording | Iterable[Any]) -> Conformity:
+        """New calls against what this program takes: which fall outside, by which axis or argument, how often.
+
+        ``calls`` is a recording, or calls of the method: each ``(args, kwargs)``, or a dict of arguments by name.
+        Nothing is run: the specs decide. The result prints as a table; ``holds`` is True when a graph serves
+        every call.
+
+        :raises UsageError: ``different-entry-points`` for a recording of another method
+        :raises ArgumentKindError: ``not-a-call``
+        :raises ObservationError: ``no-calls`` when there is none
+        """
+        recording = self._recording
+        found = checked_calls(self.graphs, recording, self._joins, calls)
+        return Conformity(f"{recording.model}.{recording.method}", found)
+
+    def code(self, *, to: str | None = None, source: str = "") -> str:
+        """A Python script that exports the model again, without onlooker: arguments, dynamic shapes, the export.
+
+        ``to`` is ``"torch"`` or ``"onnx"``, that of the program by default; ``source`` is the body of
+        the function that gives the model, which else is left to fill in. The values are random: of what was
+        observed, the script has shapes, constants, and the least and the greatest id of the kept calls.
 
         :raises UsageError: ``unknown-target``
+        :raises UnsupportedError: ``no-code-for-class`` when an argument cannot be written as Python
         """
-        if target == "torch" and all(graph.target == "torch" for graph in self.graphs):
-            return self
-        if target != "onnx":
+        wanted = to or ("onnx" if self.graphs[0].target == "onnx" else "torch")
+        if wanted not in ("torch", "onnx"):
             raise UsageError(
-                f"A program cannot be turned into {target!r}.",
-                slug="unknown-target",
-                hint="A program of torch can be turned into 'onnx'.",
+                f"No script is written for {to!r}.", slug="unknown-target", hint="A script exports to torch or onnx."
             )
-        graphs = [graph if graph.target == "onnx" else to_onnx(graph) for graph in self.graphs]
-        return Program(graphs, self._recording, self._samples, self._subject, self.refusals, self._joins)
+        limits = limits_of([replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples])
+        graphs = [
+            GraphCode(
+                graph.plan,
+                graph.outputs.structure,
+                graph.outputs.dynamic,
+                graph.outputs.names,
+                graph.sizes,
+                graph.obtained,
+                graph.ranges,
+                graph.named,
+                graph.oblivious,
+                _hidden(graph.plan),
+                limits,
+            )
+            for graph in self.graphs
+        ]
+        return script_of(graphs, self._recording.signature, to=wanted, source=source)
+
+    def save(self, directory: str | FilePath, *, values: bool = False) -> None:
+        """Writes the program as a folder, which :func:`load` reads: graphs, plans, report, weights stored once.
+
+        The folder has no pickle, and of the calls only specs (constants are a part of them); with ``values`` also
+        the tensors of the kept calls, so that :meth:`verify` can be run where it is loaded. It appears when it is
+        complete: a run that is killed leaves what was there before, or nothing. A folder that onlooker wrote is
+        replaced, any other is left alone.
+
+        :raises SavedFileError: ``folder-not-ours``, ``not-written``
+        :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
+        """
+        kept = Kept(self.graphs, self._recording, self._samples, self.refusals, self._joins, self._verdict)
+        save_folder(kept, self.report.to_dict(), FilePath(directory), values=values)
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
         """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their paths."""
         folder = FilePath(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        return [save_graph(graph, folder) for graph in self.graphs]
+        if all(graph.target == "torch" for graph in self.graphs):
+            return [save_graph(graph, folder) for graph in self.graphs]
+        return [folder / name for name in target_of(self.graphs[0].target).write(self.graphs, folder)]
 
     def __repr__(self) -> str:
         names = ", ".join(graph.name for graph in self.graphs)
         return f"<onlooker.Program of {self._recording.model}.{self._recording.method}: {names}>"
+
+
+def _hidden(plan: Plan) -> dict[Path, dict[str, tuple[object, str]]]:
+    """The small tensors that the caches of a plan hold, as numbers."""
+    return {
+        path: {name: (value.tolist(), str(value.dtype)) for name, value in tensors.items()}
+        for path, tensors in hidden_tensors(plan.structure).items()
+    }
+
+
+def load(directory: str | FilePath, *, operators: Collection[str] = (), machine_code: bool = False) -> Program:
+    """The program that :meth:`Program.save` wrote; the model's source is not needed.
+
+    Every file is compared with its digest, every text is checked before torch sees it, nothing is unpickled and
+    no module is imported because a file names it. Results have the classes of the model where their modules are
+    imported already, or are outputs and caches of transformers; else they are stand-ins with the same fields.
+
+    ``operators`` are namespaces of custom operators that the program may call, which somebody has registered.
+    ``machine_code`` allows what AOTInductor has compiled: loading it runs it.
+
+    :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``,
+        ``folder-incomplete``, ``device-missing``, ``machine-code``
+    :raises MissingPackageError: ``missing-package``
+    """
+    kept = load_folder(FilePath(directory), operators=operators, machine_code=machine_code)
+    program = Program(kept.graphs, kept.recording, kept.samples, None, kept.refusals, kept.joins)
+    program._verdict = kept.verdict
+    return program

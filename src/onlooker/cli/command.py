@@ -6,11 +6,15 @@ import argparse
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Protocol, TextIO
 
-__all__ = ["Command", "ExitCode", "to_type"]
+from rich.console import Console
+
+__all__ = ["Answer", "Command", "ExitCode", "to_type"]
 
 
 class ExitCode(IntEnum):
@@ -21,16 +25,34 @@ class ExitCode(IntEnum):
     NOT_VERIFIED = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command found: ``show`` prints it, ``data`` gives it for JSON, ``next`` is the command to type then.
+
+    With ``pure``, what is printed is a file of its own, and ``next`` goes to the standard error.
+    """
+
+    code: ExitCode
+    show: Callable[[Console], None]
+    data: Callable[[], dict[str, object]]
+    next: str
+    pure: bool = False
+
+
 class Command(Protocol):
-    """One command: a name, its options, and what it does. The docstring of the class is its help."""
+    """One command: a name, an example, its options, and what it does. The docstring of the class is its help.
+
+    The example is what is typed after ``onlooker``; ``app.py:build`` stands for a function of the user.
+    """
 
     name: str
+    example: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
 
-    def run(self, options: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> ExitCode:
-        """Does the work; results go to ``stdout``, progress to ``stderr``.
+    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
+        """Does the work; progress goes to ``stderr``.
 
         :raises OnlookerError: which ``main`` prints as one message
         """

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn, TextIO
 
+from rich.console import Console
+
 from ..core.errors import OnlookerError, UsageError
-from .command import Command, ExitCode
+from .check import Check
+from .code import Code
+from .command import Answer, Command, ExitCode
 from .demo import Demo
+from .explain import Explain
+from .export import Export
+from .show import Show
+from .user_function import FunctionRaisedError
+from .verify import Verify
 
 __all__ = ["COMMANDS", "main"]
 
 #: every command, in the order of the help
-COMMANDS: tuple[Command, ...] = (Demo(),)
+COMMANDS: tuple[Command, ...] = (Demo(), Export(), Show(), Explain(), Verify(), Check(), Code())
+
+#: columns of what goes into a file or a pipe
+PLAIN_WIDTH = 120
 
 
 def main(argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
     """Runs ``onlooker`` with the arguments ``argv``; returns the exit code.
 
     0 done and verified, 1 an error (one message on ``stderr``), 2 not verified. An error that onlooker
-    does not raise on purpose is a bug, and passes with its traceback.
+    does not raise on purpose is a bug, and passes with its traceback. With ``--json``, ``stdout`` has one JSON
+    object and nothing else, also for an error of a command.
     """
+    options: argparse.Namespace | None = None
     try:
         with redirect_stdout(stdout), redirect_stderr(stderr):  # argparse prints its help itself
             options = _parser().parse_args(argv)
@@ -32,12 +47,38 @@ def main(argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
             stderr.write(_parser().format_help())
             return ExitCode.ERROR
         command: Command = options.command
-        return command.run(options, stdout, stderr)
+        with redirect_stdout(stderr):  # what the user's code and torch print is no answer
+            answer = command.run(options, stderr)
+        _write(answer, options, stdout, stderr)
+        return answer.code
     except OnlookerError as error:
-        stderr.write(f"onlooker: {error}\n")
+        _complain(error, stderr)
+        if options is not None and options.json:
+            found = {"slug": error.slug, "message": error.message, "hint": error.hint}
+            _write_json({"command": options.command.name, "error": found}, stdout)
         return ExitCode.ERROR
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
+
+
+def _complain(error: OnlookerError, stderr: TextIO) -> None:
+    if isinstance(error, FunctionRaisedError):
+        stderr.write(error.traceback)
+    stderr.write(f"onlooker: {error}\n")
+
+
+def _write(answer: Answer, options: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> None:
+    if options.json:
+        _write_json({"command": options.command.name, **answer.data(), "next": answer.next}, stdout)
+        return
+    console = Console(file=stdout, highlight=False, markup=False, width=None if stdout.isatty() else PLAIN_WIDTH)
+    answer.show(console)
+    last = stderr if answer.pure else stdout
+    last.write(f"{'' if answer.pure else chr(10)}next: {answer.next}\n")
+
+
+def _write_json(document: dict[str, object], stdout: TextIO) -> None:
+    stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,16 +94,23 @@ def _parser() -> argparse.ArgumentParser:
         prog="onlooker",
         description="Watches a PyTorch model while it is used, and gives back an exported program "
         "with the right dynamic shapes, proven on calls it never saw.",
-        epilog="exit codes: 0 done and verified, 1 an error, 2 not verified",
+        epilog="exit codes: 0 done and verified, 1 an error, 2 not verified (or calls outside), 130 interrupted",
     )
     parser.add_argument("--version", action="version", version=f"onlooker {_version()}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:
         story = inspect.getdoc(type(command)) or ""
-        child = commands.add_parser(command.name, help=story.splitlines()[0], description=story)
+        child = commands.add_parser(
+            command.name,
+            help=story.splitlines()[0],
+            description=story,
+            epilog=f"example:\n  onlooker {command.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         child.set_defaults(command=command)
         command.add_arguments(child)
+        child.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
     return parser
 
 

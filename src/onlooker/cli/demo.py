@@ -10,20 +10,17 @@ from typing import TextIO
 from rich.console import Console
 
 from .._api import InputObserver
-from ..core.errors import UsageError
 from ..core.verdict import Tally
 from ..program import Program
 from ..zoo import MODELS, TinyModel, tiny_model
-from .command import ExitCode, to_type
+from .command import Answer, ExitCode, to_type
 from .progress import Say, progress
+from .saved import directory_to_write
 
 __all__ = ["Demo"]
 
 #: what ``--to`` accepts -> the targets of the export
 TARGETS = {"torch": ("torch",), "onnx": ("onnx",), "both": ("torch", "onnx")}
-
-#: columns of a report that goes into a file or a pipe
-PLAIN_WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +40,7 @@ class Demo:
     """
 
     name = "demo"
+    example = "demo --model vit --to torch"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
@@ -50,9 +48,9 @@ class Demo:
         parser.add_argument("--to", choices=tuple(TARGETS), default="both", help="default: %(default)s")
         parser.add_argument("--out", type=Path, metavar="DIR", help="write the .pt2 and .onnx files there")
 
-    def run(self, options: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> ExitCode:
-        """Watches, exports and verifies; prints the reports and the next command to type."""
-        _check_directory(options.out)
+    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
+        """Watches, exports and verifies."""
+        directory_to_write(options.out)
         with progress(stderr) as say:
             say(f"building a tiny {options.model}")
             tiny = tiny_model(options.model)
@@ -61,17 +59,7 @@ class Demo:
             say("exporting")
             program = observer.export()
             exports = [_prove(program, target, tiny, options.out, say) for target in TARGETS[options.to]]
-        return _show(tiny, exports, options, stdout)
-
-
-def _check_directory(directory: Path | None) -> None:
-    """A file in the way is better found before the export than after."""
-    if directory is not None and directory.exists() and not directory.is_dir():
-        raise UsageError(
-            f"{directory} is a file, and the programs are written into a directory.",
-            slug="not-a-directory",
-            hint="Name another place with --out.",
-        )
+        return _answer(tiny, exports, options)
 
 
 def _watch(tiny: TinyModel) -> InputObserver:
@@ -91,17 +79,30 @@ def _prove(program: Program, target: str, tiny: TinyModel, directory: Path | Non
     return Exported(target, program, tally, tuple(program.save_graphs(directory)))
 
 
-def _show(tiny: TinyModel, exports: list[Exported], options: argparse.Namespace, stdout: TextIO) -> ExitCode:
-    console = Console(file=stdout, highlight=False, markup=False, width=None if stdout.isatty() else PLAIN_WIDTH)
-    stdout.write(f"{tiny.name}: watched {tiny.story}.\n\n")
-    for exported in exports:
-        console.print(exported.program.report)
-        stdout.writelines(f"wrote {file}\n" for file in exported.files)
-        stdout.write("\n")
-    stdout.writelines(f"{verdict(exported)}\n" for exported in exports)
-    stdout.write(f"\nnext: {next_command(options)}\n")
+def _answer(tiny: TinyModel, exports: list[Exported], options: argparse.Namespace) -> Answer:
     verified = all(exported.program.report.verified for exported in exports)
-    return ExitCode.VERIFIED if verified else ExitCode.NOT_VERIFIED
+
+    def show(console: Console) -> None:
+        console.file.write(f"{tiny.name}: watched {tiny.story}.\n\n")
+        for exported in exports:
+            console.print(exported.program.report)
+            console.file.writelines(f"wrote {file}\n" for file in exported.files)
+            console.file.write("\n")
+        console.file.writelines(f"{verdict(exported)}\n" for exported in exports)
+
+    def data() -> dict[str, object]:
+        return {"model": tiny.name, "story": tiny.story, "exports": [_exported_dict(e) for e in exports]}
+
+    return Answer(ExitCode.VERIFIED if verified else ExitCode.NOT_VERIFIED, show, data, next_command(options))
+
+
+def _exported_dict(exported: Exported) -> dict[str, object]:
+    return {
+        "target": exported.target,
+        "verified": exported.program.report.verified,
+        "files": [str(file) for file in exported.files],
+        "report": exported.program.report.to_dict(),
+    }
 
 
 def verdict(exported: Exported) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 
@@ -14,17 +15,57 @@ __all__ = ["counted", "sizes_of"]
 
 
 def sizes_of(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:
-    """The sizes of the symbols in given values; a symbol that shows nowhere has its least size."""
+    """The sizes of the symbols in given values.
+
+    A symbol that stands alone on some axis is read there; another one follows from a sum or a product of which
+    it is the only unknown. What shows nowhere has its least size.
+    """
     sizes: dict[str, int] = {}
+    rest: list[tuple[Expression, int]] = []
     for leaf in plan.inputs:
         value = values.get(leaf.path)
+        if value is None:
+            continue
         shape = getattr(value, "shape", ())
         for expression, size in zip(leaf.shape, shape, strict=False):
-            if expression.is_symbol:
-                sizes.setdefault(str(expression), int(size))
-        if leaf.value is not None and leaf.value.is_symbol and isinstance(value, int):
-            sizes.setdefault(str(leaf.value), value)
+            _read(expression, int(size), sizes, rest)
+        if leaf.value is not None and isinstance(value, int):
+            _read(leaf.value, value, sizes, rest)
+    if len(sizes) < len(plan.symbols):
+        _solve(rest, sizes, _empty(plan, values))
     return {symbol.name: sizes.get(symbol.name, symbol.low) for symbol in plan.symbols}
+
+
+def _read(expression: Expression, size: int, sizes: dict[str, int], rest: list[tuple[Expression, int]]) -> None:
+    if expression.is_symbol:
+        sizes.setdefault(str(expression), size)
+    elif not expression.is_constant:
+        rest.append((expression, size))
+
+
+def _empty(plan: Plan, values: Mapping[Path, object]) -> set[str]:
+    """The symbols of leaves that are empty since the values do not have them: they have their least size."""
+    missing = [leaf for leaf in plan.inputs if leaf.fill is not None and values.get(leaf.path) is None]
+    return {
+        name
+        for leaf in missing
+        if leaf.fill is not None and leaf.fill.kind == "empty" and leaf.fill.dim is not None
+        for name in leaf.shape[leaf.fill.dim].symbols
+    }
+
+
+def _solve(rest: list[tuple[Expression, int]], sizes: dict[str, int], known: set[str]) -> None:
+    """Adds the symbols that are the only unknown of an expression, as long as there is one."""
+    while True:
+        fresh = dict[str, int]()
+        for expression, size in rest:
+            unknown = [name for name in expression.symbols if name not in sizes and name not in known]
+            if len(unknown) == 1 and known.isdisjoint(expression.symbols):
+                found = expression.solved(unknown[0], size, sizes)
+                fresh |= {} if found is None else {unknown[0]: found}
+        if not fresh:
+            return
+        sizes |= fresh
 
 
 def counted(

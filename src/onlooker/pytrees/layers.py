@@ -14,8 +14,10 @@ import torch
 from ..core.path import Attr
 from .nodes import Opened, constant_text, qualified_name
 
-__all__ = ["is_cache", "is_layer", "open_cache"]
+__all__ = ["FOLLOWING", "is_cache", "is_cache_class", "is_layer", "is_layer_class", "open_cache"]
 
+#: what a layer notes of the sizes of its tensors and never reads
+FOLLOWING = frozenset({"batch_size"})
 _LAYERS = frozenset({"CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer"})
 
 
@@ -23,14 +25,24 @@ def _derives_from(cls: type, names: frozenset[str]) -> bool:
     return any(base.__name__ in names and base.__module__ == "transformers.cache_utils" for base in cls.__mro__)
 
 
+def is_cache_class(cls: type) -> bool:
+    """True for a class of caches of transformers."""
+    return _derives_from(cls, frozenset({"Cache"}))
+
+
+def is_layer_class(cls: type) -> bool:
+    """True for a class of the layers of a cache of transformers."""
+    return _derives_from(cls, _LAYERS)
+
+
 def is_cache(value: Any) -> bool:
     """True for a cache of transformers, without importing transformers."""
-    return _derives_from(type(value), frozenset({"Cache"}))
+    return is_cache_class(type(value))
 
 
 def is_layer(value: Any) -> bool:
     """True for one layer of a cache of transformers, without importing transformers."""
-    return _derives_from(type(value), _LAYERS)
+    return is_layer_class(type(value))
 
 
 def open_cache(value: Any) -> Opened | None:
@@ -43,15 +55,23 @@ def open_cache(value: Any) -> Opened | None:
         return None
     cls, names = type(value), tuple(shown)
     hidden = {name: _kept(child) for name, child in vars(value).items() if name not in shown}
+    named = tuple(enumerate(names))
+    containers = [name for name, child in hidden.items() if type(child) in (dict, list)]
+    follows = not FOLLOWING.isdisjoint(hidden) and isinstance(shown.get("keys"), torch.Tensor)
 
     def build(values: list[Any]) -> Any:
         obj = object.__new__(cls)
-        for name, child in hidden.items():
-            obj.__dict__[name] = _kept(child)
-        obj.__dict__.update(zip(names, values, strict=True))
+        own = obj.__dict__
+        own.update(hidden)
+        if containers:
+            own.update((name, _kept(hidden[name])) for name in containers)
+        for position, name in named:
+            own[name] = values[position]
+        if follows:
+            own["batch_size"] = own["keys"].shape[0]
         return obj
 
-    compared = {name: child for name, child in hidden.items() if not isinstance(child, torch.Tensor)}
+    compared = {n: c for n, c in hidden.items() if not isinstance(c, torch.Tensor) and n not in FOLLOWING}
     return Opened(qualified_name(cls), tuple((Attr(n), shown[n]) for n in names), build, constant_text(compared))
 
 

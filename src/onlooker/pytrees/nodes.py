@@ -10,7 +10,7 @@ import torch
 
 from ..core.path import Entry
 
-__all__ = ["ATOMS", "Opened", "constant_text", "qualified_name"]
+__all__ = ["ATOMS", "Opened", "constant_text", "is_plain", "qualified_name"]
 
 #: the classes of the leaves that are no tensors; the symbolic ones are met while torch traces a model
 ATOMS = (bool, int, float, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -29,6 +29,15 @@ class Opened:
 def qualified_name(cls: type) -> str:
     """``module.Class`` as in an import."""
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def is_plain(value: Any) -> bool:
+    """True for a flag or a size: a number, a text, None, a dtype, a device, or containers of these."""
+    if type(value) in (list, tuple):
+        return all(map(is_plain, value))
+    if type(value) is dict:
+        return all(map(is_plain, value.values()))
+    return isinstance(value, (*ATOMS, torch.dtype, torch.device, torch.layout))
 
 
 def constant_text(value: Any) -> str:

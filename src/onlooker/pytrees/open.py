@@ -32,6 +32,7 @@ __all__ = [
     "NAMED_TUPLE",
     "close_tree",
     "is_leaf",
+    "is_model_output",
     "map_tensors",
     "open_arguments",
     "open_tree",
@@ -54,6 +55,8 @@ _CLOSED = (
     bytes,
 )
 _DEEPEST = 24
+_LEAF = Structure(LEAF)
+_PLAIN_LEAVES = frozenset({torch.Tensor, torch.nn.Parameter, *ATOMS})
 
 
 def is_leaf(value: Any) -> bool:
@@ -118,12 +121,15 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
 
 
 def _open(value: Any, leaves: list[Any], above: tuple[int, ...]) -> Structure:
+    if type(value) in _PLAIN_LEAVES:
+        leaves.append(value)
+        return _LEAF
     opened = None
     if (not is_leaf(value) or isinstance(value, torch.nn.Module)) and len(above) < _DEEPEST and id(value) not in above:
         opened = take_apart(value)
     if opened is None:
         leaves.append(value)
-        return Structure(LEAF)
+        return _LEAF
     inside = (*above, id(value))
     children = tuple(_open(child, leaves, inside) for _, child in opened.children)
     entries = tuple(entry for entry, _ in opened.children)
@@ -178,7 +184,7 @@ def _module(value: Any) -> Opened | None:
 def _registered(value: Any) -> Opened | None:
     cls = type(value)
     node = torch_pytree.SUPPORTED_NODES.get(cls)
-    if node is None or _is_model_output(value):
+    if node is None or is_model_output(value):
         return None
     children, context = node.flatten_fn(value)
     entries: Sequence[Entry] = [Index(i) for i in range(len(children))]
@@ -202,12 +208,13 @@ def _entry(value: Any, key: Any, child: Any) -> Entry:
     return Key(name)
 
 
-def _is_model_output(value: Any) -> bool:
+def is_model_output(value: Any) -> bool:
+    """True for a ``ModelOutput`` of transformers, without importing transformers."""
     return isinstance(value, OrderedDict) and any(c.__name__ == "ModelOutput" for c in type(value).__mro__)
 
 
 def _model_output(value: Any) -> Opened | None:
-    if not _is_model_output(value):
+    if not is_model_output(value):
         return None
     cls, keys = type(value), tuple(value)
     children = tuple((Attr(key), value[key]) for key in keys)

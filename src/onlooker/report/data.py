@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.plan import LeafPlan, Plan
+from ..core.plan import LeafPlan, Plan, Symbol
 from ..core.spec import Axis
 
 __all__ = ["AxisRow", "GraphReport", "graph_report"]
@@ -55,7 +55,7 @@ def graph_report(
     seconds: float,
 ) -> GraphReport:
     """The report of one graph, from its plan and from what was read in the exported program."""
-    symbols = tuple((s.name, _listed(s.observed), _range(ranges.get(s.name))) for s in plan.symbols)
+    symbols = tuple((s.name, _listed(s.observed), _range(_served(s, ranges.get(s.name)))) for s in plan.symbols)
     return GraphReport(
         plan.name,
         target,
@@ -98,6 +98,15 @@ def _listed(values: Sequence[int]) -> str:
     if len(values) <= 5:
         return ", ".join(map(str, values))
     return f"{values[0]}, {values[1]} ... {values[-1]} ({len(values)} sizes)"
+
+
+def _served(symbol: Symbol, limits: tuple[int, int | None] | None) -> tuple[int, int | None] | None:
+    """The range of the program, inside that of the plan: what lies outside it is refused before the program runs."""
+    if symbol.high is None and symbol.low <= 1:
+        return limits
+    low, high = limits or (symbol.low, None)
+    highs = [bound for bound in (high, symbol.high) if bound is not None]
+    return max(low, symbol.low), min(highs, default=None)
 
 
 def _range(limits: tuple[int, int | None] | None) -> str:

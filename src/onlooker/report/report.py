@@ -18,7 +18,8 @@ class Report:
     """What a program asked for, observed and obtained, what was tried and what failed.
 
     ``unlawful`` are sizes that the model itself refuses, ``missed`` calls that were not recorded, ``blind``
-    what neither calls nor probes could tell, with the run that would.
+    what neither calls nor probes could tell, with the run that would. ``stages`` are seconds: of the calls that
+    were observed, and of what was done with them; ``probes`` is how often the model was asked.
     """
 
     model: str
@@ -28,6 +29,8 @@ class Report:
     unlawful: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     blind: tuple[str, ...] = ()
+    stages: tuple[tuple[str, float], ...] = ()
+    probes: int = 0
 
     @property
     def verified(self) -> bool:
@@ -58,7 +61,21 @@ class Report:
         """What was not tried, which calls were not recorded, and what nobody could know."""
         unlawful = (f"not lawful for the model itself, not counted: {text}" for text in self.unlawful)
         missed = (f"a call was not recorded: {text}" for text in self.missed)
-        return (*unlawful, *missed, *(f"blind spot: {text}" for text in self.blind))
+        return (*unlawful, *missed, *(f"blind spot: {text}" for text in self.blind), *self._times())
+
+    def _times(self) -> tuple[str, ...]:
+        """One line with the time of each stage; a share is never rounded to nothing or to the whole."""
+        if not self.stages:
+            return ()
+        stages = ", ".join(f"{name} {seconds:.2f} s ({_percent(share)})" for name, seconds, share in self.shares)
+        asked = f"{self.probes} {'probe' if self.probes == 1 else 'probes'}"
+        return (f"time: {stages}; {asked} of the model",)
+
+    @property
+    def shares(self) -> tuple[tuple[str, float, float], ...]:
+        """Per stage its seconds, and its share of all of them."""
+        total = sum(seconds for _, seconds in self.stages) or 1.0
+        return tuple((name, seconds, seconds / total) for name, seconds in self.stages)
 
     def to_dict(self) -> dict[str, object]:
         """The report as JSON takes it."""
@@ -82,6 +99,11 @@ class Report:
             "unlawful": list(self.unlawful),
             "missed": list(self.missed),
             "blind": list(self.blind),
+            "stages": [
+                {"stage": name, "seconds": round(seconds, 4), "share": round(share, 4)}
+                for name, seconds, share in self.shares
+            ],
+            "probes": self.probes,
         }
 
     def __str__(self) -> str:
@@ -89,6 +111,12 @@ class Report:
 
     def __rich__(self) -> RenderableType:
         return render(f"{self.model}.{self.method}", self.graphs, self.tally, self.verdict, self.remarks)
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.005:
+        return "< 1 %"
+    return "> 99 %" if 0.995 < share < 1 else f"{share:.0%}".replace("%", " %")
 
 
 def _graph_dict(graph: GraphReport) -> dict[str, object]:

@@ -1,0 +1,52 @@
+"""What was saved: a folder with a program, or a file with a recording."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..core.errors import UsageError
+from ..core.recording import Recording
+from ..program import Program, load
+
+__all__ = ["add_program", "directory_to_write", "read_either", "read_program"]
+
+
+def add_program(parser: argparse.ArgumentParser, metavar: str = "DIR", story: str = "the folder of a program") -> None:
+    """Declares the folder, and what its reader allows it."""
+    parser.add_argument("place", type=Path, metavar=metavar, help=story)
+    parser.add_argument(
+        "--operators", action="append", default=[], metavar="NAMESPACE", help="custom operators that it may call"
+    )
+    parser.add_argument(
+        "--machine-code", action="store_true", help="run what AOTInductor compiled; only if you trust who made it"
+    )
+
+
+def read_program(options: argparse.Namespace) -> Program:
+    """The program in the folder that the options name.
+
+    :raises SavedFileError: when it is not one, or not as it was written
+    """
+    return load(options.place, operators=options.operators, machine_code=options.machine_code)
+
+
+def read_either(options: argparse.Namespace) -> Program | Recording:
+    """The program in a folder, or the recording in a file.
+
+    :raises SavedFileError: when it is neither
+    """
+    return Recording.load(options.place) if options.place.is_file() else read_program(options)
+
+
+def directory_to_write(place: Path | None) -> None:
+    """A file in the way is better found before the work than after.
+
+    :raises UsageError: ``not-a-directory``
+    """
+    if place is not None and place.exists() and not place.is_dir():
+        raise UsageError(
+            f"{place} is a file, and the programs are written into a directory.",
+            slug="not-a-directory",
+            hint="Name another place with --out.",
+        )

@@ -1,0 +1,61 @@
+"""``onlooker show``: what a program or a recording holds."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+
+from ..core.recording import Recording
+from ..program import Program
+from ..report.calls import CallsReport, calls_report
+from .command import Answer, ExitCode, to_type
+from .saved import add_program, read_either
+
+__all__ = ["Show"]
+
+
+class Show:
+    """Shows a saved program, with its proof, or the calls of a saved recording."""
+
+    name = "show"
+    example = "show program"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares the options."""
+        add_program(parser, "DIR|RECORDING", "the folder of a program, or the file of a recording")
+
+    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
+        """Reads and shows."""
+        found = read_either(options)
+        if isinstance(found, Recording):
+            return _recording(calls_report(found), options.place)
+        return _program(found, options.place)
+
+
+def _recording(report: CallsReport, place: Path) -> Answer:
+    return Answer(
+        ExitCode.VERIFIED,
+        lambda console: console.print(report),
+        lambda: {"kind": "recording", "report": report.to_dict()},
+        to_type("check", "program", str(place)),
+    )
+
+
+def _program(program: Program, place: Path) -> Answer:
+    report = program.report
+
+    def show(console: Console) -> None:
+        console.print(report)
+
+    axes = [row.axis for graph in report.graphs for row in graph.axes if not row.asked.isdigit()]
+    path, _, dim = (axes or [""])[0].removesuffix("]").partition(".shape[")
+    following = to_type("explain", str(place), path, *([dim] if dim else [])) if path else to_type("code", str(place))
+    return Answer(
+        ExitCode.VERIFIED,
+        show,
+        lambda: {"kind": "program", "report": report.to_dict()},
+        following,
+    )

@@ -1,0 +1,89 @@
+"""``onlooker verify``: a saved program against its model, or against the values that were saved with it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+
+from ..core.verdict import Check, Tally
+from ..program import Program
+from .command import Answer, ExitCode, to_type
+from .export import watch
+from .progress import progress
+from .saved import add_program, read_program
+from .user_function import HELP, load_function
+
+__all__ = ["Verify"]
+
+
+class Verify:
+    """Proves a saved program again: against your model, or against the values that were saved with it.
+
+    With FUNCTION, the model is watched in its use, and the program is tried on these calls and on sizes that no
+    call had. Without it there is no model: the files are checked, and the calls that were saved with their values.
+    """
+
+    name = "verify"
+    example = "verify program app.py:build"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares the options."""
+        add_program(parser)
+        parser.add_argument("function", metavar="MODULE:FUNCTION", nargs="?", help=HELP)
+        parser.add_argument("--atol", type=float, default=1e-5, help="largest difference allowed; default: %(default)s")
+
+    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
+        """Loads, which checks the files, and tries."""
+        with progress(stderr) as say:
+            say(f"reading {options.place}")
+            program = read_program(options)
+            if options.function is None:
+                say("comparing with the values that were saved")
+                return _answer(program, program.verify_saved(atol=options.atol), options)
+            say(f"running {options.function}")
+            used = load_function(options.function)
+            say("watching its use")
+            fresh = watch(used, program.recording.method).adopted(program)
+            say("verifying")
+            return _answer(fresh, fresh.verify(atol=options.atol), options)
+
+
+def _answer(program: Program, tally: Tally, options: argparse.Namespace) -> Answer:
+    is_proof = options.function is not None
+    passed = program.report.verified if is_proof else tally.total > 0 and tally.failed == 0
+    sentence = _sentence(tally, options.place, is_proof=is_proof, passed=passed)
+
+    def show(console: Console) -> None:
+        if is_proof:
+            console.print(program.report)
+        console.file.writelines(f"{check.outcome.value}: {check.label}: {check.note}\n" for check in _failed(tally))
+        console.file.write(f"{sentence}\n")
+
+    def data() -> dict[str, object]:
+        failed: list[object] = [{"label": check.label, "note": check.note} for check in _failed(tally)]
+        found: dict[str, object] = {"verified": passed, "passed": tally.passed, "total": tally.total, "failed": failed}
+        return {**found, "report": program.report.to_dict()} if is_proof else found
+
+    place = str(options.place)
+    following = to_type("show", place) if is_proof else to_type("verify", place, "app.py:build")
+    return Answer(ExitCode.VERIFIED if passed else ExitCode.NOT_VERIFIED, show, data, following)
+
+
+def _failed(tally: Tally) -> list[Check]:
+    return [check for check in tally.checks if not check.passed]
+
+
+def _sentence(tally: Tally, place: Path, *, is_proof: bool, passed: bool) -> str:
+    if is_proof:
+        word = "verified" if passed else "NOT verified"
+        weights = "" if tally.passed else "; does the function give the model the same weights every time?"
+        return (
+            f"{word}, {tally.passed} of {tally.total} checks passed, largest difference {tally.difference:.1e}{weights}"
+        )
+    if not tally.total:
+        return f"{place} is as it was written, and holds no values to try: give the function of the model."
+    agree = f"{tally.passed} of {tally.total} saved calls give what the model gave"
+    return f"{place} is as it was written, {agree}, largest difference {tally.difference:.1e}"

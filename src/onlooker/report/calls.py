@@ -1,0 +1,95 @@
+"""The calls of a recording: which arguments came, how often, and in which sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..core.path import Path
+from ..core.recording import Recording
+from ..core.spec import Spec, TensorSpec
+from .text import as_text
+
+__all__ = ["CallsReport", "LeafRow", "calls_report"]
+
+_MOST_SIZES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LeafRow:
+    """One leaf of the arguments: its kinds (dtype and rank, or a constant), its sizes by dimension, its calls."""
+
+    path: str
+    kinds: tuple[str, ...]
+    sizes: tuple[tuple[int, ...], ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallsReport:
+    """The calls of one method, leaf by leaf."""
+
+    model: str
+    method: str
+    total: int
+    leaves: tuple[LeafRow, ...]
+    missed: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """The calls as JSON takes them."""
+        return {
+            "schema": 1,
+            "model": self.model,
+            "method": self.method,
+            "total": self.total,
+            "leaves": [
+                {"path": row.path, "kinds": list(row.kinds), "sizes": [list(s) for s in row.sizes], "calls": row.count}
+                for row in self.leaves
+            ],
+            "missed": list(self.missed),
+        }
+
+    def __str__(self) -> str:
+        return as_text(self.__rich__())
+
+    def __rich__(self) -> RenderableType:
+        calls = f"{self.total} {'call' if self.total == 1 else 'calls'}"
+        table = Table(title=f"{calls} of {self.model}.{self.method}", title_justify="left")
+        for name in ("input", "kind", "sizes that were seen", "calls"):
+            table.add_column(name, overflow="fold")
+        for row in self.leaves:
+            sizes = f"[{', '.join(_listed(sizes) for sizes in row.sizes)}]" if row.sizes else ""
+            table.add_row(Text(row.path), Text(", ".join(row.kinds)), Text(sizes), str(row.count))
+        return Group(table, *(Text(f"  a call was not recorded: {text}", style="dim") for text in self.missed))
+
+
+def calls_report(recording: Recording) -> CallsReport:
+    """The report of a recording."""
+    specs: dict[Path, list[tuple[Spec, int]]] = {}
+    for call in recording.calls:
+        for path, spec in call.inputs.items():
+            specs.setdefault(path, []).append((spec, call.count))
+    rows = tuple(_row(path, found) for path, found in specs.items())
+    return CallsReport(recording.model, recording.method, len(recording), rows, recording.missed)
+
+
+def _row(path: Path, found: Sequence[tuple[Spec, int]]) -> LeafRow:
+    kinds = dict.fromkeys(_kind(spec) for spec, _ in found)
+    shapes = [spec.shape for spec, _ in found if isinstance(spec, TensorSpec)]
+    sizes: tuple[tuple[int, ...], ...] = ()
+    if len({len(shape) for shape in shapes}) == 1:
+        sizes = tuple(tuple(sorted(set(column))) for column in zip(*shapes, strict=True))
+    return LeafRow(path.code(), tuple(kinds), sizes, sum(count for _, count in found))
+
+
+def _kind(spec: Spec) -> str:
+    return f"{spec.dtype.removeprefix('torch.')}, rank {len(spec.shape)}" if isinstance(spec, TensorSpec) else str(spec)
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    shown = [*map(str, sizes)] if len(sizes) <= _MOST_SIZES else [str(sizes[0]), "...", str(sizes[-1])]
+    return "|".join(shown)

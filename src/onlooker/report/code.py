@@ -1,0 +1,92 @@
+"""Writes a program down as a Python script that exports the model again, without onlooker.
+
+Where the model takes and gives tensors, lists and dicts alone, the script exports the model itself; where there
+are classes (caches, outputs of transformers) or ``**kwargs``, it exports a small module around it that takes
+and gives lists and dicts, since torch.export wants every class registered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..core.call import Signature
+from .code_classes import Imports
+from .code_data import GraphCode
+from .code_graph import Written, written
+
+__all__ = ["script_of"]
+
+_MADE = '''
+def made(cls, **attributes):
+    """An object with these attributes; its __init__ could make tensors, which torch would take for constants."""
+    obj = object.__new__(cls)
+    vars(obj).update(attributes)
+    return obj
+'''
+
+_LOWERED = '''
+def lowered(program, least):
+    """Begins the ranges at the sizes of ``least``, which were tried; torch begins them at 2, and sums at 4."""
+    names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"}
+    inputs = [node for node in program.graph.find_nodes(op="placeholder") if node.name in names]
+    for node, value in zip(inputs, torch.utils._pytree.tree_leaves(least), strict=True):
+        held = node.meta["val"]
+        pairs = zip(held.shape, value.shape) if isinstance(value, torch.Tensor) else [(held, value)]
+        for size, low in pairs:
+            symbol = size.node.expr if isinstance(size, torch.SymInt) else None
+            if symbol in program.range_constraints:
+                high = program.range_constraints[symbol].upper
+                program.range_constraints[symbol] = ValueRanges(low, high)
+    return program
+'''
+
+
+def script_of(graphs: Sequence[GraphCode], signature: Signature, *, to: str = "torch", source: str = "") -> str:
+    """The script: the model as a function to fill in, and per graph its arguments, dynamic shapes and export.
+
+    ``source`` is the body of the function that gives the model, ``to`` is ``"torch"`` or ``"onnx"``.
+
+    :raises UnsupportedError: ``no-code-for-class`` when an argument cannot be written as Python
+    """
+    imports = Imports()
+    parts = [written(graph, signature, imports, to) for graph in graphs]
+    first = graphs[0].plan
+    model = re.sub(r"\W", "_", first.model.rpartition(".")[2]) or "the model"
+    text = "\n\n".join(
+        [
+            f'"""Exports {model}.{first.method} with torch.{"onnx." if to == "onnx" else ""}export.\n\n'
+            'Every function can be changed; nothing but what is imported here is needed.\n"""',
+            "\n".join(_imports(parts, imports)),
+        ]
+    )
+    pieces = [_make_model(model, source)]
+    pieces += [_MADE.strip("\n")] if any(part.makes for part in parts) else []
+    pieces += [_LOWERED.strip("\n")] if any(part.lowers for part in parts) else []
+    pieces += [function for part in parts for function in part.functions]
+    pieces.append(_main(parts, to))
+    return text + "".join(f"\n\n\n{piece}" for piece in pieces) + "\n"
+
+
+def _imports(parts: Sequence[Written], imports: Imports) -> list[str]:
+    lines = ["import torch"]
+    lines += ["from torch.export import Dim"] if any(part.uses_dim for part in parts) else []
+    lowers = any(part.lowers for part in parts)
+    lines += ["from torch.utils._sympy.value_ranges import ValueRanges"] if lowers else []
+    return [*lines, *imports.lines()]
+
+
+def _make_model(model: str, source: str) -> str:
+    body = source or f'raise NotImplementedError("Return your {model} here.")'
+    lines = "".join(f"\n    {line}" for line in body.splitlines())
+    return f'def make_model():\n    """The model to export, with its weights and in its mode (eval)."""{lines}'
+
+
+def _main(parts: Sequence[Written], to: str) -> str:
+    lines = ['if __name__ == "__main__":', "    model = make_model()"]
+    for part in parts:
+        if to == "onnx":
+            lines.append(f'    export_{part.name}(model).save("{part.name}.onnx")')
+        else:
+            lines.append(f'    torch.export.save(export_{part.name}(model), "{part.name}.pt2")')
+    return "\n".join(lines)

@@ -1,0 +1,36 @@
+"""What a script needs of one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..core.path import Path
+from ..core.plan import Plan
+from ..core.structure import Structure
+
+__all__ = ["GraphCode"]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCode:
+    """One graph, as far as a script needs it.
+
+    ``dynamic`` says per leaf of the result whether the graph gives it, ``sizes`` are those of the export,
+    ``obtained`` and ``ranges`` what the program holds, ``named`` the expressions that torch took by name, with their
+    bounds, and ``limits`` the least and the greatest value that was seen of a leaf of ints. ``oblivious`` is True
+    where torch was asked to keep no guards on 0 and 1; ``hidden`` has, by container and attribute, the numbers and
+    the dtype of tensors that are no leaves.
+    """
+
+    plan: Plan
+    outputs: Structure
+    dynamic: tuple[bool, ...]
+    output_names: tuple[str, ...]
+    sizes: Mapping[str, int]
+    obtained: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    named: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    oblivious: bool = False
+    hidden: Mapping[Path, Mapping[str, tuple[object, str]]] = field(default_factory=dict)
+    limits: Mapping[Path, tuple[float, float]] = field(default_factory=dict)

@@ -1,0 +1,84 @@
+"""New calls against the graphs of a program, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..core.call import Call
+from ..core.errors import ArgumentKindError, ObservationError, UsageError
+from ..core.recording import Recording
+from ..core.spec import Spec
+from ..core.structure import Tree
+from ..core.traffic import Breach, BreachKind, CheckedCall
+from ..export.graph import Graph
+from ..observe.bind import bind, python_signature
+from ..pytrees.joins import Join, join_specs, joined
+from ..pytrees.open import open_arguments, spec_of
+from .contract import checked
+
+__all__ = ["checked_calls"]
+
+
+def checked_calls(
+    graphs: Sequence[Graph], recording: Recording, joins: Sequence[Join], calls: Recording | Iterable[Any]
+) -> tuple[CheckedCall, ...]:
+    """Which graph serves each call, or what keeps it outside; ``recording`` is the one of the program."""
+    pairs = _recorded(recording, calls) if isinstance(calls, Recording) else _given(recording, calls)
+    found = []
+    for index, count, inputs in pairs:
+        if isinstance(inputs, Breach):
+            found.append(CheckedCall(index, "", (inputs,), count))
+        else:
+            found.append(checked(graphs, recording.signature, joined(inputs, joins, join_specs), index, count))
+    if not found:
+        raise ObservationError(
+            "There is no call to check.", slug="no-calls", hint="Give a recording of calls, or the calls themselves."
+        )
+    return tuple(found)
+
+
+def _recorded(recording: Recording, other: Recording) -> Iterator[tuple[int, int, Tree[Spec]]]:
+    if (recording.method, recording.signature.names) != (other.method, other.signature.names):
+        raise UsageError(
+            f"Calls of {other.model}.{other.method} cannot be checked on a program of "
+            f"{recording.model}.{recording.method}: the method or its parameters are others.",
+            slug="different-entry-points",
+            hint="Give a recording of the same method.",
+        )
+    for call in other.calls:
+        yield call.index, call.count, call.inputs
+
+
+def _given(recording: Recording, calls: Iterable[Any]) -> Iterator[tuple[int, int, Tree[Spec] | Breach]]:
+    signature = python_signature(recording.signature)
+    for index, call in enumerate(calls):
+        if isinstance(call, Call):
+            yield call.index, call.count, call.inputs
+            continue
+        args, kwargs = _as_call(call, index)
+        try:
+            values, _ = bind(signature, args, kwargs)
+        except TypeError as error:
+            parameters = ", ".join(recording.signature.names)
+            yield index, 1, Breach(BreachKind.SIGNATURE, "the call", f"a call with {parameters}", str(error))
+            continue
+        tree = open_arguments(values)
+        yield index, 1, Tree(tree.structure, tuple(map(spec_of, tree.leaves)))
+
+
+def _as_call(call: Any, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(call, Mapping):
+        return (), dict(call)
+    if (
+        isinstance(call, tuple)
+        and len(call) == 2
+        and isinstance(call[0], tuple | list)
+        and isinstance(call[1], Mapping)
+    ):
+        return tuple(call[0]), dict(call[1])
+    raise ArgumentKindError(
+        f"Call {index} is a {type(call).__name__}, and a call is (args, kwargs) or a dict of arguments by name.",
+        slug="not-a-call",
+        hint="Wrap the arguments: ((x, y), {}).",
+    )

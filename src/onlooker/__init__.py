@@ -1,36 +1,45 @@
-"""onlooker watches a PyTorch model while it is used, and exports it with the right dynamic shapes."""
+"""onlooker watches a PyTorch model while it is used, and exports it with the right dynamic shapes.
+
+Names are imported when they are first used: ``import onlooker`` costs little beside ``import torch``.
+"""
 
 from __future__ import annotations
 
-from ._api import InputObserver as InputObserver
-from .core.errors import ArgumentKindError as ArgumentKindError
-from .core.errors import ExportError as ExportError
-from .core.errors import MissingPackageError as MissingPackageError
-from .core.errors import ObservationError as ObservationError
-from .core.errors import OnlookerError as OnlookerError
-from .core.errors import OnlookerWarning as OnlookerWarning
-from .core.errors import RejectedCallError as RejectedCallError
-from .core.errors import UnsupportedError as UnsupportedError
-from .core.errors import UsageError as UsageError
-from .core.plan import Plan as Plan
-from .core.recording import Recording as Recording
-from .core.verdict import Tally as Tally
-from .export.patched import torch_export_patches as torch_export_patches
-from .materialise.from_inputs import all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs
-from .materialise.from_inputs import all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs
-from .materialise.info import InputCandidate as InputCandidate
-from .materialise.info import InputObserverInfo as InputObserverInfo
-from .program import Program as Program
-from .pytrees.compare import max_diff as max_diff
-from .pytrees.describe import string_type as string_type
-from .pytrees.make import CacheKeyValue as CacheKeyValue
-from .pytrees.make import make_dynamic_cache as make_dynamic_cache
-from .pytrees.make import make_encoder_decoder_cache as make_encoder_decoder_cache
-from .pytrees.make import make_static_cache as make_static_cache
-from .pytrees.registry import register_class_flattening as register_class_flattening
-from .pytrees.registry import register_flattening_functions as register_flattening_functions
-from .pytrees.registry import unregister_class_flattening as unregister_class_flattening
-from .zoo.untrained.build import get_untrained_model_with_inputs as get_untrained_model_with_inputs
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._api import InputObserver as InputObserver
+    from .core.errors import ArgumentKindError as ArgumentKindError
+    from .core.errors import ExportError as ExportError
+    from .core.errors import MissingPackageError as MissingPackageError
+    from .core.errors import ObservationError as ObservationError
+    from .core.errors import OnlookerError as OnlookerError
+    from .core.errors import OnlookerWarning as OnlookerWarning
+    from .core.errors import RejectedCallError as RejectedCallError
+    from .core.errors import SavedFileError as SavedFileError
+    from .core.errors import UnsupportedError as UnsupportedError
+    from .core.errors import UsageError as UsageError
+    from .core.plan import Plan as Plan
+    from .core.recording import Recording as Recording
+    from .core.verdict import Tally as Tally
+    from .export.patched import torch_export_patches as torch_export_patches
+    from .materialise.from_inputs import all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs
+    from .materialise.from_inputs import all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs
+    from .materialise.info import InputCandidate as InputCandidate
+    from .materialise.info import InputObserverInfo as InputObserverInfo
+    from .program import Program as Program
+    from .program import load as load
+    from .pytrees.compare import max_diff as max_diff
+    from .pytrees.describe import string_type as string_type
+    from .pytrees.make import CacheKeyValue as CacheKeyValue
+    from .pytrees.make import make_dynamic_cache as make_dynamic_cache
+    from .pytrees.make import make_encoder_decoder_cache as make_encoder_decoder_cache
+    from .pytrees.make import make_static_cache as make_static_cache
+    from .pytrees.registry import register_class_flattening as register_class_flattening
+    from .pytrees.registry import register_flattening_functions as register_flattening_functions
+    from .pytrees.registry import unregister_class_flattening as unregister_class_flattening
+    from .zoo.untrained.build import get_untrained_model_with_inputs as get_untrained_model_with_inputs
 
 __all__ = [
     "ArgumentKindError",
@@ -47,12 +56,14 @@ __all__ = [
     "Program",
     "Recording",
     "RejectedCallError",
+    "SavedFileError",
     "Tally",
     "UnsupportedError",
     "UsageError",
     "all_dynamic_shape_from_inputs",
     "all_dynamic_shapes_from_inputs",
     "get_untrained_model_with_inputs",
+    "load",
     "make_dynamic_cache",
     "make_encoder_decoder_cache",
     "make_static_cache",
@@ -63,3 +74,50 @@ __all__ = [
     "torch_export_patches",
     "unregister_class_flattening",
 ]
+
+#: where each name comes from: the imports above, for the run time
+_HOMES = {
+    "ArgumentKindError": ".core.errors",
+    "CacheKeyValue": ".pytrees.make",
+    "ExportError": ".core.errors",
+    "InputCandidate": ".materialise.info",
+    "InputObserver": "._api",
+    "InputObserverInfo": ".materialise.info",
+    "MissingPackageError": ".core.errors",
+    "ObservationError": ".core.errors",
+    "OnlookerError": ".core.errors",
+    "OnlookerWarning": ".core.errors",
+    "Plan": ".core.plan",
+    "Program": ".program",
+    "Recording": ".core.recording",
+    "RejectedCallError": ".core.errors",
+    "SavedFileError": ".core.errors",
+    "Tally": ".core.verdict",
+    "UnsupportedError": ".core.errors",
+    "UsageError": ".core.errors",
+    "all_dynamic_shape_from_inputs": ".materialise.from_inputs",
+    "all_dynamic_shapes_from_inputs": ".materialise.from_inputs",
+    "get_untrained_model_with_inputs": ".zoo.untrained.build",
+    "load": ".program",
+    "make_dynamic_cache": ".pytrees.make",
+    "make_encoder_decoder_cache": ".pytrees.make",
+    "make_static_cache": ".pytrees.make",
+    "max_diff": ".pytrees.compare",
+    "register_class_flattening": ".pytrees.registry",
+    "register_flattening_functions": ".pytrees.registry",
+    "string_type": ".pytrees.describe",
+    "torch_export_patches": ".export.patched",
+    "unregister_class_flattening": ".pytrees.registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

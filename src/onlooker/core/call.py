@@ -61,7 +61,8 @@ class Call:
     """A finished call: what went in and what came out, by specs, and how long it took.
 
     ``index`` counts the finished calls of a recording from 0. ``passed`` says of each argument, in the order
-    of the signature, how it came. A call that raised is not a Call.
+    of the signature, how it came. A call that raised is not a Call. ``count`` is the number of calls that this
+    one stands for: later calls with the same specs, passed in the same way, are counted and not repeated.
     """
 
     index: int
@@ -69,6 +70,7 @@ class Call:
     outputs: Tree[Spec]
     passed: tuple[tuple[str, Passing], ...] = ()
     seconds: float = 0.0
+    count: int = 1
 
     @property
     def constants(self) -> tuple[tuple[Path, ConstantSpec], ...]:

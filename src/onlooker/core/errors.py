@@ -9,6 +9,7 @@
     ├── UnsupportedError    (NotImplementedError)  torch or this library cannot do it yet
     ├── ExportError         (RuntimeError)  no program could be made from the plan
     ├── RejectedCallError   (ValueError)    a program refuses a call it cannot serve
+    ├── SavedFileError      (ValueError)    a file or folder that was saved cannot be used, or cannot be written
     └── MissingPackageError (ImportError)   an optional package is needed and absent
 
     OnlookerWarning         (UserWarning)   an answer that may not be the one wanted
@@ -26,6 +27,7 @@ __all__ = [
     "OnlookerError",
     "OnlookerWarning",
     "RejectedCallError",
+    "SavedFileError",
     "UnsupportedError",
     "UsageError",
 ]
@@ -84,6 +86,10 @@ class ExportError(OnlookerError, RuntimeError):
 
 class RejectedCallError(OnlookerError, ValueError):
     """A program refuses a call that it cannot serve."""
+
+
+class SavedFileError(OnlookerError, ValueError):
+    """A file or a folder that was saved cannot be used, or cannot be written."""
 
 
 class MissingPackageError(OnlookerError, ImportError):

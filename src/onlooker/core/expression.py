@@ -1,4 +1,4 @@
-"""A size as an expression of symbols: ``8``, ``batch``, ``past_sequence + sequence``.
+"""A size as an expression of symbols: ``8``, ``past + sequence``, ``min(past, 15)``, ``(samples - 3)//2 + 1``.
 
 Expressions are kept by sympy, written as text that is also Python, and read back without evaluating code.
 """
@@ -13,19 +13,27 @@ from typing import Any
 import sympy
 
 from .errors import UsageError
+from .floor import Floor, written
 
 __all__ = ["Expression"]
+
+#: the longest text, the deepest nesting and the greatest exponent that are read: sizes are far below all of them
+_LONGEST = 4000
+_DEEPEST = 200
+_GREATEST_POWER = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A sum of symbols with integer factors, and a constant.
+    """Sums and products of symbols and integers, the least of several, and floor division by a positive integer.
 
     >>> total = Expression.symbol("past") + Expression.symbol("sequence")
     >>> str(total), total.evaluate({"past": 5, "sequence": 3})
     ('past + sequence', 8)
     >>> str(Expression.parse("4*n - 1")), Expression.constant(8).is_constant
     ('4*n - 1', True)
+    >>> str(Expression.parse("(samples - 3)//2 + 1")), str(Expression.parse("min(past, 15)*batch"))
+    ('(samples - 3)//2 + 1', 'batch*min(past, 15)')
     """
 
     value: Any
@@ -41,16 +49,25 @@ class Expression:
         return cls(sympy.Symbol(name, integer=True, nonnegative=True))
 
     @classmethod
+    def least(cls, first: Expression, *others: Expression) -> Expression:
+        """The least of some expressions."""
+        return cls(sympy.Min(first.value, *(other.value for other in others)))
+
+    @classmethod
     def parse(cls, text: str) -> Expression:
         """The expression that :meth:`__str__` wrote. No code is evaluated.
 
-        :raises UsageError: ``bad-expression`` when the text is no sum of symbols and integers
+        :raises UsageError: ``bad-expression`` when the text is none, or one that is no size in earnest: very
+            long, deeply nested, with a large power
         """
         try:
-            return cls(_read(ast.parse(text, mode="eval").body))
-        except (SyntaxError, ValueError) as error:
+            if len(text) > _LONGEST:
+                raise ValueError("too long")
+            return cls(_read(ast.parse(text, mode="eval").body, 0))
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            shown = text if len(text) <= 80 else f"{text[:77]}..."
             raise UsageError(
-                f"{text!r} is not a size.", slug="bad-expression", hint="Write for example '2*n + 1'."
+                f"{shown!r} is not a size.", slug="bad-expression", hint="Write for example '2*n + 1'."
             ) from error
 
     @property
@@ -75,14 +92,45 @@ class Expression:
         """
         if self.is_constant:
             return int(self.value)
-        missing = [name for name in self.symbols if name not in sizes]
+        symbols = self.value.free_symbols
+        missing = sorted(symbol.name for symbol in symbols if symbol.name not in sizes)
         if missing:
             raise UsageError(
                 f"{self} needs a size for {', '.join(missing)}.",
                 slug="size-missing",
                 hint="Give one per symbol.",
             )
-        return int(self.value.subs({symbol: sizes[symbol.name] for symbol in self.value.free_symbols}))
+        return int(self.value.xreplace({symbol: sympy.Integer(sizes[symbol.name]) for symbol in symbols}))
+
+    def solved(self, name: str, size: int, sizes: Mapping[str, int]) -> int | None:
+        """The size of one symbol that makes the expression ``size``; None where none does, or where many may.
+
+        >>> total = Expression.parse("past + sequence")
+        >>> total.solved("past", 8, {"sequence": 3}), Expression.parse("n//2").solved("n", 4, {})
+        (5, None)
+        """
+        known = {s: sympy.Integer(sizes[s.name]) for s in self.value.free_symbols if s.name != name}
+        unknown = Expression.symbol(name).value
+        value = sympy.expand(self.value.xreplace(known))
+        if not value.is_polynomial(unknown) or sympy.degree(value, unknown) != 1:
+            return None
+        found = (size - value.coeff(unknown, 0)) / value.coeff(unknown, 1)
+        return int(found) if found.is_Integer and found >= 0 else None
+
+    def settled(self, sizes: Mapping[str, int]) -> Expression:
+        """The same without ``min``: each is replaced by the term that is the least for these sizes.
+
+        >>> kept = Expression.parse("min(past, 15) + 1")
+        >>> str(kept.settled({"past": 7})), str(kept.settled({"past": 20}))
+        ('past + 1', '16')
+        """
+        if not self.value.has(sympy.Min):
+            return self
+
+        def least(*terms: Any) -> Any:
+            return min(terms, key=lambda term: (Expression(term).evaluate(sizes), term.is_Integer, str(term)))
+
+        return Expression(self.value.replace(sympy.Min, least))
 
     def renamed(self, names: Mapping[str, str]) -> Expression:
         """The expression with other names for its symbols."""
@@ -100,26 +148,43 @@ class Expression:
     def __sub__(self, other: Expression) -> Expression:
         return Expression(self.value - other.value)
 
-    def __mul__(self, factor: int) -> Expression:
-        return Expression(self.value * factor)
+    def __mul__(self, factor: int | Expression) -> Expression:
+        return Expression(self.value * (factor.value if isinstance(factor, Expression) else factor))
+
+    def __floordiv__(self, divisor: int) -> Expression:
+        return Expression(Floor(self.value, sympy.Integer(divisor)))
 
     def __str__(self) -> str:
-        return str(self.value)
+        return written(self.value)
 
 
-def _read(node: ast.expr) -> Any:
+def _read(node: ast.expr, depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise ValueError("too deep")
     if isinstance(node, ast.Name):
         return Expression.symbol(node.id).value
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return sympy.Integer(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_read(node.operand)
+        return -_read(node.operand, depth + 1)
     if isinstance(node, ast.BinOp):
-        left, right = _read(node.left), _read(node.right)
-        if isinstance(node.op, ast.Add):
-            return left + right
-        if isinstance(node.op, ast.Sub):
-            return left - right
-        if isinstance(node.op, ast.Mult):
-            return left * right
+        return _read_operation(node, depth + 1)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "min" and len(node.args) > 1 and not node.keywords:
+        return sympy.Min(*(_read(argument, depth + 1) for argument in node.args))
+    raise ValueError(ast.dump(node))
+
+
+def _read_operation(node: ast.BinOp, depth: int) -> Any:
+    left, right = _read(node.left, depth), _read(node.right, depth)
+    if isinstance(node.op, ast.Add):
+        return left + right
+    if isinstance(node.op, ast.Sub):
+        return left - right
+    if isinstance(node.op, ast.Mult):
+        return left * right
+    if isinstance(node.op, ast.FloorDiv) and right.is_Integer and right > 0:
+        return Floor(left, right)
+    nested = any(isinstance(inner, ast.Pow) for inner in ast.walk(node.left))
+    if isinstance(node.op, ast.Pow) and right.is_Integer and 0 < right <= _GREATEST_POWER and not nested:
+        return left**right
     raise ValueError(ast.dump(node))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from .errors import UsageError
@@ -10,7 +11,7 @@ from .path import Path
 from .spec import Axis, ConstantSpec
 from .structure import Structure
 
-__all__ = ["Evidence", "Fill", "LeafPlan", "Plan", "Relation", "Symbol"]
+__all__ = ["Evidence", "Fill", "LeafPlan", "Plan", "Probe", "Relation", "Symbol"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,15 @@ class Symbol:
     step: int = 1
     evidence: Evidence = Evidence()
 
+    @property
+    def range(self) -> str:
+        """The range in words: ``1 and more``, ``1 to 64``."""
+        return f"{self.low} and more" if self.high is None else f"{self.low} to {self.high}"
+
+    def allows(self, size: int) -> bool:
+        """True for a size in the range."""
+        return self.low <= size and (self.high is None or size <= self.high)
+
 
 @dataclass(frozen=True, slots=True)
 class Relation:
@@ -57,6 +67,23 @@ class Relation:
         if self.family == "divisible":
             return f"{self.left} % {self.right} == 0"
         return f"{self.left} == {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One experiment: the axes that were changed together, the new size of each, and what the model did.
+
+    ``label`` names the row of an accepted probe in an :class:`Evidence`; one that was refused has none.
+    """
+
+    axes: tuple[Axis, ...]
+    sizes: tuple[int, ...]
+    outcome: str
+    label: str = ""
+
+    def __str__(self) -> str:
+        what = ", ".join(f"{axis} = {size}" for axis, size in zip(self.axes, self.sizes, strict=True))
+        return f"{self.label or 'a probe'} ({what}): {self.outcome}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +128,13 @@ class LeafPlan:
         return bool(self.dtype)
 
     @property
+    def axes(self) -> tuple[tuple[Axis, Expression], ...]:
+        """Every axis with its expression: one per dimension, or the one of an int."""
+        if self.value is not None:
+            return ((Axis(self.path, None), self.value),)
+        return tuple((Axis(self.path, dim), expression) for dim, expression in enumerate(self.shape))
+
+    @property
     def is_constant(self) -> bool:
         """True for what is baked into the program."""
         return not self.dtype and self.value is None
@@ -108,14 +142,22 @@ class LeafPlan:
 
 def _of_symbol(symbol: Symbol) -> str:
     observed = ", ".join(map(str, symbol.observed))
-    limits = f"{symbol.low} and more" if symbol.high is None else f"{symbol.low} to {symbol.high}"
     step = f", in steps of {symbol.step}" if symbol.step > 1 else ""
-    return f"{symbol.name} was {observed} in {symbol.evidence}; it may be {limits}{step}."
+    return f"{symbol.name} was {observed} in {symbol.evidence}; it may be {symbol.range}{step}."
+
+
+def _names(text: str, axis: Axis) -> bool:
+    """True when the text is about the axis, and not about a longer name that ends in the same way."""
+    return re.search(rf"(?<![\w.]){re.escape(str(axis))}(?!\w|\.\w|\[)", text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was inferred of one regime of a recording: the calls that one graph can serve."""
+    """What was inferred of one regime of a recording: the calls that one graph can serve.
+
+    ``probes`` are the experiments with the model, the refused ones too; ``blind`` says what neither calls nor
+    probes could settle, each with the run that would.
+    """
 
     name: str
     structure: Structure
@@ -126,6 +168,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     method: str = "forward"
     model: str = field(default="")
+    probes: tuple[Probe, ...] = ()
+    blind: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[LeafPlan, ...]:
@@ -174,8 +218,10 @@ class Plan:
         lines = [f"{axis} is {expression}."]
         if expression.is_constant:
             lines.append("It never changed, in calls and in probes.")
+        lines += [f"{note[0].upper()}{note[1:]}." for note in (*self.notes, *self.blind) if _names(note, axis)]
         lines += [_of_symbol(self.symbol(name)) for name in expression.symbols]
         lines += [f"{r} ({r.family}): {r.evidence}." for r in self.relations if r.left == axis]
+        lines += [f"{probe}." for probe in self.probes if axis in probe.axes]
         lines.append(f"{leaf.calls} of {len(self.calls)} calls had {path}.")
         if leaf.fill is not None:
             lines.append(f"Where a call lacks it, it is {leaf.fill}: the model then gave what it gives without it.")

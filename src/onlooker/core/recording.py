@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
 
 from .call import Call, Signature
+from .codec import read_document, write_document
+from .codec_text import read_json, write_json
 from .errors import UsageError
+from .files import read_file, write_file
 
 __all__ = ["Recording"]
 
@@ -14,9 +19,10 @@ __all__ = ["Recording"]
 class Recording:
     """The finished calls of one method, in their order, with their provenance.
 
-    ``model`` is the qualified name of the model's class. ``missed`` says of each call that could not be
-    recorded why not. Two recordings of the same method merge with ``|``: calls which both have count once,
-    and the result does not depend on the order of the merges.
+    ``model`` is the qualified name of the model's class. ``missed`` says what could not be recorded, and why.
+    A call may stand for several (``Call.count``): the length is the number of all. Two recordings of the same
+    method merge with ``|``: calls which both have count once (the larger ``count`` is that of the later look at
+    the same run), and the result does not depend on the order of the merges.
     """
 
     model: str = ""
@@ -26,7 +32,7 @@ class Recording:
     missed: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.calls)
+        return sum(call.count for call in self.calls)
 
     def __or__(self, other: Recording) -> Recording:
         if (self.model, self.method, self.signature) != (other.model, other.method, other.signature):
@@ -35,13 +41,46 @@ class Recording:
                 slug="different-entry-points",
                 hint="Merge recordings of the same method of the same model.",
             )
-        calls = sorted(set(self.calls) | set(other.calls), key=_order)
+        if self == other:  # in its own order, which the merge of two others has not
+            return self
+        calls = sorted(_merged(self.calls + other.calls), key=_order)
         missed = tuple(sorted(set(self.missed) | set(other.missed)))
         return replace(self, calls=tuple(calls), missed=missed)
+
+    def save(self, path: str | FilePath) -> None:
+        """Writes the recording as JSON: specs, and no values of tensors; constants are a part of the specs.
+
+        A run that is killed leaves the old file, or none.
+
+        :raises SavedFileError: ``not-written``
+        :raises UnsupportedError: ``not-saved`` for a key of a dict that is no number and no text
+        """
+        write_file(FilePath(path), write_json(write_document("recording", Recording, self)))
+
+    @classmethod
+    def load(cls, path: str | FilePath) -> Recording:
+        """The recording that :meth:`save` wrote, equal to the one that was saved.
+
+        :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``
+        """
+        document = read_json(read_file(FilePath(path)), str(path))
+        recording: Recording = read_document(document, "recording", cls, str(path))
+        return recording
 
     def with_call(self, call: Call) -> Recording:
         """The recording with one more call."""
         return replace(self, calls=(*self.calls, call))
+
+
+def _merged(calls: Iterable[Call]) -> Iterable[Call]:
+    """Each call once, with the largest of its counts."""
+    found: dict[Call, Call] = {}
+    for call in calls:
+        key = replace(call, count=1)
+        known = found.get(key)
+        if known is None or known.count < call.count:
+            found[key] = call
+    return found.values()
 
 
 def _order(call: Call) -> tuple[int, float, str]:

@@ -43,7 +43,7 @@ class ConstantSpec:
         return hash(self._key())
 
     def _key(self) -> tuple[str, str]:
-        return type(self.value).__name__, repr(self.value)
+        return type(self.value).__name__, str(self)
 
     @property
     def is_int(self) -> bool:
@@ -51,7 +51,10 @@ class ConstantSpec:
         return isinstance(self.value, int) and not isinstance(self.value, bool)
 
     def __str__(self) -> str:
-        return repr(self.value)
+        try:
+            return repr(self.value)
+        except ValueError:  # an int of more digits than Python writes
+            return hex(self.value) if isinstance(self.value, int) else ""
 
 
 @dataclass(frozen=True, slots=True)

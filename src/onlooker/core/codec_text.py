@@ -1,0 +1,119 @@
+"""JSON text, read with distrust and written so that every number and text comes back exactly.
+
+JSON has no infinity and no NaN, Python reads integers of more than 4300 digits not at all, and a text with half a
+surrogate pair is another text afterwards. These are written as objects of one key.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+from .errors import SavedFileError
+
+__all__ = ["MOST_BYTES", "damaged", "read_constant", "read_json", "write_constant", "write_json"]
+
+#: a JSON file that is larger is not read
+MOST_BYTES = 1 << 29
+_INT = 1 << 63
+_CLASSES: dict[str, type] = {"int": int, "float": float, "str": str}
+
+
+def damaged(where: str, problem: str) -> SavedFileError:
+    """The error for a file whose content cannot be meant; ``where`` is the file and the place in it."""
+    return SavedFileError(
+        f"{where}: {problem}.",
+        slug="file-damaged",
+        hint="The file is not as onlooker wrote it: save it again, or take it from where it came.",
+    )
+
+
+def write_json(document: Any) -> bytes:
+    """The document as ASCII text."""
+    return json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def read_json(content: bytes, where: str) -> Any:
+    """What :func:`write_json` wrote.
+
+    :raises SavedFileError: ``file-damaged`` for what is no JSON, has a key twice, a NaN, or is too deep or too long
+    """
+    if len(content) > MOST_BYTES:
+        raise damaged(where, f"{len(content)} bytes are more than a file of onlooker has")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key stands twice in one object")
+        return found
+
+    def refuse(text: str) -> NoReturn:
+        raise ValueError(f"{text} is no number of JSON")
+
+    try:
+        return json.loads(content.decode("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
+    except RecursionError:
+        raise damaged(where, "it is nested too deeply") from None
+    except ValueError as error:
+        raise damaged(where, f"it is no JSON ({str(error)[:200]})") from None
+
+
+def write_constant(value: Any) -> Any:
+    """A bool, int, float, str or None as JSON; an instance of a derived class keeps the name of its class."""
+    if value is None or type(value) is bool:
+        return value
+    for name, cls in _CLASSES.items():
+        if isinstance(value, cls):
+            plain = _plain(value, cls)
+            if type(value) is cls:
+                return plain
+            return {"class": type(value).__name__, "of": name, "text": _plain(repr(value), str), "value": plain}
+    raise TypeError(f"{type(value).__name__} is no constant")
+
+
+def _plain(value: Any, cls: type) -> Any:
+    if cls is int:
+        number = int.__index__(value)
+        return number if -_INT < number < _INT else {"int": hex(number)}
+    if cls is float:
+        real = float.__add__(value, -0.0)
+        return real if math.isfinite(real) else {"float": str(real)}
+    text = str.__str__(value) if type(value) is str else "".join(value)
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        return {"text": text.encode("utf-8", "surrogatepass").hex()}
+    return text
+
+
+def read_constant(data: Any, where: str) -> Any:
+    """The constant that :func:`write_constant` wrote.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    if not isinstance(data, (dict, list)):
+        return data
+    if isinstance(data, dict) and set(data) == {"class", "of", "text", "value"}:
+        return _derived(data, where)
+    if isinstance(data, dict) and len(data) == 1:
+        ((kind, text),) = data.items()
+        try:
+            if kind == "int" and isinstance(text, str):
+                return int(text, 16)
+            if kind == "float" and text in ("inf", "-inf", "nan"):
+                return float(text)
+            if kind == "text" and isinstance(text, str):
+                return bytes.fromhex(text).decode("utf-8", "surrogatepass")
+        except ValueError:
+            pass
+    raise damaged(where, "a number, a text, true, false or null is wanted here")
+
+
+def _derived(data: dict[str, Any], where: str) -> Any:
+    """An instance of a class of its own, as equal to the one that was written as two constants can be."""
+    name, cls, text = data["class"], _CLASSES.get(str(data["of"])), read_constant(data["text"], where)
+    value = read_constant(data["value"], where)
+    if not isinstance(name, str) or not isinstance(text, str) or cls is None or type(value) is not cls:
+        raise damaged(where, "a constant has a class that fits its value")
+    made: Any = type("Constant", (cls,), {"__repr__": lambda self: text, "__slots__": ()})
+    made.__name__ = made.__qualname__ = name if name.isidentifier() else "Constant"
+    return made(value)

@@ -1,0 +1,97 @@
+"""Files that are whole or not there: written beside their place first, and read with distrust."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path as FilePath
+
+from .codec_text import MOST_BYTES
+from .errors import SavedFileError
+
+__all__ = ["cannot_write", "read_file", "sync_folder", "write_file", "write_synced"]
+
+
+def write_file(path: FilePath, content: bytes) -> None:
+    """Writes a file so that a run that is killed leaves the old one, or none.
+
+    :raises SavedFileError: ``not-written``
+    """
+    target = FilePath(os.path.realpath(path))
+    beside = ""
+    try:
+        handle, beside = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+        os.close(handle)
+        write_synced(FilePath(beside), content)
+        os.chmod(beside, 0o666 & ~_umask())
+        os.replace(beside, target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        if beside:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+
+
+def _umask() -> int:
+    """What the permissions of new files lack; the system tells it only by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def write_synced(path: FilePath, content: bytes) -> None:
+    """Writes a file and waits until the disk has it."""
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: FilePath) -> None:
+    """Waits until the disk has the names in a folder, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def cannot_write(path: FilePath, error: OSError) -> SavedFileError:
+    """The error for a place where nothing can be written."""
+    return SavedFileError(
+        f"{path} cannot be written: {error.strerror or error}.",
+        slug="not-written",
+        hint="What stood there before is as it was. Give a place that can be written and has room.",
+    )
+
+
+def read_file(path: FilePath, most: int = MOST_BYTES) -> bytes:
+    """The content of a regular file of at most ``most`` bytes; devices and pipes are not opened for reading.
+
+    :raises SavedFileError: ``file-missing``, ``file-damaged``
+    """
+    try:
+        # without waiting for a writer, should it be a pipe
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with open(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                raise SavedFileError(
+                    f"{path} is no file of at most {most} bytes.",
+                    slug="file-damaged",
+                    hint="Give a file that onlooker has saved.",
+                )
+            return file.read(most + 1)[:most]
+    except (OSError, ValueError) as error:
+        if isinstance(error, SavedFileError):
+            raise
+        raise SavedFileError(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.",
+            slug="file-missing",
+            hint="Give the path of a file that onlooker has saved.",
+        ) from error

@@ -1,0 +1,1 @@
+"""A program as a folder: written atomically, read with distrust, no pickle anywhere."""

@@ -1,0 +1,224 @@
+"""The containers of a structure as data, and what builds them again where a program is loaded.
+
+A structure names the classes of its containers. Of a cache, more has to be known than its leaves: the flags and
+sizes that its objects hold. They are written as tuples, ``("dtype", "float32")``, which the codec can hold.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ..core.codec_text import damaged
+from ..core.errors import UnsupportedError
+from ..core.path import Attr, Key
+from ..core.structure import Structure
+from ..pytrees.layers import is_cache, is_layer
+from ..pytrees.nodes import ATOMS, qualified_name
+from ..pytrees.open import ARGUMENTS, NAMED_TUPLE
+from .classes import find_cache, find_named_tuple, find_output, find_record
+from .standin import StandIn
+
+__all__ = ["hidden_of", "with_builders"]
+
+_BUILTIN: dict[str, Any] = {"list": list, "tuple": tuple, "dict": dict, "OrderedDict": collections.OrderedDict}
+
+
+def hidden_of(structure: Structure) -> tuple[Any, ...]:
+    """What each container holds beside its children, in the order of a walk; None for most.
+
+    :raises UnsupportedError: ``not-saved`` for a cache that holds an object, a configuration for instance
+    """
+    return tuple(_hidden(node) for node in _nodes(structure))
+
+
+def _nodes(structure: Structure) -> Iterator[Structure]:
+    yield structure
+    for child in structure.children:
+        yield from _nodes(child)
+
+
+def _hidden(node: Structure) -> Any:
+    if isinstance(node.extra, _Builder):
+        return node.extra.hidden
+    if node.kind in _BUILTIN or node.is_leaf or not callable(node.extra) or find_cache(node.kind) is None:
+        return None
+    made = node.extra([None] * len(node.children))
+    if not (is_cache(made) or is_layer(made)):
+        return None
+    shown = {entry.name for entry in node.entries if isinstance(entry, Attr)}
+    return tuple((name, _written(value, node.kind)) for name, value in vars(made).items() if name not in shown)
+
+
+def _written(value: Any, kind: str) -> Any:
+    if isinstance(value, ATOMS[:5]):
+        return ("constant", value)
+    if isinstance(value, (torch.dtype, torch.device)):
+        return (type(value).__name__, str(value).removeprefix("torch."))
+    if isinstance(value, type):
+        return ("class", qualified_name(value))
+    if type(value) is dict:
+        return ("dict", tuple((_written(k, kind), _written(v, kind)) for k, v in value.items()))
+    if type(value) in (list, tuple):
+        return (type(value).__name__, tuple(_written(child, kind) for child in value))
+    if type(value) is torch.Tensor and value.numel() == 1 and not value.is_complex():
+        return ("tensor", (str(value.dtype).removeprefix("torch."), value.ndim, value.item()))
+    raise UnsupportedError(
+        f"A {kind} holds a {qualified_name(type(value))}, which cannot be written into a file.",
+        slug="not-saved",
+        hint="Keep the program in memory, or pass a cache without it.",
+    )
+
+
+def with_builders(structure: Structure, hidden: Any, where: str) -> Structure:
+    """The structure with what builds its containers, so that results can be closed.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    rows = iter(hidden if isinstance(hidden, tuple) else ())
+    found = _with_builders(structure, rows, where)
+    if next(rows, damaged) is not damaged:
+        raise damaged(where, "it says more of its containers than there are")
+    return found
+
+
+def _with_builders(node: Structure, rows: Iterator[Any], where: str) -> Structure:
+    row = next(rows, damaged)
+    if row is damaged:
+        raise damaged(where, "it says less of its containers than there are")
+    children = tuple(_with_builders(child, rows, where) for child in node.children)
+    if node.is_leaf or node.kind == ARGUMENTS:
+        return replace(node, children=children)
+    hidden = None if row is None else {name: _read(value, where) for name, value in _pairs(row, where)}
+    return replace(node, children=children, extra=_Builder(node, row, hidden))
+
+
+def _pairs(row: Any, where: str) -> list[tuple[str, Any]]:
+    if isinstance(row, tuple) and all(isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in row):
+        return list(row)
+    raise damaged(where, "the attributes of a cache are wanted here")
+
+
+def _read(written: Any, where: str) -> Any:
+    """An attribute, checked as it is read; a class is looked for when a cache is built."""
+    match written:
+        case ("constant", bool() | int() | float() | str() | None as value):
+            return value
+        case ("dtype", str(name)) if isinstance(vars(torch).get(name), torch.dtype):
+            return vars(torch)[name]
+        case ("device", str(name)):
+            return _device(name, where)
+        case ("class", str(name)):
+            return _Class(name)
+        case ("dict", tuple(pairs)) if all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
+            return _dict([(_read(k, where), _read(v, where)) for k, v in pairs], where)
+        case ("list" | "tuple" as kind, tuple(children)):
+            return _BUILTIN[kind](_read(child, where) for child in children)
+        case ("tensor", (str(name), int(rank), bool() | int() | float() as value)) if 0 <= rank <= 8:
+            dtype = vars(torch).get(name)
+            if isinstance(dtype, torch.dtype):
+                return torch.tensor(value, dtype=dtype).reshape((1,) * rank)
+    raise damaged(where, "an attribute of a cache is wanted here")
+
+
+def _device(name: str, where: str) -> torch.device:
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise damaged(where, f"{name[:80]!r} is no device") from error
+
+
+def _dict(pairs: list[tuple[Any, Any]], where: str) -> dict[Any, Any]:
+    try:
+        return dict(pairs)
+    except TypeError as error:
+        raise damaged(where, "a list is no key") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    kind: str
+
+
+class _Builder:
+    """Builds one container from its children, in its own class where this process has it.
+
+    The class is looked for at every build until it is found: it may be imported after the program is loaded.
+    """
+
+    def __init__(self, node: Structure, hidden: Any, attributes: dict[str, Any] | None) -> None:
+        self.kind, self.context, self.hidden, self.attributes = node.kind, node.context, hidden, attributes
+        self.keys: tuple[Any, ...] = tuple(
+            getattr(e, "key" if isinstance(e, Key) else "name", n) for n, e in enumerate(node.entries)
+        )
+        self._found: Any = None
+
+    def __call__(self, values: Sequence[Any]) -> Any:
+        """The container."""
+        if self._found is None:
+            self._found = self._find()
+        if self._found is None:
+            return StandIn(self.kind, self.keys, values)
+        try:
+            return self._found(values)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise damaged("the saved program", f"its result makes no {self.kind} ({error})") from error
+
+    def _find(self) -> Any:
+        if self.kind in ("list", "tuple"):
+            return _BUILTIN[self.kind]
+        if self.kind in _BUILTIN:
+            return self._mapping
+        for find in (self._cache, self._named_tuple, self._output, self._record):
+            found = find()
+            if found is not None:
+                return found
+        return None
+
+    def _mapping(self, values: Sequence[Any]) -> Any:
+        return _BUILTIN[self.kind](zip(self.keys, values, strict=True))
+
+    def _cache(self) -> Any:
+        cls = find_cache(self.kind) if self.attributes is not None else None
+        return None if cls is None else lambda values: self._built(cls, values)
+
+    def _built(self, cls: type, values: Sequence[Any]) -> Any:
+        made: Any = object.__new__(cls)
+        made.__dict__.update({name: _copied(value) for name, value in (self.attributes or {}).items()})
+        made.__dict__.update(zip(self.keys, values, strict=True))
+        return made
+
+    def _named_tuple(self) -> Any:
+        if self.context != NAMED_TUPLE:
+            return None
+        cls: Any = find_named_tuple(self.kind, self.keys)
+        if cls is None:
+            make: Any = collections.namedtuple
+            cls = make("StandIn", self.keys, rename=True)
+        return lambda values: tuple.__new__(cls, values)
+
+    def _output(self) -> Any:
+        cls = find_output(self.kind)
+        return None if cls is None else lambda values: cls(**dict(zip(self.keys, values, strict=True)))
+
+    def _record(self) -> Any:
+        cls = find_record(self.kind, self.keys)
+        return None if cls is None else lambda values: _recorded(cls, dict(zip(self.keys, values, strict=True)))
+
+
+def _copied(value: Any) -> Any:
+    """An attribute for one object: what a model changes in place is not shared."""
+    if isinstance(value, _Class):
+        return find_cache(value.kind)
+    return type(value)(value) if type(value) in (dict, list) else value
+
+
+def _recorded(cls: type, fields: dict[str, Any]) -> Any:
+    made: Any = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made

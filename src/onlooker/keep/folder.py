@@ -1,0 +1,163 @@
+"""A program <-> a folder: ``onlooker.json`` lists the files, ``plan.json`` holds the plans, a target its graphs.
+
+========================  ==========================================================================
+``onlooker.json``         format, target, versions, size and SHA-256 of every other file
+``plan.json``             plans, names, outputs, joins, signature, verdict: what dispatch needs
+``report.json``           the report, for readers
+``recording.json``        the specs of the calls
+``*.pt2``, ``*.onnx``     the graphs, as their target writes them
+``weights.safetensors``   the weights of all graphs of torch
+``values.safetensors``    the kept values of calls, only with ``values=True``
+========================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..core.codec import read_document, write_document
+from ..core.codec_text import damaged, read_json, write_json
+from ..core.errors import OnlookerError, SavedFileError
+from ..core.files import read_file
+from ..core.recording import Recording
+from ..core.verdict import Tally
+from ..export.graph import Graph
+from ..export.onnx_merge import MERGED
+from ..export.target import file_name
+from ..export.targets import target_of
+from ..observe.store import Sample
+from ..pytrees.joins import Join
+from .atomic import new_folder
+from .manifest import check_files, is_ours, read_manifest, write_manifest
+from .record import ProgramRecord, check_program, graph_of, record_of, without_calls
+from .values import VALUES, read_values, write_values
+
+__all__ = ["Kept", "load_folder", "save_folder"]
+
+#: the targets whose files are machine code, which loading runs
+_MACHINE_CODE = ("aoti",)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a folder holds of a program."""
+
+    graphs: tuple[Graph, ...]
+    recording: Recording
+    samples: tuple[Sample, ...] = ()
+    refusals: tuple[str, ...] = ()
+    joins: tuple[Join, ...] = ()
+    verdict: tuple[Tally, tuple[str, ...]] | None = None
+
+
+def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, values: bool) -> None:
+    """Writes a program, and puts the folder in its place when it is complete.
+
+    :raises SavedFileError: ``folder-not-ours``, ``not-written``
+    :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
+    """
+    target = target_of(kept.graphs[0].target)
+    with new_folder(directory, is_ours) as folder:
+        files = target.write(kept.graphs, folder)
+        tally, unlawful = kept.verdict or (None, ())
+        record = ProgramRecord(
+            without_calls(kept.recording),
+            tuple(map(record_of, kept.graphs)),
+            tuple(files),
+            kept.refusals,
+            kept.joins,
+            tally,
+            unlawful,
+        )
+        documents = {
+            "plan.json": write_document("plan", ProgramRecord, record),
+            "report.json": dict(report),
+            "recording.json": write_document("recording", Recording, kept.recording),
+        }
+        for name, document in documents.items():
+            (folder / name).write_bytes(write_json(document))
+        kept_values = write_values(kept.samples, folder) if values else []
+        write_manifest(folder, target.name, [*documents, *files, *kept_values])
+
+
+def load_folder(directory: Path, *, operators: Collection[str] = (), machine_code: bool = False) -> Kept:
+    """The program of a folder that :func:`save_folder` wrote, checked at every step.
+
+    :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``,
+        ``folder-incomplete``, ``device-missing``, ``machine-code``
+    """
+    manifest = read_manifest(directory)
+    listed = manifest["files"]
+    check_files(directory, listed)
+    _check_listed(["plan.json", "recording.json", "report.json"], listed, directory)
+    where = str(directory / "plan.json")
+    document = read_json(read_file(directory / "plan.json"), where)
+    record: ProgramRecord = read_document(document, "plan", ProgramRecord, where)
+    check_program(record, where)
+    recording = _read_recording(record, directory)
+    graphs = [graph_of(row, f"{where} at graphs[{i}]") for i, row in enumerate(record.graphs)]
+    if manifest["target"] != record.graphs[0].target:
+        raise damaged(where, "its target is not the one that is listed")
+    loaded = _read_graphs(graphs, record.files, listed, directory, operators, machine_code)
+    samples = read_values(recording, directory) if VALUES in listed else ()
+    verdict = None if record.tally is None else (record.tally, record.unlawful)
+    return Kept(tuple(loaded), recording, tuple(samples), record.refusals, record.joins, verdict)
+
+
+def _check_listed(names: Sequence[str], listed: Collection[str], directory: Path) -> None:
+    missing = [name for name in names if name not in listed]
+    if missing:
+        raise SavedFileError(
+            f"{directory} lacks {missing[0]}: it was not copied as a whole.",
+            slug="folder-incomplete",
+            hint="Copy the folder again, with all its files.",
+        )
+
+
+def _read_recording(record: ProgramRecord, directory: Path) -> Recording:
+    where = str(directory / "recording.json")
+    recording: Recording = read_document(
+        read_json(read_file(directory / "recording.json"), where), "recording", Recording, where
+    )
+    if without_calls(recording) != record.recording:
+        raise damaged(where, "it is the recording of another program")
+    return recording
+
+
+def _read_graphs(
+    graphs: Sequence[Graph],
+    files: Sequence[str],
+    listed: Collection[str],
+    directory: Path,
+    operators: Collection[str],
+    machine_code: bool,
+) -> list[Graph]:
+    name = graphs[0].target
+    if name in _MACHINE_CODE and not machine_code:
+        raise SavedFileError(
+            f"{directory} holds machine code for {name!r}, and loading it runs it.",
+            slug="machine-code",
+            hint="If you trust who made it: onlooker.load(directory, machine_code=True).",
+        )
+    where = str(directory / "plan.json")
+    try:
+        target = target_of(name)
+        own = [file_name(graph, target) for graph in graphs]
+    except OnlookerError as error:
+        raise damaged(where, error.message) from error
+    if MERGED not in files:  # one file for all graphs
+        _check_listed(own, listed, directory)
+    _check_listed(files, listed, directory)
+    target.require()
+    options: Any = {"operators": operators} if operators else {}
+    try:
+        held = [MERGED] * len(own) if MERGED in files else own
+        read = target.read(graphs, directory, **options)
+        return [replace(graph, file=file) for graph, file in zip(read, held, strict=True)]
+    except OnlookerError:
+        raise
+    except Exception as error:  # a reader of another package met what it does not expect
+        raise damaged(str(directory), f"{name} cannot read it ({type(error).__name__}: {str(error)[:300]})") from error

@@ -1,0 +1,119 @@
+"""The list of the files of a folder: size and SHA-256 of each, and which versions wrote them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ..core.codec import SCHEMA, check_version
+from ..core.codec_text import damaged, read_json, write_json
+from ..core.errors import SavedFileError
+from ..core.files import read_file, write_synced
+
+__all__ = ["MANIFEST", "check_files", "is_ours", "read_manifest", "write_manifest"]
+
+#: the name of the list
+MANIFEST = "onlooker.json"
+_MOST_BYTES = 1 << 20
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+_KEYS = {"onlooker", "schema", "target", "versions", "files", "sha256"}
+
+
+def write_manifest(folder: Path, target: str, names: Sequence[str]) -> None:
+    """Writes the list, after all files that it lists."""
+    files = {name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)} for name in names}
+    versions = {name: _version(name) for name in ("onlooker", "torch")}
+    document = {"onlooker": "program", "schema": SCHEMA, "target": target, "versions": versions, "files": files}
+    write_synced(folder / MANIFEST, write_json({**document, "sha256": _own_digest(document)}))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The list, checked in itself; its files are not looked at.
+
+    :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``
+    """
+    if not os.path.isdir(folder):
+        raise SavedFileError(
+            f"{folder} is no folder.", slug="file-missing", hint="Give the folder that program.save() has written."
+        )
+    path = folder / MANIFEST
+    if not os.path.lexists(path):
+        raise SavedFileError(
+            f"{folder} has no {MANIFEST}: it is no program that onlooker saved.",
+            slug="file-foreign",
+            hint="Give the folder that program.save() has written.",
+        )
+    document: dict[str, Any] = read_json(read_file(path, _MOST_BYTES), str(path))
+    check_version(document, "program", str(path))
+    own = document.pop("sha256", None)
+    if own != _own_digest(document) or {*document, "sha256"} != _KEYS or not isinstance(document["files"], dict):
+        raise damaged(str(path), "it is not as it was written")
+    for name, entry in document["files"].items():
+        _check_entry(name, entry, str(path))
+    return document
+
+
+def _check_entry(name: str, entry: Any, where: str) -> None:
+    if not _NAME.fullmatch(name) or name == MANIFEST:
+        raise damaged(where, f"{name[:80]!r} is no name of a file in this folder")
+    if not isinstance(entry, dict) or set(entry) != {"bytes", "sha256"}:
+        raise damaged(f"{where} at {name}", "a size and a digest are wanted here")
+    if type(entry["bytes"]) is not int or entry["bytes"] < 0 or not isinstance(entry["sha256"], str):
+        raise damaged(f"{where} at {name}", "a size and a digest are wanted here")
+
+
+def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Passes when every file is there, is a regular one, and is as it was written.
+
+    :raises SavedFileError: ``folder-incomplete``, ``file-damaged``
+    """
+    for name, entry in files.items():
+        path = folder / name
+        try:
+            status = os.lstat(path)
+            if not stat.S_ISREG(status.st_mode):
+                raise damaged(str(path), "it is a link, a folder or a device, and no file")
+            if status.st_size != entry["bytes"]:
+                raise damaged(str(path), f"it has {status.st_size} bytes and was written with {entry['bytes']}")
+            if _digest(path) != entry["sha256"]:
+                raise damaged(str(path), "its content is not what was written")
+        except FileNotFoundError:
+            raise SavedFileError(
+                f"{folder} lacks {name}: it was not copied as a whole.",
+                slug="folder-incomplete",
+                hint="Copy the folder again, with all its files.",
+            ) from None
+        except OSError as error:
+            raise damaged(str(path), f"it cannot be read ({error.strerror or error})") from error
+
+
+def is_ours(folder: Path) -> bool:
+    """True for a folder in which every file was written by onlooker."""
+    try:
+        names = set(read_manifest(folder)["files"])
+    except SavedFileError:
+        return False
+    return set(os.listdir(folder)) <= {MANIFEST, *names}
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _own_digest(document: Any) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from its source
+        return "unknown"

@@ -99,10 +99,10 @@ def public_names() -> set[str]:
     """The names that ``onlooker/__init__.py`` binds without an underscore."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     bound: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module != "__future__":
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
             bound |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node in tree.body:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             bound |= {target.id for target in targets if isinstance(target, ast.Name)}
     return {name for name in bound if not name.startswith("_")}
@@ -115,6 +115,7 @@ def test_all_is_what_is_public() -> None:
     assert set(declared) == public_names()
     assert len(onlooker.__all__) == len(set(onlooker.__all__))
     assert not [name for name in onlooker.__all__ if not hasattr(onlooker, name)]
+    assert set(onlooker._HOMES) == set(declared)
 
 
 def is_frozen_and_slotted(cls: Any) -> bool:

@@ -20,7 +20,7 @@ from onlooker.core.structure import Structure, Tree
 from onlooker.infer.build import build_plan
 from onlooker.infer.mine import Mined, mine
 from onlooker.infer.name import label_of, names_of
-from onlooker.infer.relations import FAMILIES, Column, group_equal, step_of
+from onlooker.infer.relations import FAMILIES, Column, Family, Grid, group_equal, step_of
 from onlooker.infer.relations.difference import Difference
 from onlooker.infer.relations.multiple import Multiple
 from onlooker.infer.relations.offset import Offset
@@ -233,7 +233,7 @@ def table_from(**columns: Values) -> Table:
     """A table by columns: ``x1=(2, 3)``."""
     axes = tuple(map(axis_of, columns))
     rows = zip(*columns.values(), strict=True)
-    return Table(
+    return Table.of(
         axes,
         tuple(
             Row(f"call {i}", {a: v for a, v in zip(axes, row, strict=True) if v is not None})
@@ -327,11 +327,9 @@ PROPOSALS = [
 
 
 @pytest.mark.parametrize(("family", "columns", "expected"), PROPOSALS)
-def test_a_family_proposes_what_all_rows_say(
-    family: Total | Offset | Multiple | Difference, columns: dict[str, Values], expected: list[str]
-) -> None:
+def test_a_family_proposes_what_all_rows_say(family: Family, columns: dict[str, Values], expected: list[str]) -> None:
     target, *others = [column_of(text.rstrip("0123"), values, text) for text, values in columns.items()]
-    assert [str(expression) for expression in family.propose(target, others)] == expected
+    assert [str(expression) for expression in family.propose(target, Grid([target, *others]))] == expected
 
 
 @pytest.mark.parametrize(
@@ -361,8 +359,9 @@ def test_only_first_dimensions_may_be_a_batch(text: str, expected: bool) -> None
     assert column_of("a", (1, 2), text).is_first is expected
 
 
-def test_the_families_have_names_of_their_own() -> None:
-    assert [family.name for family in FAMILIES] == ["sum", "offset", "multiple", "difference"]
+def test_the_families_have_names_of_their_own_and_simple_ones_come_first() -> None:
+    names = [family.name for family in FAMILIES]
+    assert names == ["sum", "offset", "multiple", "difference", "product", "minimum", "division"]
 
 
 # mining
@@ -593,7 +592,7 @@ PATHS = st.builds(lambda root, steps: Path((Name(root), *steps)), ARGUMENTS, st.
 @given(st.lists(st.builds(Axis, PATHS, st.one_of(st.none(), st.integers(0, 3))), min_size=1, max_size=6, unique=True))
 def test_names_are_symbols_that_can_be_written_and_read(axes: list[Axis]) -> None:
     rows = tuple(Row(f"call {i}", {axis: 97 * k * k + i * (k + 13) for k, axis in enumerate(axes)}) for i in range(3))
-    mined = mine(Table(tuple(axes), rows))
+    mined = mine(Table.of(axes, rows))
     names = names_of(mined)
     assert set(names) == {column.name for column in mined.columns}
     assert len(set(names.values())) == len(names)

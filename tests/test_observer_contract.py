@@ -13,7 +13,9 @@ from transformers import DynamicCache
 
 from onlooker import InputCandidate, InputObserver, OnlookerError, OnlookerWarning, make_dynamic_cache
 from onlooker.core.call import Passing
-from onlooker.observe import store
+from onlooker.observe import copies, store
+from onlooker.observe.hook import Place
+from onlooker.observe.wrapper import Wrapper
 
 DYN = torch.export.Dim.DYNAMIC
 
@@ -406,21 +408,20 @@ def test_the_observer_holds_what_no_observer_may_get_wrong() -> None:
 
 
 @contextlib.contextmanager
-def never_put_back(obj: Any, name: str, around: Any) -> Iterator[None]:
+def never_put_back(obj: Any, name: str, around: Any) -> Iterator[Place]:
     original = getattr(obj, name)
     setattr(obj, name, lambda *args, **kwargs: around(original, args, kwargs))
-    yield
+    yield Place(obj, name, Wrapper(None, lambda: None, lambda value: None))
 
 
 class LastCalls(store.Store):
-    @property
-    def recording(self) -> Any:
-        self.samples[:] = [s for s in self.samples if s.counted][-3:]
-        return super().recording
+    def watch(self, original: Any, args: Any, kwargs: Any) -> Any:
+        self.n_values = self.n_counted + 1
+        return super().watch(original, args, kwargs)
 
     @property
-    def n_counted(self) -> int:
-        return 0
+    def samples(self) -> list[store.Sample]:
+        return super().samples[-3:]
 
 
 class EverythingDynamic(InputObserver):
@@ -448,7 +449,7 @@ BROKEN: dict[str, tuple[Callable[[pytest.MonkeyPatch], Callable[[], InputObserve
         "forward is not restored",
     ),
     "inputs by reference": (
-        lambda patch: patch.setattr(store, "copy_leaves", lambda leaves: leaves) or InputObserver,
+        lambda patch: patch.setattr(copies.Copying, "run", lambda self: tuple(self.leaves)) or InputObserver,
         "inputs are kept by reference",
     ),
     "last calls": (

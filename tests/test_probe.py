@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from onlooker import InputObserver, Plan
+from onlooker.core.errors import ExportError
+from onlooker.probe.axes import probe_axes
+from onlooker.probe.pins import Pins
+from onlooker.probe.regimes import Regime, find_regimes
+from onlooker.probe.subject import Subject
+from onlooker.report.report import Report
 
 
 def rand(*shape: int) -> torch.Tensor:
@@ -209,7 +219,341 @@ def test_without_probes_nothing_is_asked() -> None:
     assert calls == 1
 
 
-def test_the_same_recording_gives_the_same_plan() -> None:
-    model = Recurrent()
-    _, call, _ = ONE_CALL["a batch that stands second"]
-    assert plans_of(model, call) == plans_of(model, call)
+# --------------------------------------------------------------------------------------- steps and least sizes
+
+
+class Patches(torch.nn.Module):
+    """Takes images whose sides are multiples of the patch, as vision transformers do."""
+
+    def __init__(self, patch: int) -> None:
+        super().__init__()
+        self.patch, self.convolution = patch, torch.nn.Conv2d(3, 4, patch, stride=patch)
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        if pixel_values.shape[2] % self.patch or pixel_values.shape[3] % self.patch:
+            raise ValueError("the sides must be multiples of the patch")
+        return self.convolution(pixel_values).cumsum(2)
+
+
+class Halves(torch.nn.Module):
+    """Takes an even number of columns, or of rows of the other."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        left, right = x.reshape(x.shape[0], x.shape[1] // 2, 2).unbind(2)
+        return left.cumsum(1) - right
+
+
+def step_of(plan: Plan, path: str, dim: int) -> int:
+    (name,) = plan.leaf(path).shape[dim].symbols
+    return plan.symbol(name).step
+
+
+@pytest.mark.parametrize(
+    ("patch", "side"), [(14, 28), (14, 42), (16, 32), (16, 64), (32, 32), (32, 64), (8, 24), (7, 28), (2, 4), (3, 9)]
+)
+def test_the_least_step_is_found(patch: int, side: int) -> None:
+    (plan,) = plans_of(Patches(patch), {"pixel_values": rand(1, 3, side, side)})
+    assert [step_of(plan, "pixel_values", dim) for dim in (2, 3)] == [patch, patch]
+    assert f"pixel_values.shape[2] % {patch} == 0" in {str(relation) for relation in plan.relations}
+    text = plan.explain("pixel_values", 2)
+    assert f"{side + 1} is refused" in text
+    assert "accepted" in text
+
+
+def test_the_program_takes_multiples_of_the_patch() -> None:
+    model = Patches(14)
+    observer = InputObserver()
+    with observer(model):
+        model(rand(1, 3, 28, 28))
+    program = observer.export()
+    assert program.verify().verified, program.report
+    for shape in ((2, 3, 14, 56), (1, 3, 70, 28)):
+        torch.testing.assert_close(program(rand(*shape)), model(rand(*shape)))
+
+
+@pytest.mark.parametrize("size", [2, 4, 6, 10, 64])
+def test_a_step_of_two_is_found(size: int) -> None:
+    (plan,) = plans_of(Halves(), {"x": rand(1, size)})
+    assert step_of(plan, "x", 1) == 2
+
+
+def test_a_size_that_has_no_step_gets_none() -> None:
+    (plan,) = plans_of(Convolutions(), {"pixel_values": rand(1, 3, 14, 14)})
+    assert [step_of(plan, "pixel_values", dim) for dim in (2, 3)] == [1, 1]
+    assert [plan.symbol(plan.leaf("pixel_values").shape[dim].symbols[0]).low for dim in (2, 3)] == [5, 5]
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("size", [12, 16, 31])
+def test_the_least_size_is_the_kernels(kernel: int, size: int) -> None:
+    (plan,) = plans_of(torch.nn.Conv1d(2, 3, kernel), {"input": rand(1, 2, size)})
+    (name,) = plan.leaf("input").shape[2].symbols
+    assert plan.symbol(name).low == kernel
+
+
+def test_a_step_is_found_where_twice_the_size_is_refused() -> None:
+    class Limited(Patches):
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            if pixel_values.shape[2] > 50 or pixel_values.shape[3] > 50:
+                raise ValueError("too large")
+            return super().forward(pixel_values)
+
+    (plan,) = plans_of(Limited(16), {"pixel_values": rand(1, 3, 32, 32)})
+    assert [step_of(plan, "pixel_values", dim) for dim in (2, 3)] == [16, 16]
+
+
+# --------------------------------------------------------------------------------------- the budget, fake tensors
+
+
+def probed(model: torch.nn.Module, call: dict[str, Any], **options: Any) -> tuple[Regime, Subject]:
+    """What probes of the axes alone say, with the pins of a slow model."""
+    observer = InputObserver()
+    with observer(model.eval()), torch.no_grad():
+        model(**call)
+    store = observer._watcher.store()
+    subject, pins = observer._subject(store), Pins(**options)
+    (regime,) = find_regimes(store.recording.calls, store.samples, subject, pins)
+    return probe_axes(regime, store.samples, subject, pins), subject
+
+
+class Counts(torch.nn.Module):
+    """Counts the runs on real tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 5)
+        self.real: list[torch.Size] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not isinstance(x, FakeTensor):
+            self.real.append(x.shape)
+        return self.linear(x).cumsum(1)
+
+
+def test_a_slow_model_is_probed_with_fake_tensors_and_confirmed_by_a_real_run() -> None:
+    model = Counts()
+    seen: list[torch.Size] = []
+    model.real = _Kept(seen)  # the list of a model is put back after each run
+    regime, _ = probed(model, {"x": rand(1, 4, 6)}, slow=-1.0)
+    plan = regime.plan()
+    assert shapes(plan) == {"x": "batch, x_dim_1, 6"}
+    assert len(plan.probes) > 3
+    assert [tuple(shape) for shape in seen] == [(1, 4, 6), (1, 4, 6), (2, 4, 6)]
+    assert any("fake tensors" in note for note in plan.notes)
+    assert any("the rows of a real run are as before" in note for note in plan.notes)
+
+
+class _Kept(list[torch.Size]):
+    """A list that also writes down elsewhere what is added."""
+
+    def __init__(self, other: list[torch.Size]) -> None:
+        super().__init__()
+        self.other = other
+
+    def append(self, item: torch.Size) -> None:
+        self.other.append(item)
+
+
+def test_rows_that_come_out_otherwise_are_no_batch_for_a_slow_model_either() -> None:
+    regime, _ = probed(torch.nn.Softmax(dim=0), {"input": rand(3, 4)}, slow=-1.0)
+    assert not any(probe.axes[0].dim == 0 and probe.label and probe.label in _labels(regime) for probe in regime.trace)
+    assert any("a real run gave other rows" in note for note in regime.notes)
+
+
+def _labels(regime: Regime) -> set[str]:
+    return {row.label for row in regime.probes}
+
+
+def test_a_slow_model_whose_path_depends_on_values_is_probed_a_few_times() -> None:
+    class Depends(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.cumsum(1) if float(x.sum()) > 1e9 else x.flip(1)
+
+    regime, _ = probed(Depends(), {"x": rand(1, 4)}, slow=-1.0)
+    plan = regime.plan()
+    assert shapes(plan) == {"x": "batch, x_dim_1"}
+    assert len(plan.probes) <= 12
+    assert any("refuses fake tensors (DataDependentOutputException)" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 5])
+def test_the_budget_is_kept_and_told(most: int) -> None:
+    runs = 0
+
+    class Asked(Convolutions):
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            nonlocal runs
+            runs += 1
+            return super().forward(pixel_values)
+
+    regime, _ = probed(Asked(), {"pixel_values": rand(1, 3, 12, 12)}, probes=most)
+    assert runs <= 2 + most
+    assert any("raise budget=" in text for text in regime.blind)
+
+
+def test_no_time_is_no_probe() -> None:
+    (plan,) = plans_of(Convolutions(), {"pixel_values": rand(1, 3, 12, 12)}, budget=(64, 0.0))
+    assert shapes(plan) == {"pixel_values": "1, 3, 12, 12"}
+    assert any("raise budget=" in text for text in plan.blind)
+
+
+def test_each_probe_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="onlooker"):
+        plans_of(Perceptron(), {"x": rand(1, 6)})
+    lines = [record.getMessage() for record in caplog.records]
+    assert "probe 1 of at most 64: x.shape[0] = 2" in lines
+
+
+# --------------------------------------------------------------------------------------- evidence and blind spots
+
+
+def test_the_evidence_of_an_axis_has_its_probes() -> None:
+    (plan,) = plans_of(Perceptron(), {"x": rand(1, 6)})
+    assert "probe 0 (x.shape[0] = 2): accepted." in plan.explain("x", 0)
+    refused = plan.explain("x", 1)
+    assert "x.shape[1] is 6." in refused
+    assert "(x.shape[1] = 7): refused, RuntimeError: mat1 and mat2 shapes cannot be multiplied" in refused
+
+
+def test_a_batch_that_could_not_be_asked_about_is_a_blind_spot() -> None:
+    class One(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.reshape(1, 4) @ torch.ones(4, 4)
+
+    (plan,) = plans_of(One(), {"x": rand(1, 4)})
+    (told,) = plan.blind
+    assert told.startswith(
+        "no batch: x.shape[0] was 1 in every call, and with 2, refused, RuntimeError: shape '[1, 4]'"
+    )
+    assert told.endswith("run the model with another number of rows")
+    assert "No batch: x.shape[0] was 1" in plan.explain("x", 0)
+
+
+class Masked(torch.nn.Module):
+    """A mask of ones is not the same as none."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, double: bool = False) -> torch.Tensor:
+        x = x.cumsum(1) if mask is None else x + mask
+        return x * 2 if double else x
+
+
+def reported(model: torch.nn.Module, *calls: dict[str, Any]) -> Report:
+    observer = InputObserver()
+    with observer(model.eval()), torch.no_grad():
+        for call in calls:
+            model(**call)
+    program = observer.export()
+    program.verify()
+    return program.report
+
+
+def test_what_could_not_be_settled_is_told_with_the_run_that_would() -> None:
+    report = reported(Masked(), {"x": rand(1, 5), "double": True})
+    text = " ".join(str(report).split())
+    assert "mask was never passed, and no ones in its place are neutral: run one padded batch" in text
+    assert "only double=True seen: the other value is refused, watch a call that has it" in text
+
+
+def test_a_flag_that_was_seen_both_ways_is_no_blind_spot() -> None:
+    report = reported(Masked(), {"x": rand(1, 5), "double": True}, {"x": rand(1, 5), "double": False})
+    assert not [text for text in report.blind if "double" in text]
+
+
+def test_the_time_of_each_stage_is_told() -> None:
+    report = reported(Perceptron(), {"x": rand(1, 6)})
+    stages = {name: (seconds, share) for name, seconds, share in report.shares}
+    assert list(stages) == ["observe", "infer", "probe", "export", "verify"]
+    assert all(seconds > 0 for seconds, _ in stages.values())
+    assert sum(share for _, share in stages.values()) == pytest.approx(1.0)
+    data = report.to_dict()
+    assert [stage["stage"] for stage in data["stages"]] == list(stages)  # type: ignore[attr-defined, index]
+    assert data["probes"] == report.probes > 2
+    assert "probes of the model" in str(report)
+
+
+# --------------------------------------------------------------------------------------- lines of the model
+
+
+class Counted(torch.nn.Module):
+    """A size becomes a number of Python."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.ones(int(x.shape[0]), 1)  # the line of the size
+
+
+class Valued(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count = int(x.sum().item())  # the line of the value
+        return x[:, :count] if count > 2 else x
+
+
+def line_of(comment: str) -> str:
+    file = Path(__file__)
+    number = next(
+        i for i, line in enumerate(file.read_text().splitlines(), 1) if line.endswith(f"# the line of {comment}")
+    )
+    return f"{file.name}:{number} in forward: "
+
+
+def test_the_line_of_a_guard_stands_in_the_report() -> None:
+    model = Sided()
+    observer = InputObserver()
+    with observer(model):
+        for length in (4, 9):
+            model(rand(2, length))
+    notes = [note for graph in observer.export().graphs for note in graph.notes]
+    for condition in ("x_dim_1 <= 6", "x_dim_1 > 6"):
+        assert any(note.startswith(f"{condition} is asked at ") and "if x.shape[1] > 6" in note for note in notes)
+
+
+def test_the_line_of_a_silent_specialisation_stands_in_the_report() -> None:
+    model = Counted()
+    observer = InputObserver()
+    with observer(model):
+        model(rand(2, 3)), model(rand(4, 3))
+    program = observer.export()
+    program.verify()
+    notes = [note for graph in program.graphs for note in graph.notes]
+    assert any(line_of("the size") in note and " == " in note for note in notes)
+    assert not program.report.verified
+
+
+def test_the_line_of_a_value_stands_in_the_hint_of_the_error() -> None:
+    model = Valued()
+    observer = InputObserver()
+    with observer(model):
+        model(torch.ones(2, 3)), model(torch.ones(3, 4))
+    with pytest.raises(ExportError) as caught:
+        observer.export()
+    assert line_of("the value") in caught.value.hint
+
+
+def test_the_logger_of_torch_is_as_before() -> None:
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    before = (logger.level, list(logger.filters), list(logger.handlers))
+    test_the_line_of_a_guard_stands_in_the_report()
+    assert (logger.level, list(logger.filters), list(logger.handlers)) == before
+
+
+# --------------------------------------------------------------------------------------- the same again
+
+AGAIN: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, Any]]] = {
+    "recurrent": (Recurrent, {"x": rand(2, 7, 4), "h": rand(3, 2, 5), "c": rand(3, 2, 5)}),
+    "patches": (lambda: Patches(14), {"pixel_values": rand(1, 3, 28, 28)}),
+    "convolutions": (Convolutions, {"pixel_values": rand(1, 3, 12, 12)}),
+    "tokens": (Tokens, {"input_ids": torch.arange(5).reshape(1, 5)}),
+    "masked": (Masked, {"x": rand(1, 5), "double": True}),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_the_same_recording_gives_the_same_plan(name: str) -> None:
+    make, call = AGAIN[name]
+    model = make()
+    observer = InputObserver()
+    with observer(model.eval()), torch.no_grad():
+        model(**call)
+    first = observer.plans()
+    torch.manual_seed(7)
+    assert observer.plans() == first
+    assert plans_of(model, call) == first

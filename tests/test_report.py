@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from onlooker.core.call import Parameter, Signature
 from onlooker.core.expression import Expression
 from onlooker.core.path import Attr, Index, Name, Path
 from onlooker.core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
 from onlooker.core.spec import Axis, ConstantSpec
 from onlooker.core.structure import Structure
 from onlooker.core.verdict import Check, Outcome, Tally
+from onlooker.report.blind import blind_spots
 from onlooker.report.data import AxisRow, GraphReport, graph_report
 from onlooker.report.report import Report
 
@@ -202,10 +204,88 @@ def test_a_report_is_json() -> None:
     report = report_of(tally=GOOD + Tally(failures), unlawful=("batch=0",), missed=("lost",))
     data = report.to_dict()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-    assert list(data) == ["schema", "model", "method", "verdict", "graphs", "trials", "unlawful", "missed", "blind"]
+    parts = ["schema", "model", "method", "verdict", "graphs", "trials", "unlawful", "missed", "blind"]
+    assert list(data) == [*parts, "stages", "probes"]
     assert (data["schema"], data["model"], data["method"]) == (1, "lib.Model", "forward")
     assert data["verdict"] == "not verified: 2 of 4 trials failed"
     assert (data["unlawful"], data["missed"]) == (["batch=0"], ["lost"])
+
+
+def test_the_stages_have_seconds_and_shares() -> None:
+    report = report_of(stages=(("observe", 0.001), ("probe", 0.499), ("export", 1.5)), probes=7)
+    data = report.to_dict()
+    assert data["stages"] == [
+        {"stage": "observe", "seconds": 0.001, "share": 0.0005},
+        {"stage": "probe", "seconds": 0.499, "share": 0.2495},
+        {"stage": "export", "seconds": 1.5, "share": 0.75},
+    ]
+    assert data["probes"] == 7
+    line = "time: observe 0.00 s (< 1 %), probe 0.50 s (25 %), export 1.50 s (75 %); 7 probes of the model"
+    assert report.remarks == (line,)
+    assert line in str(report)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "texts"), [((1, 999), ("< 1 %", "> 99 %")), ((0, 1), ("0 %", "100 %")), ((1, 1), ("50 %", "50 %"))]
+)
+def test_a_share_is_never_rounded_to_nothing_or_to_the_whole(seconds: tuple[int, int], texts: tuple[str, str]) -> None:
+    (line,) = report_of(stages=tuple(zip(("infer", "export"), seconds, strict=True)), probes=1).remarks
+    assert line.endswith("; 1 probe of the model")
+    assert all(f"({text})" in line for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "obtained", "shown"),
+    [
+        (Symbol("n"), (2, None), "2 and more"),
+        (Symbol("n"), None, "any"),
+        (Symbol("n", low=1, high=9), (1, None), "1 to 9"),
+        (Symbol("n", low=1, high=9), (2, 6), "2 to 6"),
+        (Symbol("n", low=11), (2, None), "11 and more"),
+        (Symbol("n", low=11), None, "11 and more"),
+    ],
+)
+def test_the_range_of_a_symbol_is_what_is_served(
+    symbol: Symbol, obtained: tuple[int, int | None] | None, shown: str
+) -> None:
+    plan = replace(PLAN, leaves=(), symbols=(symbol,), relations=())
+    ranges = {} if obtained is None else {"n": obtained}
+    graph = graph_report(plan, target="torch", obtained={}, ranges=ranges, sizes={}, notes=(), seconds=0.0)
+    assert graph.symbols == (("n", "", shown),)
+
+
+def plan_with(*leaves: LeafPlan, blind: tuple[str, ...] = ()) -> Plan:
+    return replace(PLAN, leaves=leaves, symbols=(), relations=(), blind=blind)
+
+
+def signature_of(*names: str) -> Signature:
+    return Signature((*(Parameter(name) for name in names), Parameter("kwargs", "VAR_KEYWORD")))
+
+
+BLIND = {
+    "what the plan says": ((plan_with(blind=("no batch",)), plan_with(blind=("no batch",))), ("no batch",)),
+    "never passed": ((plan_with(),), ("labels never passed: such a call is refused, watch one to have it served",)),
+    "only None": (
+        (plan_with(LeafPlan(Path((Name("labels"),)), constant=ConstantSpec(None))),),
+        ("labels only passed as None: another value is refused, watch one to have it served",),
+    ),
+    "told once": ((plan_with(blind=("labels was never passed: run it",)),), ("labels was never passed: run it",)),
+    "a flag": (
+        (plan_with(LeafPlan(Path((Name("labels"),)), constant=ConstantSpec(True))),),
+        ("only labels=True seen: the other value is refused, watch a call that has it to have it served",),
+    ),
+    "both values": (
+        tuple(plan_with(LeafPlan(Path((Name("labels"),)), constant=ConstantSpec(flag))) for flag in (True, False)),
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_a_blind_spot_says_which_run_settles_it(name: str) -> None:
+    plans, expected = BLIND[name]
+    names = [] if name == "what the plan says" else ["labels"]
+    assert blind_spots(plans, signature_of(*names)) == expected
 
 
 def test_a_trial_as_json() -> None:

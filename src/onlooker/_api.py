@@ -6,22 +6,26 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .core.errors import OnlookerWarning, UsageError
 from .core.plan import Plan
 from .core.recording import Recording
 from .export.exporter import export_graphs, find_plans
-from .export.prepare import prepare
+from .export.prepare import Prepared, prepare
+from .export.targets import target_of
 from .materialise.inferred import check_given, given_sample, infer_values, spelled
 from .materialise.info import InputObserverInfo, info_of
 from .materialise.missing import check_positions, named_values, with_missing_calls, with_missing_samples
 from .materialise.shapes import DimNames, constant_axes, infer_shapes
 from .materialise.union import CallUnion, union_of_calls
+from .observe.bind import read_signature
 from .observe.observer import Watcher
 from .observe.remove import names_to_remove
-from .observe.store import Sample
-from .probe.axes import Pins
+from .observe.store import Sample, Store
+from .probe.pins import BUDGET, Dims, Pins, Range, pins_of
+from .probe.replay import find_doubt
 from .probe.subject import Subject
 from .program import Program
 from .verify.completed import completed_calls
@@ -30,9 +34,6 @@ from .verify.discrepancies import Rules, discrepancies
 __all__ = ["InputObserver"]
 
 logger = logging.getLogger(__name__)
-
-#: what a program can be exported to
-TARGETS = ("torch", "onnx")
 
 
 class InputObserver:
@@ -49,25 +50,43 @@ class InputObserver:
     ({0: DimHint(DYNAMIC)},)
     """
 
-    def __init__(self, value_if_missing: dict[str | int, Any] | None = None) -> None:
+    def __init__(self, value_if_missing: dict[str | int, Any] | None = None, *, max_bytes: int | None = None) -> None:
+        """``max_bytes`` is the memory that kept values may take, together.
+
+        By default it is a quarter of what is free when the first values are kept, on each device, and at most 4 GiB.
+
+        :raises UsageError: ``bad-max-bytes``
+        """
         self.value_if_missing = value_if_missing
-        self._watcher = Watcher()
+        self._watcher = Watcher(max_bytes)
 
     @contextlib.contextmanager
     def __call__(self, model: Any, store_n_calls: int = 3, method_name: str = "forward") -> Iterator[InputObserver]:
         """Watches ``model.method_name`` inside the block.
 
         The specs of every call are recorded, the values of the first ``store_n_calls`` (and of calls that bring
-        something new). Several blocks add up. On exit ``vars(model)`` is what it was.
+        something new), as far as ``max_bytes`` goes: what it did not allow is named in a warning on exit, and in
+        ``recording().missed``. Values stay on the device where they are. Several blocks add up. The model's own
+        attributes are not touched.
 
         :raises UsageError: ``no-such-method``, ``another-model``, ``bad-store-n-calls``, ``unknown-argument``
         :raises ArgumentKindError: ``unexpected-key``
-        :raises UnsupportedError: ``position-never-given``, on exit
+        :raises UnsupportedError: ``script-module``; ``position-never-given``, on exit
         """
         with self._watcher.watch(model, method_name, store_n_calls) as store:
-            named_values(self.value_if_missing, store.recording.signature)
+            named_values(self.value_if_missing, store.signature_value)
             yield self
-        check_positions(self.value_if_missing, store.recording.calls, store.recording.signature)
+        if self.value_if_missing:
+            check_positions(self.value_if_missing, store.recording.calls, store.signature_value)
+        if store.dropped:
+            warnings.warn(
+                OnlookerWarning(
+                    f"Not all values were kept: {'; '.join(store.dropped)}.",
+                    slug="values-dropped",
+                    hint="Give InputObserver a larger max_bytes, or a smaller store_n_calls, or watch smaller inputs.",
+                ),
+                stacklevel=3,
+            )
 
     def num_obs(self) -> int:
         """The number of calls whose values were kept because ``store_n_calls`` asked for them."""
@@ -75,7 +94,7 @@ class InputObserver:
 
     def is_empty(self) -> bool:
         """True when no call has finished inside a block."""
-        return not any(store.recording.calls for store in self._watcher.stores.values())
+        return not any(store.n_calls for store in self._watcher.stores.values())
 
     def recording(self, method_name: str | None = None) -> Recording:
         """The specs of all calls, as a value.
@@ -89,19 +108,53 @@ class InputObserver:
         *,
         method_name: str | None = None,
         probe: bool = True,
-        static: Mapping[str, Sequence[int]] | None = None,
+        static: Dims | None = None,
+        dynamic: Dims | None = None,
+        ranges: Mapping[str, Range] | None = None,
+        budget: tuple[int, float] = BUDGET,
     ) -> tuple[Plan, ...]:
         """What was inferred: one plan per graph that is needed.
 
-        With ``probe`` the model is asked whether axes that never changed may change; ``static`` names axes, by
-        argument, that are not asked about. The model is run, without gradients, on copies of observed values.
+        With ``probe`` the model is asked whether axes that never changed may change. It is run, without gradients,
+        on copies of observed values; ``budget`` is the most runs for one graph, and the seconds after which no
+        other one is begun.
+
+        What the caller knows is not asked about, and obeyed: ``static={"pixel_values": [2, 3]}`` names dimensions
+        that stay as they were, ``dynamic={"input_ids": [0, 1]}`` dimensions that change though no call changed
+        them, by argument, or by the path of one leaf as Python. ``ranges={"batch": (1, 64)}`` gives the least and
+        the greatest size of a symbol, None for no limit: sizes are chosen and tried inside it, and a call outside
+        it is refused.
 
         :raises ObservationError: ``no-calls``
+        :raises UsageError: ``bad-pin``, ``unknown-argument``, ``no-such-dimension``, ``no-such-symbol``,
+            ``pin-contradicts-calls`` for pins that cannot be obeyed
         """
+        pins = pins_of(static, dynamic, ranges, budget if probe else (0, 0.0))
         store = self._watcher.store(method_name)
-        subject = self._subject(store)
-        prepared = prepare(store.recording, store.samples, subject, probe=probe)
-        return tuple(find_plans(prepared, subject, pins=Pins(dict(static or {})), probe=probe))
+        return self._find(store, self._subject(store), pins)[0]
+
+    def probe(
+        self,
+        model: Any = None,
+        *,
+        method_name: str | None = None,
+        static: Dims | None = None,
+        dynamic: Dims | None = None,
+        ranges: Mapping[str, Range] | None = None,
+        budget: tuple[int, float] = BUDGET,
+    ) -> Plan | tuple[Plan, ...]:
+        """Asks a model what calls could not tell: the plan, or a tuple of plans where one graph is not enough.
+
+        ``model`` is the watched one by default; another instance with the same method may be smaller, or on
+        another device than the one that was watched. The other options are those of :meth:`plans`.
+
+        :raises ObservationError: ``no-calls``
+        :raises UsageError: ``another-signature`` for a model whose method takes other arguments; and as :meth:`plans`
+        """
+        pins = pins_of(static, dynamic, ranges, budget)
+        store = self._watcher.store(method_name)
+        plans, _ = self._find(store, self._subject(store, model), pins)
+        return plans[0] if len(plans) == 1 else plans
 
     def export(
         self,
@@ -109,29 +162,59 @@ class InputObserver:
         to: str = "torch",
         method_name: str | None = None,
         probe: bool = True,
-        static: Mapping[str, Sequence[int]] | None = None,
+        static: Dims | None = None,
+        dynamic: Dims | None = None,
+        ranges: Mapping[str, Range] | None = None,
+        budget: tuple[int, float] = BUDGET,
     ) -> Program:
         """Infers, probes, materialises and exports; ``program.verify()`` then proves it.
 
         ``to`` is ``"torch"`` for a program of torch.export, ``"onnx"`` for ONNX models of the same plans, which
-        ONNX Runtime runs.
+        ONNX Runtime runs, ``"aoti"`` for code that AOTInductor compiles; what these take as options is given to
+        ``program.to()``. The other options are those of :meth:`plans`.
 
-        :raises UsageError: ``unknown-target``
+        Kept calls are run again first: a warning, ``training-mode`` or ``outputs-depend-on-earlier-calls``, says
+        when the results are not those that were observed.
+
+        :raises UsageError: ``unknown-target``, and what :meth:`plans` raises for pins
         :raises ObservationError: ``no-calls`` when no call was seen
         :raises ExportError: ``export-refused``, ``no-lawful-sizes`` when no graph could be made
         """
-        if to not in TARGETS:
-            raise UsageError(
-                f"There is no target {to!r}.",
-                slug="unknown-target",
-                hint=f"The targets are {', '.join(TARGETS)}.",
-            )
+        target_of(to)
+        pins = pins_of(static, dynamic, ranges, budget if probe else (0, 0.0))
         store = self._watcher.store(method_name)
         subject = self._subject(store)
-        prepared = prepare(store.recording, store.samples, subject, probe=probe)
-        plans = find_plans(prepared, subject, pins=Pins(dict(static or {})), probe=probe)
-        graphs, refusals = export_graphs(plans, prepared, subject)
-        return Program(graphs, store.recording, store.samples, subject, refusals, prepared.joins).to(to)
+        plans, prepared = self._find(store, subject, pins)
+        plans = _doubted(plans, find_doubt(store.samples, subject))
+        with subject.ledger.stage("export"):
+            graphs, refusals = export_graphs(plans, prepared, subject, pins)
+            program = Program(graphs, store.recording, store.samples, subject, refusals, prepared.joins)
+            return program.to(to)
+
+    def code(self, *, to: str = "torch", **options: Any) -> str:
+        """A Python script that exports the model again, without onlooker; see :meth:`Program.code`.
+
+        The model is exported once to find out what torch takes. ``to`` is ``"torch"`` or ``"onnx"``, the other
+        options are those of :meth:`export`, which says what is raised.
+        """
+        return self.export(**options).code(to=to)
+
+    def adopted(self, program: Program) -> Program:
+        """A program, loaded perhaps, with what this observer saw: ``verify()`` proves it on these calls and model.
+
+        :raises ObservationError: ``no-calls``
+        :raises UsageError: ``different-entry-points`` when another method was watched
+        """
+        store = self._watcher.store(program.recording.method)
+        ours, theirs = store.recording, program.recording
+        if ours.signature.names != theirs.signature.names:
+            raise UsageError(
+                f"{ours.model}.{ours.method} has other parameters than {theirs.model}.{theirs.method}, "
+                "of which the program was made.",
+                slug="different-entry-points",
+                hint="Watch the method that was exported.",
+            )
+        return program.seen_with(ours, store.samples, self._subject(store))
 
     @property
     def info(self) -> InputObserverInfo | None:
@@ -163,7 +246,7 @@ class InputObserver:
         :raises ObservationError: ``no-calls``, ``constant-changes``, ``container-changes``
         """
         union, _ = self._union()
-        if set_batch_dimension_for is None and dim_names is None and len(union.calls) == 1:
+        if set_batch_dimension_for is None and dim_names is None and sum(call.count for call in union.calls) == 1:
             unknown = constant_axes(union)
             if unknown:
                 warnings.warn(
@@ -260,6 +343,31 @@ class InputObserver:
         union = union_of_calls(with_missing_calls(recording.calls, given), recording.signature)
         return union, with_missing_samples(store.samples, given)
 
-    def _subject(self, store: Any) -> Subject:
+    def _find(self, store: Store, subject: Subject, pins: Pins) -> tuple[tuple[Plan, ...], Prepared]:
+        """The plans of what was watched, and the calls in the form that graphs take."""
+        ledger = subject.ledger
+        ledger.seconds["observe"] = sum(call.seconds for call in store.recording.calls)
+        with ledger.stage("probe"):
+            prepared = prepare(store.recording, store.samples, subject, probe=bool(pins.probes))
+        return tuple(find_plans(prepared, subject, pins)), prepared
+
+    def _subject(self, store: Store, model: Any = None) -> Subject:
         recording = store.recording
-        return Subject(self._watcher.model, recording.method, recording.signature, self._watcher.former)
+        if model is None or model is self._watcher.model:
+            return Subject(self._watcher.model, recording.method, recording.signature, self._watcher.former)
+        method = getattr(model, recording.method, None)
+        if not callable(method) or read_signature(method)[1].names != recording.signature.names:
+            raise UsageError(
+                f"{type(model).__name__} has no {recording.method}({', '.join(recording.signature.names)}).",
+                slug="another-signature",
+                hint=f"Give a model that is called as {recording.model} was.",
+            )
+        return Subject(model, recording.method, recording.signature)
+
+
+def _doubted(plans: tuple[Plan, ...], doubt: OnlookerWarning | None) -> tuple[Plan, ...]:
+    """The plans with a doubt among what they do not cover, and a warning to the caller of :meth:`export`."""
+    if doubt is None:
+        return plans
+    warnings.warn(doubt, stacklevel=3)
+    return tuple(replace(plan, blind=(*plan.blind, doubt.message)) for plan in plans)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
-from .mine import Mined, mine
+from .mine import Mined, Without, mine
 from .name import names_of
 from .relations import Column, evidence, step_of
 from .samples import Table
@@ -25,52 +26,81 @@ def build_plan(
     name: str = "main",
     notes: tuple[str, ...] = (),
     ranges: Mapping[str, tuple[int, int | None]] | None = None,
+    confirmed: Mapping[Axis, str] | None = None,
+    without: Without | None = None,
 ) -> Plan:
-    """The plan of a regime: every leaf of the union with its expressions, relations and evidence."""
-    mined = mine(table)
+    """The plan of a regime: every leaf of the union with its expressions, relations and evidence.
+
+    ``confirmed`` has the label of the probe that the model refused when an axis was not as its relation says.
+    """
+    mined = mine(table) if without is None else mine(table, without)
     names = names_of(mined)
-    counts = {path: sum(path in form.leaves for form in union.forms for _ in form.calls) for path in union.leaves}
-    leaves = tuple(
-        _leaf(path, spec, mined, names, table, fills.get(path), counts[path]) for path, spec in union.leaves.items()
-    )
+    spelled = _Spelled(mined, names, table)
+    counts = _counts(union)
+    leaves = tuple(_leaf(path, spec, spelled, fills.get(path), counts[path]) for path, spec in union.leaves.items())
     calls = tuple(sorted(call.index for form in union.forms for call in form.calls))
     return Plan(
         name,
         union.structure,
         leaves,
         tuple(_symbol(column, names[column.name], mined, ranges or {}) for column in mined.free),
-        _relations(mined, names),
+        tuple(_relations(mined, names, confirmed or {})),
         calls,
         notes,
     )
 
 
-def _leaf(
-    path: Path,
-    spec: Spec,
-    mined: Mined,
-    names: Mapping[str, str],
-    table: Table,
-    fill: Fill | None,
-    calls: int,
-) -> LeafPlan:
+def _counts(union: Union) -> dict[Path, int]:
+    """How many calls have each leaf."""
+    counts = dict.fromkeys(union.leaves, 0)
+    for form in union.forms:
+        for path in form.leaves:
+            if path in counts:
+                counts[path] += len(form.calls)
+    return counts
+
+
+class _Spelled:
+    """The expressions of axes in the names of the plan, each class spelled once."""
+
+    def __init__(self, mined: Mined, names: Mapping[str, str], table: Table) -> None:
+        self._mined, self._table = mined, table
+        self._classes = {
+            axis: expression
+            for column in mined.columns
+            for expression in (_expression_of(column, mined).renamed(names),)
+            for axis in column.axes
+        }
+        self._constants: dict[int, Expression] = {}
+
+    def class_of(self, axis: Axis) -> Expression | None:
+        """The expression of an axis that changes."""
+        return self._classes.get(axis)
+
+    def size(self, axis: Axis, example: int) -> Expression:
+        """The expression of any axis; ``example`` is its size where no row has it."""
+        found = self._classes.get(axis)
+        if found is not None:
+            return found
+        size = next((value for value in self._table.column(axis) if value is not None), example)
+        return self._constants.setdefault(size, Expression.constant(size))
+
+
+def _expression_of(column: Column, mined: Mined) -> Expression:
+    derived = mined.derived.get(column.name)
+    return derived.expression if derived else Expression.symbol(column.name)
+
+
+def _leaf(path: Path, spec: Spec, spelled: _Spelled, fill: Fill | None, calls: int) -> LeafPlan:
     if isinstance(spec, TensorSpec):
-        shape = tuple(_expression(Axis(path, dim), mined, names, table, n) for dim, n in enumerate(spec.shape))
+        shape = tuple(spelled.size(Axis(path, dim), n) for dim, n in enumerate(spec.shape))
         return LeafPlan(path, spec.dtype, spec.device, shape, fill=fill, calls=calls)
     if isinstance(spec, ConstantSpec):
-        found = mined.of(Axis(path, None)) if spec.is_int else None
+        found = spelled.class_of(Axis(path, None)) if spec.is_int else None
         if found is not None:
-            return LeafPlan(path, value=found.renamed(names), fill=fill, calls=calls)
+            return LeafPlan(path, value=found, fill=fill, calls=calls)
         return LeafPlan(path, constant=spec, fill=fill, calls=calls)
     return LeafPlan(path, fill=fill, calls=calls)
-
-
-def _expression(axis: Axis, mined: Mined, names: Mapping[str, str], table: Table, example: int) -> Expression:
-    found = mined.of(axis)
-    if found is not None:
-        return found.renamed(names)
-    seen = [value for value in table.column(axis) if value is not None]
-    return Expression.constant(seen[0] if seen else example)
 
 
 def _symbol(column: Column, name: str, mined: Mined, ranges: Mapping[str, tuple[int, int | None]]) -> Symbol:
@@ -79,19 +109,18 @@ def _symbol(column: Column, name: str, mined: Mined, ranges: Mapping[str, tuple[
     return Symbol(name, values, low, high, step_of(column), evidence(mined.labels, column))
 
 
-def _relations(mined: Mined, names: Mapping[str, str]) -> tuple[Relation, ...]:
-    relations = []
+def _relations(mined: Mined, names: Mapping[str, str], confirmed: Mapping[Axis, str]) -> Iterator[Relation]:
     for column in mined.columns:
         first, name = column.axes[0], Expression.symbol(names[column.name])
+        found = evidence(mined.labels, column)
         for axis in column.axes[1:]:
-            found = _evidence_of(mined, column)
-            relations.append(Relation(axis, name, "equal", found))
+            yield Relation(axis, name, "equal", _with(found, confirmed.get(axis)))
         if (derived := mined.derived.get(column.name)) is not None:
-            relations.append(Relation(first, derived.expression.renamed(names), derived.family, derived.evidence))
+            sides = _with(derived.evidence, confirmed.get(first))
+            yield Relation(first, derived.expression.renamed(names), derived.family, sides)
         elif (step := step_of(column)) > 1:
-            relations.append(Relation(first, Expression.constant(step), "divisible", _evidence_of(mined, column)))
-    return tuple(relations)
+            yield Relation(first, Expression.constant(step), "divisible", found)
 
 
-def _evidence_of(mined: Mined, column: Column) -> Evidence:
-    return evidence(mined.labels, column)
+def _with(found: Evidence, label: str | None) -> Evidence:
+    return found if label is None else replace(found, rows=(*found.rows, label))

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..core.expression import Expression
 from ..core.plan import Evidence
 from ..core.spec import Axis
-from .relations import FAMILIES, Column, evidence, group_equal
+from .relations import FAMILIES, GUESSES, Column, Family, Grid, evidence, group_equal
 from .samples import Table
 
-__all__ = ["Derived", "Mined", "mine"]
+__all__ = ["Derived", "Mined", "Without", "mine"]
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A class of axes that is an expression of others."""
+    """A class of axes that is an expression of others.
+
+    ``proposed`` is the relation as its family found it; ``expression`` spells it in free classes.
+    """
 
     column: Column
     expression: Expression
     family: str
     evidence: Evidence
+    proposed: Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class Mined:
     columns: tuple[Column, ...]
     derived: Mapping[str, Derived]
     labels: tuple[str, ...]
+    class_of: Mapping[Axis, Column]
 
     @property
     def free(self) -> tuple[Column, ...]:
@@ -39,39 +44,81 @@ class Mined:
 
     def of(self, axis: Axis) -> Expression | None:
         """The expression of an axis in the names of the free classes; None where it never changed."""
-        for column in self.columns:
-            if axis in column.axes:
-                derived = self.derived.get(column.name)
-                return derived.expression if derived else Expression.symbol(column.name)
-        return None
+        column = self.class_of.get(axis)
+        if column is None:
+            return None
+        derived = self.derived.get(column.name)
+        return derived.expression if derived else Expression.symbol(column.name)
 
 
-def mine(table: Table) -> Mined:
+@dataclass(frozen=True, slots=True)
+class Without:
+    """What a table is not to be read as, to see what it says without.
+
+    Axes that stand ``apart`` are a class of their own, the classes of ``free`` axes follow from no others, and
+    the relations ``denied`` (the first axis of a class, and its expression as it was proposed) are passed over.
+    With ``guessing``, relations of little evidence are read too.
+    """
+
+    apart: frozenset[Axis] = frozenset()
+    free: frozenset[Axis] = frozenset()
+    denied: frozenset[tuple[Axis, str]] = frozenset()
+    guessing: bool = False
+
+    def holds_back(self, column: Column) -> bool:
+        """True for a class that must not follow from others."""
+        return bool(self.free) and not self.free.isdisjoint(column.axes)
+
+
+_NOTHING = Without()
+
+
+def mine(table: Table, without: Without = _NOTHING) -> Mined:
     """The relations of a table: equal axes form a class, and a class may follow from others.
 
     The families are tried in their order, on the largest classes first. What a class follows from may itself
     follow from others; in the end every expression is one of free classes.
     """
-    columns = group_equal(table)
-    labels = tuple(row.label for row in table.rows)
+    columns = group_equal(table, without.apart)
+    grid = Grid(columns)
+    by_name = {column.name: column for column in columns}
     derived: dict[str, Derived] = {}
-    for family in FAMILIES:
+    for family in (*FAMILIES, *GUESSES) if without.guessing else FAMILIES:
         for target in sorted(columns, key=_greatest, reverse=True):
-            if target.name in derived:
+            if target.name in derived or without.holds_back(target):
                 continue
-            others = [c for c in columns if target.name not in _origins(c.name, derived)]
-            proposal = next(iter(family.propose(target, others)), None)
+            proposal = next(_allowed(family, target, grid, derived, without.denied), None)
             if proposal is not None:
-                sides = [target, *(c for c in columns if c.name in proposal.symbols)]
-                derived[target.name] = Derived(target, proposal, family.name, evidence(labels, *sides))
-    return Mined(columns, {name: _resolved(found, derived) for name, found in derived.items()}, labels)
+                sides = [target, *(by_name[name] for name in proposal.symbols)]
+                found = evidence(table.labels, *sides)
+                derived[target.name] = Derived(target, proposal, family.name, found, proposal)
+    resolved = {name: _resolved(found, derived) for name, found in derived.items()}
+    return Mined(columns, resolved, table.labels, {axis: column for column in columns for axis in column.axes})
+
+
+def _allowed(
+    family: Family,
+    target: Column,
+    grid: Grid,
+    derived: Mapping[str, Derived],
+    denied: Collection[tuple[Axis, str]],
+) -> Iterator[Expression]:
+    """The proposals for a class that do not follow from it themselves."""
+    for proposal in family.propose(target, grid):
+        circular = any(target.name in _origins(name, derived) for name in proposal.symbols)
+        if not circular and (not denied or (target.axes[0], str(proposal)) not in denied):
+            yield proposal
 
 
 def _origins(name: str, derived: Mapping[str, Derived]) -> set[str]:
     """The class itself and all classes that it follows from."""
-    found = derived.get(name)
-    below = set() if found is None else set().union(*(_origins(s, derived) for s in found.expression.symbols))
-    return {name} | below
+    below, found = [name], {name}
+    while below:
+        known = derived.get(below.pop())
+        fresh = set(known.expression.symbols) - found if known else set[str]()
+        found |= fresh
+        below += fresh
+    return found
 
 
 def _resolved(found: Derived, derived: Mapping[str, Derived]) -> Derived:

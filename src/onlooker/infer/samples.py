@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.call import Call
 from ..core.path import Path
 from ..core.plan import Fill
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
+from .unify import Form, forms_of
 
-__all__ = ["Row", "Table", "axes_of", "row_of", "row_of_values", "table_of"]
+__all__ = ["Cells", "Row", "Table", "axes_of", "row_of", "row_of_values", "table_of", "table_of_forms"]
+
+#: the sizes of one axis, one per row; None where a row does not have the axis
+Cells = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +27,47 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of sizes, and the axes in the order of the arguments."""
+    """The sizes by axis, in the order of the arguments, and the labels of the rows."""
 
-    axes: tuple[Axis, ...]
-    rows: tuple[Row, ...]
+    columns: Mapping[Axis, Cells]
+    labels: tuple[str, ...]
 
-    def column(self, axis: Axis) -> tuple[int | None, ...]:
-        """The sizes of one axis, None where a row does not have it."""
-        return tuple(row.sizes.get(axis) for row in self.rows)
+    @classmethod
+    def of(cls, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:
+        """The table of some rows."""
+        return cls({axis: tuple(row.sizes.get(axis) for row in rows) for axis in axes}, tuple(r.label for r in rows))
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes, in the order of the arguments."""
+        return tuple(self.columns)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The sizes by row."""
+        columns = self.columns.items()
+        return tuple(
+            Row(label, {axis: size for axis, column in columns if (size := column[i]) is not None})
+            for i, label in enumerate(self.labels)
+        )
+
+    def column(self, axis: Axis) -> Cells:
+        """The sizes of one axis."""
+        return self.columns.get(axis, (None,) * len(self.labels))
 
     def with_row(self, row: Row) -> Table:
         """The table with one more row."""
-        return Table(self.axes, (*self.rows, row))
+        return self.extended((), (row,))
+
+    def extended(self, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:
+        """The table with further axes, which no row has so far, and with further rows."""
+        columns = dict(self.columns)
+        absent = (None,) * len(self.labels)
+        for axis in axes:
+            columns.setdefault(axis, absent)
+        if rows:
+            columns = {axis: column + tuple(row.sizes.get(axis) for row in rows) for axis, column in columns.items()}
+        return Table(columns, (*self.labels, *(row.label for row in rows)))
 
 
 def axes_of(path: Path, spec: Spec) -> tuple[Axis, ...]:
@@ -58,15 +91,18 @@ def row_of(label: str, leaves: Iterable[tuple[Path, Spec]], fills: Mapping[Path,
             sizes.update({Axis(path, dim): size for dim, size in enumerate(spec.shape)})
         elif isinstance(spec, ConstantSpec) and spec.is_int and isinstance(spec.value, int):
             sizes[Axis(path, None)] = spec.value
-    present = {axis.path for axis in sizes}
-    for path, fill in (fills or {}).items():
-        if path in present:
-            continue
-        if fill.kind == "empty":
+    return Row(label, sizes | _filled({axis.path for axis in sizes}, fills or {}))
+
+
+def _filled(present: Collection[Path], fills: Mapping[Path, Fill]) -> dict[Axis, int]:
+    """The sizes that the fills of missing leaves stand for."""
+    sizes: dict[Axis, int] = {}
+    for path, fill in fills.items():
+        if path not in present and fill.kind == "empty":
             sizes[Axis(path, fill.dim)] = 0
-        elif fill.kind == "constant":
+        elif path not in present and fill.kind == "constant":
             sizes[Axis(path, None)] = fill.value
-    return Row(label, sizes)
+    return sizes
 
 
 def row_of_values(label: str, values: Mapping[Path, object]) -> Row:
@@ -88,10 +124,63 @@ def row_of_values(label: str, values: Mapping[Path, object]) -> Row:
 
 def table_of(calls: Iterable[Call], fills: Mapping[Path, Fill] | None = None) -> Table:
     """The table of some calls; the axes stand in the order in which leaves were met first."""
-    axes: dict[Axis, None] = {}
-    rows = []
-    for call in calls:
-        for path, spec in call.inputs.items():
-            axes.update(dict.fromkeys(axes_of(path, spec)))
-        rows.append(row_of(f"call {call.index}", call.inputs.items(), fills))
-    return Table(tuple(axes), tuple(rows))
+    return table_of_forms(forms_of(calls), fills)
+
+
+def table_of_forms(forms: Iterable[Form], fills: Mapping[Path, Fill] | None = None) -> Table:
+    """The table of the calls of some forms, in the order of the calls.
+
+    It is read form by form and column by column: all calls of a form have the same leaves, and ten thousand
+    calls have millions of sizes.
+    """
+    ordered = sorted(forms, key=lambda form: form.example.index)
+    calls = sorted((call.index, number, i) for number, form in enumerate(ordered) for i, call in enumerate(form.calls))
+    places: list[list[int]] = [[] for _ in ordered]
+    for row, (_, number, _) in enumerate(calls):
+        places[number].append(row)
+    pieces = [(rows, _columns(form), form) for rows, form in zip(places, ordered, strict=True)]
+    axes = dict.fromkeys(axis for _, sizes, _ in pieces for axis in sizes)
+    columns: dict[Axis, list[Cells]] = {axis: [] for axis in axes}
+    for rows, sizes, form in pieces:
+        own = {axis: (size,) * len(rows) for axis, size in _filled(_sized(form), fills or {}).items()}
+        for axis in axes:
+            columns[axis].append(sizes.get(axis) or own.get(axis) or (None,) * len(rows))
+    known: dict[tuple[Cells, ...], Cells] = {}
+    for parts in map(tuple, columns.values()):
+        if parts not in known:
+            known[parts] = _interleaved(parts, places, len(calls))
+    table = {axis: known[tuple(parts)] for axis, parts in columns.items()}
+    return Table(table, tuple(f"call {index}" for index, _, _ in calls))
+
+
+def _sized(form: Form) -> set[Path]:
+    """The leaves that have sizes of their own."""
+    return {path for path, spec in form.leaves.items() if axes_of(path, spec)}
+
+
+def _interleaved(parts: Sequence[Cells], places: Sequence[Sequence[int]], n_rows: int) -> Cells:
+    """The sizes of the forms, each in the rows of its calls."""
+    if len(parts) == 1:
+        return parts[0]
+    column: list[int | None] = [None] * n_rows
+    for part, rows in zip(parts, places, strict=True):
+        for row, size in zip(rows, part, strict=True):
+            column[row] = size
+    return tuple(column)
+
+
+def _columns(form: Form) -> dict[Axis, tuple[int, ...]]:
+    """The sizes of each axis of a form, one per call; leaves with the same shapes share them."""
+    columns: dict[Axis, tuple[int, ...]] = {}
+    known: dict[tuple[tuple[int, ...], ...], list[tuple[int, ...]]] = {}
+    calls = sorted(form.calls, key=lambda call: call.index)
+    by_leaf = zip(*(call.inputs.leaves for call in calls), strict=True)
+    for (path, spec), specs in zip(form.leaves.items(), by_leaf, strict=True):
+        if isinstance(spec, TensorSpec):
+            shapes = tuple(s.shape for s in specs)
+            if shapes not in known:
+                known[shapes] = [tuple(shape[dim] for shape in shapes) for dim in range(len(spec.shape))]
+            columns.update({Axis(path, dim): sizes for dim, sizes in enumerate(known[shapes])})
+        elif isinstance(spec, ConstantSpec) and spec.is_int:
+            columns[Axis(path, None)] = tuple(s.value for s in specs)
+    return columns

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..core.errors import ExportError
 from ..core.expression import Expression
 from ..core.plan import Plan, Symbol
 
-__all__ = ["Sizes", "choose_sizes", "expressed_sizes", "observed_sizes", "static_sizes", "trial_sizes"]
+__all__ = [
+    "Sizes",
+    "choose_sizes",
+    "expressed_sizes",
+    "is_general",
+    "is_possible",
+    "observed_sizes",
+    "static_sizes",
+    "trial_sizes",
+]
 
 Sizes = dict[str, int]
 
@@ -47,9 +57,9 @@ def choose_sizes(plan: Plan, *, near: bool = False, offset: int = 0) -> Sizes:
 
     :raises ExportError: ``no-sizes`` when no general sizes exist
     """
-    avoid = set(static_sizes(plan)) | {0, 1}
+    general = _General(plan)
     budget = iter(range(_MOST_TRIES))
-    sizes = _completed(plan, {}, avoid, near, offset, budget)
+    sizes = _completed(plan, {}, general, near, offset, budget)
     if sizes is None:
         ranges = ", ".join(f"{s.name} in {s.low}..{'' if s.high is None else s.high}" for s in plan.symbols)
         raise ExportError(
@@ -61,7 +71,7 @@ def choose_sizes(plan: Plan, *, near: bool = False, offset: int = 0) -> Sizes:
 
 
 def _completed(
-    plan: Plan, sizes: Sizes, avoid: set[int], near: bool, offset: int, budget: Iterator[int]
+    plan: Plan, sizes: Sizes, general: _General, near: bool, offset: int, budget: Iterator[int]
 ) -> Sizes | None:
     """The first general completion of some sizes, symbol by symbol; None where there is none."""
     if len(sizes) == len(plan.symbols):
@@ -69,33 +79,50 @@ def _completed(
     symbol = plan.symbols[len(sizes)]
     for candidate in _candidates(symbol, near, offset):
         trial = {**sizes, symbol.name: candidate}
-        if candidate in avoid or not _general(plan, trial, avoid):
+        if candidate in general.avoid or not general.holds(trial):
             continue
         if next(budget, None) is None:
             return None
-        found = _completed(plan, trial, avoid, near, offset, budget)
+        found = _completed(plan, trial, general, near, offset, budget)
         if found is not None:
             return found
     return None
 
 
-def _general(plan: Plan, sizes: Sizes, avoid: Iterable[int]) -> bool:
-    """True when the expressions that can be evaluated are distinct, positive and off the static sizes."""
-    values = [e.evaluate(sizes) for e in _changing(plan) if set(e.symbols) <= set(sizes)]
-    return len(set(values)) == len(values) and all(v > 1 and v not in avoid for v in values)
+class _General:
+    """What sizes of a plan must be to tell its axes apart."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.avoid = set(static_sizes(plan)) | {0, 1}
+        self._expressions = [(frozenset(e.symbols), e) for e in _changing(plan)]
+
+    def holds(self, sizes: Sizes) -> bool:
+        """True when the expressions that can be evaluated are distinct, positive and off the static sizes.
+
+        ``min(past, 15)`` is ``past`` below 15: the two are one expression there.
+        """
+        known = sizes.keys()
+        alike = {e.settled(sizes) for symbols, e in self._expressions if symbols <= known}
+        values = [e.evaluate(sizes) for e in alike]
+        return len(set(values)) == len(values) and all(v > 1 and v not in self.avoid for v in values)
 
 
 def is_general(plan: Plan, sizes: Sizes) -> bool:
     """True when no size or expression that can be evaluated is 0, 1, static, or equal to another one."""
-    avoid = set(static_sizes(plan)) | {0, 1}
-    return not avoid & set(sizes.values()) and _general(plan, sizes, avoid)
+    general = _General(plan)
+    return not general.avoid & set(sizes.values()) and general.holds(sizes)
+
+
+def is_possible(plan: Plan, sizes: Mapping[str, int]) -> bool:
+    """True when no axis has a negative size: a length may be too short for a kernel, or longer than what it fills."""
+    return all(expression.evaluate(sizes) >= 0 for expression in _changing(plan))
 
 
 def _candidates(symbol: Symbol, near: bool, offset: int) -> Iterator[int]:
     least = min((v for v in symbol.observed if v > 1), default=2)
     largest = max(symbol.observed, default=2)
     found = 0
-    for value in _proposals(symbol, near or least > _SMALL, least, largest):
+    for value in _proposals(symbol, near or least > _SMALL or symbol.low > 2, least, largest):
         if value >= max(symbol.low, 2) and (symbol.high is None or value <= symbol.high) and value % symbol.step == 0:
             found += 1
             if found > offset:
@@ -104,12 +131,24 @@ def _candidates(symbol: Symbol, near: bool, offset: int) -> Iterator[int]:
 
 def _proposals(symbol: Symbol, near: bool, least: int, largest: int) -> Iterator[int]:
     if near:
+        middle, grain = (least + largest) // 2, _grain(symbol)
+        middle -= middle % grain
+        yield from (middle + grain * k for k in range(1, 8))
         middle = (least + largest) // 2
         middle -= middle % symbol.step
         yield from (middle + symbol.step * k for k in range(1, 24))
         yield from (middle - symbol.step * k for k in range(24))
     yield from (prime * symbol.step for prime in _PRIMES)
     yield from (symbol.step * k for k in range(2, 200))
+
+
+def _grain(symbol: Symbol) -> int:
+    """The largest power of two that divides most sizes that were seen: sides of images are rarely odd."""
+    seen = [size for size in symbol.observed if size > 1]
+    grain = 1
+    while seen and 4 * grain <= min(seen) and 2 * sum(size % (2 * grain) == 0 for size in seen) >= len(seen):
+        grain *= 2
+    return math.lcm(grain, symbol.step)
 
 
 def observed_sizes(plan: Plan) -> Sizes:
@@ -123,7 +162,8 @@ def trial_sizes(
     """Sizes that neither the export nor ``used`` had, each with a label.
 
     Every symbol at its least size, at one, and at a large size, the others at a middle one; then all of
-    them small together and large together. ``further`` sizes come last; they must be of symbols of the plan.
+    them small together and large together. ``further`` sizes come last; they must be of symbols of the plan. Sizes
+    that make some axis negative are left out.
     """
     middle = {s.name: _within(s, 4 + 2 * i) for i, s in enumerate(plan.symbols)}
     large = {s.name: _within(s, max(max(s.observed, default=0), 8) + 3 + i) for i, s in enumerate(plan.symbols)}
@@ -138,7 +178,7 @@ def trial_sizes(
     seen = [dict(sizes) for sizes in used]
     trials = []
     for sizes in proposals:
-        if sizes not in seen:
+        if sizes not in seen and is_possible(plan, sizes):
             seen.append(sizes)
             trials.append((", ".join(f"{name}={size}" for name, size in sizes.items()), sizes))
     return trials

@@ -48,22 +48,29 @@ def _absent(own: Spec | None, spec: Spec) -> bool:
     return own is None or (own == ConstantSpec(None) and spec != ConstantSpec(None))
 
 
-def _signature(call: Call) -> tuple[object, ...]:
-    """What two calls of one form have in common."""
-    kinds: list[object] = []
-    for spec in call.inputs.leaves:
-        if isinstance(spec, TensorSpec):
-            kinds.append((spec.dtype, len(spec.shape), spec.device))
-        else:
-            kinds.append("int" if isinstance(spec, ConstantSpec) and spec.is_int else spec)
-    return (call.inputs.structure, tuple(kinds))
+def _kinds(leaves: tuple[Spec, ...]) -> tuple[object, ...]:
+    """What the leaves of two calls of one form have in common: all but sizes."""
+    return tuple(
+        (spec.dtype, len(spec.shape), spec.device)
+        if type(spec) is TensorSpec
+        else "int"
+        if isinstance(spec, ConstantSpec) and spec.is_int
+        else spec
+        for spec in leaves
+    )
 
 
 def forms_of(calls: Iterable[Call]) -> tuple[Form, ...]:
     """The calls grouped into forms, in the order of their first calls."""
     groups: dict[tuple[object, ...], list[Call]] = {}
+    numbers: dict[Structure, int] = {}
+    seen: dict[int, tuple[Structure, int]] = {}  # by identity: to hash a structure is to walk it
     for call in calls:
-        groups.setdefault(_signature(call), []).append(call)
+        structure = call.inputs.structure
+        known = seen.get(id(structure))
+        if known is None:
+            known = seen[id(structure)] = structure, numbers.setdefault(structure, len(numbers))
+        groups.setdefault((known[1], *_kinds(call.inputs.leaves)), []).append(call)
     return tuple(Form(tuple(group)) for group in groups.values())
 
 
@@ -118,13 +125,13 @@ def _compatible(left: Spec, right: Spec) -> bool:
 
 def growing_dim(union: Union, path: Path, spec: TensorSpec) -> int | None:
     """The dimension along which a container grows: one that changes, else the length of keys and values."""
-    shapes = [
+    shapes = {
         leaf.shape
         for form in union.forms
+        if (number := next((i for i, p in enumerate(form.leaves) if p == path), None)) is not None
         for call in form.calls
-        for p, leaf in call.inputs.items()
-        if p == path and isinstance(leaf, TensorSpec)
-    ]
+        if isinstance(leaf := call.inputs.leaves[number], TensorSpec)
+    }
     for dim in range(1, len(spec.shape)):
         if len({shape[dim] for shape in shapes}) > 1:
             return dim

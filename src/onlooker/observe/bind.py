@@ -9,14 +9,18 @@ from typing import Any
 from ..core.call import Parameter, Passing, Signature
 from ..core.spec import ConstantSpec
 
-__all__ = ["as_args_kwargs", "bind", "python_signature", "read_signature"]
+__all__ = ["Binder", "as_args_kwargs", "bind", "python_signature", "read_signature"]
 
+_MOST_ROUTES = 256
 _CONSTANTS = (bool, int, float, str, type(None))
 
 
 def read_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Signature]:
-    """The signature of a bound method, as Python has it and as a value of ours."""
-    signature = inspect.signature(function)
+    """The signature of a bound method, as Python has it and as a value of ours; of one without, any arguments."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # builtins have none
+        signature = inspect.signature(lambda *args, **kwargs: None)
     parameters = tuple(
         Parameter(
             p.name,
@@ -55,6 +59,42 @@ def bind(
         else:
             passed.append((name, Passing.KEYWORD if name in kwargs else Passing.POSITIONAL))
     return values, tuple(passed)
+
+
+class Binder:
+    """Binds calls as :func:`bind` does; how calls of one spelling are bound is found out once."""
+
+    def __init__(self, signature: inspect.Signature) -> None:
+        self._signature = signature
+        self._routes: dict[Any, tuple[tuple[str, ...], tuple[Any, ...], tuple[tuple[str, Passing], ...]]] = {}
+
+    def __call__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[str, ...], list[Any], tuple[tuple[str, Passing], ...]]:
+        """The names of the arguments in the order of the signature, their values, and how each came.
+
+        :raises TypeError: when the method itself would refuse the call
+        """
+        spelling = (len(args), *kwargs)
+        route = self._routes.get(spelling)
+        if route is None:
+            values, passed = bind(self._signature, args, kwargs)
+            if len(passed) != len(values) or len(self._routes) >= _MOST_ROUTES:
+                return tuple(values), list(values.values()), passed
+            route = self._routes[spelling] = (tuple(values), _sources(passed), passed)
+        names, sources, passed = route
+        return names, [kwargs[s] if type(s) is str else args[s] for s in sources], passed
+
+
+def _sources(passed: tuple[tuple[str, Passing], ...]) -> tuple[Any, ...]:
+    """Where each argument stands: a position or a slice among the positional ones, or its name."""
+    found: list[Any] = []
+    for position, (name, how) in enumerate(passed):
+        if how is Passing.VAR_POSITIONAL:
+            found.append(slice(position, None))
+        else:
+            found.append(position if how is Passing.POSITIONAL else name)
+    return tuple(found)
 
 
 def as_args_kwargs(signature: Signature, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -3,69 +3,116 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from ..core.errors import UsageError
+import torch
 
-__all__ = ["replaced_method"]
+from ..core.errors import UnsupportedError, UsageError
+from .wrapper import MISSING, Around, Wrapper, class_wrapper, instance_wrapper
 
-_MARK = "__onlooker_state__"
-_MISSING = object()
-Around = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+__all__ = ["Place", "check_method", "replaced_method"]
+
+_lock = threading.RLock()
 
 
-@contextlib.contextmanager
-def replaced_method(obj: Any, name: str, around: Around) -> Iterator[None]:
-    """Inside the block ``obj.name(...)`` runs ``around(original, args, kwargs)``.
-
-    The signature is kept in ``__signature__``: ``generate`` of transformers reads it. On exit, also after an
-    exception, ``vars(obj)`` is what it was, unless somebody else has put another method there meanwhile:
-    that one is then left alone. Blocks on one object may overlap in any order.
+def check_method(obj: Any, name: str) -> None:
+    """Refuses what cannot be watched.
 
     :raises UsageError: ``no-such-method`` when the object has no such method
+    :raises UnsupportedError: ``script-module`` for a module of TorchScript
     """
-    original = getattr(obj, name, None)
-    if not callable(original):
+    if isinstance(obj, torch.jit.ScriptModule):
+        raise UnsupportedError(
+            f"{type(obj).__name__} is a module of TorchScript, whose methods do not run in Python.",
+            slug="script-module",
+            hint="Watch the module that it was made from.",
+        )
+    if not callable(getattr(obj, name, None)):
         raise UsageError(
             f"{type(obj).__name__} does not have a method {name!r}.",
             slug="no-such-method",
             hint="Give the name of a method of the model as method_name.",
         )
-    own = vars(obj)
-    state = _State(own.get(name, _MISSING))
 
-    @functools.wraps(original)
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        return around(original, args, kwargs) if state.active else original(*args, **kwargs)
 
-    with contextlib.suppress(ValueError, TypeError):
-        watched.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
-    watched.__dict__[_MARK] = state
-    own[name] = watched
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a wrapper was put."""
+
+    obj: Any
+    name: str
+    wrapper: Wrapper
+
+    @property
+    def n_replicas(self) -> int:
+        """The number of calls of replicas of objects of the class, which passed."""
+        return self.wrapper.n_replicas
+
+    def still_stands(self) -> bool:
+        """True when calls meet the wrapper."""
+        own = getattr(self.obj, "__dict__", {})
+        met = own[self.name] if self.name in own else inspect.getattr_static(type(self.obj), self.name, None)
+        while met is not None and met is not self.wrapper.function:
+            known = Wrapper.of(met)
+            met = known.before if known is not None else None
+        return met is not None
+
+
+@contextlib.contextmanager
+def replaced_method(obj: Any, name: str, around: Around) -> Iterator[Place]:
+    """Inside the block ``obj.name(...)`` runs ``around(original, args, kwargs)``.
+
+    The wrapper stands in the class of the object and lets all other objects of the class pass: so the attributes
+    of the object stay as they are, and what is copied, pickled or replicated from it inside the block runs its own
+    method. A method that the object holds itself is wrapped where it stands. The signature is kept: ``generate``
+    of transformers reads it. On exit, also after an exception, everything is what it was, unless somebody else
+    has put another method there meanwhile: that one is then left alone. Blocks may overlap in any order.
+
+    The value tells whether the wrapper still stands where calls meet it, and which calls it has let pass.
+
+    :raises UsageError: ``no-such-method`` when the object has no such method
+    :raises UnsupportedError: ``script-module`` for a module of TorchScript
+    """
+    check_method(obj, name)
+    with _lock:
+        wrapper = _wrapper(obj, name)
+        wrapper.add(obj, around)
     try:
-        yield
+        yield Place(obj, name, wrapper)
     finally:
-        state.active = False
-        if own.get(name) is watched:
-            _put_back(own, name, state.before)
+        with _lock:
+            wrapper.remove(obj, around)
+            if not wrapper.is_used:
+                _put_back(wrapper)
 
 
-class _State:
-    """Whether a wrapper still watches, and what stood in its place before."""
+def _wrapper(obj: Any, name: str) -> Wrapper:
+    """The wrapper that calls of the method meet: the one that stands there, or a new one."""
+    cls = type(obj)
+    own = getattr(obj, "__dict__", {})
+    if name in own:
+        known = Wrapper.of(own[name])
+        if known is not None and known.is_used:
+            return known
+        return instance_wrapper(obj, own, name)
+    known = Wrapper.of(vars(cls).get(name))
+    if known is not None and known.is_used:
+        return known
+    if inspect.getattr_static(cls, name, MISSING) is not MISSING:
+        with contextlib.suppress(TypeError, AttributeError):  # a class that cannot be changed
+            return class_wrapper(obj, cls, name)
+    return instance_wrapper(obj, own, name)
 
-    def __init__(self, before: Any) -> None:
-        self.before = before
-        self.active = True
 
-
-def _put_back(own: dict[str, Any], name: str, before: Any) -> None:
+def _put_back(wrapper: Wrapper) -> None:
     """Restores what stood there before; a wrapper of a block that has ended meanwhile is passed over."""
-    while isinstance(state := getattr(before, "__dict__", {}).get(_MARK), _State) and not state.active:
-        before = state.before
-    if before is _MISSING:
-        del own[name]
-    else:
-        own[name] = before
+    if wrapper.current() is not wrapper.function:
+        return
+    before = wrapper.before
+    while (known := Wrapper.of(before)) is not None and not known.is_used:
+        before = known.before
+    wrapper.put(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,17 +11,21 @@ from ..core.errors import ObservationError, UsageError
 from ..core.recording import Recording
 from ..pytrees.nodes import qualified_name
 from .bind import read_signature
-from .hook import replaced_method
+from .budget import Budget
+from .hook import check_method, replaced_method
 from .state import Attributes, changed_since, read_attributes
 from .store import Store
 
 __all__ = ["Watcher"]
 
+logger = logging.getLogger(__name__)
+
 
 class Watcher:
     """The stores of the methods of one model, by the name of the method, in the order of watching."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self._budget = Budget(max_bytes)
         self.model: Any = None
         self.stores: dict[str, Store] = {}
         self.former: Attributes = {}
@@ -44,27 +49,35 @@ class Watcher:
                 hint="Make one InputObserver per model.",
             )
         store = self._store(model, method)
-        before = read_attributes(model)
-        with replaced_method(model, method, store.watch):
+        self._begin(store, model, method)
+        before: Attributes = {}
+        try:
+            before = _attributes(model)
             self.model = model
             self.stores[method] = store
             store.n_values = store.n_counted + n_values
-            try:
-                yield store
-            finally:
-                self.former = {**changed_since(before, model), **self.former}
+            yield store
+        finally:
+            self._end(store, method)
+            self.former = {**_changed(before, model), **self.former}
+
+    def _begin(self, store: Store, model: Any, method: str) -> None:
+        """Puts the wrapper on; inside another block of the same method it is there, and sees each call once."""
+        if store.blocks == 0:
+            store.place = store.hook.enter_context(replaced_method(model, method, store.watch))
+        store.blocks += 1
+
+    def _end(self, store: Store, method: str) -> None:
+        store.blocks -= 1
+        if store.blocks == 0:
+            store.end_block(method)
 
     def _store(self, model: Any, method: str) -> Store:
         if method in self.stores:
             return self.stores[method]
-        if not callable(getattr(model, method, None)):
-            raise UsageError(
-                f"{type(model).__name__} does not have a method {method!r}.",
-                slug="no-such-method",
-                hint="Give the name of a method of the model as method_name.",
-            )
+        check_method(model, method)
         signature, value = read_signature(getattr(model, method))
-        return Store(signature, Recording(qualified_name(type(model)), method, value))
+        return Store(signature, Recording(qualified_name(type(model)), method, value), self._budget)
 
     def store(self, method: str | None = None) -> Store:
         """The store of a method, or of the only one that was watched.
@@ -79,9 +92,25 @@ class Watcher:
             )
         name = method or next(iter(self.stores), "forward")
         store = self.stores.get(name)
-        if store is None or not store.recording.calls:
+        if store is None or not store.n_calls:
             raise ObservationError(_nothing_seen(name, store), slug="no-calls", hint=_ADVICE)
         return store
+
+
+def _attributes(model: Any) -> Attributes:
+    try:
+        return read_attributes(model)
+    except Exception:
+        logger.warning("The attributes of a %s cannot be read.", type(model).__name__, exc_info=True)
+        return {}
+
+
+def _changed(before: Attributes, model: Any) -> Attributes:
+    try:
+        return changed_since(before, model)
+    except Exception:
+        logger.warning("The attributes of a %s cannot be read.", type(model).__name__, exc_info=True)
+        return {}
 
 
 def _nothing_seen(method: str, store: Store | None) -> str:

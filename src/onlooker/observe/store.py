@@ -2,99 +2,136 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
-from ..core.call import Call, Passing
+from ..core.call import Call, Passing, Signature
 from ..core.recording import Recording
 from ..core.structure import Structure, Tree
-from ..pytrees.open import close_tree, open_arguments, open_tree, spec_of
-from .bind import bind
+from ..pytrees.open import open_arguments, open_tree
+from .bind import Binder
+from .budget import Budget
+from .copies import Copying, copy_leaves, why_without_values, without_function_modes
+from .ledger import Ledger
+from .missed import Missed, reason
 from .remove import call_without, tree_without
+from .samples import Form, Sample, Samples
 
 __all__ = ["Sample", "Store", "copy_leaves"]
 
 logger = logging.getLogger(__name__)
+_numbers = itertools.count()
+_compiled: set[int] = set()
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The values of one call: its arguments by name as they were before the call, and its result.
-
-    ``counted`` is False for a call that was kept beyond the number asked for, because it brought something new.
-    """
-
-    call: Call
-    inputs: Tree[Any]
-    outputs: Tree[Any]
-    counted: bool = True
-
-    def arguments(self) -> dict[str, Any]:
-        """A fresh copy of the arguments, so that a model may change them in place."""
-        copied: dict[str, Any] = close_tree(self.inputs.structure, copy_leaves(self.inputs.leaves))
-        return copied
-
-
-def copy_leaves(leaves: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The leaves with every tensor copied; a tensor that stands at two places stays one tensor."""
-    memo: dict[int, torch.Tensor] = {}
-    with torch.no_grad():
-        for leaf in leaves:
-            if isinstance(leaf, torch.Tensor) and id(leaf) not in memo:
-                memo[id(leaf)] = leaf.detach().clone()
-    return tuple(memo.get(id(leaf), leaf) for leaf in leaves)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Begun:
-    """A call that has not returned yet."""
+    """A call that has not returned yet; ``kept`` are its inputs where its values shall be kept."""
 
-    inputs: Tree[Any]
-    specs: Tree[Any]
+    inputs: Form
     passed: tuple[tuple[str, Passing], ...]
-    keep: bool
+    form: Form
+    kept: Tree[Any] | None = None
+    needed: Mapping[torch.device, int] | None = None
 
 
 class Store:
     """Records the calls of one method: thread-safe, and silent to the user whatever happens.
 
-    The values of the first ``n_values`` calls are kept, and of every call that brings a new structure or
-    new constants; of the others only the specs.
+    The values of the first ``n_values`` calls are kept, and of calls that bring a new structure or new constants,
+    as far as the budget goes; of the others only the specs. For a call whose values are not kept no operator runs
+    and nothing waits for a device.
     """
 
-    def __init__(self, signature: inspect.Signature, recording: Recording) -> None:
+    def __init__(self, signature: inspect.Signature, recording: Recording, budget: Budget | None = None) -> None:
         self.signature = signature
-        self.samples: list[Sample] = []
-        self.n_values = 0
+        self.blocks = 0
+        self.hook = contextlib.ExitStack()
+        self.place: Any = None
+        self.number = next(_numbers)
+        self.missed = Missed()
         self._entry_point = recording
-        self._calls: list[Call] = []
-        self._missed: list[str] = []
-        self._forms: set[Any] = set()
-        self._structures: dict[Structure, Structure] = {}
-        self._lock = threading.Lock()
+        self._binder = Binder(signature)
+        self._ledger = Ledger()
+        self._kept = Samples(budget or Budget(), self.missed)
+        self._cached: tuple[Any, Recording] = ((), recording)
+        self._lock = threading.RLock()
+
+    @property
+    def n_values(self) -> int:
+        """The number of calls whose values are wanted."""
+        return self._kept.n_wanted
+
+    @n_values.setter
+    def n_values(self, number: int) -> None:
+        self._kept.n_wanted = number
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The calls whose values were kept."""
+        return self._kept.samples
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """What was not kept in the present block for want of room."""
+        return tuple(self._kept.dropped)
 
     @property
     def n_counted(self) -> int:
         """The number of calls that were kept because ``store_n_calls`` asks for them."""
-        return sum(sample.counted for sample in self.samples)
+        return self._kept.n_counted
+
+    @property
+    def signature_value(self) -> Signature:
+        """The parameters of the method."""
+        return self._entry_point.signature
+
+    @property
+    def n_calls(self) -> int:
+        """The number of calls so far."""
+        return self._ledger.n_calls
+
+    def end_block(self, method: str) -> None:
+        """Notes what was not seen in the block that ends."""
+        if not self.place.still_stands():
+            self.missed.add(f"{method} was replaced inside the block: calls after that were not seen")
+        if self.place.n_replicas:
+            self.missed.add(f"{self.place.n_replicas} calls of replicas of the model were not seen")
+        if self.number in _compiled:
+            _compiled.discard(self.number)
+            self.missed.add(f"{method} was compiled inside the block: calls of the compiled code were not seen")
+        self.hook.close()
 
     @property
     def recording(self) -> Recording:
         """The calls so far, as a value."""
         with self._lock:
-            return replace(self._entry_point, calls=tuple(self._calls), missed=tuple(self._missed))
+            state = (self._ledger.n_calls, self._ledger.n_changes, missed := self.missed.texts())
+            if self._cached[0] != state:
+                calls = self._ledger.calls()
+                self._cached = state, replace(self._entry_point, calls=calls, missed=missed)
+            return self._cached[1]
 
     def watch(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the call and records it when it has returned; an exception of the call is passed on."""
-        if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        if torch.compiler.is_compiling():
+            if not torch.compiler.is_exporting():
+                _note_compiled(self.number)
             return original(*args, **kwargs)
+        if torch._C._get_tracing_state() is not None or is_fx_symbolic_tracing():
+            return original(*args, **kwargs)
+        if torch._C._len_torch_function_stack():
+            return self._watch_under_modes(original, args, kwargs)
         begun = self._begin(args, kwargs)
         start = time.perf_counter()
         result = original(*args, **kwargs)
@@ -103,67 +140,111 @@ class Store:
             self._finish(begun, result, seconds)
         return result
 
+    def _watch_under_modes(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same where the user has put a mode on that would see us reading shapes."""
+        with without_function_modes():
+            begun = self._begin(args, kwargs)
+        start = time.perf_counter()
+        result = original(*args, **kwargs)
+        seconds = time.perf_counter() - start
+        if begun is not None:
+            with without_function_modes():
+                self._finish(begun, result, seconds)
+        return result
+
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Begun | None:
         try:
-            values, passed = bind(self.signature, args, kwargs)
-            inputs = open_arguments(values)
-            specs = Tree(inputs.structure, tuple(map(spec_of, inputs.leaves)))
-            with self._lock:
-                keep = self.n_counted < self.n_values or self._form(specs) not in self._forms
-            kept = copy_leaves(inputs.leaves) if keep else ()
-            return _Begun(Tree(inputs.structure, kept), specs, passed, keep)
+            names, values, passed = self._binder(args, kwargs)
+            structure, leaves = self._ledger.inputs.open(names, values, lambda: _arguments(names, values))
+            numbers = self._ledger.numbers
+            row = numbers.row(leaves)
+            form = (structure, numbers.kinds(row))
+            begun = _Begun((structure, row), passed, form)
+            if self._kept.wants_more or self._kept.is_new(form):
+                with self._lock:
+                    keeps = self._kept.may_keep(form, (structure, numbers.wide_kinds(row)))
+                if keeps:
+                    begun.kept = self._copied(_arguments(names, values)[0], begun)
+            return begun
         except Exception as error:
-            self._miss("before", error)
+            self._miss("before a call", error)
             return None
+
+    def _copied(self, tree: Tree[Any], begun: _Begun) -> Tree[Any] | None:
+        """The tree with copies of its tensors; None where it has no values, or too many, or they cannot be copied."""
+        try:
+            why = why_without_values(tree.leaves)
+            if why is None:
+                copying = Copying(tree.leaves, self._kept.known)
+                before = begun.needed or {}
+                begun.needed = {d: before.get(d, 0) + n for d, n in copying.nbytes.items()}
+                with self._lock:
+                    if not self._kept.make_room(begun.needed, begun.form, index=self.n_calls):
+                        return None
+                leaves = copying.run()
+                self._kept.remember(tree.leaves, leaves)
+                return Tree(tree.structure, leaves)
+        except Exception as error:
+            why = reason(error)
+        self._kept.failed(begun.form)
+        self.missed.add(f"the values of a call were not kept: {why}")
+        return None
 
     def _finish(self, begun: _Begun, result: Any, seconds: float) -> None:
         try:
-            outputs = open_tree(result)
-            specs = Tree(outputs.structure, tuple(map(spec_of, outputs.leaves)))
-            kept = copy_leaves(outputs.leaves) if begun.keep else ()
+            structure, leaves = self._ledger.outputs.open(None, (result,), lambda: _result(result))
+            row = self._ledger.numbers.row(leaves)
+            outputs = None if begun.kept is None else self._copied(open_tree(result), begun)
             with self._lock:
-                call = Call(len(self._calls), self._shared(begun.specs), self._shared(specs), begun.passed, seconds)
-                self._calls.append(call)
-                self._forms.add(self._form(begun.specs))
-                if begun.keep:
-                    counted = self.n_counted < self.n_values
-                    self.samples.append(Sample(call, begun.inputs, Tree(outputs.structure, kept), counted))
+                self._note(begun, (structure, row), outputs, seconds)
         except Exception as error:
-            self._miss("after", error)
+            self._miss("after a call", error)
+
+    def _note(self, begun: _Begun, outputs: Form, values: Tree[Any] | None, seconds: float) -> None:
+        """Notes a finished call, and keeps its values where there are some and they are still wanted."""
+        keeps = begun.kept is not None and values is not None
+        keeps = keeps and (self._kept.wants_more or self._kept.is_new(begun.form))
+        self._ledger.add(begun.inputs, outputs, begun.passed, seconds, alone=keeps)
+        if keeps and begun.kept is not None and values is not None:
+            call = self._ledger.last_call()
+            self._kept.add(Sample(call, begun.kept, values, self._kept.wants_more), begun.form)
 
     def _miss(self, when: str, error: Exception) -> None:
         """A call that could not be recorded is named in the recording, never in the user's run."""
-        text = f"{when} a call: {type(error).__name__}: {error}"
-        logger.warning("A call of %s was not recorded: %s", self._entry_point.method, text)
-        with self._lock:
-            self._missed.append(text)
+        text = f"{when}: {reason(error)}"
+        self.missed.add(text)
+        with contextlib.suppress(Exception):
+            logger.warning("A call of %s was not recorded: %s", self._entry_point.method, text)
 
     def remove(self, names: Collection[str]) -> int:
         """Forgets these arguments in all calls so far, and gives the number of those that a call had."""
         with self._lock:
-            calls = [call_without(call, names) for call in self._calls]
-            by_index = {call.index: call for call in calls}
-            had = {name for call in self._calls for name, _ in call.passed}
-            self.samples = [
-                replace(sample, call=by_index[sample.call.index], inputs=tree_without(sample.inputs, names))
-                for sample in self.samples
-            ]
-            self._calls = calls
-            self._forms |= {self._form(call.inputs) for call in calls}
+            had = {name for call in self._ledger.calls() for name, _ in call.passed}
+            self._ledger.change(lambda call: call_without(call, names))
+            by_index = {call.index: call for call in self._ledger.calls()}
+            samples = [self._without(sample, by_index[sample.call.index], names) for sample in self.samples]
+            self._kept.replace(samples, self._ledger.input_forms())
         return len(had & set(names))
 
-    def _shared(self, specs: Tree[Any]) -> Tree[Any]:
-        """The same specs, with one object for all structures that are equal."""
-        return Tree(self._structures.setdefault(specs.structure, specs.structure), specs.leaves)
-
     @staticmethod
-    def _form(specs: Tree[Any]) -> tuple[Structure, tuple[Any, ...]]:
-        """What makes a call a new kind of call: its structure, its constants, the ranks of its tensors."""
-        return specs.structure, tuple(
-            (spec.dtype, len(spec.shape))
-            if hasattr(spec, "shape")
-            else None
-            if getattr(spec, "is_int", False)
-            else spec
-            for spec in specs.leaves
-        )
+    def _without(sample: Sample, call: Call, names: Collection[str]) -> Sample:
+        inputs = tree_without(sample.inputs, names)
+        altered = sample.altered or len(inputs.structure.entries) < len(sample.inputs.structure.entries)
+        return replace(sample, call=call, inputs=inputs, altered=altered)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _note_compiled(number: int) -> bool:
+    """Runs once, when torch compiles a call: the compiled code calls no wrapper any more."""
+    _compiled.add(number)
+    return True
+
+
+def _arguments(names: Sequence[str], values: Sequence[Any]) -> tuple[Tree[Any], Sequence[Structure]]:
+    tree = open_arguments(dict(zip(names, values, strict=True)))
+    return tree, tree.structure.children
+
+
+def _result(result: Any) -> tuple[Tree[Any], Sequence[Structure]]:
+    tree = open_tree(result)
+    return tree, (tree.structure,)

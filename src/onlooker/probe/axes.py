@@ -3,47 +3,29 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-import torch
-
 from ..core.path import Path
 from ..core.spec import Axis
-from ..core.structure import Tree
 from ..infer.relations import varies
-from ..infer.samples import Row, Table, row_of_values
-from ..materialise.arguments import close_arguments, leaf_values, materialise
+from ..infer.samples import Row
+from ..materialise.arguments import leaf_values, materialise
 from ..materialise.counting import sizes_of
-from ..materialise.tensors import resized
 from ..observe.store import Sample
-from ..pytrees.agree import agreement
+from .bench import Bench, SpentError
+from .classes import batches, by_size, is_settled_state, parts, sides, still_axes
+from .pins import PINNED, Pins
 from .regimes import Regime
+from .steps import least_step, likely_steps
 from .subject import Subject
 
-__all__ = ["Pins", "probe_axes"]
+__all__ = ["pin_axes", "probe_axes"]
 
 logger = logging.getLogger(__name__)
 _MOST_PAIRED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Pins:
-    """What the caller decided: axes that stay static, by argument name, and a budget for the rest.
-
-    ``probes`` is the most runs of the model, ``seconds`` the time after which no other one is begun.
-    """
-
-    static: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    probes: int = 64
-    seconds: float = 60.0
-
-    def allows(self, axis: Axis) -> bool:
-        """True when the axis may be probed."""
-        return axis.dim not in self.static.get(axis.path.root, ())
 
 
 def probe_axes(regime: Regime, samples: Sequence[Sample], subject: Subject, pins: Pins) -> Regime:
@@ -51,26 +33,43 @@ def probe_axes(regime: Regime, samples: Sequence[Sample], subject: Subject, pins
 
     The classes are, in this order: first dimensions of the same size; other axes of the same size, over all
     arguments, then without some, then argument by argument; then pairs, for an axis that follows another one.
+    Axes that are pinned as dynamic go with a class of the same size, and are no class alone.
     """
     base = _base_values(regime, samples)
     if base is None:
         return regime
     try:
-        bench = _Bench(regime, base, subject, subject.try_out(close_arguments(regime.plan(), base)))
+        bench = Bench(regime.plan(), base, subject, pins)
     except Exception as error:
         note = f"nothing was probed: the model refuses the call it was given before ({type(error).__name__}: {error})"
         return replace(regime, notes=(*regime.notes, note))
-    deadline = time.monotonic() + pins.seconds
-    rows: list[Row] = []
-    settled: set[Axis] = set()
-    for change in _changes(regime.table, base, pins, settled):
-        if bench.runs >= pins.probes or time.monotonic() > deadline:
-            note = "the budget of probes ended before every axis was tried"
-            return replace(regime, probes=(*regime.probes, *rows), notes=(*regime.notes, note))
-        row = bench.probe(change, f"probe {len(rows)}")
-        if row is not None:
-            settled |= set(change.axes)
-            rows.append(row)
+    search = _Search(bench, regime, base, pins)
+    try:
+        search.run()
+    except SpentError:
+        search.blind.append(search.untried())
+    rows = (*regime.probes, *search.rows)
+    notes, blind = (*regime.notes, *bench.notes, *search.notes), (*regime.blind, *filter(None, search.blind))
+    lows, trace = {**regime.lows, **search.lows}, (*regime.trace, *bench.records)
+    return replace(regime, probes=rows, notes=notes, blind=blind, lows=lows, trace=trace)
+
+
+def pin_axes(regime: Regime, pins: Pins) -> Regime:
+    """The regime with a row in which the axes change that are pinned as dynamic, and that no call and probe changed.
+
+    Axes of the same dimension and size change together.
+    """
+    if not pins.dynamic:
+        return regime
+    table = regime.table
+    most = max(table.rows, key=lambda row: len(row.sizes), default=None)
+    if most is None:
+        return regime
+    still = [a for a in table.axes if pins.is_dynamic(a) and a in most.sizes and not varies(table.column(a))]
+    rows = []
+    for dim, size in dict.fromkeys((axis.dim, most.sizes[axis]) for axis in still):
+        together = {axis: size + 1 for axis in still if (axis.dim, most.sizes[axis]) == (dim, size)}
+        rows.append(Row(PINNED, {**most.sizes, **together}))
     return replace(regime, probes=(*regime.probes, *rows))
 
 
@@ -85,153 +84,176 @@ def _base_values(regime: Regime, samples: Sequence[Sample]) -> dict[Path, Any] |
     return materialise(plan, sizes_of(plan, leaf_values(richest)), [richest, *own])
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """Axes to change together; ``batch`` when the rows that were there must come out as they did."""
+class _Search:
+    """Goes through the classes of axes; ``rows`` are the changes that the model accepts."""
 
-    axes: tuple[Axis, ...]
-    batch: bool = False
+    def __init__(self, bench: Bench, regime: Regime, base: Mapping[Path, Any], pins: Pins) -> None:
+        self.bench, self.base, self.pins = bench, base, pins
+        self.table = regime.table
+        self.still = still_axes(self.table, base, pins)
+        self.state = frozenset(axis for axis in self.still if is_settled_state(axis, self.table, base))
+        self.settled: set[Axis] = set()
+        self.rows: list[Row] = []
+        self.notes: list[str] = []
+        self.blind: list[str] = []
+        self.lows: dict[Axis, int] = {}
 
+    def run(self) -> None:
+        """Tries all classes.
 
-def _changes(table: Table, base: Mapping[Path, Any], pins: Pins, settled: set[Axis]) -> Iterator[_Change]:
-    """Classes of axes to change together, the likeliest first; ``settled`` grows while they are tried."""
-    still = [
-        axis
-        for axis in table.axes
-        if axis.dim is not None
-        and not varies(table.column(axis))
-        and isinstance(base.get(axis.path), torch.Tensor)
-        and pins.allows(axis)
-    ]
-    state = {axis for axis in still if _is_settled_state(axis, table, base)}
-    first = [axis for axis in still if axis.dim == 0]
-    for axes in _batches(first, still, base):
-        if axes and not settled & set(axes):
-            yield _Change(axes, batch=True)
-    for axes in _by_size([axis for axis in still if axis.dim != 0], base):
-        for part in _parts(axes, state):
-            if part and not settled & set(part) and not set(part) <= state:
-                yield _Change(part)
-    left = [a for a in still if a not in settled and a not in state and a.dim != 0]
-    for one, two in combinations(left[:_MOST_PAIRED], 2):
-        if one.path.root != two.path.root and not {one, two} <= settled:
-            yield _Change((one, two))
-
-
-def _batches(first: Sequence[Axis], still: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
-    """What may be a batch: first dimensions of one size, or second ones where the first has another size.
-
-    First dimensions that are multiples of it come too: images or tokens of all rows, laid flat.
-    """
-    for axes in _by_size(first, base):
-        size = int(base[axes[0].path].shape[0])
-        second = tuple(a for a in still if a.dim == 1 and base[a.path].ndim > 2 and _is_second(a, size, base))
-        flat = tuple(a for a in first if a not in axes and size and base[a.path].shape[0] % size == 0)
-        flat = tuple(a for a in flat if a.path not in {other.path for other in second})
-        for more in dict.fromkeys(((*second, *flat), second, flat, ())):
-            yield (*axes, *more)
-        yield from _parts(axes, set())
-
-
-def _is_second(axis: Axis, size: int, base: Mapping[Path, Any]) -> bool:
-    shape = base[axis.path].shape
-    return int(shape[1]) == size and int(shape[0]) != size
-
-
-def _by_size(axes: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
-    """The axes grouped by their size, in the order in which the sizes are met."""
-    sizes = {axis: int(base[axis.path].shape[axis.dim or 0]) for axis in axes}
-    for size in dict.fromkeys(sizes.values()):
-        yield tuple(axis for axis in axes if sizes[axis] == size)
-
-
-def _parts(axes: tuple[Axis, ...], state: set[Axis]) -> Iterator[tuple[Axis, ...]]:
-    """A class, then the class without what only has the same size by chance."""
-    yield axes
-    if any(axis in state for axis in axes):
-        yield tuple(axis for axis in axes if axis not in state)
-    kinds = list(dict.fromkeys((axis.path.root, axis.dim) for axis in axes))
-    if len(kinds) > 1:
-        for kind in kinds:
-            yield tuple(axis for axis in axes if (axis.path.root, axis.dim) != kind)
-        for kind in kinds if len(kinds) > 2 else ():
-            yield tuple(axis for axis in axes if (axis.path.root, axis.dim) == kind)
-
-
-def _is_settled_state(axis: Axis, table: Table, base: Mapping[Path, Any]) -> bool:
-    """True where a change says little: a size of 1 inside, or the state of a layer that kept its size over calls."""
-    if axis.dim == 0:
-        return False
-    calls = sum(size is not None for size in table.column(axis))
-    return base[axis.path].shape[axis.dim] < 2 or (calls > 1 and len(axis.path.entries) > 2)
-
-
-class _Bench:
-    """Runs probes from one call of the model, and counts them."""
-
-    def __init__(self, regime: Regime, base: Mapping[Path, Any], subject: Subject, expected: Tree[Any]) -> None:
-        self.plan = regime.plan()
-        self.base, self.subject, self.expected = base, subject, expected
-        self.runs = 0
-
-    def run(self, values: Mapping[Path, Any]) -> Tree[Any] | None:
-        """The result of the model, or None where it refuses; only results of the same form count."""
-        self.runs += 1
-        try:
-            got = self.subject.try_out(close_arguments(self.plan, values))
-        except Exception as error:
-            logger.debug("a probe is refused: %s: %s", type(error).__name__, error)
-            return None
-        ranks = [[getattr(leaf, "ndim", -1) for leaf in tree.leaves] for tree in (self.expected, got)]
-        return got if ranks[0] == ranks[1] else None
-
-    def probe(self, change: _Change, label: str) -> Row | None:
-        """The row of a change that the model accepts, or None.
-
-        The other rows of a batch must come out as they did; any other axis must matter to the result.
+        :raises SpentError: when the budget ends before
         """
-        axes = change.axes
-        sizes = [int(self.base[axis.path].shape[axis.dim or 0]) for axis in axes]
-        ways = ((1, 1), (2, 0)) if len(set(sizes)) == 1 else ((2, 0),) if change.batch else ((1, 1),)
+        for axes in batches(self.still, self.base):
+            if self._is_open(axes):
+                self._try_batch(axes)
+        self._tell_batch()
+        classes = list(by_size([axis for axis in self.still if axis.dim != 0], self.base))
+        for axes in classes:
+            for part in parts(axes, self.state):
+                if self._is_open(part) and not set(part) <= self.state and (step := self._try_sides(part)):
+                    self._find_least(part, step)
+        for axes in classes:
+            left = tuple(axis for axis in axes if axis not in self.state)
+            if self._is_open(left):
+                self._try_likely_steps(left)
+        self._try_pairs()
+
+    def untried(self) -> str:
+        """What is not known since the budget ended."""
+        left = [axis for axis in self.still if axis not in self.settled and axis not in self.state]
+        asked = {axis for record in self.bench.records for axis in record.axes}
+        names = _shortened([axis for axis in left if axis not in asked])
+        if not names:
+            return "the budget of probes ended before every way was tried: raise budget="
+        return f"the budget of probes ended before {names} could be asked about: raise budget=, or watch other sizes"
+
+    def _is_open(self, axes: Collection[Axis]) -> bool:
+        """True for a class that is not settled, and that the caller did not decide about."""
+        return bool(axes) and not self.settled & set(axes) and not all(map(self.pins.is_dynamic, axes))
+
+    def _settle(self, axes: Sequence[Axis], *rows: Row | None) -> None:
+        self.settled |= set(axes)
+        self.rows += [row for row in rows if row is not None]
+
+    def _try_batch(self, axes: Sequence[Axis]) -> None:
+        sizes = [self.bench.size(axis) for axis in axes]
+        ways = ((1, 1), (2, 0)) if len(set(sizes)) == 1 else ((2, 0),)
         for factor, plus in ways:
-            values = dict(self.base)
-            for axis, size in zip(axes, sizes, strict=True):
-                values[axis.path] = _with_size(values[axis.path], axis.dim or 0, factor * size + plus)
-            got = self.run(values)
-            if got is None:
+            changed = [factor * size + plus for size in sizes]
+            row = self.bench.probe(axes, changed, batch=True)
+            if row is None:
                 continue
-            if self.keeps_rows(got, sizes[0]) if change.batch else self.matters(axes, got):
-                return row_of_values(label, values)
-        return None
+            if self.bench.is_fake:
+                if not self.bench.confirms(axes, changed):
+                    self.notes.append(f"{_shortened(axes)}: a real run gave other rows than before")
+                    return
+                self.notes.append(f"{_shortened(axes)}: the rows of a real run are as before")
+            self._settle(axes, row)
+            return
 
-    def keeps_rows(self, got: Tree[Any], size: int) -> bool:
-        """True when some output got more rows, and the ones that were there before are as before."""
-        paths, left, right = [], [], []
-        for (path, old), new in zip(self.expected.items(), got.leaves, strict=True):
-            if isinstance(old, torch.Tensor) and old.ndim and old.shape[0] == size and new.shape[0] > size:
-                paths.append(path)
-                left.append(old)
-                right.append(new[:size])
-        return bool(paths) and agreement(paths, left, right, atol=1e-4).holds
+    def _tell_batch(self) -> None:
+        """Says that no batch was found, where every first dimension kept its size."""
+        first = [axis for axis in self.table.axes if axis.dim == 0]
+        if not first or self.settled or any(varies(self.table.column(axis)) for axis in first):
+            return
+        asked = [axis for axis in first if axis in self.still and not self.pins.is_dynamic(axis)]
+        if asked:
+            record = next(record for record in self.bench.records if record.axes[0] in asked)
+            self.blind.append(
+                f"no batch: {record.axes[0]} was {self.bench.size(record.axes[0])} in every call, and with "
+                f"{record.sizes[0]}, {record.outcome}; run the model with another number of rows"
+            )
 
-    def matters(self, axes: Sequence[Axis], got: Tree[Any]) -> bool:
-        """True when the result is another one, or would be for other values: what nothing reads stays as it was."""
-        return self.differs(got) or any(self.is_read(path) for path in dict.fromkeys(axis.path for axis in axes))
+    def _try_sides(self, axes: Sequence[Axis]) -> int:
+        """The least step by which the model lets the axes change: 0 where it does not."""
+        sizes = [self.bench.size(axis) for axis in axes]
+        row = self.bench.probe(axes, [size + 1 for size in sizes])
+        if row is not None:
+            self._settle(axes, row)
+            return 1
+        size = sizes[0]
+        if len(set(sizes)) > 1 or size < 2:
+            return 0
+        twice = self._to(axes, 2 * size)
+        if twice is None:
+            return 0
+        found = {size: twice}
 
-    def differs(self, got: Tree[Any]) -> bool:
-        """True when an output is another one."""
-        return not agreement(self.expected.structure.paths(), self.expected.leaves, got.leaves, atol=0.0).holds
+        def takes(wanted: int) -> bool:
+            taken = self._to(axes, wanted)
+            found.update({} if taken is None else {wanted - size: taken})
+            return taken is not None
 
-    def is_read(self, path: Path) -> bool:
-        """True when other values of a float input give another result."""
-        value = self.base[path]
-        if not value.dtype.is_floating_point:
-            return False
-        got = self.run({**self.base, path: value * 0.5 + 0.125})
-        return got is not None and self.differs(got)
+        step = least_step(size, takes)
+        further = self._to(axes, 3 * size) if step == size and size < 4 else None
+        self._settle(axes, found[step], twice if step != size else further)
+        self._note_step(axes, step)
+        return step
+
+    def _try_likely_steps(self, axes: Sequence[Axis]) -> None:
+        """Tries the common steps, for a size whose double is too much for the model."""
+        size = self.bench.size(axes[0])
+        floats = self.base[axes[0].path].dtype.is_floating_point
+        for step in likely_steps(size) if floats and self.base[axes[0].path].ndim > 2 else ():
+            row = self._to(axes, size + step)
+            if row is not None:
+                self._settle(axes, row)
+                self._note_step(axes, step)
+                self._find_least(axes, step)
+                return
+
+    def _to(self, axes: Sequence[Axis], size: int) -> Row | None:
+        return self.bench.probe(axes, [size] * len(axes))
+
+    def _note_step(self, axes: Sequence[Axis], step: int) -> None:
+        size = self.bench.size(axes[0])
+        text = f"{_shortened(axes)}: {size + 1} is refused and {size + step} accepted, so it changes in steps of {step}"
+        self.notes.append(text)
+
+    def _find_least(self, axes: Sequence[Axis], step: int) -> None:
+        """Finds the least size, of each side where the sides of a tensor may differ."""
+        parts_of = self._split(axes, step) or [tuple(axes)]
+        for part in parts_of:
+            size = self.bench.size(part[0])
+            if len({self.bench.size(axis) for axis in part}) == 1 and size > step:
+                self._bisect(part, step, size)
+
+    def _split(self, axes: Sequence[Axis], step: int) -> list[tuple[Axis, ...]]:
+        """The sides of one tensor, where each changes without the others: they had the same size by chance."""
+        found = sides(axes)
+        rows = []
+        for side in found:
+            row = self.bench.probe(side, [self.bench.size(axis) + step for axis in side])
+            if row is None:
+                return []
+            rows.append(row)
+        self.rows += rows
+        return found
+
+    def _bisect(self, axes: Sequence[Axis], step: int, size: int) -> None:
+        """Halves what is between a size that is too small and one that is taken."""
+        if self._to(axes, step) is not None:
+            self.lows.update(dict.fromkeys(axes, step))
+            return
+        refused, taken = 1, size // step
+        while taken - refused > 1:
+            middle = (taken + refused) // 2
+            if self._to(axes, middle * step) is None:
+                refused = middle
+            else:
+                taken = middle
+        self.lows.update(dict.fromkeys(axes, taken * step))
+        self.notes.append(f"{_shortened(axes)}: {refused * step} is refused and {taken * step} accepted as the least")
+
+    def _try_pairs(self) -> None:
+        left = [a for a in self.still if a not in self.settled and a not in self.state and a.dim != 0]
+        for one, two in combinations(left[:_MOST_PAIRED], 2):
+            if one.path.root != two.path.root and not {one, two} <= self.settled:
+                row = self.bench.probe((one, two), [self.bench.size(axis) + 1 for axis in (one, two)])
+                if row is not None:
+                    self._settle((one, two), row)
 
 
-def _with_size(tensor: torch.Tensor, dim: int, size: int) -> torch.Tensor:
-    shape = list(tensor.shape)
-    shape[dim] = size
-    return resized(tensor, shape)
+def _shortened(axes: Sequence[Axis]) -> str:
+    names = [str(axis) for axis in axes]
+    return ", ".join(names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"])

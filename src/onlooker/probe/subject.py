@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..core.call import Signature
 from ..core.structure import Tree
 from ..observe.bind import as_args_kwargs
 from ..observe.state import kept_state
 from ..pytrees.open import map_tensors, open_tree
+from .ledger import Ledger
 
 __all__ = ["Subject"]
 
@@ -29,12 +31,14 @@ class Subject:
     """A method of a model, as it was watched.
 
     ``former`` are attributes that the model itself overwrote while it was watched, as they were before.
+    ``ledger`` counts how often it was asked, and how long that took.
     """
 
     model: Any
     method: str
     signature: Signature
     former: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger, compare=False, repr=False)
 
     def __call__(self, arguments: dict[str, Any]) -> Any:
         """Runs the method as it is, on the arguments themselves."""
@@ -49,5 +53,11 @@ class Subject:
 
     def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:
         """Runs the method on copies of the arguments, without gradients, and leaves no trace."""
-        with torch.no_grad(), self.untouched():
+        with self.ledger.probe(), torch.no_grad(), self.untouched():
             return open_tree(self(map_tensors(lambda t: t.detach().clone(), arguments)))
+
+    def try_fake(self, arguments: dict[str, Any]) -> Tree[Any]:
+        """Runs the method on tensors without values: the result has shapes only, at next to no cost."""
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        with self.ledger.probe(), torch.no_grad(), self.untouched(), mode:
+            return open_tree(self(map_tensors(mode.from_tensor, arguments)))

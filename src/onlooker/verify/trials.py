@@ -9,14 +9,18 @@ from typing import Any
 import torch
 
 from ..core.path import Path
-from ..core.plan import LeafPlan, Plan
+from ..core.plan import LeafPlan, Plan, Symbol
 from ..export.graph import Graph
 from ..infer.sizes import trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..observe.store import Sample
+from .values import in_other_layout, redrawn
 
 __all__ = ["Trial", "observed_trials", "trials_of_sizes", "unseen_trials"]
+
+#: of the sizes that are tried, how many are tried with masks that hide nothing too
+_THOROUGH = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +45,54 @@ def unseen_trials(
 ) -> Iterator[Trial]:
     """Sizes never used: every symbol small and large, alone and together; masks padded; what is optional left out.
 
+    Then values never used, for sizes of which the values before were tried, and tensors that are not contiguous.
     ``further`` sizes are tried beside them, for graphs that have all their symbols.
     """
     plan = graph.plan
     used = [dict(graph.sizes)]
     used += [sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls]
-    for label, sizes in trial_sizes(plan, used, further):
-        yield from trials_of_sizes(plan, samples, label, sizes)
+    tried = trial_sizes(plan, used, [*_wide_sizes(plan), *further])
+    for number, (label, sizes) in enumerate(tried):
+        yield from trials_of_sizes(plan, samples, label, sizes, thorough=number < _THOROUGH)
+    for label, sizes in (tried or [("the sizes of the export", dict(graph.sizes))])[:2]:
+        yield from _of_values(plan, samples, label, sizes)
 
 
-def trials_of_sizes(plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int]) -> Iterator[Trial]:
-    """The trials of one choice of sizes: plain, with padding, and without what has a fill."""
+def _wide_sizes(plan: Plan) -> Iterator[dict[str, int]]:
+    """Each symbol at twice what was seen, beside small ones; then all symbols of one size."""
+    ones = {s.name: _allowed(s, 1) for s in plan.symbols}
+    for symbol in plan.symbols:
+        yield {**ones, symbol.name: _allowed(symbol, 2 * max(*symbol.observed, 8) + 1)}
+    if len(plan.symbols) > 1:
+        yield {s.name: _allowed(s, 5) for s in plan.symbols}
+
+
+def _allowed(symbol: Symbol, wanted: int) -> int:
+    """The size nearest to ``wanted`` that the range and the step of the symbol allow."""
+    size = max(-(-wanted // symbol.step) * symbol.step, -(-symbol.low // symbol.step) * symbol.step)
+    return size if symbol.high is None else min(size, symbol.high // symbol.step * symbol.step)
+
+
+def _of_values(plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int]) -> Iterator[Trial]:
+    """The same sizes with other values, twice, and with the same values laid out otherwise in memory."""
+    values, pairs = materialise(plan, sizes, samples), tuple(sizes.items())
+    for name, changed in (
+        ("other values", redrawn(plan, values, samples)),
+        ("further values", redrawn(plan, values, samples, beyond=True)),
+        ("other layout", in_other_layout(plan, values)),
+    ):
+        if changed is not None:
+            yield Trial("unseen", f"{label}, {name}", close_arguments(plan, changed), pairs, plan)
+
+
+def trials_of_sizes(
+    plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, thorough: bool = True
+) -> Iterator[Trial]:
+    """One choice of sizes: plain, padded, ``thorough`` also without padding, and without what has a fill."""
     values = materialise(plan, sizes, samples)
     pairs = tuple(sizes.items())
     yield Trial("unseen", label, close_arguments(plan, values), pairs, plan)
-    for name, hidden in (("padded", 0.5), ("not padded", 0.0)):
+    for name, hidden in (("padded", True), ("not padded", False))[: 1 + thorough]:
         masked = _masked(plan, values, hidden)
         if masked is not None:
             yield Trial("unseen", f"{label}, {name}", close_arguments(plan, masked), pairs, plan)
@@ -64,15 +101,18 @@ def trials_of_sizes(plan: Plan, samples: Sequence[Sample], label: str, sizes: Ma
         yield Trial("unseen", f"{label}, without {fewer[0]}", fewer[1], pairs, plan)
 
 
-def _masked(plan: Plan, values: Mapping[Path, Any], hidden: float) -> dict[Path, Any] | None:
-    """The same values with masks that hide a share of the first row, from its beginning; None where nothing changes."""
+def _masked(plan: Plan, values: Mapping[Path, Any], hidden: bool) -> dict[Path, Any] | None:
+    """The same values with masks that hide the beginning of rows: half of the first one, a third of the third one,
+    a quarter of the fourth one and so on, nothing of the second one. None where that changes nothing.
+    """
     masks = [leaf.path for leaf in plan.inputs if _is_padding_mask(leaf, values[leaf.path])]
     if not masks:
         return None
     changed = dict(values)
     for path in masks:
         mask = torch.ones_like(values[path])
-        mask[0, : int(mask.shape[1] * hidden)] = 0
+        for row in range(mask.shape[0] if hidden else 0):
+            mask[row, : 0 if row == 1 else mask.shape[1] // max(row + 1, 2)] = 0
         changed[path] = mask
     return None if all(torch.equal(changed[path], values[path]) for path in masks) else changed
 

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 
 from ..core.errors import RejectedCallError
+from ..core.structure import Tree
 from ..core.verdict import Check, Outcome, Tally
 from ..probe.subject import Subject
 from ..pytrees.agree import agreement
-from ..pytrees.open import map_tensors, open_tree
+from ..pytrees.open import map_tensors, open_arguments, open_tree
+from .effects import Effects
 from .trials import Trial
 
 __all__ = ["check_trial", "run_trials"]
@@ -23,8 +25,15 @@ logger = logging.getLogger(__name__)
 def run_trials(
     serve: Callable[[dict[str, Any]], Any], subject: Subject, trials: Iterable[Trial], *, atol: float = 1e-5
 ) -> tuple[Tally, tuple[str, ...]]:
-    """The tally of all trials that are lawful, and the labels of those that the model itself refuses."""
-    checks, unlawful = [], []
+    """The tally of all trials that are lawful, and the labels of those that the model itself refuses.
+
+    The first trial is run once more after all others. Each result is looked at again when the call after it has
+    been made, since a program could give the same memory twice.
+    """
+    checks: list[Check] = []
+    unlawful: list[str] = []
+    runs = _Runs(serve, atol, Effects(subject))
+    first: tuple[Trial, Tree[Any]] | None = None
     for trial in trials:
         try:
             expected = subject.try_out(trial.arguments)
@@ -38,25 +47,62 @@ def run_trials(
             else:
                 unlawful.append(trial.label)
             continue
-        checks.append(check_trial(serve, trial, expected, atol))
+        first = first or (trial, expected)
+        checks += runs.check(trial, expected)
+    if first is not None:
+        checks += runs.check(first[0], first[1], ", again")
     return Tally(tuple(checks)), tuple(unlawful)
 
 
 def check_trial(serve: Callable[[dict[str, Any]], Any], trial: Trial, expected: Any, atol: float) -> Check:
     """One comparison of a program with the result of the model, opened."""
-    arguments = map_tensors(lambda t: t.detach().clone(), trial.arguments)
-    try:
-        with torch.no_grad():
-            got = open_tree(serve(arguments))
-    except RejectedCallError as error:
-        return Check(trial.kind, trial.label, Outcome.REJECTED, trial.sizes, float("inf"), error.message)
-    except Exception as error:
-        note = f"{type(error).__name__}: {error}"
-        return Check(trial.kind, trial.label, Outcome.FAILED, trial.sizes, float("inf"), note)
-    paths = list(expected.structure.paths())
-    if paths != list(got.structure.paths()):
-        note = "the result has other parts than the model's"
-        return Check(trial.kind, trial.label, Outcome.DIFFERENT, trial.sizes, float("inf"), note)
-    found = agreement(paths, expected.leaves, got.leaves, atol=atol)
-    outcome = Outcome.EXACT if found.holds else Outcome.DIFFERENT
-    return Check(trial.kind, trial.label, outcome, trial.sizes, found.difference, found.note)
+    return _Runs(serve, atol).check(trial, expected)[0]
+
+
+class _Runs:
+    """Runs of one program, one after the other."""
+
+    def __init__(self, serve: Callable[[dict[str, Any]], Any], atol: float, effects: Effects | None = None) -> None:
+        self._serve, self._atol, self._effects = serve, atol, effects
+        self._last: tuple[Trial, Tree[Any], Tree[Any]] | None = None
+
+    def check(self, trial: Trial, expected: Tree[Any], suffix: str = "") -> list[Check]:
+        """The check of a trial; before it one of the trial before, where this call changed its result."""
+        label = trial.label + suffix
+        arguments = map_tensors(lambda t: t.detach().clone(), trial.arguments)
+        held, last = open_arguments(arguments), self._last
+        self._last = None
+        try:
+            with torch.no_grad():
+                got = open_tree(self._serve(arguments))
+            note, difference = self._compared(expected, got)
+            if not note and self._effects is not None:
+                note = self._effects.problem(trial.arguments, held, got)
+        except RejectedCallError as error:
+            return [Check(trial.kind, label, Outcome.REJECTED, trial.sizes, float("inf"), error.message)]
+        except Exception as error:
+            note = f"{type(error).__name__}: {error}"
+            return [Check(trial.kind, label, Outcome.FAILED, trial.sizes, float("inf"), note)]
+        overwritten = self._overwritten(last)
+        if not note:
+            self._last = (trial, expected, got)
+        outcome = Outcome.DIFFERENT if note else Outcome.EXACT
+        return [*overwritten, Check(trial.kind, label, outcome, trial.sizes, difference, note)]
+
+    def _compared(self, expected: Tree[Any], got: Tree[Any]) -> tuple[str, float]:
+        """What is wrong with a result, and the largest difference."""
+        paths = list(expected.structure.paths())
+        if paths != list(got.structure.paths()):
+            return "the result has other parts than the model's", float("inf")
+        found = agreement(paths, expected.leaves, got.leaves, atol=self._atol)
+        return found.note, found.difference
+
+    def _overwritten(self, last: tuple[Trial, Tree[Any], Tree[Any]] | None) -> list[Check]:
+        if last is None:
+            return []
+        trial, expected, got = last
+        note, difference = self._compared(expected, got)
+        if not note:
+            return []
+        note = f"the next call overwrites the result: {note}"
+        return [Check(trial.kind, f"{trial.label}, kept", Outcome.DIFFERENT, trial.sizes, difference, note)]

@@ -1,16 +1,14 @@
-"""What a family of relations is: it proposes, the table strikes out what does not hold."""
+"""A class of axes that are always equal, and the rows that classes share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from ...core.expression import Expression
 from ...core.plan import Evidence
 from ...core.spec import Axis
 
-__all__ = ["Column", "Family", "evidence", "shared"]
+__all__ = ["Column", "evidence", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +23,6 @@ class Column:
     def is_first(self) -> bool:
         """True for a class that is mostly first dimensions: a batch is no sum and no offset of lengths."""
         return 2 * sum(axis.dim == 0 for axis in self.axes) > len(self.axes)
-
-
-class Family(Protocol):
-    """One form of relation."""
-
-    name: str
-
-    def propose(self, target: Column, others: Sequence[Column]) -> Iterator[Expression]:
-        """Expressions of ``others`` that may equal ``target``, the likeliest first."""
-        ...  # pragma: no cover
 
 
 def shared(*columns: Column) -> list[tuple[int, ...]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from ...core.spec import Axis
-from ..samples import Table
+from ..samples import Cells, Table
 from .base import Column
 
 __all__ = ["group_equal", "varies"]
@@ -16,56 +17,72 @@ def varies(values: Sequence[int | None]) -> bool:
     return len({v for v in values if v is not None}) > 1
 
 
-def group_equal(table: Table) -> tuple[Column, ...]:
+def group_equal(table: Table, apart: Collection[Axis] = ()) -> tuple[Column, ...]:
     """The classes of axes that change together, in the order of their first axes.
 
     Two axes that change are equal when they agree on every row that holds both and have two distinct sizes
     there. An axis that some rows lack, and that did not change where it is, joins a class of the same
     dimension that it agrees with: a mask seen with one batch has the batch of the ids beside it. A size of 1
-    counts for a batch only: the one head of a cache is no sequence because each step has one token.
+    counts for a batch only: the one head of a cache is no sequence because each step has one token. Axes that
+    stand ``apart`` share no class with others.
     """
-    columns = {axis: table.column(axis) for axis in table.axes}
-    groups: list[list[Axis]] = []
-    for axis in table.axes:
-        if varies(columns[axis]):
-            for group in groups:
-                if _agree(columns[axis], _joined([columns[other] for other in group]), 2):
-                    group.append(axis)
+    alike: dict[tuple[bool, Cells], list[Axis]] = {}
+    for axis, cells in table.columns.items():
+        alike.setdefault((axis in apart, cells), []).append(axis)
+    changing, still = list[_Group](), list[tuple[bool, Cells, list[Axis]]]()
+    for (is_apart, cells), axes in alike.items():
+        if varies(cells):
+            changing.append(_Group(is_apart, cells, axes))
+        elif None in cells:
+            still.append((is_apart, cells, axes))
+    groups = _merged(changing)
+    for is_apart, cells, axes in still:
+        for axis in axes:
+            lonely = axis.dim is None or (axis.dim != 0 and set(cells) <= {None, 1})
+            for group in groups if not lonely else ():
+                same = any(other.dim == axis.dim for other in group.axes)
+                if same and group.apart is is_apart and _agree(cells, group.cells, 1):
+                    group.axes.append(axis)
                     break
-            else:
-                groups.append([axis])
-    groups = _merged(groups, columns)
-    for axis in table.axes:
-        lonely = axis.dim != 0 and set(columns[axis]) <= {None, 1}
-        if not varies(columns[axis]) and None in columns[axis] and not lonely:
-            for group in groups:
-                same = [other for other in group if other.dim == axis.dim]
-                if axis.dim is not None and same and _agree(columns[axis], _joined([columns[o] for o in group]), 1):
-                    group.append(axis)
-                    break
-    return tuple(
-        Column(f"s{i}", tuple(group), _joined([columns[axis] for axis in group])) for i, group in enumerate(groups)
-    )
-
-
-def _merged(groups: list[list[Axis]], columns: Mapping[Axis, Sequence[int | None]]) -> list[list[Axis]]:
-    """Groups that agree once each has taken all its axes: two may never meet but both meet a third."""
-    merged: list[list[Axis]] = []
+    position = {axis: i for i, axis in enumerate(table.columns)}
     for group in groups:
-        for other in merged:
-            joined = [_joined([columns[axis] for axis in side]) for side in (group, other)]
-            if _agree(joined[0], joined[1], 2):
-                other.extend(group)
+        group.axes.sort(key=position.__getitem__)
+    groups.sort(key=lambda group: position[group.axes[0]])
+    return tuple(Column(f"s{i}", tuple(group.axes), group.cells) for i, group in enumerate(groups))
+
+
+@dataclass(slots=True)
+class _Group:
+    """Axes that are one class so far, and the sizes that they have together."""
+
+    apart: bool
+    cells: Cells
+    axes: list[Axis]
+
+
+def _merged(groups: Sequence[_Group]) -> list[_Group]:
+    """Groups that agree, until none do: two may never meet but both meet a third."""
+    merged: list[_Group] = []
+    gaps: list[_Group] = []  # those that lack rows: two that have all rows are different, or were one from the start
+    for group in groups:
+        own = None in group.cells
+        for other in merged if own else gaps:
+            if group.apart is other.apart and _agree(group.cells, other.cells, 2):
+                other.axes += group.axes
+                other.cells = tuple(a if a is not None else b for a, b in zip(other.cells, group.cells, strict=True))
                 break
         else:
             merged.append(group)
-    return merged if len(merged) == len(groups) else _merged(merged, columns)
+            gaps += [group] if own else []
+    return merged if len(merged) == len(groups) else _merged(merged)
 
 
-def _agree(left: Sequence[int | None], right: Sequence[int | None], distinct: int) -> bool:
-    pairs = {(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None}
-    return len(pairs) >= distinct and all(a == b for a, b in pairs)
-
-
-def _joined(columns: Sequence[Sequence[int | None]]) -> tuple[int | None, ...]:
-    return tuple(next((v for v in row if v is not None), None) for row in zip(*columns, strict=True))
+def _agree(left: Cells, right: Cells, distinct: int) -> bool:
+    """True when two classes have the same sizes where they meet, and ``distinct`` ones of them."""
+    met = set()
+    for a, b in zip(left, right, strict=True):
+        if a is not None and b is not None:
+            if a != b:
+                return False
+            met.add(a)
+    return len(met) >= distinct

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...core.expression import Expression
-from .base import Column, shared
+from .base import Column
+from .grid import Grid, direction
 
 __all__ = ["Multiple"]
 
@@ -15,12 +16,12 @@ class Multiple:
 
     name = "multiple"
 
-    def propose(self, target: Column, others: Sequence[Column]) -> Iterator[Expression]:
+    def propose(self, target: Column, grid: Grid) -> Iterator[Expression]:
         """``k * a`` for every other class, k > 1."""
-        for other in others:
-            rows = {row for row in shared(target, other) if row != (0, 0)}
-            if len(rows) < 2 or any(b == 0 or a % b for a, b in rows):
-                continue
-            factors = {a // b for a, b in rows}
-            if len(factors) == 1 and (factor := factors.pop()) > 1:
+        found = grid.partners(grid.rows(target), lambda rows: direction(grid.sizes(target, rows)), direction)
+        for other, rows in found:
+            pairs = {(a, b) for a, b in zip(grid.sizes(target, rows), grid.sizes(other, rows), strict=True) if b}
+            size, part = max(pairs)
+            factor, rest = divmod(size, part)
+            if len(pairs) > 1 and factor > 1 and not rest:
                 yield Expression.symbol(other.name) * factor

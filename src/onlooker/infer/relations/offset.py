@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...core.expression import Expression
-from .base import Column, shared
+from .base import Column
+from .grid import Grid, ascent
 
 __all__ = ["Offset"]
 
@@ -15,17 +16,15 @@ class Offset:
 
     name = "offset"
 
-    def propose(self, target: Column, others: Sequence[Column]) -> Iterator[Expression]:
+    def propose(self, target: Column, grid: Grid) -> Iterator[Expression]:
         """``a + c`` for every other class of lengths in a tensor of its own."""
         if target.is_first:
             return
-        for other in others:
-            rows = set(shared(target, other))
-            gaps = {a - b for a, b in rows}
-            if len(rows) > 1 and len(gaps) == 1 and not other.is_first and not _one_tensor(target, other):
-                gap = gaps.pop()
-                if gap > 0:
-                    yield Expression.symbol(other.name) + Expression.constant(gap)
+        for other, rows in grid.partners(grid.rows(target), lambda rows: ascent(grid.sizes(target, rows)), ascent):
+            sizes, others = grid.sizes(target, rows), grid.sizes(other, rows)
+            gap = sizes[0] - others[0]
+            if gap > 0 and len(set(others)) > 1 and not other.is_first and not _one_tensor(target, other):
+                yield Expression.symbol(other.name) + Expression.constant(gap)
 
 
 def _one_tensor(left: Column, right: Column) -> bool:

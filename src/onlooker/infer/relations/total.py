@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterator
 
 from ...core.expression import Expression
-from .base import Column, shared
+from .base import Column
+from .grid import Grid
+from .pairs import changing, pairs
 
 __all__ = ["Total"]
 
@@ -16,12 +17,14 @@ class Total:
 
     name = "sum"
 
-    def propose(self, target: Column, others: Sequence[Column]) -> Iterator[Expression]:
+    def propose(self, target: Column, grid: Grid) -> Iterator[Expression]:
         """``a + b`` for every pair of other classes that are lengths."""
         if target.is_first:
             return
-        for left, right in combinations([c for c in others if not c.is_first], 2):
-            rows = set(shared(target, left, right))
-            changing = all(len({row[i] for row in rows}) > 1 for i in (1, 2))
-            if changing and all(total == a + b for total, a, b in rows):
+        for left, right, rows in pairs(target, grid, _rest):
+            if not left.is_first and not right.is_first and changing(grid, rows, left, right):
                 yield Expression.symbol(left.name) + Expression.symbol(right.name)
+
+
+def _rest(total: int, term: int) -> int | None:
+    return total - term if term <= total else None

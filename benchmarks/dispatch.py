@@ -1,0 +1,139 @@
+"""What calling a program costs beyond calling its exported graph module: microseconds, beside the target.
+
+``python benchmarks/dispatch.py [--rounds 300] [--json FILE]``
+
+Both are called in one process, in turn, on the same arguments; the overhead is the median of the differences.
+The target is 50 microseconds and 1 more per leaf.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from onlooker import InputObserver, Program
+from onlooker.pytrees.open import open_arguments
+
+FIXED, PER_LEAF = 50.0, 1.0
+
+
+class Mlp(torch.nn.Module):
+    """Three tensors."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        """Their sum."""
+        return x + y + z
+
+
+class Cached(torch.nn.Module):
+    """A step of a decoder that does nothing but append to its cache."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor,
+        past_key_values: DynamicCache,
+        use_cache: bool = True,
+    ) -> dict[str, Any]:
+        """The mean of the mask, and the cache with one more token per token."""
+        new = (input_ids + position_ids).to(torch.float32)[:, None, :, None].expand(-1, 2, -1, 8)
+        for layer in range(self.layers):
+            past_key_values.update(new, new, layer)
+        return {"logits": attention_mask.float().mean(dim=1), "past_key_values": past_key_values}
+
+
+def cached_call(layers: int, batch: int, sequence: int, past: int) -> dict[str, Any]:
+    """Arguments of :class:`Cached`, as ``generate`` passes them."""
+    pair = (torch.zeros(batch, 2, past, 8), torch.zeros(batch, 2, past, 8))
+    return {
+        "input_ids": torch.ones(batch, sequence, dtype=torch.int64),
+        "attention_mask": torch.ones(batch, past + sequence, dtype=torch.int64),
+        "position_ids": torch.arange(past, past + sequence).expand(batch, -1),
+        "past_key_values": DynamicCache([pair] * layers),
+        "use_cache": True,
+    }
+
+
+def cases() -> dict[str, tuple[Callable[[], torch.nn.Module], list[dict[str, Any]], dict[str, Any]]]:
+    """Per case: the model, the calls to watch, and the call to time."""
+    vectors = [{name: torch.ones(size, 4) for name in "xyz"} for size in (2, 3)]
+    found: dict[str, Any] = {"3 tensors": (Mlp, vectors, {name: torch.ones(5, 4) for name in "xyz"})}
+    for layers in (16, 98):
+        watched = [cached_call(layers, 2, 3, 5), cached_call(layers, 3, 4, 7)]
+        found[f"cache of {layers} layers"] = (lambda n=layers: Cached(n), watched, cached_call(layers, 2, 1, 9))
+    return found
+
+
+def exported(model: torch.nn.Module, calls: list[dict[str, Any]]) -> Program:
+    """The program of some calls."""
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for call in calls:
+            model(**call)
+    return observer.export(probe=False)
+
+
+def measure(program: Program, call: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """Microseconds of the program, of its module and of the difference, and the number of leaves."""
+    (graph,) = program.graphs
+    module = graph.artifact.module()
+    leaves = dict(open_arguments(call).items())
+    inputs = {graph.names[leaf.path]: leaves[leaf.path] for leaf in graph.plan.inputs}
+    spent: dict[str, list[float]] = {"program": [], "module": []}
+    with torch.no_grad():
+        for _ in range(rounds):
+            for name, run in (("module", lambda: module(**inputs)), ("program", lambda: program(**call))):
+                start = time.perf_counter_ns()
+                run()
+                spent[name].append((time.perf_counter_ns() - start) / 1000)
+    count = len(leaves)
+    overhead = statistics.median(p - m for p, m in zip(spent["program"], spent["module"], strict=True))
+    whole, bare = statistics.median(spent["program"]), statistics.median(spent["module"])
+    return {
+        "leaves": count,
+        "module_us": round(bare, 1),
+        "program_us": round(whole, 1),
+        "overhead_us": round(overhead, 1),
+        "ratio": round(whole / bare, 3),
+        "target_us": FIXED + PER_LEAF * count,
+    }
+
+
+def main() -> int:
+    """Prints a line per case; 0 when all are within the target."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found = {}
+    print(f"{'case':20} {'leaves':>6} {'module':>9} {'program':>9} {'overhead':>9} {'target':>7}  (microseconds)")
+    for name, (make, calls, call) in cases().items():
+        program = exported(make().eval(), calls)
+        measure(program, call, 20)
+        row = found[name] = measure(program, call, options.rounds)
+        print(
+            f"{name:20} {row['leaves']:6} {row['module_us']:9.1f} {row['program_us']:9.1f}"
+            f" {row['overhead_us']:9.1f} {row['target_us']:7.0f}  x{row['ratio']:.3f}",
+            flush=True,
+        )
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0 if all(row["overhead_us"] <= row["target_us"] for row in found.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

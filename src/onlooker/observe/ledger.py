@@ -1,0 +1,192 @@
+"""The calls of a recording, kept small: equal ones are counted, and what many leaves share is kept once.
+
+A decode step has the same few sizes in each of its layers. So a call is kept as its distinct specs, by number, and as
+the place of each among the leaves, which thousands of calls have in common.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from ..core.call import Call, Passing
+from ..core.spec import ConstantSpec, Spec, TensorSpec
+from ..core.structure import Tree
+from ..pytrees.open import spec_of
+from .reader import Opener
+
+__all__ = ["Ledger", "Row", "SpecNumbers"]
+
+#: a call whose leaves are the numbers of their specs
+Row = tuple[int, ...]
+_tensor_key = operator.attrgetter("shape", "dtype", "device")
+_BY_VALUE = (bool, int, str, type(None))
+
+
+class SpecNumbers:
+    """A number for every spec that was seen; a spec is written out when somebody asks for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._numbers: dict[Any, int] = {}
+        self._keys: list[Any] = []
+        self._kinds: list[int] = []
+        self._wide_kinds: list[int] = []
+        self._kind_numbers: dict[Any, int] = {}
+
+    def row(self, leaves: Iterable[Any]) -> Row:
+        """The number of each leaf's spec."""
+        tensor = torch.Tensor
+        keys = [_tensor_key(leaf) if isinstance(leaf, tensor) else _constant_key(leaf) for leaf in leaves]
+        row = tuple(map(self._numbers.get, keys))
+        return tuple(map(self._number, keys)) if None in row else row  # type: ignore[return-value]
+
+    def _number(self, key: Any) -> int:
+        with self._lock:
+            number = self._numbers.get(key)
+            return self._add(key) if number is None else number
+
+    def _add(self, key: Any) -> int:
+        kind, wide = _kinds(key)
+        self._keys.append(key)
+        self._kinds.append(self._kind_numbers.setdefault(kind, len(self._kind_numbers)))
+        self._wide_kinds.append(self._kind_numbers.setdefault(wide, len(self._kind_numbers)))
+        self._numbers[key] = len(self._keys) - 1
+        return self._numbers[key]
+
+    def kinds(self, row: Row) -> Row:
+        """What makes a call a new kind of call: the ranks and dtypes of tensors, and constants that are no sizes."""
+        return tuple(map(self._kinds.__getitem__, row))
+
+    def wide_kinds(self, row: Row) -> Row:
+        """The same, but of constants their classes only."""
+        return tuple(map(self._wide_kinds.__getitem__, row))
+
+    def specs(self, row: Iterable[int]) -> dict[int, Spec]:
+        """The specs of these numbers."""
+        return {number: _spec(self._keys[number]) for number in set(row)}
+
+
+def _constant_key(leaf: Any) -> tuple[Any, ...]:
+    cls = type(leaf)
+    return (cls, leaf) if cls in _BY_VALUE else (Spec, spec_of(leaf))
+
+
+def _kinds(key: tuple[Any, ...]) -> tuple[Any, Any]:
+    if isinstance(key[0], torch.Size):
+        kind = (key[1], len(key[0]))
+        return kind, kind
+    spec = _spec(key)
+    if not isinstance(spec, ConstantSpec):
+        return spec, spec
+    return ("int", "int") if spec.is_int else (spec, type(spec.value))
+
+
+def _spec(key: tuple[Any, ...]) -> Spec:
+    if isinstance(key[0], torch.Size):
+        shape, dtype, device = key
+        return TensorSpec(tuple(shape), str(dtype), str(device))
+    found: Spec = key[1] if key[0] is Spec else ConstantSpec(key[1])
+    return found
+
+
+class Ledger:
+    """The finished calls of one method, in their order."""
+
+    def __init__(self) -> None:
+        self.numbers = SpecNumbers()
+        self.inputs = Opener()
+        self.outputs = Opener()
+        self.n_calls = 0
+        self.n_changes = 0
+        self._forms: dict[Any, int] = {}
+        self._form_list: list[Any] = []
+        self._entries: list[Row] = []
+        self._first: dict[Row, int] = {}
+        self._indices, self._counts, self._seconds = array("q"), array("q"), array("d")
+
+    def add(
+        self,
+        inputs: tuple[int, Row],
+        outputs: tuple[int, Row],
+        passed: tuple[tuple[str, Passing], ...],
+        seconds: float,
+        *,
+        alone: bool,
+    ) -> int:
+        """Notes a call and gives its index; equal calls are one entry, but for one that shall stand ``alone``."""
+        entry = self._entry(inputs, outputs, passed)
+        index, self.n_calls = self.n_calls, self.n_calls + 1
+        position = self._first.setdefault(entry, len(self._entries))
+        if alone or position == len(self._entries):
+            self._append(entry, index, 1, seconds)
+        else:
+            self._counts[position] += 1
+        return index
+
+    def _append(self, entry: Row, index: int, count: int, seconds: float) -> None:
+        self._entries.append(entry)
+        self._indices.append(index)
+        self._counts.append(count)
+        self._seconds.append(seconds)
+
+    def _entry(self, inputs: tuple[int, Row], outputs: tuple[int, Row], passed: tuple[tuple[str, Passing], ...]) -> Row:
+        row = inputs[1] + outputs[1]
+        places = dict.fromkeys(row, 0)
+        for place, number in enumerate(places):
+            places[number] = place
+        form = (inputs[0], outputs[0], passed, len(inputs[1]), tuple(map(places.__getitem__, row)))
+        number = self._forms.setdefault(form, len(self._form_list))
+        if number == len(self._form_list):
+            self._form_list.append(form)
+        return (number, *places)
+
+    def _rows(self, entry: Row) -> tuple[tuple[int, Row], tuple[int, Row], tuple[tuple[str, Passing], ...]]:
+        structure_in, structure_out, passed, n_inputs, pattern = self._form_list[entry[0]]
+        row = tuple(entry[place + 1] for place in pattern)
+        return (structure_in, row[:n_inputs]), (structure_out, row[n_inputs:]), passed
+
+    def calls(self, start: int = 0) -> tuple[Call, ...]:
+        """The calls from an entry on, written out."""
+        specs = self.numbers.specs(number for entry in self._entries[start:] for number in entry[1:])
+        return tuple(self._call(position, specs) for position in range(start, len(self._entries)))
+
+    def last_call(self) -> Call:
+        """The latest entry."""
+        return self.calls(len(self._entries) - 1)[0]
+
+    def _call(self, position: int, specs: dict[int, Spec]) -> Call:
+        (number_in, row_in), (number_out, row_out), passed = self._rows(self._entries[position])
+        return Call(
+            self._indices[position],
+            Tree(self.inputs.structures[number_in], tuple(map(specs.__getitem__, row_in))),
+            Tree(self.outputs.structures[number_out], tuple(map(specs.__getitem__, row_out))),
+            passed,
+            self._seconds[position],
+            self._counts[position],
+        )
+
+    def input_forms(self) -> set[tuple[int, Row]]:
+        """The kinds of the inputs of all calls."""
+        rows = [self._rows(entry)[0] for entry in self._entries]
+        return {(number, self.numbers.kinds(row)) for number, row in rows}
+
+    def change(self, change: Callable[[Call], Call]) -> None:
+        """Replaces every call; what is changed are the arguments, whose leaves are numbers here."""
+        entries: list[Row] = []
+        for position, entry in enumerate(self._entries):
+            (number, row), outputs, passed = self._rows(entry)
+            tree: Tree[Any] = Tree(self.inputs.structures[number], row)
+            changed = change(Call(self._indices[position], tree, Tree(self.outputs.structures[0], ()), passed))
+            numbers: Any = changed.inputs.leaves
+            inputs = self.inputs.number(changed.inputs.structure), numbers
+            entries.append(self._entry(inputs, outputs, changed.passed))
+        self._entries, self._first = entries, {}
+        for position, entry in enumerate(entries):
+            self._first.setdefault(entry, position)
+        self.n_changes += 1

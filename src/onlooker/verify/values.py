@@ -1,0 +1,105 @@
+"""Other values for the arguments of a trial, of the same sizes: what a program baked in shows only there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..core.path import Path
+from ..core.plan import LeafPlan, Plan
+from ..materialise.arguments import leaf_values
+from ..observe.store import Sample
+
+__all__ = ["in_other_layout", "redrawn"]
+
+#: a float below this one, or an infinity, hides a position: the tensor is a mask that is added
+_HIDES = -1e4
+
+
+def redrawn(
+    plan: Plan, values: Mapping[Path, Any], samples: Sequence[Sample], *, beyond: bool = False
+) -> dict[Path, Any] | None:
+    """The same leaves with values that were drawn anew, always the same ones; None where there is nothing to draw.
+
+    Ids come from those that were observed, in columns of their own where the last size never changes. Floats change
+    their places, and an eighth of them is 0. With ``beyond``, ids come from the whole range of what was
+    observed and floats change their sign. Masks, positions, and ints in fewer than two dimensions stay.
+    """
+    generator = torch.Generator().manual_seed(1 + beyond)
+    seen = [leaf_values(sample) for sample in samples]
+    changed = dict(values)
+    for leaf in plan.inputs:
+        pool = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
+        pool = [value for value in pool if value.numel()]
+        value = values[leaf.path]
+        if isinstance(value, torch.Tensor) and value.numel() and _is_free(leaf, value, pool):
+            changed[leaf.path] = _drawn(leaf, value, pool, beyond, generator)
+    same = all(changed[path] is values[path] for path in values)
+    return None if same else changed
+
+
+def _is_free(leaf: LeafPlan, value: torch.Tensor, pool: Sequence[torch.Tensor]) -> bool:
+    """True for a tensor whose values say nothing of sizes, positions, or what is hidden."""
+    if "mask" in leaf.path.root or value.dtype == torch.bool or value.is_complex() or value.layout != torch.strided:
+        return False
+    seen = torch.cat([p.detach().reshape(-1) for p in (pool or [value])])
+    if value.dtype.is_floating_point:
+        return value.element_size() > 1 and not bool((seen < _HIDES).any())
+    return value.ndim > 1 and seen.unique().numel() > 2 and not all(_counts(p) for p in pool)
+
+
+def _counts(value: torch.Tensor) -> bool:
+    """True for ints that are consecutive along the last dimension, in all rows alike."""
+    steps = torch.arange(value.shape[-1], dtype=value.dtype, device=value.device)
+    return bool((value - value[..., :1] == steps).all())
+
+
+def _drawn(
+    leaf: LeafPlan, value: torch.Tensor, pool: Sequence[torch.Tensor], beyond: bool, generator: torch.Generator
+) -> torch.Tensor:
+    if value.dtype.is_floating_point:
+        return _moved(value, beyond, generator)
+    if not pool:
+        return value
+    if leaf.shape[-1].is_constant and value.shape[-1] <= 16:
+        columns = [
+            _chosen(value[..., i], torch.cat([p[..., i].reshape(-1) for p in pool]), beyond, generator)
+            for i in range(value.shape[-1])
+        ]
+        return torch.stack(columns, dim=-1)
+    return _chosen(value, torch.cat([p.reshape(-1) for p in pool]), beyond, generator)
+
+
+def _moved(value: torch.Tensor, negated: bool, generator: torch.Generator) -> torch.Tensor:
+    """The same floats in other places, some of them 0."""
+    flat = value.detach().reshape(-1)
+    order = torch.randperm(flat.numel(), generator=generator)
+    kept = (torch.rand(flat.numel(), generator=generator) >= 0.125).to(flat.device, flat.dtype)
+    moved = flat[order.to(flat.device)] * kept
+    return (-moved if negated else moved).reshape(value.shape)
+
+
+def _chosen(value: torch.Tensor, pool: torch.Tensor, beyond: bool, generator: torch.Generator) -> torch.Tensor:
+    """Ids from the observed ones, or from their range; the least and the greatest are always among them."""
+    low, high = int(pool.min()), int(pool.max())
+    if beyond:
+        flat = torch.randint(low, high + 1, (value.numel(),), generator=generator).to(value.device, value.dtype)
+    else:
+        picked = torch.randint(0, pool.numel(), (value.numel(),), generator=generator)
+        flat = pool[picked.to(pool.device)].to(value.dtype)
+    flat[0], flat[-1] = low, high
+    return flat.reshape(value.shape)
+
+
+def in_other_layout(plan: Plan, values: Mapping[Path, Any]) -> dict[Path, Any] | None:
+    """The same values with tensors that are not contiguous; None where no tensor has two dimensions to exchange."""
+    changed = dict(values)
+    for leaf in plan.inputs:
+        value = values[leaf.path]
+        if isinstance(value, torch.Tensor) and value.ndim > 1 and value.layout == torch.strided:
+            changed[leaf.path] = value.transpose(0, -1).contiguous().transpose(0, -1)
+    strides = [v.stride() for v in changed.values() if isinstance(v, torch.Tensor)]
+    before = [v.stride() for v in values.values() if isinstance(v, torch.Tensor)]
+    return None if strides == before else changed

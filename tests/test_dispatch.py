@@ -1,0 +1,311 @@
+"""Dispatch: the same answer however often a structure came, refusals that say why, and a bounded cost per leaf."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import DynamicCache, LlamaConfig, StaticCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from onlooker import InputObserver, Program, RejectedCallError
+from onlooker.export.contexts import conflict, flags_of
+from onlooker.export.dispatch import Dispatcher
+from onlooker.pytrees.make import make_dynamic_cache
+from onlooker.pytrees.open import close_tree, open_arguments, open_tree
+from onlooker.pytrees.reopen import Layout, closer_of
+
+
+def cache(layers: int, batch: int = 2, past: int = 5) -> DynamicCache:
+    return make_dynamic_cache([(torch.zeros(batch, 2, past, 4), torch.ones(batch, 2, past, 4))] * layers)
+
+
+class Held:
+    """A plain object with a tensor and a flag."""
+
+    def __init__(self, tensor: torch.Tensor, flag: type) -> None:
+        self.tensor, self.flag = tensor, flag
+
+
+def static_cache(length: int = 6, batch: int = 2) -> StaticCache:
+    made = StaticCache(config=LlamaConfig(num_hidden_layers=1), max_cache_len=length)
+    made.update(torch.zeros(batch, 2, 1, 4), torch.zeros(batch, 2, 1, 4), 0)
+    return made
+
+
+def recording(flag: bool) -> DynamicCache:
+    made = cache(1)
+    made.layers[0].record_past = flag
+    return made
+
+
+ONE = torch.zeros(1)
+ATOMS = st.sampled_from([ONE, torch.zeros(2, 3), torch.nn.Parameter(ONE), None, True, 1, 1.5, "a", Held(ONE, int)])
+CACHES = st.builds(cache, st.integers(0, 3))
+SPECIAL = st.one_of(
+    CACHES,
+    st.just(DynamicCache()),
+    st.builds(static_cache, st.integers(2, 3), st.integers(1, 2)),
+    st.builds(recording, st.booleans()),
+    st.builds(lambda x: BaseModelOutput(last_hidden_state=x), ATOMS),
+    st.builds(Held, st.just(ONE), st.sampled_from([int, str])),
+)
+VALUES = st.recursive(
+    st.one_of(ATOMS, SPECIAL),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200)
+@given(VALUES, VALUES)
+def test_a_layout_reads_what_opening_gives_or_says_that_it_cannot(first: Any, second: Any) -> None:
+    layout = Layout([first], [open_tree(first).structure])
+    for value in (first, second, copy.copy(first)):
+        opened, leaves = open_tree(value), layout.read([value])
+        if leaves is not None:
+            assert opened.structure == open_tree(first).structure
+            assert len(leaves) == len(opened.leaves)
+            assert all(left is right for left, right in zip(leaves, opened.leaves, strict=True))
+    assert layout.read([first]) is not None
+
+
+def test_a_layout_notices_a_flag_that_changed_in_place() -> None:
+    value = cache(2)
+    layout = Layout([value], [open_tree(value).structure])
+    assert layout.read([value]) is not None
+    value.layers[1].is_initialized = False
+    assert layout.read([value]) is None
+
+
+@settings(max_examples=100)
+@given(VALUES)
+def test_the_compiled_closer_builds_what_closing_builds(value: Any) -> None:
+    tree = open_tree(value)
+    built = open_tree(closer_of(tree.structure)(list(tree.leaves)))
+    assert built.structure == open_tree(close_tree(tree.structure, tree.leaves)).structure
+    assert all(left is right for left, right in zip(built.leaves, tree.leaves, strict=True))
+
+
+FLAGS = {
+    "another window": (cache(1), lambda c: setattr(c.layers[0], "window", 4), "layers[0].window is always None"),
+    "recording the past": (recording(False), lambda c: setattr(c.layers[0], "record_past", True), "record_past is"),
+    "another length": (
+        static_cache(6),
+        lambda c: setattr(c.layers[0], "max_cache_len", 9),
+        "max_cache_len is always 6",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_flag_of_a_container_is_compared(name: str) -> None:
+    planned, change, text = FLAGS[name]
+    structure = open_arguments({"past": planned}).structure
+    other = copy.deepcopy(planned)
+    assert conflict(structure, open_arguments({"past": other}).structure) is None
+    change(other)
+    found = conflict(structure, open_arguments({"past": other}).structure)
+    assert found is not None
+    assert text in found
+
+
+def test_what_holds_nothing_and_what_follows_from_tensors_is_no_conflict() -> None:
+    structure = open_arguments({"past": static_cache(batch=2)}).structure
+    assert conflict(structure, open_arguments({"past": static_cache(batch=3)}).structure) is None
+    assert (
+        conflict(open_arguments({"past": cache(2)}).structure, open_arguments({"past": DynamicCache()}).structure)
+        is None
+    )
+
+
+def test_a_cache_of_another_class_is_refused_by_its_name() -> None:
+    found = conflict(open_arguments({"past": cache(1)}).structure, open_arguments({"past": static_cache()}).structure)
+    assert (
+        found == "past is a transformers.cache_utils.DynamicCache, the call has a transformers.cache_utils.StaticCache"
+    )
+
+
+@given(
+    st.dictionaries(st.text(max_size=4), st.sampled_from([1, "a, b", "'", (1, (2, 3)), {"x": [1]}, None]), max_size=4)
+)
+def test_flags_are_read_back_from_the_text_of_a_context(flags: dict[str, Any]) -> None:
+    assert flags_of(repr(flags)) == {repr(key): repr(value) for key, value in flags.items()}
+
+
+class Step(torch.nn.Module):
+    """A step of a decoder that does nothing but append to its cache."""
+
+    def __init__(self, layers: int = 2) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor | None = None, past: Any = None, use_cache: bool = True
+    ) -> dict[str, Any]:
+        past = DynamicCache() if past is None else past
+        new = ids.to(torch.float32)[:, None, :, None].expand(-1, 2, -1, 4)
+        total = torch.zeros(())
+        for layer in range(self.layers):
+            keys, _ = past.update(new, new, layer)
+            total = total + keys.sum()
+        return {"total": total if mask is None else total * mask.sum(), "past": past}
+
+
+def step_call(layers: int, batch: int, sequence: int, past: int) -> dict[str, Any]:
+    return {
+        "ids": torch.ones(batch, sequence, dtype=torch.int64),
+        "mask": torch.ones(batch, past + sequence, dtype=torch.int64),
+        "past": cache(layers, batch, past),
+        "use_cache": True,
+    }
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    observer, model = InputObserver(), Step()
+    with observer(model):
+        for sizes in ((2, 3, 5), (3, 4, 7)):
+            model(**step_call(2, *sizes))
+        model(torch.ones(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64), use_cache=True)
+    return observer.export(probe=False)
+
+
+def same(got: Any, expected: Any) -> None:
+    left, right = open_tree(got), open_tree(expected)
+    assert left.structure == right.structure
+    for one, other in zip(left.leaves, right.leaves, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_structures_and_ways_of_calling_may_come_in_any_order(program: Program) -> None:
+    """What was learnt from one call changes no other."""
+    model = Step()
+    prompt = {
+        "ids": torch.ones(4, 2, dtype=torch.int64),
+        "mask": torch.ones(4, 2, dtype=torch.int64),
+        "use_cache": True,
+    }
+    for round_ in range(3):
+        for make in (
+            lambda past=6 + round_: ((), step_call(2, 4, 1, past)),
+            lambda: ((), prompt),
+            lambda: ((), {**prompt, "past": None}),
+            lambda: ((), {**prompt, "past": DynamicCache()}),
+            lambda: (tuple(prompt.values())[:2], {"use_cache": True}),
+            lambda: ((), dict(reversed(step_call(2, 5, 2, 3).items()))),
+        ):
+            (args, kwargs), (own_args, own_kwargs) = make(), make()
+            same(program(*args, **kwargs), model(*own_args, **own_kwargs))
+
+
+REFUSED = {
+    "a constant": (lambda c: {**c, "use_cache": False}, "use_cache is always True, the call has False"),
+    "a dtype": (lambda c: {**c, "ids": c["ids"].int()}, r"ids is a int64\[.*\], the call has int32\[2, 3\]"),
+    "a rank": (lambda c: {**c, "ids": c["ids"][None]}, r"ids is a int64\[.*\], the call has int64\[1, 2, 3\]"),
+    "no tensor": (lambda c: {**c, "ids": 3}, "ids is a tensor, the call has 3"),
+    "heads": (
+        lambda c: {**c, "past": make_dynamic_cache([(torch.zeros(2, 3, 5, 4),) * 2] * 2)},
+        r"shape\[1\] is always 2",
+    ),
+    "more layers": (lambda c: {**c, "past": cache(3)}, r"past.layers\[2\].keys is not an input"),
+    "a static cache": (lambda c: {**c, "past": static_cache()}, "is"),
+    "an object": (lambda c: {**c, "mask": object()}, "mask is a tensor, the call has <builtins.object>"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_says_the_same_the_first_and_the_next_time(program: Program, name: str) -> None:
+    change, text = REFUSED[name]
+    program(**step_call(2, 2, 3, 5))
+    said = []
+    for _ in range(3):
+        with pytest.raises(RejectedCallError, match=text) as caught:
+            program(**change(step_call(2, 2, 3, 5)))
+        said.append(caught.value.message)
+    assert len(set(said)) == 1
+    same(program(**step_call(2, 2, 3, 5)), Step()(**step_call(2, 2, 3, 5)))
+
+
+def test_constants_are_looked_at_before_tensors(program: Program) -> None:
+    call = step_call(2, 2, 3, 5)
+    with pytest.raises(RejectedCallError, match="use_cache is always True, the call has None"):
+        program(call["ids"].int(), call["mask"], call["past"], None)
+
+
+def test_a_size_above_the_greatest_is_refused_with_the_symbol_and_its_range(program: Program) -> None:
+    (graph,) = program.graphs[:1]
+    symbols = tuple(replace(s, high=8) if s.name == "batch" else s for s in graph.plan.symbols)
+    bounded = Dispatcher([replace(graph, plan=replace(graph.plan, symbols=symbols))], program._recording.signature)
+    bounded((), step_call(2, 8, 1, 4))
+    with pytest.raises(RejectedCallError, match=r"ids.shape\[0\] is batch, 1 to 8, the call has 9"):
+        bounded((), step_call(2, 9, 1, 4))
+
+
+class Star(torch.nn.Module):
+    """Takes as many tensors as come."""
+
+    def forward(self, *parts: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:
+        return sum(parts, torch.zeros(())) + more["last"]
+
+
+def test_arguments_that_are_gathered_are_bound_every_time() -> None:
+    observer, model = InputObserver(), Star()
+    calls = [[torch.ones(size, 3) for _ in range(3)] for size in (2, 4)]
+    with observer(model):
+        for *parts, last in calls:
+            model(*parts, last=last)
+    program = observer.export(probe=False)
+    for size in (3, 5):
+        x = torch.ones(size, 3)
+        torch.testing.assert_close(program(x, x, last=x), model(x, x, last=x))
+    with pytest.raises(RejectedCallError):
+        program(x, last=x)
+
+
+def counted(dispatcher: Dispatcher, call: dict[str, Any]) -> int:
+    """The functions of Python that a dispatch enters, with that of the graph itself."""
+    count = 0
+
+    def watch(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    dispatcher((), call)
+    gc.disable()
+    sys.setprofile(watch)
+    try:
+        dispatcher((), call)
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return count
+
+
+def test_a_dispatch_enters_few_functions_per_leaf() -> None:
+    """The cost, without a clock: 2 functions a layer (it is read, it is built), and a fixed number a call."""
+    counts, leaves = [], []
+    for layers in (2, 6):
+        observer, model = InputObserver(), Step(layers)
+        with observer(model):
+            for sizes in ((2, 3, 5), (3, 4, 7)):
+                model(**step_call(layers, *sizes))
+        (graph,) = observer.export(probe=False).graphs
+        given = graph.run([leaf for leaf in open_arguments(step_call(layers, 2, 1, 4)).leaves if leaf is not True])
+        still = replace(graph, run=lambda inputs, given=given: given)
+        call = step_call(layers, 2, 1, 4)
+        counts.append(counted(Dispatcher([still], observer.recording().signature), call))
+        leaves.append(len(open_arguments(call).leaves))
+    assert counts[0] <= 55 + leaves[0]
+    assert (counts[1] - counts[0]) / (leaves[1] - leaves[0]) <= 1.5

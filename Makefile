@@ -6,6 +6,8 @@ PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13; do \
 VENV ?= .venv
 # How many processes the tests are spread over.
 JOBS ?= 2
+# How long `make fuzz` looks.
+MINUTES ?= 10
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
@@ -15,11 +17,12 @@ SOURCES := src tests examples
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help demo test lint format clean
+.PHONY: help demo test fuzz lint format clean
 
 help:
 	@echo 'make demo    watch a tiny Llama, export it to torch and ONNX, prove both on calls they never saw'
 	@echo 'make test    ruff, mypy, import-linter and pytest: what continuous integration runs'
+	@echo 'make fuzz    the laws of the tests on other random examples, for 10 minutes: MINUTES=1 for one'
 	@echo 'make lint    ruff, mypy and import-linter only'
 	@echo 'make format  let ruff rewrite what it can'
 	@echo 'make clean   remove .venv, caches and outputs'
@@ -29,6 +32,9 @@ demo: $(VENV)/.installed
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --doctest-modules src tests
+
+fuzz: $(VENV)/.installed
+	$(BIN)/python tests/fuzz.py --minutes $(MINUTES) --jobs $(JOBS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check $(SOURCES)

@@ -1,4 +1,4 @@
-"""The settings of all tests: offline, one thread per process, no deadline for Hypothesis."""
+"""The settings of all tests: offline, one thread per process, the same examples of Hypothesis in every run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ os.environ["MPLBACKEND"] = "Agg"
 import torch
 from hypothesis import settings
 
-# The first example may pay for an import, and machines of continuous integration are slow.
-settings.register_profile("onlooker", deadline=None)
-settings.load_profile("onlooker")
+# No deadline: the first example may pay for an import, and machines of continuous integration are slow.
+# A run of the tests says the same as the one before; `make fuzz` looks for what none has seen.
+settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+settings.register_profile("fuzz", deadline=None, derandomize=False, database=None, max_examples=300, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # torch writes a trace of every export as soon as this logger has a handler, and pytest 9.2 gives one to each
 # logger that does not propagate: thousands of lines in front of every failure.

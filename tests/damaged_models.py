@@ -118,11 +118,25 @@ def _key(leaf: Any) -> Any:
     return str(leaf.dtype), tuple(leaf.shape), leaf.stride(), bytes(leaf.detach().contiguous().view(-1).numpy().data)
 
 
+def _remembered(graph: Graph) -> Graph:
+    """The graph, run once for each call: most damages are before or behind it."""
+    results: dict[Any, Any] = {}
+
+    def run(inputs: Sequence[Any]) -> Sequence[Any]:
+        key = tuple(map(_key, inputs))
+        if key not in results:
+            results[key] = graph.run(inputs)
+        return [value.clone() for value in results[key]]
+
+    return replace(graph, run=run)
+
+
 @functools.cache
 def program_of(name: str) -> Program:
     """The program of a model, as it is before damage."""
     made = _watched(name)
-    return Program(made.graphs, made.recording, made._samples, Remembering(made._subject), made.refusals, made._joins)
+    graphs = [_remembered(graph) for graph in made.graphs]
+    return Program(graphs, made.recording, made._samples, Remembering(made._subject), made.refusals, made._joins)
 
 
 def damaged(name: str, change: Callable[[Graph], Graph]) -> Program:

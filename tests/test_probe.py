@@ -557,3 +557,27 @@ def test_the_same_recording_gives_the_same_plan(name: str) -> None:
     torch.manual_seed(7)
     assert observer.plans() == first
     assert plans_of(model, call) == first
+
+
+class HandsBack(nn.Module):
+    """Gives its memory back as it came: only the sum over its rows is read, or nothing of it."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.reads = reads
+
+    def forward(self, x: torch.Tensor, memory: torch.Tensor) -> dict[str, torch.Tensor]:
+        out = x.cumsum(1) + memory.shape[0] * 0
+        return {"out": out + memory.mean(1, keepdim=True) if self.reads else out, "memory": memory}
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_an_input_that_is_only_handed_back_keeps_what_it_was(reads: bool) -> None:
+    observer, model = InputObserver(), HandsBack(reads)
+    with observer(model), torch.no_grad():
+        for batch, length in ((2, 5), (3, 7)):
+            model(torch.randn(batch, length), torch.randn(batch, 9))
+    (plan,) = observer.plans()
+    assert plan.leaf("memory").shape[1].is_constant is not reads
+    if not reads:
+        assert "nothing reads it" in plan.explain("memory", 1)

@@ -6,7 +6,7 @@ from torch import nn
 
 from onlooker import InputObserver, RejectedCallError
 from onlooker.export import torch_
-from onlooker.export.guard_count import MOST_GUARDS, TooManyGuardsError, fewer_guards
+from onlooker.export.guard_count import TooManyGuardsError, fewer_guards, most_guards
 
 
 class PadsToMultiple(nn.Module):
@@ -78,7 +78,7 @@ def test_a_graph_of_one_side_refuses_the_other():
 
 
 def test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1(monkeypatch):
-    monkeypatch.setattr(torch_, "MOST_GUARDS", 4)
+    monkeypatch.setattr(torch_, "most_guards", lambda n_inputs: 4)
     model = PadsToMultiple()
     program = watched(model, torch.randn(2, 8), torch.randn(2, 12)).export()
     assert all(graph.oblivious for graph in program.graphs)
@@ -99,7 +99,7 @@ def test_the_count_of_guards_ends_a_trace():
 
     with pytest.raises(TooManyGuardsError, match="more than 3 guards"):
         torch.export.export(Many(), (torch.zeros(5),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False)
-    assert MOST_GUARDS > 3
+    assert most_guards(1) > 3
 
 
 @pytest.mark.parametrize(("sizes", "step"), [((32, 64), 1), ((32, 64, 48), 1), ((28, 56), 14)], ids=str)
@@ -116,3 +116,59 @@ def test_sizes_that_were_multiples_by_chance_are_no_steps(sizes, step):
     assert symbol.step == step
 
 
+class OneRow(nn.Module):
+    """A guard about batch 1 that says nothing of the result, and one about length 7 that does."""
+
+    def forward(self, x):
+        x = x + 1 if x.shape[0] != 1 else 1 + x
+        return x.cumsum(1) if x.shape[1] != 7 else x * 2
+
+
+@pytest.mark.parametrize("rows", [(2, 2), (2, 3)], ids=["one symbol", "two symbols"])
+def test_a_guard_that_one_size_alone_violates_is_dropped_where_the_result_is_the_same(rows):
+    model = OneRow()
+    program = watched(model, torch.randn(rows[0], 5), torch.randn(rows[1], 6)).export(ranges={})
+    for shape in ((1, 5), (1, 9), (4, 8), (1, 1)):
+        same(model, program, torch.randn(shape))
+    seven = torch.randn(1, 7)
+    try:
+        got = program(seven)
+    except RejectedCallError:
+        return
+    torch.testing.assert_close(got, model(seven))
+
+
+class Four(nn.Module):
+    def forward(self, x):
+        return x.cumsum(1) + 0 if x.shape[0] != 4 else x.cumsum(1)
+
+
+class Clamped(nn.Module):
+    """The two sides differ for some values only."""
+
+    def forward(self, x):
+        return x.clamp(max=50) if x.shape[0] != 4 else x
+
+
+def test_one_symbol_is_tried_with_several_draws_of_values():
+    program = watched(Four(), torch.randn(2, 5), torch.randn(3, 5)).export(static={"x": [1]})
+    same(Four(), program, torch.randn(4, 5))
+    assert len(program.graphs) == 1
+    assert any("1 guards of torch were dropped" in note for note in program.graphs[0].notes)
+    calls = torch.full((2, 5), 3.0), torch.full((3, 5), 99.0)
+    program = watched(Clamped(), *calls).export(static={"x": [1]})
+    assert not any("dropped" in note for graph in program.graphs for note in graph.notes)
+
+
+def test_a_size_of_1_that_torch_took_for_granted_is_refused():
+    class Signed(nn.Module):
+        """The two sides differ for some values only."""
+
+        def forward(self, x):
+            return x.clamp(max=50) if x.shape[0] != 1 else x
+
+    model = Signed()
+    program = watched(model, torch.full((2, 5), 3.0), torch.full((3, 5), 99.0)).export(static={"x": [1]})
+    same(model, program, torch.full((2, 5), 99.0))
+    with pytest.raises(RejectedCallError, match=r"x.size\(\)\[0\] >= 2"):
+        program(torch.full((1, 5), 99.0))

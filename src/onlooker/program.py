@@ -128,7 +128,8 @@ class Program:
         for graph in self.graphs:
             trials += unseen_trials(graph, kept, sizes)
         with self._ledger.stage("verify"):
-            self._verdict = run_trials(self._serve, subject, trials, atol=atol)
+            names = [graph.name for graph in self.graphs]
+            self._verdict = run_trials(self._serve, subject, trials, atol=atol, graphs=names)
         return self._verdict[0]
 
     def _subject_of(self, model: Any) -> Subject:
@@ -274,13 +275,13 @@ class Program:
         The folder has no pickle, and of the calls only specs (constants are a part of them); with ``values`` also
         the tensors of the kept calls, so that :meth:`verify` can be run where it is loaded. It appears when it is
         complete: a run that is killed leaves what was there before, or nothing. A folder that onlooker wrote is
-        replaced, any other is left alone.
+        replaced, any other is left alone. Each of :attr:`graphs` then has the name of its file.
 
         :raises SavedFileError: ``folder-not-ours``, ``not-written``
         :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
         """
         kept = Kept(self.graphs, self._recording, self._samples, self.refusals, self._joins, self._verdict)
-        save_folder(kept, self.report.to_dict(), FilePath(directory), values=values)
+        self.graphs = save_folder(kept, self.report.to_dict(), FilePath(directory), values=values)
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
         """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their paths."""

@@ -110,7 +110,8 @@ class LeafPlan:
 
     ``shape`` has an expression per dimension (empty for an int), ``value`` the expression of an int leaf
     and the constant of a baked one. ``fill`` is used where a call does not have the leaf; without one a
-    call has to bring it. ``calls`` counts the calls that had it.
+    call has to bring it. A constant is ``optional`` where the model does the same without it. ``calls`` counts
+    the calls that had it.
     """
 
     path: Path
@@ -121,6 +122,7 @@ class LeafPlan:
     constant: ConstantSpec | None = None
     fill: Fill | None = None
     calls: int = 0
+    optional: bool = False
 
     @property
     def is_tensor(self) -> bool:

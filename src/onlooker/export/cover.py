@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -12,7 +13,7 @@ from ..core.errors import ExportError
 from ..core.plan import Plan
 from ..core.recording import Recording
 from ..core.structure import Tree
-from ..infer.sizes import Sizes, is_general, trial_sizes
+from ..infer.sizes import Sizes, grain, is_general, trial_sizes
 from ..infer.unify import forms_of
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
@@ -25,6 +26,7 @@ from ..pytrees.open import open_arguments
 from .dispatch import Dispatcher, Mismatch
 from .graph import Graph
 from .relax import relaxed
+from .steering import at_call, steering_ints
 from .torch_ import export_graph
 from .widen import widened
 
@@ -32,7 +34,9 @@ __all__ = ["Coverage"]
 
 logger = logging.getLogger(__name__)
 _MOST_GRAPHS = 4
-_SECONDS = 60.0
+_SMALL = 24
+#: seconds of the processor after which no further graph is begun for a call that was seen, and for other sizes
+_SECONDS, _SECONDS_UNSEEN = 60.0, 25.0
 
 
 class Coverage:
@@ -48,6 +52,7 @@ class Coverage:
     ) -> None:
         self.graphs = list(graphs)
         self.refusals: list[str] = []
+        self._start = time.thread_time()
         self.samples, self.subject, self.recording = samples, subject, recording
         self.pins = pins or Pins()
 
@@ -61,7 +66,7 @@ class Coverage:
         for plan in plans:
             used = [dict(graph.sizes) for graph in self.graphs]
             for _, sizes in trial_sizes(plan, used):
-                if len(self.graphs) >= len(plans) + _MOST_GRAPHS or self._is_spent:
+                if len(self.graphs) >= len(plans) + _MOST_GRAPHS or self._spent > _SECONDS_UNSEEN:
                     return
                 if not self._refused(plan, sizes):
                     continue
@@ -91,30 +96,52 @@ class Coverage:
         given_up: set[int] = set()
         for number in range(2, 2 + _MOST_GRAPHS):
             sample = next((s for s in self.samples if s.call.index not in given_up and not self.serves(s)), None)
-            if sample is None or self._is_spent:
+            if sample is None or self._spent > _SECONDS:
                 return
             plan = next((p for p in plans if sample.call.index in p.calls), None)
-            region = plan and self._region(plan, sizes_of(plan, leaf_values(sample)), number)
-            graph = region or self._own(sample, number)
-            if graph is not None:
+            graph = (self._serving(plan, sample, number) if plan is not None else None) or self._own(sample, number)
+            if graph is not None and self.serves(sample, (graph,)):
                 self.graphs.append(graph)
-            if graph is None or not self.serves(sample):
+            else:
                 given_up.add(sample.call.index)
                 self.refusals.append(f"call {sample.call.index} is served by no graph")
 
+    def _serving(self, plan: Plan, sample: Sample, number: int) -> Graph | None:
+        """A graph of the same plan that takes a kept call: of its region, or with its ints as constants."""
+        ways = (self._at_ints, self._around) if _has_small_int(plan, sample) else (self._around, self._at_ints)
+        for way in ways:
+            graph = way(plan, sample, number)
+            if graph is not None and self.serves(sample, (graph,)):
+                return graph
+        return None
+
+    def _around(self, plan: Plan, sample: Sample, number: int) -> Graph | None:
+        return self._region(plan, sizes_of(plan, leaf_values(sample)), number)
+
+    def _at_ints(self, plan: Plan, sample: Sample, number: int) -> Graph | None:
+        """A graph of the same plan with the ints of the call as constants: a guard on one has a side of one value."""
+        ints = steering_ints(plan)
+        if not ints:
+            return None
+        constant = at_call(plan, ints, sample.call)
+        graph = self._export(constant, None)
+        if graph is not None and self.serves(sample, (graph,)):
+            return graph
+        return self._around(constant, sample, number)
+
     @property
-    def _is_spent(self) -> bool:
-        """True when the exports have taken so long that no further one is begun."""
-        return sum(graph.seconds for graph in self.graphs) > _SECONDS
+    def _spent(self) -> float:
+        """The seconds that further graphs took; other work on the machine does not count."""
+        return time.thread_time() - self._start
 
-    def serves(self, sample: Sample) -> bool:
-        """True when a graph takes the call."""
-        return self._taken(sample.arguments())
+    def serves(self, sample: Sample, graphs: Sequence[Graph] | None = None) -> bool:
+        """True when one of the graphs takes the call; by default one of all."""
+        return self._taken(sample.arguments(), self.graphs if graphs is None else graphs)
 
-    def _taken(self, arguments: Mapping[str, Any]) -> bool:
-        dispatcher = Dispatcher(self.graphs, self.recording.signature)
+    def _taken(self, arguments: Mapping[str, Any], graphs: Sequence[Graph]) -> bool:
+        dispatcher = Dispatcher(graphs, self.recording.signature)
         tree = open_arguments(dict(arguments))
-        for graph in self.graphs:
+        for graph in graphs:
             copy = Tree(tree.structure, copy_leaves(tree.leaves))
             try:
                 dispatcher.run(graph, copy)
@@ -136,7 +163,7 @@ class Coverage:
         except Exception as error:
             logger.debug("%s is refused by the model: %s", sizes, type(error).__name__)
             return False
-        return not self._taken(arguments)
+        return not self._taken(arguments, self.graphs)
 
     def _own(self, sample: Sample, number: int) -> Graph | None:
         """A graph of the calls of the same form alone."""
@@ -158,14 +185,24 @@ class Coverage:
             return None
 
 
+def _has_small_int(plan: Plan, sample: Sample) -> bool:
+    """True when an int of the call is 0 or 1: torch exports no dynamic int of that value."""
+    values = leaf_values(sample)
+    return any(values.get(leaf.path, 0) in (0, 1) for leaf in steering_ints(plan))
+
+
 def _sizes_near(plan: Plan, seed: Sizes) -> Iterator[Sizes]:
-    """General sizes from those of a call on: a size of 0 or 1 cannot be exported and becomes another one."""
+    """General sizes from those of a call on: a size of 0 or 1 cannot be exported and becomes another one.
+
+    Large sizes stay as even as they were seen: a side of 33 is on the other side of many a guard than one of 32.
+    """
+    units = {symbol.name: grain(symbol) if seed[symbol.name] > _SMALL else symbol.step for symbol in plan.symbols}
     for step in range(8):
         sizes: Sizes = {}
-        for symbol in plan.symbols:
-            size = max(seed[symbol.name], 2) + step * symbol.step
-            while not is_general(plan, {**sizes, symbol.name: size}) and size < seed[symbol.name] + 64 * symbol.step:
-                size += symbol.step
-            sizes[symbol.name] = size
+        for name, unit in units.items():
+            size = max(seed[name], 2) + step * unit
+            while not is_general(plan, {**sizes, name: size}) and size < seed[name] + 64 * unit:
+                size += unit
+            sizes[name] = size
         if is_general(plan, sizes):
             yield sizes

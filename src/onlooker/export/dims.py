@@ -16,7 +16,7 @@ from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import Plan
 
-__all__ = ["Asked", "Refusal", "read_refusal"]
+__all__ = ["Asked", "Refusal", "least_of", "read_refusal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,17 @@ class Asked:
     static: frozenset[str] = frozenset()
     auto: bool = False
     oblivious: bool = False
+
+    @classmethod
+    def first(cls, plan: Plan) -> Asked:
+        """Names, and hints for what the model takes only from a least size on.
+
+        Such a size is halved and cropped in the model, and a name must be free of the guards that this leaves: torch
+        would refuse it after a whole trace.
+        """
+        halved = {symbol.name for symbol in plan.symbols if symbol.low > 2 and symbol.high is None}
+        shapes = (e for leaf in plan.inputs for e in leaf.shape)
+        return cls(hints=frozenset(str(e) for e in shapes if not halved.isdisjoint(e.symbols)))
 
     def without_guards(self, plan: Plan) -> Asked:
         """The same, by hints alone and without guards on 0 and 1."""
@@ -87,7 +98,7 @@ def _limits(plan: Plan, expression: Expression) -> tuple[int | None, int | None]
     Expressions rise or fall with each symbol, so the greatest is at an end of each range.
     """
     symbols = [plan.symbol(name) for name in expression.symbols]
-    least = _least(plan, expression)
+    least = least_of(plan, expression)
     ends = [(symbol.low, symbol.high) for symbol in symbols if symbol.high is not None]
     if len(ends) < len(symbols):
         return least, None
@@ -95,7 +106,7 @@ def _limits(plan: Plan, expression: Expression) -> tuple[int | None, int | None]
     return least, max(expression.evaluate(sizes) for sizes in choices)
 
 
-def _least(plan: Plan, expression: Expression) -> int | None:
+def least_of(plan: Plan, expression: Expression) -> int | None:
     """The least size, where torch must be told: it starts each symbol at 2, so a sum of two starts at 4."""
     lows = {name: max(plan.symbol(name).low, 2) for name in expression.symbols}
     least = expression.evaluate(lows)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ..core.call import Signature
 from ..core.errors import RejectedCallError
 from ..core.structure import Structure, Tree
@@ -131,7 +133,26 @@ def _run(graph: Graph, route: Route | str, leaves: Sequence[Any]) -> list[Any]:
     try:
         return graph(inputs)
     except (AssertionError, RuntimeError) as error:
+        laid = _contiguous(graph, inputs)
+        if laid is None:
+            raise Mismatch(_reason(error)) from error
+    try:
+        return graph(laid)
+    except (AssertionError, RuntimeError) as error:
         raise Mismatch(_reason(error)) from error
+
+
+def _contiguous(graph: Graph, inputs: Sequence[Any]) -> list[Any] | None:
+    """Copies of the inputs in the layout of an export, where one has another; None where that cannot help.
+
+    A trace drops what has no effect in its own layout: ``x.contiguous().view(...)`` is a ``view`` in the graph, which
+    refuses what the model takes. A graph that writes to its inputs gets no copies.
+    """
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor) and value.layout == torch.strided]
+    writes = getattr(getattr(graph.artifact, "graph_signature", None), "user_inputs_to_mutate", None)
+    if writes or all(value.is_contiguous() for value in tensors):
+        return None
+    return [value.contiguous() if isinstance(value, torch.Tensor) else value for value in inputs]
 
 
 def _route(graph: Graph, structure: Structure, signature: Signature) -> Route | str:

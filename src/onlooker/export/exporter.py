@@ -16,6 +16,7 @@ from .cover import Coverage
 from .graph import Graph
 from .prepare import Prepared
 from .relax import relaxed
+from .steering import baked_ints, per_value, steering_ints
 from .torch_ import export_graph
 from .widen import widened
 
@@ -66,16 +67,49 @@ def export_graphs(
     graphs: list[Graph] = []
     refusals: list[str] = []
     first: ExportError | None = None
+    asked: list[Plan] = []
     for plan in plans:
-        logger.info("exporting %s (%d inputs)", plan.name, len(plan.inputs))
         try:
-            graph = relaxed(export_graph(plan, samples, subject), samples, subject)
-            graphs.append(widened(graph, samples, subject))
+            found = _graphs_of(plan, prepared, subject)
         except ExportError as error:
             first = first or error
             refusals.append(f"{plan.name} (calls {', '.join(map(str, plan.calls))}): {error.message}")
+            asked.append(plan)
+            continue
+        asked += [graph.plan for graph in found]
+        graphs += [widened(relaxed(graph, samples, subject), samples, subject) for graph in found]
     if first is not None and not graphs:
         raise first
     coverage = Coverage(graphs, samples, subject, prepared.recording, pins)
-    coverage.complete(plans)
+    coverage.complete(asked)
     return coverage.graphs, [*refusals, *coverage.refusals]
+
+
+def _graphs_of(plan: Plan, prepared: Prepared, subject: Subject) -> list[Graph]:
+    """The graph of a plan; where torch refuses ints that vary, or bakes one in, a graph for each of their values.
+
+    :raises ExportError: ``export-refused`` and others, as of the plan itself
+    """
+    logger.info("exporting %s (%d inputs)", plan.name, len(plan.inputs))
+    ints = steering_ints(plan)
+    refusal: ExportError | None = None
+    try:
+        graph = export_graph(plan, prepared.samples, subject)
+        ints = baked_ints(graph)
+        if not ints:
+            return [graph]
+    except ExportError as error:
+        if not ints:
+            raise
+        refusal = error
+    graphs: list[Graph] = []
+    for constant in per_value(plan, ints, prepared.recording.calls):
+        logger.info("exporting %s", constant.name)
+        try:
+            graphs.append(export_graph(constant, prepared.samples, subject))
+        except ExportError as error:
+            logger.debug("%s", error)
+            refusal = refusal or error
+            if not graphs:
+                raise refusal from error
+    return graphs

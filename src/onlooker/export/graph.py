@@ -40,7 +40,12 @@ class Outputs:
         return tuple(position in self.ints for position, flag in enumerate(self.dynamic) if flag)
 
     def leaves(self, values: Sequence[Any]) -> list[Any]:
-        """All leaves of the result, from those that the graph gives."""
+        """All leaves of the result, from those that the graph gives.
+
+        :raises RuntimeError: for another number of them, as torch does for a call that a graph refuses
+        """
+        if len(values) != self.dynamic.count(True):
+            raise RuntimeError(f"the graph gives {len(values)} results, and {self.dynamic.count(True)} were exported")
         given = iter(values)
         return [next(given) if flag else constant for flag, constant in zip(self.dynamic, self.constants, strict=True)]
 

@@ -12,10 +12,19 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["MOST_GUARDS", "TooManyGuardsError", "fewer_guards"]
+__all__ = ["TooManyGuardsError", "fewer_guards", "most_guards"]
 
-#: models whose export is quick meet some dozens
-MOST_GUARDS = 80
+#: models whose export is quick meet some dozens, and per input three or so that tie its sizes to those of others
+_MOST_GUARDS, _MOST_PER_INPUT = 80, 4
+
+
+def most_guards(n_inputs: int) -> int:
+    """The guards that a trace of a model with so many inputs may meet: a deep cache has many, all of them quick.
+
+    >>> most_guards(2), most_guards(200)
+    (80, 800)
+    """
+    return max(_MOST_GUARDS, _MOST_PER_INPUT * n_inputs)
 
 
 class TooManyGuardsError(Exception):

@@ -15,6 +15,7 @@ import torch
 from ..core.errors import ExportError, UsageError
 from ..patches.masked_rows import masked_rows_give_zeros
 from .graph import Graph
+from .onnx_shapes import forget_narrow_shapes
 
 __all__ = ["check_opset", "convert_graph", "opset_of"]
 
@@ -59,7 +60,11 @@ def convert_graph(graph: Graph, opset: int | None) -> torch.onnx.ONNXProgram:
                 input_names=list(graph.labels),
                 opset_version=opset,
                 verbose=False,
+                optimize=False,
             )
+            if converted is not None:
+                forget_narrow_shapes(converted.model, graph.artifact)
+                converted.optimize()
     except Exception as error:
         raise _refused(graph, _reason(error)) from error
     if converted is None or (opset is not None and opset_of(converted.model) != opset):

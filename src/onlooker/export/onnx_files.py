@@ -8,7 +8,16 @@ from typing import Any
 
 from ..core.codec_text import damaged
 from ..core.errors import SavedFileError
-from .onnx_weights import WEIGHTS, attach, external_proto, external_weights, mapped, places_of, write_weights
+from .onnx_weights import (
+    WEIGHTS,
+    attach,
+    check_places,
+    external_proto,
+    external_weights,
+    mapped,
+    places_of,
+    write_weights,
+)
 
 __all__ = ["read_models", "write_models"]
 
@@ -44,7 +53,9 @@ def _read(path: Path, whole: Any) -> Any:
     import onnx_ir
 
     try:
-        model = onnx_ir.serde.deserialize_model(onnx.load_model(str(path), load_external_data=False))
+        proto = onnx.load_model(str(path), load_external_data=False)
+        check_places(proto)
+        model = onnx_ir.serde.deserialize_model(proto)
         attach(model, whole)
     except SavedFileError:
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +18,7 @@ __all__ = [
     "WEIGHTS",
     "Place",
     "attach",
+    "check_places",
     "external_proto",
     "external_weights",
     "large_tensors",
@@ -138,6 +139,37 @@ def external_proto(model: Any, places: Mapping[int, Place]) -> Any:
     finally:
         for name, tensor in kept.items():
             model.graph.initializers[name].const_value = tensor
+
+
+def check_places(proto: Any) -> None:
+    """Passes when only the weights of the graph itself stand outside of the model: what a branch, a function or an
+    attribute says of a place would be read by ONNX Runtime, wherever it leads.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    inner = [child for name, child in _messages(proto) if name != "graph"]
+    inner += [child for name, child in _messages(proto.graph) if name != "initializer"]
+    for tensor in _tensors(inner):
+        if tensor.external_data or tensor.data_location == tensor.EXTERNAL:
+            raise damaged(WEIGHTS, f"the tensor {tensor.name[:80]!r} must not stand outside of the model")
+
+
+def _tensors(messages: Iterable[Any]) -> Iterator[Any]:
+    below = list(messages)
+    while below:
+        message = below.pop()
+        if message.DESCRIPTOR.name == "TensorProto":
+            yield message
+        else:
+            below += [child for _, child in _messages(message)]
+
+
+def _messages(message: Any) -> Iterator[tuple[str, Any]]:
+    """The messages that a message of protobuf holds, each with the name of its field."""
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for child in [value] if hasattr(value, "DESCRIPTOR") else value:
+                yield field.name, child
 
 
 def mapped(path: Path) -> Any:

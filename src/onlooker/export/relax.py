@@ -2,7 +2,8 @@
 
 torch keeps every comparison that the trace met as a guard. Often the graph is right on both sides: a pad of 0 rows is
 the same graph as a pad of 2, and `pad > 0` stays. Guards that fail together on some sizes are one group; a group may
-fail, as a whole, where the program without it gives what the model gives, on several sizes.
+fail, as a whole, where the program without it gives what the model gives, on several sizes, or for several values
+where only one choice of sizes violates it.
 """
 
 from __future__ import annotations
@@ -14,24 +15,25 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
 
+import torch
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
 
 from ..core.path import Path
-from ..core.plan import Symbol
+from ..core.plan import LeafPlan, Symbol
 from ..core.structure import Tree
-from ..infer.sizes import Sizes, trial_sizes
-from ..materialise.arguments import close_arguments, materialise
+from ..infer.sizes import Sizes, grain, is_possible, trial_sizes
+from ..materialise.arguments import close_arguments, dtype_of, materialise
 from ..observe.store import Sample, copy_leaves
 from ..probe.subject import Subject
 from ..pytrees.agree import agreement
 from .graph import Graph
-from .torch_ import runner_of
-from .widen import lower_bounds, set_lower_bounds
+from .torch_run import runner_of, runner_on_demand
+from .widen import lower_bounds, set_bounds, upper_bounds
 
 __all__ = ["relaxed"]
 
 logger = logging.getLogger(__name__)
-#: distinct sizes on which a program has to be exact without a group of guards
+#: trials, of distinct sizes where there are some, on which a program has to be exact without a group of guards
 _LEAST_TRIALS = 2
 _MOST_SIZES = 48
 
@@ -52,19 +54,20 @@ def relaxed(graph: Graph, samples: Sequence[Sample], subject: Subject) -> Graph:
     guards = [str(text) for text in program._guards_code]
     if not guards:
         return graph
-    trials = _trials(graph, guards, samples, subject)
+    maker = _Maker(graph, guards, samples, subject)
+    trials = maker.around()
     if not trials:
         return graph
     with _without_guards(graph):
         run = replace(graph, run=runner_of(program, names))
-        groups = _groups(trials, run)
+        groups = _groups(trials, maker, run)
     if not groups:
         return graph
     free = frozenset[int]().union(*groups)
     kept = [text for i, text in enumerate(guards) if i not in free]
     program._guards_code = [*kept, *(_together([guards[i] for i in sorted(group)]) for group in groups)]
     note = f"{len(free)} guards of torch were dropped: the program is exact on both sides of them"
-    return replace(graph, run=runner_of(program, names), notes=(*graph.notes, note))
+    return replace(graph, run=runner_on_demand(program, names), notes=(*graph.notes, note))
 
 
 def _together(group: Sequence[str]) -> str:
@@ -78,11 +81,11 @@ def _together(group: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _without_guards(graph: Graph) -> Iterator[None]:
-    """The program without guards, and with ranges as low as the plan allows."""
+    """The program without guards, and with ranges as wide as the plan allows."""
     program = graph.artifact
     guards, ranges = program._guards_code, dict(program.range_constraints)
     program._guards_code = []
-    set_lower_bounds(program, ranges, lower_bounds(graph))
+    set_bounds(program, ranges, lower_bounds(graph), upper_bounds(graph))
     try:
         yield
     finally:
@@ -90,28 +93,68 @@ def _without_guards(graph: Graph) -> Iterator[None]:
         program.range_constraints.update(ranges)
 
 
-def _trials(graph: Graph, guards: Sequence[str], samples: Sequence[Sample], subject: Subject) -> list[_Trial]:
-    """The trials that violate a guard, though the model takes them; the fewest violations first."""
-    codes = [compile(text.strip(), "<guard of torch>", "eval") for text in guards]
-    found = []
-    for sizes in islice(_sizes_around(graph), _MOST_SIZES):
-        values = materialise(graph.plan, sizes, samples)
-        violated = _violated(codes, graph.names, values)
-        if not violated:
-            continue
+class _Maker:
+    """Makes trials: sizes at which a guard does not hold, and what the model gives there."""
+
+    def __init__(self, graph: Graph, guards: Sequence[str], samples: Sequence[Sample], subject: Subject) -> None:
+        self.graph, self.samples, self.subject = graph, samples, subject
+        self.codes = [compile(text.strip(), "<guard of torch>", "eval") for text in guards]
+
+    def around(self) -> list[_Trial]:
+        """The trials that violate a guard, though the model takes them; the fewest violations first."""
+        found = list(islice(filter(None, map(self.at, _sizes_around(self.graph))), _MOST_SIZES))
+        return sorted(found, key=lambda trial: (len(trial.violated), sorted(trial.violated)))
+
+    def near(self, trial: _Trial) -> list[_Trial]:
+        """Trials at sizes next to those of another one, each symbol for itself."""
+        symbols = self.graph.plan.symbols
+        moves = ((s, trial.sizes[s.name] + way * s.step) for s in symbols for way in (1, -1, 2, trial.sizes[s.name]))
+        sizes = ({**trial.sizes, symbol.name: size} for symbol, size in moves if symbol.allows(size))
+        return [found for found in map(self.at, sizes) if found is not None]
+
+    def at(self, sizes: Sizes) -> _Trial | None:
+        """The trial at some sizes, None where all guards hold, or the model refuses."""
+        plan = self.graph.plan
+        if not is_possible(plan, sizes):
+            return None
+        violated = _violated(self.codes, {self.graph.names[x.path]: _sized(x, sizes) for x in plan.inputs})
+        return self._tried(sizes, violated, materialise(plan, sizes, self.samples)) if violated else None
+
+    def redrawn(self, trial: _Trial) -> list[_Trial]:
+        """Trials at the same sizes with other values: grown from each kept call, and changed ones."""
+        plan = self.graph.plan
+        draws = [materialise(plan, trial.sizes, [sample, *self.samples]) for sample in self.samples]
+        changed = {x.path: _changed(draws[0][x.path]) for x in plan.inputs if x.is_tensor}
+        tried = (self._tried(trial.sizes, trial.violated, values) for values in (*draws, draws[0] | changed))
+        return [found for found in tried if found is not None]
+
+    def _tried(self, sizes: Sizes, violated: frozenset[int], values: dict[Path, Any]) -> _Trial | None:
         try:
-            expected = subject.try_out(close_arguments(graph.plan, values))
+            expected = self.subject.try_out(close_arguments(self.graph.plan, values))
         except Exception as error:
             logger.debug("%s is no lawful size for the model: %s", sizes, type(error).__name__)
-            continue
-        inputs = tuple(values[leaf.path] for leaf in graph.plan.inputs)
-        found.append(_Trial(sizes, violated, inputs, expected))
-    return sorted(found, key=lambda trial: (len(trial.violated), sorted(trial.violated)))
+            return None
+        return _Trial(sizes, violated, tuple(values[leaf.path] for leaf in self.graph.plan.inputs), expected)
 
 
-def _violated(codes: Sequence[Any], names: Mapping[Path, str], values: Mapping[Path, Any]) -> frozenset[int]:
+def _sized(leaf: LeafPlan, sizes: Sizes) -> Any:
+    """What a guard sees of an input: a shape, or an int."""
+    if leaf.value is not None:
+        return leaf.value.evaluate(sizes)
+    shape = [expression.evaluate(sizes) for expression in leaf.shape]
+    return torch.empty(shape, dtype=dtype_of(leaf.dtype), device="meta")
+
+
+def _changed(value: torch.Tensor) -> torch.Tensor:
+    """Other values of the same kind."""
+    if value.dtype.is_floating_point or value.dtype.is_complex:
+        return value * 0.5 + 0.125
+    return value.flip(-1) if value.ndim else value
+
+
+def _violated(codes: Sequence[Any], inputs: Mapping[str, Any]) -> frozenset[int]:
     """The guards that do not hold; torch itself evaluates these texts, which it has written, in this way."""
-    scope = {**SYMPY_INTERP, "L": {name: values[path] for path, name in names.items()}}
+    scope = {**SYMPY_INTERP, "L": inputs}
     return frozenset(i for i, code in enumerate(codes) if not _holds(code, scope))
 
 
@@ -137,30 +180,40 @@ def _sizes_around(graph: Graph) -> Iterator[Sizes]:
 
 
 def _pool(symbol: Symbol, used: Mapping[str, int]) -> tuple[int, ...]:
-    """The size of the export, the least ones, the observed ones, and twice as much: the likeliest first."""
+    """The size of the export, even ones that were seen, twice as much, the least ones, others: the likeliest first."""
+    even = [size for size in symbol.observed if size % grain(symbol) == 0]
+    likely = (used.get(symbol.name, 2), *even[:2])
     least = (symbol.low, symbol.low + symbol.step) if symbol.low > 1 else ()
-    seen = (used.get(symbol.name, 2), *least, *symbol.observed[:3])
-    wanted = dict.fromkeys((*seen, *(2 * size for size in seen)))
+    wanted = dict.fromkeys((*likely, *(2 * size for size in likely), *least, *symbol.observed[:3]))
     return tuple(size for size in wanted if size >= symbol.low and (symbol.high is None or size <= symbol.high))
 
 
-def _groups(trials: Sequence[_Trial], run: Graph) -> list[frozenset[int]]:
+def _groups(trials: Sequence[_Trial], maker: _Maker, run: Graph) -> list[frozenset[int]]:
     """The groups that may fail: without them the program is exact wherever they alone are violated."""
     groups: list[frozenset[int]] = []
-    results: dict[int, bool] = {}
+    known = list(trials)
     for trial in trials:
         free = frozenset[int]().union(*groups)
         group = trial.violated - free
         if not group or any(other & trial.violated not in (frozenset(), other) for other in groups):
             continue
-        touched = [i for i, t in enumerate(trials) if t.violated - free == group]
+        touched = [t for t in known if t.violated - free == group]
         if len(touched) < _LEAST_TRIALS:
-            continue
-        for i in touched:
-            results.setdefault(i, _is_exact(trials[i], run))
-        if all(results[i] for i in touched):
+            further = _further(trial, maker, group, free)
+            known += further
+            touched += further
+        if len(touched) >= _LEAST_TRIALS and all(_is_exact(t, run) for t in touched):
             groups.append(group)
     return groups
+
+
+def _further(trial: _Trial, maker: _Maker, group: frozenset[int], free: frozenset[int]) -> list[_Trial]:
+    """More trials that violate a group alone, for one that has a single one: near it, else with other values.
+
+    A guard that no size near to it violates says something of that size alone, as ``batch != 1`` does.
+    """
+    near = [t for t in maker.near(trial) if t.violated - free == group and t.sizes != trial.sizes]
+    return near or maker.redrawn(trial)
 
 
 def _is_exact(trial: _Trial, run: Graph) -> bool:

@@ -94,6 +94,7 @@ class Route:
         filler = self._fillers.get(key)
         if filler is None:
             _check_filled(absent)
+            _check_determined(self._plan, [leaf for _, leaf in (*self._missing, *absent)])
             filler = self._fillers[key] = Filler(self._plan, [*self._missing, *absent])
         filler.fill(inputs)
 
@@ -179,6 +180,17 @@ def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
             raise Mismatch(f"{leaf.path} was in every observed call, this one does not have it")
 
 
+def _check_determined(plan: Plan, missing: Sequence[LeafPlan]) -> None:
+    """The sizes of ones and zeros that stand in for a leaf follow from the leaves that are there, or from empty ones."""
+    made = [leaf for leaf in missing if leaf.is_tensor and leaf.fill is not None and leaf.fill.kind != "empty"]
+    others = [leaf for leaf in plan.inputs if leaf not in made]
+    known = {name for leaf in others for e in (*leaf.shape, *([leaf.value] if leaf.value else [])) for name in e.symbols}
+    for leaf in made:
+        unknown = {name for e in leaf.shape for name in e.symbols} - known
+        if unknown:
+            raise Mismatch(f"{leaf.path} is missing, and nothing in the call says its {', '.join(sorted(unknown))}")
+
+
 def _constants(plan: Plan, places: Mapping[Path, int], signature: Signature) -> list[tuple[int, type, Any, Path]]:
     """The leaves that must be as they were observed; one that the call leaves out is as its default."""
     found: list[tuple[int, type, Any, Path]] = []
@@ -192,7 +204,8 @@ def _constants(plan: Plan, places: Mapping[Path, int], signature: Signature) -> 
             continue
         parameter = signature.get(leaf.path.root)
         default = parameter.default if parameter is not None else None
-        if leaf.calls == len(plan.calls) and default != baked and baked.value is not None:
+        is_needed = leaf.calls == len(plan.calls) and not leaf.optional
+        if is_needed and default != baked and baked.value is not None:
             raise Mismatch(f"{leaf.path} is always {baked}, the call does not give it")
     return found
 

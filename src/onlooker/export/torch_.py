@@ -19,14 +19,15 @@ from ..infer.sizes import Sizes
 from ..observe.store import Sample, copy_leaves
 from ..probe.example import Example, find_example
 from ..probe.subject import Subject
-from .dims import Asked, read_refusal
+from .dims import Asked, least_of, read_refusal
 from .flat import FlatModel, identifiers, output_labels
 from .graph import Graph, Outputs
-from .guard_count import MOST_GUARDS, TooManyGuardsError
+from .guard_count import TooManyGuardsError, most_guards
 from .lines import listening, place_of_error, reasons
 from .obtained import read_obtained
+from .torch_run import runner_on_demand
 
-__all__ = ["export_graph", "graph_of", "runner_of"]
+__all__ = ["export_graph", "graph_of"]
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
@@ -50,7 +51,7 @@ def export_graph(
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
     names = dict(zip([leaf.path for leaf in plan.inputs], identifiers(labels), strict=True))
-    asked = Asked().without_guards(plan) if oblivious else Asked()
+    asked = Asked().without_guards(plan) if oblivious else Asked.first(plan)
     fixed, notes = dict[str, int](), list(plan.notes)
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
@@ -98,8 +99,9 @@ def _refused(plan: Plan, refusal: Exception | None) -> ExportError:
 
 def _narrow(graph: Graph) -> list[str]:
     """The expressions of the plan that the program takes as a number, or in a range that nobody asked for."""
-    limited = {text for text, (low, high) in graph.ranges.items() if low > 2 or high is not None}
     plan = graph.plan
+    lows = {str(e): least_of(plan, e) or 2 for leaf in plan.inputs for e in leaf.shape if e.symbols}
+    limited = {text for text, (low, high) in graph.ranges.items() if low > lows.get(text, 2) or high is not None}
     own = {symbol.name for symbol in plan.symbols if symbol.high is not None}
     changing = [(axis, str(e)) for leaf in plan.inputs for axis, e in leaf.axes if e.symbols]
     fixed = [text for axis, text in changing if graph.obtained.get(str(axis), "").isdigit()]
@@ -121,7 +123,7 @@ def _export(
 ) -> torch.export.ExportedProgram:
     leaves = copy_leaves(tuple(example.values[leaf.path] for leaf in plan.inputs))
     inputs = {names[leaf.path]: value for leaf, value in zip(plan.inputs, leaves, strict=True)}
-    flat.limit_guards(None if asked.oblivious else MOST_GUARDS)
+    flat.limit_guards(None if asked.oblivious else most_guards(len(plan.inputs)))
     with torch.no_grad(), warnings.catch_warnings(), subject.untouched(), asked.settings():
         warnings.simplefilter("ignore")
         return torch.export.export(flat, (), inputs, dynamic_shapes=asked.dynamic_shapes(plan, names), strict=False)
@@ -147,7 +149,7 @@ def graph_of(
         plan,
         names,
         outputs,
-        runner_of(program, tuple(names.values())),
+        runner_on_demand(program, tuple(names.values())),
         program,
         "torch",
         example.sizes,
@@ -155,14 +157,3 @@ def graph_of(
         ranges,
         example=tuple(example.values[leaf.path] for leaf in plan.inputs),
     )
-
-
-def runner_of(program: torch.export.ExportedProgram, names: Sequence[str]) -> Any:
-    """A function of the inputs, in their order, that runs the program with its guards."""
-    module = program.module()
-
-    def run(inputs: Sequence[Any]) -> Sequence[Any]:
-        result: Sequence[Any] = module(**dict(zip(names, inputs, strict=True)))
-        return result
-
-    return run

@@ -27,7 +27,7 @@ from ..core.errors import OnlookerError, UnsupportedError
 from ..core.files import read_file
 from .graph import Graph
 from .target import file_name
-from .torch_ import runner_of
+from .torch_run import runner_of
 from .torch_check import check_program, scrubbed
 from .weights import read_tensors, write_tensors
 

@@ -105,7 +105,7 @@ def _check(name: str, tensor: Any) -> None:
 
 
 def _is_lazy(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "meta" or tensor.is_conj() or tensor.is_neg()
+    return tensor.device.type == "meta" or tensor.is_conj() or tensor.is_neg() or tensor.is_nested
 
 
 def _kind(value: Any) -> str:

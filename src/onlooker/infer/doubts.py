@@ -15,6 +15,8 @@ __all__ = ["Doubt", "denials", "doubts", "readings"]
 
 #: classes of axes that have as few sizes in calls as these may be two classes that agree by chance
 _FEW_ROWS = 3
+#: a relation that held for as many distinct sizes in calls is no chance
+_BEYOND_DOUBT = 4
 _MOST_PARTS = 6
 _MOST_READINGS = 5
 _MOST_GUESSES = 8
@@ -40,11 +42,15 @@ def doubts(mined: Mined) -> Iterator[Doubt]:
     """
     for derived in mined.derived.values():
         sources = [c for c in mined.columns if c.name in derived.proposed.symbols]
+        if _seen(mined, derived.column, *sources) >= _BEYOND_DOUBT:
+            continue
         places = {_place(axis) for column in (derived.column, *sources) for axis in column.axes}
         if len(places) > 1 or not _is_inside(derived.column.axes[0]):
             text = f"{derived.column.axes[0]} == {_spelled(derived, sources)}"
             yield Doubt(derived.column.axes, (), text, Without(free=_held(mined, derived.column)))
     for column in mined.columns:
+        if _seen(mined, column) >= _BEYOND_DOUBT:
+            continue
         for part in _parts(column, mined.labels):
             rest = tuple(axis for axis in column.axes if axis not in part)
             without = Without(apart=frozenset(part), free=_held(mined, column) - {column.axes[0]} | {part[0]})
@@ -99,6 +105,12 @@ def _held(mined: Mined, column: Column) -> frozenset[Axis]:
     return frozenset(c.axes[0] for c in mined.columns if c.name in names)
 
 
+def _seen(mined: Mined, *columns: Column) -> int:
+    """The number of distinct sizes that calls had; what probes had was chosen to obey the relation."""
+    rows = zip(mined.labels, *(column.values for column in columns), strict=True)
+    return len({tuple(sizes) for label, *sizes in rows if label.startswith("call ") and None not in sizes})
+
+
 def _spelled(derived: Derived, sources: Sequence[Column]) -> str:
     text = str(derived.proposed)
     for column in sorted(sources, key=lambda column: -len(column.name)):
@@ -116,13 +128,16 @@ def _place(axis: Axis) -> tuple[str, int | None]:
 
 
 def _parts(column: Column, labels: Sequence[str]) -> Iterator[tuple[Axis, ...]]:
-    """The places of a class, one against the others; two against the others where few rows hold it together."""
+    """Parts of a class that others may part from: first dimensions, one place, or two where few rows hold it together."""
     places: dict[tuple[str, int | None], list[Axis]] = {}
     for axis in column.axes:
         places.setdefault(_place(axis), []).append(axis)
     groups = [tuple(axes) for axes in places.values()]
     if len(groups) < 2:
         return
+    first = [axes for axes in groups if axes[0].dim == 0]
+    if 1 < len(first) < len(groups):
+        yield tuple(axis for axes in first for axis in axes)
     yield from groups if len(groups) > 2 else groups[1:]
     pairs = zip(labels, column.values, strict=True)
     seen = {size for label, size in pairs if label.startswith("call ") and size is not None}

@@ -13,6 +13,7 @@ __all__ = [
     "Sizes",
     "choose_sizes",
     "expressed_sizes",
+    "grain",
     "is_general",
     "is_possible",
     "observed_sizes",
@@ -131,9 +132,9 @@ def _candidates(symbol: Symbol, near: bool, offset: int) -> Iterator[int]:
 
 def _proposals(symbol: Symbol, near: bool, least: int, largest: int) -> Iterator[int]:
     if near:
-        middle, grain = (least + largest) // 2, _grain(symbol)
-        middle -= middle % grain
-        yield from (middle + grain * k for k in range(1, 8))
+        middle, step = (least + largest) // 2, grain(symbol)
+        around = [middle - middle % step + step * k for k in range(1, 8)]
+        yield from sorted(around, key=lambda size: size // step % 2 == 0)  # what divides by more is less general
         middle = (least + largest) // 2
         middle -= middle % symbol.step
         yield from (middle + symbol.step * k for k in range(1, 24))
@@ -142,13 +143,13 @@ def _proposals(symbol: Symbol, near: bool, least: int, largest: int) -> Iterator
     yield from (symbol.step * k for k in range(2, 200))
 
 
-def _grain(symbol: Symbol) -> int:
+def grain(symbol: Symbol) -> int:
     """The largest power of two that divides most sizes that were seen: sides of images are rarely odd."""
     seen = [size for size in symbol.observed if size > 1]
-    grain = 1
-    while seen and 4 * grain <= min(seen) and 2 * sum(size % (2 * grain) == 0 for size in seen) >= len(seen):
-        grain *= 2
-    return math.lcm(grain, symbol.step)
+    power = 1
+    while seen and 4 * power <= min(seen) and 2 * sum(size % (2 * power) == 0 for size in seen) >= len(seen):
+        power *= 2
+    return math.lcm(power, symbol.step)
 
 
 def observed_sizes(plan: Plan) -> Sizes:

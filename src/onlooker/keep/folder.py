@@ -53,8 +53,8 @@ class Kept:
     verdict: tuple[Tally, tuple[str, ...]] | None = None
 
 
-def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, values: bool) -> None:
-    """Writes a program, and puts the folder in its place when it is complete.
+def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, values: bool) -> tuple[Graph, ...]:
+    """Writes a program, and puts the folder in its place when it is complete; the graphs with the names of their files.
 
     :raises SavedFileError: ``folder-not-ours``, ``not-written``
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
@@ -81,6 +81,13 @@ def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, va
             (folder / name).write_bytes(write_json(document))
         kept_values = write_values(kept.samples, folder) if values else []
         write_manifest(folder, target.name, [*documents, *files, *kept_values])
+    return tuple(replace(graph, file=file) for graph, file in zip(kept.graphs, _held(kept.graphs, files), strict=True))
+
+
+def _held(graphs: Sequence[Graph], files: Sequence[str]) -> list[str]:
+    """The file of each graph; one file may have all of them."""
+    target = target_of(graphs[0].target)
+    return [MERGED if MERGED in files else file_name(graph, target) for graph in graphs]
 
 
 def load_folder(directory: Path, *, operators: Collection[str] = (), machine_code: bool = False) -> Kept:

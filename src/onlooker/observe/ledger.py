@@ -9,15 +9,15 @@ from __future__ import annotations
 import operator
 import threading
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from ..core.call import Call, Passing
-from ..core.spec import ConstantSpec, Spec, TensorSpec
+from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import Tree
-from ..pytrees.open import spec_of
+from ..pytrees.open import NESTED, spec_of
 from .reader import Opener
 
 __all__ = ["Ledger", "Row", "SpecNumbers"]
@@ -39,10 +39,13 @@ class SpecNumbers:
         self._wide_kinds: list[int] = []
         self._kind_numbers: dict[Any, int] = {}
 
-    def row(self, leaves: Iterable[Any]) -> Row:
+    def row(self, leaves: Sequence[Any]) -> Row:
         """The number of each leaf's spec."""
         tensor = torch.Tensor
-        keys = [_tensor_key(leaf) if isinstance(leaf, tensor) else _constant_key(leaf) for leaf in leaves]
+        try:
+            keys = [_tensor_key(leaf) if isinstance(leaf, tensor) else _constant_key(leaf) for leaf in leaves]
+        except RuntimeError:
+            keys = [_sizeless_key(leaf) if isinstance(leaf, tensor) else _constant_key(leaf) for leaf in leaves]
         row = tuple(map(self._numbers.get, keys))
         return tuple(map(self._number, keys)) if None in row else row  # type: ignore[return-value]
 
@@ -77,6 +80,14 @@ def _constant_key(leaf: Any) -> tuple[Any, ...]:
     return (cls, leaf) if cls in _BY_VALUE else (Spec, spec_of(leaf))
 
 
+def _sizeless_key(leaf: torch.Tensor) -> Any:
+    """The key of any tensor: a nested one, or a parameter that is not initialised, raises when it is asked for sizes."""
+    try:
+        return _tensor_key(leaf)
+    except RuntimeError:
+        return (Spec, spec_of(leaf))
+
+
 def _kinds(key: tuple[Any, ...]) -> tuple[Any, Any]:
     if isinstance(key[0], torch.Size):
         kind = (key[1], len(key[0]))
@@ -90,6 +101,8 @@ def _kinds(key: tuple[Any, ...]) -> tuple[Any, Any]:
 def _spec(key: tuple[Any, ...]) -> Spec:
     if isinstance(key[0], torch.Size):
         shape, dtype, device = key
+        if any(type(size) is not int for size in shape):
+            return OpaqueSpec(NESTED)
         return TensorSpec(tuple(shape), str(dtype), str(device))
     found: Spec = key[1] if key[0] is Spec else ConstantSpec(key[1])
     return found

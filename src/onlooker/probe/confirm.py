@@ -87,7 +87,7 @@ class _Search:
         """True when a relation turned out to be false: a row says so, and the table has to be read again."""
         table = self.regime.table
         mined = mine(table)
-        todo = [doubt for doubt in doubts(mined) if doubt.text not in self._settled]
+        todo = [d for d in doubts(mined) if d.text not in self._settled and not self._may_be_absent(d)]
         is_known = bool(self.trace) and self.guess is None
         if not todo and (is_known or len(mined.free) < 2):
             return False
@@ -101,6 +101,11 @@ class _Search:
             if self._is_chance(table, doubt, example):
                 return True
         return False
+
+    def _may_be_absent(self, doubt: Doubt) -> bool:
+        """True for the sizes of what a call may lack: they must follow from what it has, or nothing can stand in."""
+        fills = self.regime.fills
+        return any(axis.path in fills and fills[axis.path].kind in ("ones", "zeros") for axis in doubt.moved)
 
     def _plan(self, table: Table, without: Without | None) -> Plan:
         regime = self.regime

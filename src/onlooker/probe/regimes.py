@@ -33,7 +33,8 @@ class Regime:
     """Forms that one graph can serve, with the fills that make it so and the probes that were run.
 
     ``probes`` are rows of sizes that the model accepts, ``trace`` all experiments, the refused ones too,
-    ``lows`` the least sizes that it takes, where that is more than 1.
+    ``lows`` the least sizes that it takes, where that is more than 1, ``optional`` the constants that a call may
+    leave out.
     """
 
     union: Union
@@ -47,6 +48,7 @@ class Regime:
     blind: tuple[str, ...] = ()
     confirmed: Mapping[Axis, str] = field(default_factory=dict)
     reading: Without | None = None
+    optional: frozenset[Path] = frozenset()
 
     @property
     def observed(self) -> Table:
@@ -81,6 +83,8 @@ class Regime:
             plan = replace(plan, symbols=symbols)
         if self.lows:
             plan = replace(plan, symbols=tuple(self._raised(symbol, plan) for symbol in plan.symbols))
+        if self.optional:
+            plan = replace(plan, leaves=tuple(replace(x, optional=x.path in self.optional) for x in plan.leaves))
         return replace(plan, probes=self.trace, blind=self.blind)
 
     def _raised(self, symbol: Symbol, plan: Plan) -> Symbol:

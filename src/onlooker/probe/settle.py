@@ -9,6 +9,7 @@ from ..observe.store import Sample
 from .absent import add_absent
 from .axes import pin_axes, probe_axes
 from .confirm import confirm_relations
+from .left_out import add_left_out
 from .pins import Pins
 from .regimes import Regime
 from .seen_steps import probe_seen_steps
@@ -33,4 +34,6 @@ def settled(regime: Regime, samples: Sequence[Sample], subject: Subject, pins: P
         logger.info("probing relations between axes")
         regime = confirm_relations(regime, samples, subject, pins)
         logger.info("probing masks that no call passed")
-        return add_absent(regime, samples, subject)
+        regime = add_absent(regime, samples, subject)
+        logger.info("probing arguments that every call passed")
+        return add_left_out(regime, samples, subject, pins)

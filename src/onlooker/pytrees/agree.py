@@ -46,7 +46,7 @@ def leaf_difference(expected: Any, got: Any) -> float:
         if isinstance(got, torch.Tensor) and got.ndim == 0:
             got = got.item()
         return 0.0 if type(expected) is type(got) and expected == got else math.inf
-    if not isinstance(got, torch.Tensor) or expected.shape != got.shape or expected.dtype != got.dtype:
+    if not isinstance(got, torch.Tensor) or _kind(expected) != _kind(got):
         return math.inf
     if expected.numel() == 0:
         return 0.0
@@ -88,9 +88,18 @@ def _allowed(expected: Any, atol: float) -> float:
 def _described(expected: Any, got: Any, difference: float) -> str:
     if not isinstance(expected, torch.Tensor) or not isinstance(got, torch.Tensor):
         return f"{_shown(got)} where the model gives {_shown(expected)}"
-    if expected.shape != got.shape or expected.dtype != got.dtype:
-        return f"{got.dtype} {tuple(got.shape)} where the model gives {expected.dtype} {tuple(expected.shape)}"
+    if _kind(expected) != _kind(got):
+        return f"{_named(got)} where the model gives {_named(expected)}"
     return "NaN against a number" if math.isinf(difference) else f"differs by {difference:.3g}"
+
+
+def _kind(value: torch.Tensor) -> tuple[torch.Size, torch.dtype, str]:
+    return value.shape, value.dtype, value.device.type
+
+
+def _named(value: torch.Tensor) -> str:
+    where = "" if value.device.type == "cpu" else f" on {value.device.type}"
+    return f"{value.dtype} {tuple(value.shape)}{where}"
 
 
 def _shown(value: Any) -> str:

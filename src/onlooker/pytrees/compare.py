@@ -228,7 +228,7 @@ def _comparable(expected: Any, got: Any, rules: _Rules) -> tuple[Any, Any]:
 
 def _as_numbers(value: Any, like: Any) -> Any:
     """Nested lists of numbers as a tensor, if it has the shape of ``like``."""
-    if _is_nested_numbers(value):
+    if _is_nested_numbers(value) and not like.is_nested:
         numbers = torch.tensor(value)
         return numbers if numbers.shape == like.shape else value
     return value
@@ -271,6 +271,8 @@ def _inside(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         return dict(value.items())
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        return list(value.unbind())
     if value is None or is_tensor_like(value) or isinstance(value, (bool, int, float, complex, str, bytes)):
         return None
     if is_cache(value):

@@ -78,8 +78,6 @@ def leaf_difference(expected: Any, got: Any, thresholds: Sequence[float] = ()) -
     if left is None or right is None:
         same = _same(expected, got)
         return Difference(n=1.0) if same else INFINITE
-    for tensor in (left, right):
-        _check_values(tensor)
     device = _devices(expected, got)
     if left.shape != right.shape:
         return INFINITE
@@ -147,7 +145,10 @@ def _exact(tensor: torch.Tensor) -> torch.Tensor | None:
 def _as_tensor(value: Any) -> torch.Tensor | None:
     """A number, an array or a tensor as a tensor; None for anything else."""
     if isinstance(value, torch.Tensor):
-        return value.to_dense() if value.layout != torch.strided else value
+        _check_values(value)
+        # a distributed tensor cannot be computed with together with other tensors
+        whole: torch.Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+        return whole.to_dense() if whole.layout != torch.strided else whole
     if isinstance(value, bool) or (isinstance(value, int) and -_INT64 <= value < _INT64):
         return torch.tensor(value)
     if isinstance(value, (int, float, complex)):
@@ -172,9 +173,9 @@ def _array_as_tensor(value: Any) -> torch.Tensor | None:
 
 def _check_values(tensor: torch.Tensor) -> None:
     fake = isinstance(tensor, torch._subclasses.fake_tensor.FakeTensor)
-    if fake or tensor.device.type == "meta":
+    if fake or tensor.device.type == "meta" or torch.nn.parameter.is_lazy(tensor):
         raise UnsupportedError(
-            "A fake tensor, or one of the device meta, has a shape and no values to compare.",
+            "A fake tensor, one of the device meta, or a parameter without a shape yet has no values to compare.",
             slug="tensor-without-values",
             hint="Compare the results of a run with real tensors.",
         )

@@ -55,20 +55,20 @@ def open_cache(value: Any) -> Opened | None:
         return None
     cls, names = type(value), tuple(shown)
     hidden = {name: _kept(child) for name, child in vars(value).items() if name not in shown}
-    named = tuple(enumerate(names))
     containers = [name for name, child in hidden.items() if type(child) in (dict, list)]
+    empty = {**hidden, **dict.fromkeys(names)}
     follows = not FOLLOWING.isdisjoint(hidden) and isinstance(shown.get("keys"), torch.Tensor)
 
     def build(values: list[Any]) -> Any:
-        obj = object.__new__(cls)
-        own = obj.__dict__
-        own.update(hidden)
-        if containers:
-            own.update((name, _kept(hidden[name])) for name in containers)
-        for position, name in named:
-            own[name] = values[position]
+        own = empty.copy()  # a copy of a whole dict is the fastest way to one
+        for name in containers:
+            own[name] = _kept(hidden[name])
+        for name, value in zip(names, values, strict=True):
+            own[name] = value
         if follows:
             own["batch_size"] = own["keys"].shape[0]
+        obj = object.__new__(cls)
+        obj.__dict__ = own
         return obj
 
     compared = {n: c for n, c in hidden.items() if not isinstance(c, torch.Tensor) and n not in FOLLOWING}

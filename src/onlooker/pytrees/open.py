@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as torch_pytree
+from torch.nn.parameter import is_lazy
 
 from ..core.errors import ObservationError
 from ..core.path import Attr, Entry, Index, Key, Name
@@ -30,6 +31,7 @@ from .nodes import ATOMS, Opened, constant_text, qualified_name
 __all__ = [
     "ARGUMENTS",
     "NAMED_TUPLE",
+    "NESTED",
     "close_tree",
     "is_leaf",
     "is_model_output",
@@ -44,6 +46,8 @@ __all__ = [
 NAMED_TUPLE = "named tuple"
 #: the kind of the structure that holds the arguments of a call by name
 ARGUMENTS = "arguments"
+#: the kind of a tensor whose rows have lengths of their own
+NESTED = "nested tensor"
 _CLOSED = (
     type,
     torch.dtype,
@@ -65,12 +69,13 @@ def is_leaf(value: Any) -> bool:
 
 
 def spec_of(leaf: Any) -> Spec:
-    """The spec of a leaf."""
-    if isinstance(leaf, torch.Tensor):
+    """The spec of a leaf; a nested tensor, or a parameter that is not initialised, has no sizes to tell."""
+    if isinstance(leaf, torch.Tensor) and not leaf.is_nested and not is_lazy(leaf):
         return TensorSpec(tuple(leaf.shape), str(leaf.dtype), str(leaf.device))
     if isinstance(leaf, (bool, int, float, str, type(None))):
         return ConstantSpec(leaf)
-    return OpaqueSpec(qualified_name(type(leaf)))
+    nested = isinstance(leaf, torch.Tensor) and leaf.is_nested
+    return OpaqueSpec(NESTED if nested else qualified_name(type(leaf)))
 
 
 def open_tree(value: Any) -> Tree[Any]:

@@ -54,8 +54,9 @@ def unseen_trials(
     tried = trial_sizes(plan, used, [*_wide_sizes(plan), *further])
     for number, (label, sizes) in enumerate(tried):
         yield from trials_of_sizes(plan, samples, label, sizes, thorough=number < _THOROUGH)
-    for label, sizes in (tried or [("the sizes of the export", dict(graph.sizes))])[:2]:
-        yield from _of_values(plan, samples, label, sizes)
+    known = [("the sizes of the export", dict(graph.sizes))]
+    for number, (label, sizes) in enumerate((tried or known)[:2]):
+        yield from _of_values(plan, samples, label, sizes, beyond=number == 1 or not tried)
 
 
 def _wide_sizes(plan: Plan) -> Iterator[dict[str, int]]:
@@ -73,13 +74,14 @@ def _allowed(symbol: Symbol, wanted: int) -> int:
     return size if symbol.high is None else min(size, symbol.high // symbol.step * symbol.step)
 
 
-def _of_values(plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int]) -> Iterator[Trial]:
-    """The same sizes with other values, twice, and with the same values laid out otherwise in memory."""
+def _of_values(
+    plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, beyond: bool
+) -> Iterator[Trial]:
+    """The same sizes with other values, or with those ``beyond`` them, and laid out otherwise in memory."""
     values, pairs = materialise(plan, sizes, samples), tuple(sizes.items())
     for name, changed in (
-        ("other values", redrawn(plan, values, samples)),
-        ("further values", redrawn(plan, values, samples, beyond=True)),
-        ("other layout", in_other_layout(plan, values)),
+        ("further values" if beyond else "other values", redrawn(plan, values, samples, beyond=beyond)),
+        ("other layout", in_other_layout(plan, values) if not beyond else None),
     ):
         if changed is not None:
             yield Trial("unseen", f"{label}, {name}", close_arguments(plan, changed), pairs, plan)

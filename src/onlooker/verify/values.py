@@ -47,7 +47,8 @@ def _is_free(leaf: LeafPlan, value: torch.Tensor, pool: Sequence[torch.Tensor]) 
     seen = torch.cat([p.detach().reshape(-1) for p in (pool or [value])])
     if value.dtype.is_floating_point:
         return value.element_size() > 1 and not bool((seen < _HIDES).any())
-    return value.ndim > 1 and seen.unique().numel() > 2 and not all(_counts(p) for p in pool)
+    two = bool(((seen == seen.min()) | (seen == seen.max())).all())
+    return value.ndim > 1 and not two and not all(_counts(p) for p in pool)
 
 
 def _counts(value: torch.Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -23,17 +23,24 @@ logger = logging.getLogger(__name__)
 
 
 def run_trials(
-    serve: Callable[[dict[str, Any]], Any], subject: Subject, trials: Iterable[Trial], *, atol: float = 1e-5
+    serve: Callable[[dict[str, Any]], Any],
+    subject: Subject,
+    trials: Iterable[Trial],
+    *,
+    atol: float = 1e-5,
+    graphs: Sequence[str] = (),
 ) -> tuple[Tally, tuple[str, ...]]:
     """The tally of all trials that are lawful, and the labels of those that the model itself refuses.
 
     The first trial is run once more after all others. Each result is looked at again when the call after it has
-    been made, since a program could give the same memory twice.
+    been made, since a program could give the same memory twice. Of several ``graphs``, each needs an unseen trial
+    that is lawful.
     """
     checks: list[Check] = []
     unlawful: list[str] = []
     runs = _Runs(serve, atol, Effects(subject))
     first: tuple[Trial, Tree[Any]] | None = None
+    untried = list(graphs) if len(graphs) > 1 else []
     for trial in trials:
         try:
             expected = subject.try_out(trial.arguments)
@@ -48,9 +55,12 @@ def run_trials(
                 unlawful.append(trial.label)
             continue
         first = first or (trial, expected)
+        untried = [name for name in untried if trial.plan is None or trial.plan.name != name]
         checks += runs.check(trial, expected)
     if first is not None:
         checks += runs.check(first[0], first[1], ", again")
+    note = "no unseen call of this graph is lawful for the model"
+    checks += [Check("unseen", name, Outcome.FAILED, (), float("inf"), note) for name in untried]
     return Tally(tuple(checks)), tuple(unlawful)
 
 

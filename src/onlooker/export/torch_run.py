@@ -1,0 +1,60 @@
+"""Runs an exported program of torch on its inputs in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as torch_pytree
+
+__all__ = ["runner_of", "runner_on_demand"]
+
+Runner = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+def runner_of(program: torch.export.ExportedProgram, names: Sequence[str]) -> Runner:
+    """A function of the inputs, in the order of ``names``, that runs the program with its guards.
+
+    The module that torch gives opens its arguments twice, once to compare their structure and once to read them,
+    which for a cache of many layers takes as long as many a small graph. Ours are flat, so its graph is called as
+    it is, guards included; where it is not as expected, the module is called by name.
+    """
+    module = program.module()
+    order = _order(program, module, names)
+    if order is None:
+        return lambda inputs: module(**dict(zip(names, inputs, strict=True)))
+    module.graph.set_codegen(torch.fx.graph.CodeGen())
+    module.recompile()
+    forward = module.forward
+    if order == list(range(len(names))):
+        return lambda inputs: forward(*inputs)
+    return lambda inputs: forward(*[inputs[position] for position in order])
+
+
+def _order(program: torch.export.ExportedProgram, module: Any, names: Sequence[str]) -> list[int] | None:
+    """The position among ``names`` of each placeholder; None when the graph is not flat or checks nothing itself."""
+    spec = program.call_spec
+    if not hasattr(module, "_guards_fn") or spec.in_spec is None or spec.out_spec is None:
+        return None
+    count = len(module.graph.find_nodes(op="placeholder"))
+    given, results = spec.in_spec.num_leaves, spec.out_spec.num_leaves
+    args, kwargs = torch_pytree.tree_unflatten(range(given), spec.in_spec)
+    outputs = torch_pytree.tree_unflatten(range(results), spec.out_spec)
+    flat = list(kwargs.values()) == list(range(count)) and set(kwargs) == set(names)
+    if args or not flat or outputs != tuple(range(results)):
+        return None
+    positions = {name: position for position, name in enumerate(names)}
+    return [positions[name] for name in kwargs]
+
+
+def runner_on_demand(program: torch.export.ExportedProgram, names: Sequence[str]) -> Runner:
+    """The same, made by the first run: a graph whose guards and ranges still change is mostly never run."""
+    made: list[Runner] = []
+
+    def run(inputs: Sequence[Any]) -> Sequence[Any]:
+        if not made:
+            made.append(runner_of(program, names))
+        return made[0](inputs)
+
+    return run

@@ -23,6 +23,7 @@ help:
 	@echo 'make demo    watch a tiny Llama, export it to torch and ONNX, prove both on calls they never saw'
 	@echo 'make test    ruff, mypy, import-linter and pytest: what continuous integration runs'
 	@echo 'make fuzz    the laws of the tests on other random examples, for 10 minutes: MINUTES=1 for one'
+	@echo 'make bench   every figure beside its target, and docs/benchmarks.md; QUICK=1 for a short one, ONLY=name for one'
 	@echo 'make lint    ruff, mypy and import-linter only'
 	@echo 'make format  let ruff rewrite what it can'
 	@echo 'make clean   remove .venv, caches and outputs'
@@ -35,6 +36,9 @@ test: lint
 
 fuzz: $(VENV)/.installed
 	$(BIN)/python tests/fuzz.py --minutes $(MINUTES) --jobs $(JOBS)
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks $(ONLY) $(if $(QUICK),--quick)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check $(SOURCES)

@@ -1,6 +1,6 @@
 """What calling a program costs beyond calling its exported graph module: microseconds, beside the target.
 
-``python benchmarks/dispatch.py [--rounds 300] [--json FILE]``
+    python benchmarks/dispatch.py [--quick] [--json FILE]
 
 All are called in one process, in turn, on the same arguments; the overhead is the median of the differences between
 the program and the module that torch gives. ``dispatch`` is that between the program and its graph, which is called
@@ -9,16 +9,14 @@ without the pytrees of torch's module. The target is 50 microseconds and 1 more 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from frame import Figure, main
 from transformers import DynamicCache
 
 from onlooker import InputObserver, Program
@@ -123,28 +121,15 @@ def measure(program: Program, call: dict[str, Any], rounds: int) -> dict[str, An
     }
 
 
-def main() -> int:
-    """Prints a line per case; 0 when all are within the target."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=300)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    found = {}
-    heads = ("leaves", "module", "graph", "program", "overhead", "target", "dispatch")
-    print(f"{'case':20} {' '.join(f'{head:>9}' for head in heads)}  (microseconds)")
+def figures(quick: bool) -> Iterator[Figure]:
+    """The overhead of each case."""
     for name, (make, calls, call) in cases().items():
         program = exported(make().eval(), calls)
         measure(program, call, 20)
-        row = found[name] = measure(program, call, options.rounds)
-        print(
-            f"{name:20} {row['leaves']:9} {row['module_us']:9.1f} {row['graph_us']:9.1f} {row['program_us']:9.1f}"
-            f" {row['overhead_us']:9.1f} {row['target_us']:9.0f} {row['dispatch_us']:9.1f}  x{row['ratio']:.3f}",
-            flush=True,
-        )
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    return 0 if all(row["overhead_us"] <= row["target_us"] for row in found.values()) else 1
+        row = measure(program, call, 50 if quick else 300)
+        note = f"program {row['program_us']} us, its module {row['module_us']} us"
+        yield Figure(f"dispatch, {name}, {row['leaves']} leaves", row["overhead_us"], "us", row["target_us"], note)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__ or "", figures))

@@ -6,13 +6,16 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.fx.experimental._config as symbolic_settings
 from frame import stopwatch
 
 from onlooker import InputObserver, Program
+from onlooker.probe import ledger
 
 
 @dataclass(slots=True)
@@ -83,10 +86,17 @@ class Run:
         return sum(export.seconds for export in self.exports if export.program is None)
 
 
+@contextlib.contextmanager
+def stages_by_processor() -> Iterator[None]:
+    """Inside the block a report gives the seconds of the processor per stage, and not those of the clock."""
+    with mock.patch.object(ledger, "time", SimpleNamespace(perf_counter=time.process_time)):
+        yield
+
+
 def pipeline(module: torch.nn.Module, watch: Callable[[], object]) -> Run:
     """Observe, infer, probe, export, verify: all that a user does."""
     observer = InputObserver()
-    with exports_seen() as exports, stopwatch() as seconds:
+    with exports_seen() as exports, stages_by_processor(), stopwatch() as seconds:
         with observer(module):
             watch()
         program = observer.export()

@@ -17,8 +17,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)  # seconds of the processor are those of all threads together
 
 _FOLDERS = ("/onlooker/", "/benchmarks/")
 _MOST_LINES = 8
@@ -52,6 +54,10 @@ class Figure:
         target = "" if self.target is None else f"  target {shown(self.target):>9} {self.unit:<4} {self.mark}"
         note = f"  ({self.note})" if self.note else ""
         return f"{self.name:<66} {shown(self.value):>9} {self.unit:<4}{target}{note}"
+
+    def values(self) -> dict[str, Any]:
+        """The figure for JSON."""
+        return asdict(self)
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Figure:
@@ -97,8 +103,7 @@ def profiled(run: Callable[[], object]) -> tuple[str, ...]:
     ours = [
         (cumulative, own, calls, f"{Path(file).parent.name}/{Path(file).name}:{line} {name}")
         for (file, line, name), (_, calls, own, cumulative, _) in rows.items()
-        if any(folder in file for folder in _FOLDERS)
-        or (name == "_export" and file.endswith("torch/export/_trace.py"))
+        if any(folder in file for folder in _FOLDERS) or (name == "_export" and file.endswith("torch/export/_trace.py"))
     ]
     longest = sorted(ours, reverse=True)[:_MOST_LINES]
     return tuple(
@@ -124,7 +129,7 @@ def main(text: str, figures: Callable[[bool], Iterable[Figure]]) -> int:
         for line in figure.profile:
             print(f"    {line}", flush=True)
     if options.json:
-        options.json.write_text(json.dumps([asdict(figure) for figure in found], indent=1) + "\n")
+        options.json.write_text(json.dumps([figure.values() for figure in found], indent=1) + "\n")
     return 0
 
 

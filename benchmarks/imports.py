@@ -7,13 +7,12 @@ Pairs of fresh processes, alternating: one imports torch alone, one imports torc
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+
+from frame import Figure, main
 
 TARGET_MS = 50.0
 #: heavy packages that a user may not have, or may not need
@@ -39,11 +38,11 @@ def measure(imports: str) -> tuple[float, list[str]]:
     return float(seconds), packages.split()
 
 
-def run(pairs: int) -> dict[str, Any]:
-    """The median of the differences, in milliseconds."""
+def figures(quick: bool) -> Iterator[Figure]:
+    """The medians of the differences, and the number of packages that should not come along."""
     rows: dict[str, list[float]] = {}
     brought: set[str] = set()
-    for _ in range(pairs):
+    for _ in range(3 if quick else 11):
         base, _ = measure("pass")
         for name, imports in (
             ("import onlooker", "import onlooker"),
@@ -53,28 +52,11 @@ def run(pairs: int) -> dict[str, Any]:
             rows.setdefault(name, []).append(1000 * (seconds - base))
             if name == "import onlooker":
                 brought |= set(packages)
-    return {
-        "import_ms": statistics.median(rows["import onlooker"]),
-        "first_use_ms": statistics.median(rows["first use"]),
-        "target_ms": TARGET_MS,
-        "not_wanted": sorted(brought & set(NOT_IMPORTED)),
-        "pairs": pairs,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="3 pairs instead of 11")
-    parser.add_argument("--json", type=Path, help="writes the figures there")
-    options = parser.parse_args()
-    found = run(3 if options.quick else 11)
-    mark = "reached" if found["import_ms"] <= TARGET_MS and not found["not_wanted"] else "NOT REACHED"
-    print(f"import onlooker, after torch   {found['import_ms']:7.1f} ms   target {TARGET_MS:.0f} ms   {mark}")
-    print(f"and onlooker.InputObserver     {found['first_use_ms']:7.1f} ms")
-    print(f"packages brought that are not wanted: {', '.join(found['not_wanted']) or 'none'}")
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    yield Figure("import onlooker, after torch", statistics.median(rows["import onlooker"]), "ms", TARGET_MS)
+    yield Figure("and onlooker.InputObserver", statistics.median(rows["first use"]), "ms")
+    unwanted = sorted(brought & set(NOT_IMPORTED))
+    yield Figure("heavy packages that come along", len(unwanted), "", 0, ", ".join(unwanted) or ", ".join(NOT_IMPORTED))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(__doc__ or "", figures))

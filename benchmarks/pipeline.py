@@ -24,6 +24,8 @@ MOST_RATIO, MOST_PROBES = 3.0, 20.0
 
 def bare(run: Run) -> float:
     """The seconds of the exports that gave the graphs, made again."""
+    if len(run.of_graphs) != len(run.program.graphs):
+        raise RuntimeError("a graph was made by no export that was seen")
     return sum(seconds_of(export.again) for export in run.of_graphs)
 
 

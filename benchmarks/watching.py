@@ -8,39 +8,26 @@ is the median of the ratios of neighbours. Every call is recorded, three are sto
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
-import json
-import os
-import platform
 import statistics
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
+from frame import Figure, main
 
 from onlooker import InputObserver
 from onlooker.pytrees.open import open_tree
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 LAYERS, HIDDEN, PROMPT, BATCH, STEPS = 16, 512, 256, 2, 60
 MOST_RATIO = 1.02
 MOST_US, MOST_US_PER_LEAF = 30.0, 1.0
 MOST_BYTES = 1 << 20
 MANY_CALLS = 10_000
-
-Figure = dict[str, Any]
-
-
-def figure(name: str, value: float, unit: str, target: float | None = None, **more: Any) -> Figure:
-    """One line of the result."""
-    return {"name": name, "value": value, "unit": unit, "target": target, **more}
 
 
 def llama(layers: int) -> Any:
@@ -125,15 +112,17 @@ def time_figures(quick: bool) -> list[Figure]:
     spread = statistics.quantiles(ours, n=4)
     name = f"decode of {STEPS} steps, observed / plain"
     found = [
-        figure(name, statistics.median(ours), "x", MOST_RATIO, pairs=pairs, quartiles=[spread[0], spread[2]]),
+        Figure(
+            name, statistics.median(ours), "x", MOST_RATIO, f"{pairs} pairs, quartiles {spread[0]:.3f}, {spread[2]:.3f}"
+        )
     ]
     for stored in (STEPS + 1, 3):
         label = f"the same, torch.onnx.InputObserver, {stored} calls"
         try:
             other = ratios(model, lambda m, n=stored: watched_by_torch(m, n), STEPS, max(2, pairs // 5))
-            found.append(figure(label, statistics.median(other), "x"))
+            found.append(Figure(label, statistics.median(other), "x"))
         except Exception as error:
-            found.append(figure(f"{label}: {type(error).__name__}: {str(error)[:60]}", float("nan"), "x"))
+            found.append(Figure(f"{label}: {type(error).__name__}: {str(error)[:60]}", float("nan"), "x"))
     return found
 
 
@@ -181,7 +170,7 @@ def per_call_figures(quick: bool) -> list[Figure]:
                 model(**kwargs)
                 observed += [one_round() for _ in range(rounds)]
         target = MOST_US + MOST_US_PER_LEAF * leaves
-        found.append(figure(f"per call, {leaves} leaves", min(observed) - min(plain), "us", target))
+        found.append(Figure(f"per call, {leaves} leaves", min(observed) - min(plain), "us", target))
     return found
 
 
@@ -224,7 +213,7 @@ def memory_figures(quick: bool) -> list[Figure]:
         decode(model, STEPS)
     mib = 1 << 20
     most = stored_values(observer) / mib
-    found = [figure(f"kept after {STEPS + 1} calls, 3 stored", kept_bytes(observer) / mib, "MiB", most)]
+    found = [Figure(f"kept after {STEPS + 1} calls, 3 stored", kept_bytes(observer) / mib, "MiB", most)]
     calls = MANY_CALLS // 10 if quick else MANY_CALLS
     passes, observer, kwargs = Passes(), InputObserver(), {"input_ids": torch.zeros(1, 3), "past_key_values": None}
     with observer(passes):
@@ -243,36 +232,22 @@ def memory_figures(quick: bool) -> list[Figure]:
             added = grown(observer, run, calls)
             target = MOST_BYTES / 1024 if lengths == 1 else None
             found.append(
-                figure(f"{calls} more {label}, 203 leaves", added / 1024, "KiB", target, per_call=added / calls)
+                Figure(
+                    f"{calls} more {label}, 203 leaves",
+                    added / 1024,
+                    "KiB",
+                    target,
+                    f"{added / calls:.0f} bytes a call",
+                )
             )
     return found
 
 
-def shown(found: Figure) -> str:
-    """A figure in one line, beside its target."""
-    line = f"{found['name']:<58} {found['value']:10.3f} {found['unit']:<4}"
-    if found["target"] is None:
-        return line
-    mark = "reached" if found["value"] <= found["target"] else "NOT REACHED"
-    return f"{line} target {found['target']:10.3f} {found['unit']:<4} {mark}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions, fewer calls")
-    parser.add_argument("--json", type=Path, help="writes the figures there")
-    options = parser.parse_args()
-    figures: list[Figure] = []
+def figures(quick: bool) -> Iterator[Figure]:
+    """All figures of this benchmark."""
     for part in (per_call_figures, memory_figures, time_figures):
-        for found in part(options.quick):
-            figures.append(found)
-            print(shown(found), flush=True)
-    if options.json:
-        versions = {"torch": torch.__version__, "python": sys.version.split()[0], "machine": platform.machine()}
-        options.json.write_text(
-            json.dumps({**versions, "threads": torch.get_num_threads(), "figures": figures}, indent=2) + "\n"
-        )
+        yield from part(quick)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(__doc__ or "", figures))

@@ -19,7 +19,7 @@ TESTS = Path(__file__).parent
 
 def command(seed: int, jobs: int) -> list[str]:
     """One round: all tests that Hypothesis feeds, spread over some processes."""
-    options = ["-m", "hypothesis and not slow", "-q", "--no-header", "-p", "no:cacheprovider", "--maxfail=3"]
+    options = ["-m", "hypothesis and not slow", "-q", "--no-header", "-p", "no:cacheprovider", "--exitfirst"]
     return [sys.executable, "-m", "pytest", str(TESTS), *options, f"-n{jobs}", f"--hypothesis-seed={seed}"]
 
 
@@ -39,12 +39,21 @@ def run(arguments: list[str], seconds: float) -> tuple[int, str]:
         output, _ = process.communicate(timeout=seconds)
         return process.returncode, output
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        return (1 if "FAILED" in output else 0), output
+        return ended(process)
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         raise
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Ends a round in the middle, so that it still says what it found."""
+    os.kill(process.pid, signal.SIGINT)
+    try:
+        output, _ = process.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+    return int("\nFAILED " in output or "\nERROR " in output), output
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import cache_utils
 from transformers.modeling_outputs import BaseModelOutput
 
-__all__ = ["CACHES", "examples", "KINDS", "LAYERS", "Own", "caches", "held", "layer_classes", "tensors", "trees"]
+__all__ = ["CACHES", "KINDS", "LAYERS", "Own", "caches", "examples", "held", "layer_classes", "tensors", "trees"]
 
 
 def examples(count: int) -> settings:
@@ -82,7 +82,7 @@ def _special(shape: tuple[int, ...]) -> torch.Tensor:
 def _dense_dtypes() -> dict[str, torch.dtype]:
     """Every dtype of which torch makes and fills a plain tensor."""
     found = {}
-    for name, dtype in vars(torch).items():
+    for dtype in vars(torch).values():
         if isinstance(dtype, torch.dtype):
             with contextlib.suppress(RuntimeError, TypeError, NotImplementedError), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # complex32 is experimental

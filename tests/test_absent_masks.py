@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from onlooker import InputObserver, RejectedCallError
+from onlooker.probe import absent
 from onlooker.zoo import tiny_model
 
 
@@ -19,12 +20,27 @@ class CutsItsMask(nn.Module):
         return scores.softmax(-1) @ keys + memory.mean(dim=1, keepdim=True)
 
 
-def test_a_mask_is_as_long_as_the_keys_that_it_hides():
+def cut_masks():
+    torch.manual_seed(0)
     observer, model = InputObserver(), CutsItsMask()
     with observer(model), torch.no_grad():
         for state, memory in ((5, 9), (6, 7), (7, 12)):
-            model(torch.randn(2, 1, 4), torch.randn(2, state, 4), torch.randn(2, memory, 4))
-    (plan,) = observer.plans()
+            model(*(torch.rand(2, length, 4) for length in (1, state, memory)))
+    return observer
+
+
+def test_a_length_that_one_call_refuses_may_be_right_for_another(monkeypatch):
+    # a mask of 8 + 1 is too short for the first choice, and what the second one needs
+    sizes = ((3, 8, 10, 12), (3, 5, 8, 13), (5, 7, 12, 16))
+    names = ("batch", "x_dim_2", "state_dim_1", "memory_dim_1")
+    choices = [dict(zip(names, row, strict=True)) for row in sizes]
+    monkeypatch.setattr(absent, "size_choices", lambda plan: choices)
+    (plan,) = cut_masks().plans()
+    assert [str(e) for e in plan.leaf("mask").shape] == ["batch", "state_dim_1 + 1"]
+
+
+def test_a_mask_is_as_long_as_the_keys_that_it_hides():
+    (plan,) = cut_masks().plans()
     (mask,) = [leaf for leaf in plan.inputs if leaf.path.root == "mask"]
     assert [str(e) for e in mask.shape] == ["batch", "state_dim_1 + 1"]
 
@@ -58,6 +74,7 @@ class Masked(nn.Module):
 
 
 def masked_calls(*sizes, **flags):
+    torch.manual_seed(0)
     model, observer = Masked(), InputObserver()
     with observer(model), torch.no_grad():
         for batch, length in sizes:

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch._inductor.cpp_builder
 
+import onlooker
 from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError, MissingPackageError, RejectedCallError, SavedFileError
 from onlooker.export.aoti import Aoti
@@ -97,6 +98,18 @@ def test_a_compiled_program_is_verified_and_so_is_what_is_read_back(program: Pro
     for one in (program, loaded(program, folder)):
         assert one.verify(atol=1e-5).verified, one.report
         assert {graph.target for graph in one.graphs} == {"aoti"}
+
+
+@needs_compiler
+def test_a_saved_program_runs_its_machine_code_only_when_that_is_allowed(program: Program, tmp_path: Path) -> None:
+    program.save(tmp_path / "p", values=True)
+    with pytest.raises(SavedFileError, match=r"holds machine code.*\[machine-code\]"):
+        onlooker.load(tmp_path / "p")
+    read = onlooker.load(tmp_path / "p", machine_code=True)
+    assert [graph.target for graph in read.graphs] == [graph.target for graph in program.graphs]
+    assert read.verify(model=program._subject.model, atol=1e-5).verified
+    args = (rand(5, 4, 8), 7, rand(5, 3, 8))
+    assert torch.equal(read(*args)["present"], program(*args)["present"])
 
 
 @needs_compiler

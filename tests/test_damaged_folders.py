@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import onlooker
+from fuzz_values import examples
 from onlooker import InputObserver, OnlookerError, SavedFileError
 from onlooker.core.codec_text import write_json
 from onlooker.core.errors import UnsupportedError
@@ -475,6 +478,13 @@ def check_damages(pristine, base, seeds):
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_folders_give_errors_of_ours(pristine, tmp_path):
     assert check_damages(pristine, tmp_path, range(150)) < 75
+
+
+@pytest.mark.filterwarnings("ignore")
+@given(st.integers(2**20, 2**60))
+@examples(5)
+def test_any_damage_gives_an_error_of_ours(pristine, tmp_path_factory, seed):
+    check_damages(pristine, tmp_path_factory.mktemp("damaged"), [seed])
 
 
 @pytest.mark.slow

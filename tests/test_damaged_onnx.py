@@ -1,4 +1,4 @@
-"""Folders of ONNX that were made to do harm: no file is read but those of the folder, and every fault is one of ours."""
+"""Folders of ONNX that were made to do harm: no file is read but those of the folder, every fault is one of ours."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onlooker
+from fuzz_values import examples
 from onlooker import InputObserver, OnlookerError
 from onlooker.keep.manifest import MANIFEST, write_manifest
 
@@ -23,6 +24,7 @@ pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore")
 SECRET = "secret.bin"
+EVIL = "__import__('os').system('touch canary')"
 
 
 class TwoForms(torch.nn.Module):
@@ -127,7 +129,15 @@ def through_a_weight(model: Any, location: str) -> None:
 
 
 WAYS = [through_a_weight, through_a_constant, through_a_branch, through_a_function, through_a_sparse_weight]
-LOCATIONS = ["../" + SECRET, "/etc/passwd", "x/../../" + SECRET, "..\\" + SECRET, "./../" + SECRET, "/dev/zero", "plan.json"]
+LOCATIONS = [
+    "../" + SECRET,
+    "/etc/passwd",
+    "x/../../" + SECRET,
+    "..\\" + SECRET,
+    "./../" + SECRET,
+    "/dev/zero",
+    "plan.json",
+]
 
 
 @pytest.mark.parametrize("location", LOCATIONS)
@@ -178,7 +188,7 @@ FAULTS: dict[str, Callable[[Any], object]] = {
     "no graph": lambda m: m.ClearField("graph"),
     "no version": lambda m: m.ClearField("opset_import"),
     "no metadata": lambda m: m.ClearField("metadata_props"),
-    "other metadata": lambda m: [setattr(row, "value", "__import__('os').system('touch canary')") for row in m.metadata_props],
+    "other metadata": lambda m: [setattr(row, "value", EVIL) for row in m.metadata_props],
     "input of another type": lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 10),
 }  # fmt: skip
 
@@ -226,12 +236,15 @@ def test_a_foreign_file_is_an_error_of_ours(folder: Path, pristine: Path, name: 
 
 
 @given(st.data())
+@examples(40)
 def test_any_bytes_of_a_model_give_errors_of_ours(
     pristine: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("changed") / "program"
     shutil.copytree(pristine, folder)
-    path = folder / data.draw(st.sampled_from(sorted(p.name for p in folder.iterdir() if p.suffix in (".onnx", ".bin"))))
+    path = folder / data.draw(
+        st.sampled_from(sorted(p.name for p in folder.iterdir() if p.suffix in (".onnx", ".bin")))
+    )
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))

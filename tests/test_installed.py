@@ -13,6 +13,7 @@ import torch
 import transformers
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
+import onlooker
 from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.pytrees.adopt import adopt
 from onlooker.pytrees.make import make_dynamic_cache
@@ -69,6 +70,20 @@ def test_tokens_are_those_of_the_model(exported: Any, name: str, target: str, mo
 def test_tokens_are_those_of_the_model_for_every_family(exported: Any, name: str, target: str, mode: str) -> None:
     outcome, counts = table.compare(*exported(name, target), mode)
     assert outcome == "equal", counts
+
+
+@pytest.mark.parametrize("target", ["torch", "onnx"])
+def test_tokens_of_a_loaded_program_are_those_of_the_model(exported: Any, target: str, tmp_path: Path) -> None:
+    generator, program = exported("llama", target)
+    assert all(not graph.file for graph in program.graphs)
+    saved = Program(program.graphs, program.recording, (), None)
+    saved.save(tmp_path / "program")
+    loaded = onlooker.load(tmp_path / "program")
+    assert [graph.file for graph in saved.graphs] == [graph.file for graph in loaded.graphs]
+    assert all((tmp_path / "program" / graph.file).is_file() for graph in saved.graphs)
+    for mode in ("greedy", "beams"):
+        outcome, counts = table.compare(generator, loaded, mode)
+        assert outcome == "equal", counts
 
 
 def test_every_call_of_generate_is_counted_by_its_graph(exported: Any) -> None:

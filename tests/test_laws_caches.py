@@ -8,11 +8,11 @@ from typing import Any
 import torch
 import torch.fx._pytree as fx_pytree
 import torch.utils._pytree as torch_pytree
-from fuzz_values import CACHES, LAYERS, caches, examples, held
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers.cache_utils import DynamicLayer
 
+from fuzz_values import CACHES, LAYERS, caches, examples, held
 from onlooker.pytrees.compare import max_diff
 from onlooker.pytrees.describe import string_type
 from onlooker.pytrees.open import close_tree, open_tree
@@ -21,7 +21,6 @@ from onlooker.pytrees.registry import (
     register_flattening_functions,
     unregister_class_flattening,
 )
-
 
 
 def check_same(cache: Any, again: Any) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
-from fuzz_values import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fuzz_values import examples
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError
 from onlooker.core.expression import Expression
+from onlooker.core.path import Name, Path
 from onlooker.core.plan import Plan
 from onlooker.core.spec import Axis, ConstantSpec
+from onlooker.infer.mine import mine
+from onlooker.infer.samples import Row, Table
 from onlooker.infer.sizes import choose_sizes, is_general, trial_sizes
 from onlooker.materialise.arguments import close_arguments, leaf_values, materialise
 from onlooker.pytrees.open import open_arguments, spec_of
@@ -49,6 +53,31 @@ def test_an_expression_is_what_python_makes_of_its_text(text: str, values: tuple
     expected = eval(text, {"min": min}, sizes)
     assert expression.evaluate(sizes) == expected == eval(str(expression), {"min": min}, sizes)
     assert expression.settled(sizes).evaluate(sizes) == expected
+
+
+def table(**columns: tuple[int | None, ...]) -> Table:
+    axes = [Axis(Path((Name(name),)), 0) for name in columns]
+    rows = [
+        Row(f"call {i}", {axis: size for axis, size in zip(axes, sizes, strict=True) if size is not None})
+        for i, sizes in enumerate(zip(*columns.values(), strict=True))
+    ]
+    return Table.of(axes, rows)
+
+
+# found by `make fuzz`: an axis that did not change joined a class, and what it alone had was forgotten
+FORGOTTEN = [
+    table(c=(None, None, 1, 1), d=(None, 0, None, 1)),
+    table(c=(2, 2, None, None), d=(None, 2, 1, None), e=(None, 2, 2, None), f=(None, 2, None, 3)),
+    table(a=(1, None, 2), b=(1, 1, None), c=(None, 2, 2)),
+]
+
+
+@pytest.mark.parametrize("rows", FORGOTTEN, ids=range(len(FORGOTTEN)))
+def test_a_class_has_the_sizes_of_all_its_axes(rows: Table) -> None:
+    for column in mine(rows).columns:
+        for axis in column.axes:
+            held = zip(rows.column(axis), column.values, strict=True)
+            assert all(own is None or own == joined for own, joined in held), axis
 
 
 #: how the length of an input may follow from those of two others

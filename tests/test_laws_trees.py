@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from fuzz_values import ATOMS, KINDS, Own, examples, tensors, trees
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fuzz_values import ATOMS, KINDS, Own, examples, tensors, trees
 from onlooker import InputObserver, Recording
 from onlooker.core.codec import read_document, write_document
 from onlooker.core.codec_text import read_json, write_json
@@ -190,6 +190,13 @@ def test_the_rules_of_nan(first: list[float], second: list[float]) -> None:
         for a, b in pairs
     ]
     assert found["abs"] == max(expected)
+
+
+def test_numbers_that_no_tensor_holds_differ_from_tensors() -> None:
+    """Found by `make fuzz`: an int of more than 64 bits raised."""
+    numbers = [[2**63, 2**63], [2**63, 2**63]]
+    for value in (torch.ones(2, 2), torch.ones(2)):
+        assert max_diff(numbers, value)["abs"] == max_diff(value, numbers)["abs"] == math.inf
 
 
 TABLES = st.dictionaries(st.text(max_size=3), st.dictionaries(st.text(max_size=3), tensors(), max_size=4), max_size=2)

@@ -44,14 +44,21 @@ def identity(*dtypes: torch.dtype, rank: int = 2) -> Any:
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize(
     "shape",
-    [lambda x: x, lambda x: x[:0], lambda x: x.t(), lambda x: x[:, ::2]],
-    ids=["whole", "empty", "t", "strided"],
+    [
+        lambda x: x,
+        lambda x: x[:0],
+        lambda x: x.t(),
+        lambda x: x[:, ::2],
+        lambda x: x[1:2].expand(3, -1),
+        lambda x: x[1, 2],
+    ],
+    ids=["whole", "empty", "t", "strided", "expanded", "scalar"],
 )
 def test_every_dtype_goes_in_and_comes_out(shape: Any, dtype: torch.dtype, beside: list[torch.dtype]) -> None:
     dtypes = [dtype, *beside]
-    run = ort_runner(identity(*dtypes), ["x0", "x1"], [f"y{i}" for i in range(len(dtypes))])
     value = shape(torch.arange(12).reshape(3, 4).to(dtype))
-    first = run([value, torch.ones(2, 2, dtype=torch.bfloat16)])[0]
+    run = ort_runner(identity(*dtypes, rank=value.ndim), ["x0", "x1"], [f"y{i}" for i in range(len(dtypes))])
+    first = run([value, torch.ones_like(value, dtype=torch.bfloat16)])[0]
     assert first.dtype == dtype
     assert first.shape == value.shape
     assert torch.equal(first, value)

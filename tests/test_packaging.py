@@ -11,8 +11,9 @@ import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import licences
 import pytest
+
+import licences
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "onlooker"
@@ -78,7 +79,7 @@ def test_the_wheel_is_installed_without_a_network_and_runs(wheel: Path, tmp_path
         version("pip")
     except PackageNotFoundError:
         pytest.skip("there is no pip here")
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--root-user-action=ignore")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
     run(*pip, "--no-index", "--no-deps", "--target", tmp_path / "site", wheel, cwd=tmp_path)
     # the folder stands before all others, so that nothing is taken from this tree
     script = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import onlooker; print(onlooker.__file__)"
@@ -129,7 +130,7 @@ def test_the_page_of_licences_lists_the_dependencies_of_the_project() -> None:
     for title, lines in table().items():
         (direct,) = (line for line in lines if line.startswith("Directly: "))
         found[title] = direct.removeprefix("Directly: ").rstrip(".").split(", ")
-        rows = [row.split(" | ")[0].removeprefix("| ") for row in lines if row.startswith("| ") and "package" not in row]
+        rows = [row[2:].split(" | ")[0] for row in lines if row.startswith("| ") and "package" not in row]
         assert rows[: len(found[title])] == found[title]
     assert found == {licences.TITLES[extra]: names for extra, names in licences.requirements().items()}
 

@@ -559,7 +559,7 @@ def test_the_same_recording_gives_the_same_plan(name: str) -> None:
     assert plans_of(model, call) == first
 
 
-class HandsBack(nn.Module):
+class HandsBack(torch.nn.Module):
     """Gives its memory back as it came: only the sum over its rows is read, or nothing of it."""
 
     def __init__(self, reads: bool) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from .core.errors import OnlookerWarning, UsageError
+from .core.kinds import check_kind
 from .core.plan import Plan
 from .core.recording import Recording
 from .export.exporter import export_graphs, find_plans
@@ -205,6 +206,7 @@ class InputObserver:
         :raises ObservationError: ``no-calls``
         :raises UsageError: ``different-entry-points`` when another method was watched
         """
+        check_kind(program, Program, "The program", "one that observer.export() or onlooker.load() gave")
         store = self._watcher.store(program.recording.method)
         ours, theirs = store.recording, program.recording
         if ours.signature.names != theirs.signature.names:

@@ -10,6 +10,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from .core.errors import UsageError
+from .core.kinds import as_path, check_kind
 from .core.path import Path
 from .core.plan import Plan
 from .core.recording import Recording
@@ -35,6 +36,7 @@ from .report.data import graph_report
 from .report.report import Report
 from .report.traffic import Conformity
 from .verify.check import checked_calls
+from .verify.request import check_model, check_request
 from .verify.saved import saved_trials
 from .verify.trials import observed_trials, unseen_trials
 from .verify.verify import run_trials
@@ -113,8 +115,10 @@ class Program:
 
         ``model`` is the model to compare with; by default the one that was watched, which a loaded program lacks.
 
-        :raises UsageError: ``no-model``, ``no-values`` for a program that was loaded without them
+        :raises UsageError: ``no-model``, ``no-values`` for a program that was loaded without them,
+            ``another-signature``, ``bad-tolerance``, ``no-such-symbol``, ``wrong-kind``
         """
+        check_request(self.plans, atol, sizes)
         subject = self._subject_of(model)
         if not self._samples:
             raise UsageError(
@@ -135,7 +139,7 @@ class Program:
     def _subject_of(self, model: Any) -> Subject:
         """The model that is asked: the one that was watched, or the one that is given."""
         if model is not None:
-            return Subject(model, self._recording.method, self._recording.signature)
+            return Subject(check_model(model, self._recording), self._recording.method, self._recording.signature)
         if self._subject is None:
             raise UsageError(
                 "A program that was loaded has no model to compare with.",
@@ -281,12 +285,16 @@ class Program:
         :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
         """
         kept = Kept(self.graphs, self._recording, self._samples, self.refusals, self._joins, self._verdict)
-        self.graphs = save_folder(kept, self.report.to_dict(), FilePath(directory), values=values)
+        folder = as_path(directory, "The folder of a program")
+        self.graphs = save_folder(kept, self.report.to_dict(), folder, values=values)
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
         """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their paths."""
-        folder = FilePath(directory)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = as_path(directory, "The folder of the graphs")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise UsageError(f"{folder} is a file.", slug="not-a-directory", hint="Name a directory.") from error
         if all(graph.target == "torch" for graph in self.graphs):
             return [save_graph(graph, folder) for graph in self.graphs]
         return [folder / name for name in target_of(self.graphs[0].target).write(self.graphs, folder)]
@@ -318,7 +326,8 @@ def load(directory: str | FilePath, *, operators: Collection[str] = (), machine_
         ``folder-incomplete``, ``device-missing``, ``machine-code``
     :raises MissingPackageError: ``missing-package``
     """
-    kept = load_folder(FilePath(directory), operators=operators, machine_code=machine_code)
+    check_kind(operators, Collection, "operators", "the names of namespaces, as a list")
+    kept = load_folder(as_path(directory, "The folder of a program"), operators=operators, machine_code=machine_code)
     program = Program(kept.graphs, kept.recording, kept.samples, None, kept.refusals, kept.joins)
     program._verdict = kept.verdict
     return program

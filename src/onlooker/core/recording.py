@@ -11,6 +11,7 @@ from .codec import read_document, write_document
 from .codec_text import read_json, write_json
 from .errors import UsageError
 from .files import read_file, write_file
+from .kinds import as_path, check_kind
 
 __all__ = ["Recording"]
 
@@ -35,6 +36,7 @@ class Recording:
         return sum(call.count for call in self.calls)
 
     def __or__(self, other: Recording) -> Recording:
+        check_kind(other, Recording, "The other recording", "a recording: recordings are merged with recordings")
         if (self.model, self.method, self.signature) != (other.model, other.method, other.signature):
             raise UsageError(
                 f"A recording of {self.model}.{self.method} cannot be merged with one of {other.model}.{other.method}.",
@@ -55,7 +57,7 @@ class Recording:
         :raises SavedFileError: ``not-written``
         :raises UnsupportedError: ``not-saved`` for a key of a dict that is no number and no text
         """
-        write_file(FilePath(path), write_json(write_document("recording", Recording, self)))
+        write_file(as_path(path, "The file of a recording"), write_json(write_document("recording", Recording, self)))
 
     @classmethod
     def load(cls, path: str | FilePath) -> Recording:
@@ -63,7 +65,7 @@ class Recording:
 
         :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``
         """
-        document = read_json(read_file(FilePath(path)), str(path))
+        document = read_json(read_file(as_path(path, "The file of a recording")), str(path))
         recording: Recording = read_document(document, "recording", cls, str(path))
         return recording
 

@@ -59,7 +59,7 @@ class Dispatcher:
 
         :raises RejectedCallError: ``call-does-not-bind``, ``call-refused`` with the reason of each graph
         """
-        values = self._bound(args, kwargs)
+        values = self.bound(args, kwargs)
         leaves, routes = self._opened(values)
         reasons = []
         for graph, route in zip(self.graphs, routes, strict=True):
@@ -80,8 +80,11 @@ class Dispatcher:
     def _close(self, graph: Graph, leaves: Sequence[Any]) -> Any:
         return self._closers[graph.name](leaves)
 
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by name, in the order of the signature; the order is looked up once per way of calling."""
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name, in the order of the signature; the order is looked up once per way of calling.
+
+        :raises RejectedCallError: ``call-does-not-bind``
+        """
         key = (len(args), tuple(kwargs))
         order = self._orders.get(key)
         if order is not None:

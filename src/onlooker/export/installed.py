@@ -8,10 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
+
 from ..core.errors import RejectedCallError
+from ..observe.bind import as_args_kwargs
 from ..observe.hook import replaced_method
-from ..pytrees.adopt import adopted, caches_in
+from ..probe.subject import Subject
+from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
 from .dispatch import Dispatcher
+from .effects import Effect, effects_of, objects_in
 
 __all__ = ["Installed", "installed"]
 
@@ -23,22 +28,28 @@ class Installed:
     with ``fallback=True``), ``refusals`` says why, once per reason.
     """
 
-    def __init__(self, dispatcher: Dispatcher, fallback: bool) -> None:
+    def __init__(self, dispatcher: Dispatcher, fallback: bool, subject: Subject) -> None:
         self.calls: Counter[str] = Counter({graph.name: 0 for graph in dispatcher.graphs})
         self.eager = 0
         self.refusals: list[str] = []
         self._dispatcher = dispatcher
         self._fallback = fallback
+        self._subject = subject
+        self._effects: dict[tuple[Any, ...], dict[str, Effect]] = {}
         self._lock = threading.Lock()
 
     def serve(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of the call; a cache that the caller holds is brought to the state after the call.
+        """The result of the call; what the caller holds is brought to the state after the call.
+
+        What a method does to an object of another class than the caches of transformers is asked of the model, once
+        per structure.
 
         :raises RejectedCallError: as :meth:`Dispatcher.serve`, and ``cache-not-returned``
         """
         try:
+            effects = self._known_effects(original, args, kwargs)
             graph, values, result = self._dispatcher.serve(args, kwargs)
-            result = _with_callers_caches(values, result)
+            result = _with_callers_objects(effects, values, _with_callers_caches(values, result))
         except RejectedCallError as error:
             if not self._fallback:
                 raise
@@ -50,6 +61,43 @@ class Installed:
         with self._lock:
             self.calls[graph.name] += 1
         return result
+
+    def _known_effects(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Effect]:
+        """What the model does to the objects among the arguments; it is asked once per structure of these.
+
+        :raises RejectedCallError: ``call-does-not-bind``, ``cache-not-returned``
+        """
+        values = self._dispatcher.bound(args, kwargs)
+        held = objects_in(values)
+        if not held:
+            return {}
+        key = tuple((name, tree.structure) for name, tree in held.items())
+        if key not in self._effects:
+            self._effects[key] = self._asked(original, held, values)
+        effects = self._effects[key]
+        for name, effect in effects.items():
+            if effect.changed and effect.place is None:
+                raise _not_returned(name)
+        return effects
+
+    def _asked(
+        self, original: Callable[..., Any], names: Mapping[str, Any], values: Mapping[str, Any]
+    ) -> dict[str, Effect]:
+        def run(arguments: dict[str, Any]) -> Any:
+            args, kwargs = as_args_kwargs(self._dispatcher.signature, arguments)
+            return original(*args, **kwargs)
+
+        try:
+            with torch.no_grad(), self._subject.untouched():
+                return effects_of(names, values, run)
+        except Exception as error:
+            raise RejectedCallError(
+                f"The model was asked what it does to {', '.join(names)}, and raised {type(error).__name__}: {error}",
+                slug="cache-not-returned",
+                hint="Whether the call changes these objects has to be known before a program can stand in for it.",
+            ) from error
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}: {number}" for name, number in self.calls.items())
@@ -63,12 +111,26 @@ def _with_callers_caches(values: Mapping[str, Any], result: Any) -> Any:
         return result
     result, missing = adopted(result, given)
     if missing:
-        raise RejectedCallError(
-            f"The call passes the cache {missing[0]}, which the method does not return: the program cannot update it.",
-            slug="cache-not-returned",
-            hint="Watch and install a method that returns its cache, the forward of the whole model for instance.",
-        )
+        raise _not_returned(missing[0])
     return result
+
+
+def _with_callers_objects(effects: Mapping[str, Effect], values: Mapping[str, Any], result: Any) -> Any:
+    """The result, in which every object that the model gives back is the one that came in."""
+    for name, effect in effects.items():
+        if effect.place is not None:
+            if effect.changed:
+                take_over(values[name], made_at(result, effect.place), effect.written)
+            result = put(result, effect.place, values[name])
+    return result
+
+
+def _not_returned(name: str) -> RejectedCallError:
+    return RejectedCallError(
+        f"The call passes the cache {name}, which the method does not return: the program cannot update it.",
+        slug="cache-not-returned",
+        hint="Watch and install a method that returns its cache, the forward of the whole model for instance.",
+    )
 
 
 @contextlib.contextmanager
@@ -77,6 +139,6 @@ def installed(dispatcher: Dispatcher, model: Any, method: str, *, fallback: bool
 
     :raises UsageError: ``no-such-method``
     """
-    served = Installed(dispatcher, fallback)
+    served = Installed(dispatcher, fallback, Subject(model, method, dispatcher.signature))
     with replaced_method(model, method, served.serve):
         yield served

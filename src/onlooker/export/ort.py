@@ -2,6 +2,8 @@
 
 numpy shares memory with torch and with ONNX Runtime, and is the shorter way (some microseconds a tensor less
 than DLPack, measured with ONNX Runtime 1.31). What numpy does not have, bfloat16 above all, goes by DLPack.
+Binding inputs and outputs (``run_with_iobinding``) saves no copy on the CPU and takes longer: 340 for 160 microseconds
+for a cache of 16 layers.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from ..core.errors import OnlookerError, UnsupportedError
 from ..core.files import read_file
 from .graph import Graph
 from .target import file_name
-from .torch_run import runner_of
 from .torch_check import check_program, scrubbed
+from .torch_run import runner_of
 from .weights import read_tensors, write_tensors
 
 __all__ = ["WEIGHTS", "TorchFiles"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core.call import Call, Passing, Signature
 from ..core.errors import ArgumentKindError, UnsupportedError, UsageError
+from ..core.kinds import check_kind
 from ..core.structure import Structure, Tree
 from ..observe.store import Sample
 from ..pytrees.open import open_arguments, spec_of
@@ -18,10 +19,12 @@ __all__ = ["check_positions", "named_values", "with_missing_calls", "with_missin
 def named_values(value_if_missing: Mapping[Any, Any] | None, signature: Signature) -> dict[str, Any]:
     """The values by name; a position is turned into the name of the signature.
 
-    :raises ArgumentKindError: ``unexpected-key`` for a key that is neither a name nor a position
+    :raises ArgumentKindError: ``unexpected-key`` for a key that is neither a name nor a position, ``wrong-kind``
     :raises UsageError: ``unknown-argument`` for a name or a position that the signature does not have
     """
     found: dict[str, Any] = {}
+    if value_if_missing is not None:
+        check_kind(value_if_missing, Mapping, "value_if_missing", "values by the name or the position of an argument")
     takes_any = signature.of_kind("VAR_KEYWORD") is not None
     for key, value in (value_if_missing or {}).items():
         if isinstance(key, bool) or not isinstance(key, (str, int)):

@@ -15,6 +15,7 @@ import torch
 
 from ..core.call import Passing
 from ..core.errors import UsageError
+from ..core.kinds import check_kind
 from ..core.path import Path
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from ..core.structure import Structure
@@ -81,6 +82,7 @@ def batch_roots(union: CallUnion, batch_for: BatchFor) -> frozenset[str]:
         return frozenset(names)
     if not batch_for:
         return frozenset()
+    check_kind(batch_for, Collection, "set_batch_dimension_for", "True, or the names or positions of arguments")
     known = union.signature.names
     takes_any = union.signature.of_kind("VAR_KEYWORD") is not None
     found = set()
@@ -144,6 +146,7 @@ def _names(union: CallUnion, dim_names: DimNames) -> Mapping[Axis, str] | None:
         return None
     if dim_names is True:
         return {axis: _spelled(name) for axis, name in union.axis_names().items()}
+    check_kind(dim_names, Mapping, "dim_names", "True, or names by argument and dimension: {'x': {0: 'batch'}}")
     positions = dict(enumerate(union.signature.names))
     given = {positions.get(key, "") if isinstance(key, int) else key: dims for key, dims in dim_names.items()}
     return {

@@ -81,7 +81,7 @@ def _constant_key(leaf: Any) -> tuple[Any, ...]:
 
 
 def _sizeless_key(leaf: torch.Tensor) -> Any:
-    """The key of any tensor: a nested one, or a parameter that is not initialised, raises when it is asked for sizes."""
+    """The key of any tensor: a nested one, or a parameter that is not initialised, raises when asked for sizes."""
     try:
         return _tensor_key(leaf)
     except RuntimeError:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..core.errors import ObservationError, UsageError
+from ..core.kinds import check_kind
 from ..core.recording import Recording
 from ..pytrees.nodes import qualified_name
 from .bind import read_signature
@@ -35,7 +36,11 @@ class Watcher:
         """Records the calls of ``model.method`` inside the block; blocks add up.
 
         :raises UsageError: ``no-such-method``, ``another-model``, ``bad-store-n-calls``
+        :raises ArgumentKindError: ``wrong-kind``
         """
+        check_kind(method, str, "method_name", "the name of a method")
+        if isinstance(model, type):
+            check_kind(model, (), "The model", f"an instance of {model.__name__}: calls of one model are watched")
         if isinstance(n_values, bool) or not isinstance(n_values, int) or n_values < 0:
             raise UsageError(
                 f"store_n_calls is {n_values!r}.",

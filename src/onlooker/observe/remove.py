@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..core.call import Call, Passing, Signature
 from ..core.errors import UsageError
+from ..core.kinds import check_kind
 from ..core.structure import Structure, Tree
 
 __all__ = ["call_without", "names_to_remove", "tree_without"]
@@ -15,11 +16,12 @@ __all__ = ["call_without", "names_to_remove", "tree_without"]
 T = TypeVar("T")
 
 
-def names_to_remove(names: Sequence[str | int], signature: Signature) -> tuple[str, ...]:
+def names_to_remove(names: Collection[str | int], signature: Signature) -> tuple[str, ...]:
     """The names of arguments; a position is turned into the name of the signature.
 
     :raises UsageError: ``variadic-argument`` for ``*args`` or ``**kwargs`` as a whole
     """
+    check_kind(names, Collection, "input_names", "the names or positions of arguments, as a list")
     found = []
     for item in names:
         in_range = isinstance(item, int) and 0 <= item < len(signature.names)

@@ -111,9 +111,9 @@ class _Experiment:
         rows = []
         for number, example in enumerate(self.examples):
             shape = (batch.evaluate(example.sizes), length.evaluate(example.sizes))
-            if (*shape, _DTYPES.index(dtype)) in self.refused:
+            if (number, *shape, _DTYPES.index(dtype)) in self.refused:
                 return None
-            if not self._is_neutral(example, torch.ones(shape, dtype=dtype), part):
+            if not self._is_neutral(number, torch.ones(shape, dtype=dtype), part):
                 return None
             values = example.values
             rows.append(self._row(f"probe of {self.name} {number}", values, shape))
@@ -125,20 +125,21 @@ class _Experiment:
             return extended
         return None
 
-    def _is_neutral(self, example: Example, mask: torch.Tensor, part: int) -> bool:
+    def _is_neutral(self, number: int, mask: torch.Tensor, part: int) -> bool:
+        example = self.examples[number]
         arguments, expected = close_arguments(self.plan, example.values), example.outputs
         mask = mask.to(_device(example.values))
         try:
             got = self.subject.try_out({**arguments, self.name: mask})
             if not _agree(expected, got):
-                self.refused.add((*mask.shape, _DTYPES.index(mask.dtype)))
+                self.refused.add((number, *mask.shape, _DTYPES.index(mask.dtype)))
                 return False
             if mask.shape[1] < 2:
                 return True
             ends = (slice(0, mask.shape[1] // 2), slice(-1 - mask.shape[1] // part, None))
             return all(self._hides(arguments, expected, mask, where) for where in ends)
         except Exception as error:
-            self.refused.add((*mask.shape, _DTYPES.index(mask.dtype)))
+            self.refused.add((number, *mask.shape, _DTYPES.index(mask.dtype)))
             logger.debug("%s of shape %s is refused: %s", self.name, tuple(mask.shape), type(error).__name__)
             return False
 

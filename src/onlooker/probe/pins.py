@@ -70,6 +70,9 @@ def pins_of(
 
     :raises UsageError: ``bad-pin``
     """
+    for word, given in (("static", static), ("dynamic", dynamic), ("ranges", ranges)):
+        if given is not None and not isinstance(given, Mapping):
+            raise _bad(f"{word}={given!r}", "Give a dict, by argument or by symbol.")
     for word, dims in (("static", static), ("dynamic", dynamic)):
         for name, numbers in (dims or {}).items():
             if isinstance(numbers, (str, int)) or not all(_is_count(n) for n in numbers):
@@ -78,7 +81,7 @@ def pins_of(
         if not _is_range(limits):
             hint = "Give the least and the greatest size, or None for no limit: {'batch': (1, 64)}."
             raise _bad(f"ranges={{{name!r}: {limits!r}}}", hint)
-    if not (isinstance(budget, tuple) and len(budget) == 2 and _is_count(budget[0]) and budget[1] >= 0):
+    if not (isinstance(budget, tuple) and len(budget) == 2 and _is_count(budget[0]) and _is_time(budget[1])):
         raise _bad(f"budget={budget!r}", "Give the most probes and the most seconds: (64, 60.0).")
     both = [(n, d) for n, dims in (static or {}).items() for d in dims if d in (dynamic or {}).get(n, ())]
     if both:
@@ -88,6 +91,10 @@ def pins_of(
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and value >= 0
 
 
 def _is_range(limits: Any) -> bool:

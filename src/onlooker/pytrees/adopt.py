@@ -3,19 +3,25 @@
 A model changes its cache in place and returns the same object, and ``generate()`` of transformers relies on both.
 A program returns a new cache: what it holds is moved into the one that came in, layer by layer. Layers which
 promise that their tensors stay where they are (static ones, states of linear attention) are written in place.
+:func:`take_over` does the same for objects of any other class, for lists and for dicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from ..core.path import Attr, Entry, Index, Key, Path
 from .layers import is_cache
 from .nodes import is_plain
+from .open import take_apart
 
-__all__ = ["adopt", "adopted", "caches_in"]
+__all__ = ["Place", "adopt", "adopted", "caches_in", "made_at", "placed", "put", "take_over"]
+
+#: where an object stands in a result: it is the result itself, or stands under a key or an index of it
+Place = tuple[()] | tuple[Any]
 
 
 def caches_in(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -97,3 +103,61 @@ def _moved(before: Any, value: Any) -> Any:
     with torch.no_grad():
         before.copy_(value)
     return before
+
+
+def placed(result: Any, value: Any) -> Place | None:
+    """Where the result has this very object; None when it has not."""
+    if result is value:
+        return ()
+    items = result.items() if isinstance(result, dict) else enumerate(result) if type(result) in (list, tuple) else ()
+    return next(((key,) for key, child in items if child is value), None)
+
+
+def made_at(result: Any, place: Place) -> Any:
+    """What stands at a place of a result."""
+    return result[place[0]] if place else result
+
+
+def put(result: Any, place: Place, value: Any) -> Any:
+    """The result with a value at a place."""
+    if not place:
+        return value
+    if type(result) is tuple:
+        return tuple(value if position == place[0] else child for position, child in enumerate(result))
+    result[place[0]] = value
+    return result
+
+
+def take_over(given: Any, made: Any, written: Collection[Path], path: Path | None = None) -> Any:
+    """``given`` with the state of ``made``, which is opened alike; ``made`` itself for what cannot be changed.
+
+    The tensors at ``written`` stay where they are, and get the new values.
+    """
+    here = Path() if path is None else path
+    if isinstance(given, torch.Tensor):
+        return _moved(given, made) if here in written else made
+    if given is made or type(given) is not type(made) or type(given) is tuple:
+        return made
+    if type(given) is list:
+        before: dict[Entry, Any] = {Index(position): child for position, child in enumerate(given)}
+        given[:] = [_child(before, Index(i), child, written, here) for i, child in enumerate(made)]
+        return given
+    if isinstance(given, dict):
+        old: dict[Entry, Any] = {Key(key): child for key, child in given.items()}
+        new = {key: _child(old, Key(key), child, written, here) for key, child in made.items()}
+        given.clear()
+        given.update(new)
+        return given
+    opened, ours = take_apart(made), take_apart(given)
+    if opened is None:
+        return made
+    known = dict(ours.children) if ours is not None else {}
+    for entry, child in opened.children:
+        if not isinstance(entry, Attr):
+            return made
+        object.__setattr__(given, entry.name, _child(known, entry, child, written, here))
+    return given
+
+
+def _child(known: Mapping[Entry, Any], entry: Entry, made: Any, written: Collection[Path], path: Path) -> Any:
+    return take_over(known[entry], made, written, path / entry) if entry in known else made

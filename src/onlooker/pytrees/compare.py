@@ -228,10 +228,13 @@ def _comparable(expected: Any, got: Any, rules: _Rules) -> tuple[Any, Any]:
 
 def _as_numbers(value: Any, like: Any) -> Any:
     """Nested lists of numbers as a tensor, if it has the shape of ``like``."""
-    if _is_nested_numbers(value) and not like.is_nested:
+    if not _is_nested_numbers(value) or (isinstance(like, torch.Tensor) and like.is_nested):
+        return value
+    try:
         numbers = torch.tensor(value)
-        return numbers if numbers.shape == like.shape else value
-    return value
+    except (ValueError, RuntimeError, OverflowError):  # an int of more than 64 bits
+        return value
+    return numbers if numbers.shape == like.shape else value
 
 
 def _is_nested_numbers(value: Any) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 from ..core.errors import UsageError
+from ..core.kinds import check_kind
 from .caches import cache_utils
 from .layers import is_cache
 
@@ -189,6 +190,7 @@ class CacheKeyValue:
 
 def _pairs(tensors: Sequence[Any]) -> list[Pair]:
     """``(keys, values)`` per layer, from pairs or from a flat list."""
+    check_kind(tensors, Iterable, "key_value_pairs", "one pair of keys and values per layer, or a flat list of them")
     items = list(tensors)
     if all(isinstance(item, (list, tuple)) and len(item) == 2 for item in items):
         return [(keys, values) for keys, values in items]

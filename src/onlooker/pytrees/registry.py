@@ -14,6 +14,7 @@ import torch.fx._pytree as fx_pytree
 import torch.utils._pytree as torch_pytree
 
 from ..core.errors import UsageError
+from ..core.kinds import check_kind
 from .caches import flatten_cache, flatten_cache_with_keys, unflatten_cache
 from .context import dump_context, load_context
 
@@ -71,6 +72,7 @@ def register_class_flattening(
     [1, 2, 3]
     >>> unregister_class_flattening(Pair)
     """
+    check_kind(cls, type, "cls", "a class")
     with _lock:
         if cls in torch_pytree.SUPPORTED_NODES:
             return False
@@ -87,8 +89,9 @@ def register_class_flattening(
 def unregister_class_flattening(cls: type) -> None:
     """Takes a class out of the pytrees of torch, whoever registered it.
 
-    :raises UsageError: ``class-not-registered``
+    :raises UsageError: ``class-not-registered``, ``wrong-kind``
     """
+    check_kind(cls, type, "cls", "a class")
     with _lock:
         if cls not in torch_pytree.SUPPORTED_NODES:
             raise UsageError(

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.call import Call
 from ..core.errors import ArgumentKindError, ObservationError, UsageError
+from ..core.kinds import check_kind
 from ..core.recording import Recording
 from ..core.spec import Spec
 from ..core.structure import Tree
@@ -19,11 +20,14 @@ from .contract import checked
 
 __all__ = ["checked_calls"]
 
+_CALLS = "a recording, or a list of calls, each (args, kwargs) or a dict of arguments by name"
+
 
 def checked_calls(
     graphs: Sequence[Graph], recording: Recording, joins: Sequence[Join], calls: Recording | Iterable[Any]
 ) -> tuple[CheckedCall, ...]:
     """Which graph serves each call, or what keeps it outside; ``recording`` is the one of the program."""
+    check_kind(calls, (Recording, Iterable), "calls", _CALLS)
     pairs = _recorded(recording, calls) if isinstance(calls, Recording) else _given(recording, calls)
     found = []
     for index, count, inputs in pairs:

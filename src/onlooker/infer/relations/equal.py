@@ -36,13 +36,13 @@ def group_equal(table: Table, apart: Collection[Axis] = ()) -> tuple[Column, ...
         elif None in cells:
             still.append((is_apart, cells, axes))
     groups = _merged(changing)
+    dims = [{axis.dim for axis in group.axes} for group in groups]
     for is_apart, cells, axes in still:
         for axis in axes:
             lonely = axis.dim is None or (axis.dim != 0 and set(cells) <= {None, 1})
-            for group in groups if not lonely else ():
-                same = any(other.dim == axis.dim for other in group.axes)
-                if same and group.apart is is_apart and _agree(cells, group.cells, 1):
-                    group.axes.append(axis)
+            for group, own in zip(groups, dims, strict=True) if not lonely else ():
+                if axis.dim in own and group.apart is is_apart and _agree(cells, group.cells, 1):
+                    group.add([axis], cells)
                     break
     position = {axis: i for i, axis in enumerate(table.columns)}
     for group in groups:
@@ -59,6 +59,11 @@ class _Group:
     cells: Cells
     axes: list[Axis]
 
+    def add(self, axes: Sequence[Axis], cells: Cells) -> None:
+        """Takes in more axes, whose sizes agree, with the rows that only these have."""
+        self.axes += axes
+        self.cells = tuple(a if a is not None else b for a, b in zip(self.cells, cells, strict=True))
+
 
 def _merged(groups: Sequence[_Group]) -> list[_Group]:
     """Groups that agree, until none do: two may never meet but both meet a third."""
@@ -68,8 +73,7 @@ def _merged(groups: Sequence[_Group]) -> list[_Group]:
         own = None in group.cells
         for other in merged if own else gaps:
             if group.apart is other.apart and _agree(group.cells, other.cells, 2):
-                other.axes += group.axes
-                other.cells = tuple(a if a is not None else b for a, b in zip(other.cells, group.cells, strict=True))
+                other.add(group.axes, group.cells)
                 break
         else:
             merged.append(group)

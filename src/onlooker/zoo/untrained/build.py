@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from ...core.errors import UsageError
+from ...core.kinds import check_kind
 from .inputs import has_cache, make_inputs
 from .published import find_configuration
 from .reduce import reduced
@@ -82,6 +83,7 @@ def get_untrained_model_with_inputs(
     >>> data["n_weights"], list(data["inputs"])
     (12988992, ['input_ids', 'attention_mask', 'position_ids', 'past_key_values'])
     """
+    check_kind(model_id, str, "model_id", "the id of a model, as text")
     name, _, part = model_id.partition("::")
     if config is None:
         only = use_only_preinstalled

@@ -1,0 +1,38 @@
+"""Refuses an argument of a type that cannot be meant, before some inner function stumbles over it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path as FilePath
+from typing import Any
+
+from .errors import ArgumentKindError
+
+__all__ = ["as_path", "check_kind"]
+
+
+def check_kind(value: object, kinds: Any, what: str, wanted: str) -> None:
+    """Passes for a value of a type, of one of several, or of an abstract one.
+
+    :raises ArgumentKindError: ``wrong-kind``
+
+    >>> check_kind(3, str, "method_name", "the name of a method")
+    Traceback (most recent call last):
+    onlooker.core.errors.ArgumentKindError: method_name is 3. Give the name of a method. [wrong-kind]
+    """
+    if not isinstance(value, kinds):
+        shown = value.__name__ if isinstance(value, type) else repr(value)
+        raise ArgumentKindError(
+            f"{what} is {shown if len(shown) <= 80 else f'a {type(value).__name__}'}.",
+            slug="wrong-kind",
+            hint=f"Give {wanted}.",
+        )
+
+
+def as_path(value: object, what: str) -> FilePath:
+    """A path, from text or a path.
+
+    :raises ArgumentKindError: ``wrong-kind``
+    """
+    check_kind(value, (str, os.PathLike), what, "a path, as text or as a pathlib.Path")
+    return FilePath(value)  # type: ignore[arg-type]

@@ -79,6 +79,7 @@ def main() -> int:
             continue
         missed += [f"{name}: {figure.name}" for figure in figures if figure.reached is False]
         seconds = round(time.perf_counter() - start, 1)
+        print(f"({name}: {seconds:.0f} seconds)", flush=True)
         results[name] = {"seconds": seconds, "machine": about_machine(), "figures": [f.values() for f in figures]}
     print("\n" + "\n".join([f"NOT REACHED  {name}" for name in missed] or ["Every target is reached."]))
     print("".join(f"FAILED       {name}\n" for name in failed), end="")

@@ -100,13 +100,13 @@ def _mamba2() -> Generator:
     return Generator("mamba2", model, model, partial(_prompt, True))
 
 
-def _t5() -> Generator:
+def _t5(layers: int = 2) -> Generator:
     config = transformers.T5Config(
         vocab_size=VOCABULARY,
         d_model=32,
         d_kv=8,
         d_ff=64,
-        num_layers=2,
+        num_layers=layers,
         num_heads=4,
         pad_token_id=0,
         eos_token_id=2,
@@ -181,7 +181,7 @@ def _llava() -> Generator:
 
 
 #: name -> builder; the window of gemma3 is shorter than every prompt
-GENERATORS: dict[str, Callable[[], Generator]] = {
+GENERATORS: dict[str, Callable[..., Generator]] = {
     "llama": partial(_decoder, "llama"),
     "gpt2": _gpt2,
     "gemma3": partial(

@@ -110,7 +110,7 @@ def call_figures(steps: tuple[int, ...]) -> Iterator[Figure]:
 
 def figures(quick: bool) -> Iterator[Figure]:
     """All figures of this benchmark."""
-    yield from depth_figures(LAYERS[:2] if quick else LAYERS, 1 if quick else 2)
+    yield from depth_figures((2, 4) if quick else LAYERS, 1 if quick else 2)
     yield from call_figures(STEPS[:2] if quick else STEPS)
 
 

@@ -106,7 +106,7 @@ def ratios(model: Any, watch: Callable[[Any], Any], steps: int, pairs: int) -> l
 
 def time_figures(quick: bool) -> list[Figure]:
     """The ratio of a watched decode to a plain one, ours and that of the observer of torch."""
-    model, pairs = llama(LAYERS), 3 if quick else 15
+    model, pairs = llama(4 if quick else LAYERS), 3 if quick else 15
     decode(model, 3)
     ours = ratios(model, watched_by_onlooker, STEPS, pairs)
     spread = statistics.quantiles(ours, n=4)

@@ -102,6 +102,7 @@ KINDS = {
     errors.UnsupportedError: NotImplementedError,
     errors.ExportError: RuntimeError,
     errors.RejectedCallError: ValueError,
+    errors.SavedFileError: ValueError,
     errors.MissingPackageError: ImportError,
 }
 

@@ -80,6 +80,13 @@ def test_a_class_has_the_sizes_of_all_its_axes(rows: Table) -> None:
             assert all(own is None or own == joined for own, joined in held), axis
 
 
+@pytest.mark.parametrize("text", ["(-(batch//2))*(batch + past)", "past*(2*((batch + past)*(batch//2)))", "-(-past)*3"])
+def test_a_product_is_read_as_it_was_written(text: str) -> None:
+    """Found by `make fuzz`: a factor was multiplied out, so that a plan that was read differed from the one written."""
+    expression = Expression.parse(text)
+    assert Expression.parse(str(expression)) == expression
+
+
 #: how the length of an input may follow from those of two others
 FOLLOWING = ("{0}", "{0} + 3", "4*{0}", "{0} + {1}", "40 - {0}", "{0}*{1}", "min({0}, 9)", "({0} - 1)//2 + 1", "7")
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64)

@@ -174,14 +174,26 @@ def _read(node: ast.expr, depth: int) -> Any:
     raise ValueError(ast.dump(node))
 
 
+def _read_product(node: ast.expr, depth: int) -> Any:
+    """All factors at once: sympy multiplies ``2*(a + b)`` out, and leaves ``2*(a + b)*c`` as it is."""
+    factors = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        factors.append(_read(node.right, depth))
+        node, depth = node.left, depth + 1
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        factors.append(sympy.Integer(-1))
+        node = node.operand
+    return sympy.Mul(_read(node, depth), *reversed(factors))
+
+
 def _read_operation(node: ast.BinOp, depth: int) -> Any:
+    if isinstance(node.op, ast.Mult):
+        return _read_product(node, depth)
     left, right = _read(node.left, depth), _read(node.right, depth)
     if isinstance(node.op, ast.Add):
         return left + right
     if isinstance(node.op, ast.Sub):
         return left - right
-    if isinstance(node.op, ast.Mult):
-        return left * right
     if isinstance(node.op, ast.FloorDiv) and right.is_Integer and right > 0:
         return Floor(left, right)
     nested = any(isinstance(inner, ast.Pow) for inner in ast.walk(node.left))

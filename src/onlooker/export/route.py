@@ -181,10 +181,11 @@ def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
 
 
 def _check_determined(plan: Plan, missing: Sequence[LeafPlan]) -> None:
-    """The sizes of ones and zeros that stand in for a leaf follow from the leaves that are there, or from empty ones."""
+    """The sizes of ones and zeros that stand in for a leaf follow from leaves that are there, or from empty ones."""
     made = [leaf for leaf in missing if leaf.is_tensor and leaf.fill is not None and leaf.fill.kind != "empty"]
     others = [leaf for leaf in plan.inputs if leaf not in made]
-    known = {name for leaf in others for e in (*leaf.shape, *([leaf.value] if leaf.value else [])) for name in e.symbols}
+    shown = [e for leaf in others for e in (*leaf.shape, *([leaf.value] if leaf.value else []))]
+    known = {name for expression in shown for name in expression.symbols}
     for leaf in made:
         unknown = {name for e in leaf.shape for name in e.symbols} - known
         if unknown:

@@ -128,7 +128,7 @@ def _place(axis: Axis) -> tuple[str, int | None]:
 
 
 def _parts(column: Column, labels: Sequence[str]) -> Iterator[tuple[Axis, ...]]:
-    """Parts of a class that others may part from: first dimensions, one place, or two where few rows hold it together."""
+    """What may part from a class: first dimensions, one place, or two places where few rows hold it together."""
     places: dict[tuple[str, int | None], list[Axis]] = {}
     for axis in column.axes:
         places.setdefault(_place(axis), []).append(axis)

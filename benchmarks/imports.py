@@ -42,7 +42,7 @@ def figures(quick: bool) -> Iterator[Figure]:
     """The medians of the differences, and the number of packages that should not come along."""
     rows: dict[str, list[float]] = {}
     brought: set[str] = set()
-    for _ in range(3 if quick else 11):
+    for _ in range(2 if quick else 5):
         base, _ = measure("pass")
         for name, imports in (
             ("import onlooker", "import onlooker"),

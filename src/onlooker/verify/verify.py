@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -69,12 +69,26 @@ def check_trial(serve: Callable[[dict[str, Any]], Any], trial: Trial, expected: 
     return _Runs(serve, atol).check(trial, expected)[0]
 
 
+class _Kept(NamedTuple):
+    """A result that was right, and copies of its leaves."""
+
+    trial: Trial
+    expected: Tree[Any]
+    got: Tree[Any]
+    copies: Sequence[Any]
+
+    def is_unchanged(self) -> bool:
+        """True when no tensor was written to since; where in doubt, as for NaN, False."""
+        pairs = zip(self.got.leaves, self.copies, strict=True)
+        return all(torch.equal(now, copy) for now, copy in pairs if isinstance(now, torch.Tensor))
+
+
 class _Runs:
     """Runs of one program, one after the other."""
 
     def __init__(self, serve: Callable[[dict[str, Any]], Any], atol: float, effects: Effects | None = None) -> None:
         self._serve, self._atol, self._effects = serve, atol, effects
-        self._last: tuple[Trial, Tree[Any], Tree[Any]] | None = None
+        self._last: _Kept | None = None
 
     def check(self, trial: Trial, expected: Tree[Any], suffix: str = "") -> list[Check]:
         """The check of a trial; before it one of the trial before, where this call changed its result."""
@@ -95,7 +109,7 @@ class _Runs:
             return [Check(trial.kind, label, Outcome.FAILED, trial.sizes, float("inf"), note)]
         overwritten = self._overwritten(last)
         if not note:
-            self._last = (trial, expected, got)
+            self._last = _Kept(trial, expected, got, map_tensors(lambda t: t.detach().clone(), got.leaves))
         outcome = Outcome.DIFFERENT if note else Outcome.EXACT
         return [*overwritten, Check(trial.kind, label, outcome, trial.sizes, difference, note)]
 
@@ -107,11 +121,11 @@ class _Runs:
         found = agreement(paths, expected.leaves, got.leaves, atol=self._atol)
         return found.note, found.difference
 
-    def _overwritten(self, last: tuple[Trial, Tree[Any], Tree[Any]] | None) -> list[Check]:
-        if last is None:
+    def _overwritten(self, last: _Kept | None) -> list[Check]:
+        if last is None or last.is_unchanged():
             return []
-        trial, expected, got = last
-        note, difference = self._compared(expected, got)
+        trial = last.trial
+        note, difference = self._compared(last.expected, last.got)
         if not note:
             return []
         note = f"the next call overwrites the result: {note}"

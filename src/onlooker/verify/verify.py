@@ -79,8 +79,8 @@ class _Kept(NamedTuple):
 
     def is_unchanged(self) -> bool:
         """True when no tensor was written to since; where in doubt, as for NaN, False."""
-        pairs = zip(self.got.leaves, self.copies, strict=True)
-        return all(torch.equal(now, copy) for now, copy in pairs if isinstance(now, torch.Tensor))
+        pairs = [pair for pair in zip(self.got.leaves, self.copies, strict=True) if isinstance(pair[0], torch.Tensor)]
+        return all(now.layout == torch.strided and torch.equal(now, copy) for now, copy in pairs)
 
 
 class _Runs:

@@ -12,8 +12,10 @@ from frame import Figure, shown
 _TOP = """# Benchmarks
 
 `make bench` runs these and writes this page; `make bench QUICK=1` takes smaller inputs and only prints. Each script of
-`benchmarks/` can be run by itself. Ratios are of runs in one process, in pairs; seconds are those of the processor,
-so that what else the machine does is left out. Absolute times say something of the machine below only.
+`benchmarks/` can be run by itself. Ratios are of runs in one process, in pairs. The seconds of inference, exports and
+pipelines are those of the processor, so that what else the machine does is left out; those of imports, watching and
+dispatch are of the clock. Absolute times say something of the machine below only. What a target is missing by, and
+where the time goes, stands at the end.
 """
 
 

@@ -99,35 +99,34 @@ class Coverage:
             if sample is None or self._spent > _SECONDS:
                 return
             plan = next((p for p in plans if sample.call.index in p.calls), None)
-            graph = (self._serving(plan, sample, number) if plan is not None else None) or self._own(sample, number)
-            if graph is not None and self.serves(sample, (graph,)):
+            made = (graph for graph in self._candidates(plan, sample, number) if graph is not None)
+            graph = next((graph for graph in made if self.serves(sample, (graph,))), None)
+            if graph is not None:
                 self.graphs.append(graph)
             else:
                 given_up.add(sample.call.index)
                 self.refusals.append(f"call {sample.call.index} is served by no graph")
 
-    def _serving(self, plan: Plan, sample: Sample, number: int) -> Graph | None:
-        """A graph of the same plan that takes a kept call: of its region, or with its ints as constants."""
-        ways = (self._at_ints, self._around) if _has_small_int(plan, sample) else (self._around, self._at_ints)
-        for way in ways:
-            graph = way(plan, sample, number)
-            if graph is not None and self.serves(sample, (graph,)):
-                return graph
-        return None
+    def _candidates(self, plan: Plan | None, sample: Sample, number: int) -> Iterator[Graph | None]:
+        """Graphs that may take a kept call: of its region, with its ints as constants, then of its own form."""
+        if plan is not None and _has_small_int(plan, sample):
+            yield from self._at_ints(plan, sample, number)
+            yield self._around(plan, sample, number)
+        elif plan is not None:
+            yield self._around(plan, sample, number)
+            yield from self._at_ints(plan, sample, number)
+        yield self._own(sample, number)
 
     def _around(self, plan: Plan, sample: Sample, number: int) -> Graph | None:
         return self._region(plan, sizes_of(plan, leaf_values(sample)), number)
 
-    def _at_ints(self, plan: Plan, sample: Sample, number: int) -> Graph | None:
-        """A graph of the same plan with the ints of the call as constants: a guard on one has a side of one value."""
+    def _at_ints(self, plan: Plan, sample: Sample, number: int) -> Iterator[Graph | None]:
+        """Graphs of the same plan with the ints of the call as constants: a guard on one has a side of one value."""
         ints = steering_ints(plan)
-        if not ints:
-            return None
-        constant = at_call(plan, ints, sample.call)
-        graph = self._export(constant, None)
-        if graph is not None and self.serves(sample, (graph,)):
-            return graph
-        return self._around(constant, sample, number)
+        if ints:
+            constant = at_call(plan, ints, sample.call)
+            yield self._export(constant, None)
+            yield self._around(constant, sample, number)
 
     @property
     def _spent(self) -> float:

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import torch
-
 from ..core.plan import Plan, Symbol
 from ..infer.samples import Row, row_of_values
 from ..materialise.arguments import close_arguments, leaf_values, materialise
@@ -57,5 +55,4 @@ def _row(
     except Exception as error:
         logger.debug("%s=%d is refused: %s", symbol.name, size, type(error).__name__)
         return None
-    sized = {path: value for path, value in values.items() if isinstance(value, (torch.Tensor, int))}
-    return row_of_values(f"{symbol.name} probed at {size}", sized)
+    return row_of_values(f"{symbol.name} probed at {size}", values)

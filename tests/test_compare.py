@@ -146,7 +146,10 @@ def test_none() -> None:
     assert max_diff([tensor(1), None], [tensor(1), None])["n"] == 1.0
 
 
-@pytest.mark.parametrize(("expected", "got"), [(None, tensor(1)), (tensor(1), None), ([None], [3])])
+@pytest.mark.parametrize(
+    ("expected", "got"),
+    [(None, tensor(1)), (tensor(1), None), ([None], [3]), ([None], tensor(1)), (tensor(1), [None])],
+)
 def test_none_against_a_value(expected: Any, got: Any) -> None:
     with pytest.raises(UsageError, match=r"is None against .* skip_none=True leaves .* \[none-against-value\]"):
         max_diff(expected, got)

@@ -14,7 +14,7 @@ import transformers
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 import onlooker
-from onlooker import InputObserver, Program, RejectedCallError
+from onlooker import InputObserver, Program, RejectedCallError, UsageError
 from onlooker.pytrees.adopt import adopt
 from onlooker.pytrees.make import make_dynamic_cache
 from onlooker.pytrees.open import close_tree, open_tree
@@ -169,6 +169,53 @@ def test_with_fallback_such_a_call_runs_on_the_model_and_is_counted(exported: An
     assert len(served.refusals) == 1
     assert sum(served.calls.values()) == 0
     assert repr(served) == "<onlooker.Installed main: 0, eager: 2>"
+
+
+class Takes(torch.nn.Module):
+    """A model whose forward is any function."""
+
+    def __init__(self, forward: Any) -> None:
+        super().__init__()
+        self.forward = forward
+
+
+FITTING = {
+    "the same": lambda x, y=None: x,
+    "one more": lambda x, y=None, z=None: x,
+    "anything": lambda *args, **kwargs: args[0],
+    "by name": lambda x, **kwargs: x,
+}
+UNFIT = {
+    "one less": lambda x: x,
+    "another order": lambda y, x=None: y,
+    "another order, and anything": lambda y, x=None, **kwargs: y,
+    "other names": lambda a, b=None: a,
+    "none": lambda: None,
+}
+
+
+@pytest.fixture(scope="module")
+def sum_program() -> Program:
+    model, observer = Takes(lambda x, y=None: x + y), InputObserver()
+    with observer(model):
+        for size in (2, 3):
+            model(torch.ones(size), torch.ones(size))
+    return observer.export()
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_a_model_that_is_called_in_the_same_way_may_be_another_one(sum_program: Program, name: str) -> None:
+    with sum_program.installed(model := Takes(FITTING[name])):
+        assert model(torch.ones(5), torch.ones(5)).tolist() == [2.0] * 5
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_model_of_another_signature_is_refused_before_anything_is_installed(sum_program: Program, name: str) -> None:
+    model = Takes(UNFIT[name])
+    with pytest.raises(UsageError) as caught, sum_program.installed(model):
+        pass
+    assert caught.value.slug == "another-signature"
+    assert model.forward is UNFIT[name]
 
 
 @pytest.mark.parametrize("target", ["torch", "onnx"])

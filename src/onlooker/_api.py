@@ -21,7 +21,6 @@ from .materialise.info import InputObserverInfo, info_of
 from .materialise.missing import check_positions, named_values, with_missing_calls, with_missing_samples
 from .materialise.shapes import DimNames, constant_axes, infer_shapes
 from .materialise.union import CallUnion, union_of_calls
-from .observe.bind import read_signature
 from .observe.observer import Watcher
 from .observe.remove import names_to_remove
 from .observe.store import Sample, Store
@@ -29,8 +28,10 @@ from .probe.pins import BUDGET, Dims, Pins, Range, pins_of
 from .probe.replay import find_doubt
 from .probe.subject import Subject
 from .program import Program
+from .pytrees.compare_leaves import thresholds_of
 from .verify.completed import completed_calls
 from .verify.discrepancies import Rules, discrepancies
+from .verify.request import check_model
 
 __all__ = ["InputObserver"]
 
@@ -246,6 +247,8 @@ class InputObserver:
         arguments is given.
 
         :raises ObservationError: ``no-calls``, ``constant-changes``, ``container-changes``
+        :raises UsageError: ``unknown-argument``, ``no-such-dimension``
+        :raises ArgumentKindError: ``wrong-kind``
         """
         union, _ = self._union()
         if set_batch_dimension_for is None and dim_names is None and sum(call.count for call in union.calls) == 1:
@@ -331,7 +334,7 @@ class InputObserver:
         :raises MissingPackageError: ``missing-package`` without onnxruntime
         """
         store = self._watcher.store()
-        rules = Rules(atol, rtol, tuple(hist), include_io, skip_none)
+        rules = Rules(atol, rtol, thresholds_of(hist), include_io, skip_none)
         given = named_values(self.value_if_missing, store.recording.signature)
         calls = completed_calls(store.recording, store.samples, given)
         return discrepancies(onnx_model, calls, rules, progress_bar=progress_bar)
@@ -357,14 +360,7 @@ class InputObserver:
         recording = store.recording
         if model is None or model is self._watcher.model:
             return Subject(self._watcher.model, recording.method, recording.signature, self._watcher.former)
-        method = getattr(model, recording.method, None)
-        if not callable(method) or read_signature(method)[1].names != recording.signature.names:
-            raise UsageError(
-                f"{type(model).__name__} has no {recording.method}({', '.join(recording.signature.names)}).",
-                slug="another-signature",
-                hint=f"Give a model that is called as {recording.model} was.",
-            )
-        return Subject(model, recording.method, recording.signature)
+        return Subject(check_model(model, recording), recording.method, recording.signature)
 
 
 def _doubted(plans: tuple[Plan, ...], doubt: OnlookerWarning | None) -> tuple[Plan, ...]:

@@ -97,7 +97,8 @@ class Program:
         the model changes it. On exit ``vars(model)`` is what it was. A call that no graph takes raises from inside;
         with ``fallback`` it runs on the model, and is counted. Gives the number of calls that each graph served.
 
-        :raises UsageError: ``no-such-method``
+        :raises UsageError: ``no-such-method``, ``another-signature`` for a model whose method does not take what the
+            graphs take, in the same order
         :raises RejectedCallError: inside the block: ``call-refused``, ``call-does-not-bind``, ``cache-not-returned``
         """
         with installed(self._dispatcher, model, self._recording.method, fallback=fallback) as served:

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from ..core.errors import RejectedCallError
-from ..observe.bind import as_args_kwargs
-from ..observe.hook import replaced_method
+from ..core.errors import RejectedCallError, UsageError
+from ..observe.bind import as_args_kwargs, read_signature
+from ..observe.hook import check_method, replaced_method
 from ..probe.subject import Subject
 from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
 from .dispatch import Dispatcher
@@ -133,12 +133,29 @@ def _not_returned(name: str) -> RejectedCallError:
     )
 
 
+def _check_signature(method: Callable[..., Any], dispatcher: Dispatcher) -> None:
+    """Passes for a method that takes what the graphs take, in the same order; it may take more."""
+    given = read_signature(method)[1]
+    roots = {leaf.path.root for graph in dispatcher.graphs for leaf in graph.plan.inputs}
+    taken = [name for name in dispatcher.signature.names if name in roots]
+    shared = [name for name in given.names if name in taken]
+    known = taken if given.of_kind("VAR_KEYWORD") is None else [name for name in taken if name in shared]
+    if shared != known:
+        raise UsageError(
+            f"The graphs take {', '.join(taken)}, and the method takes {', '.join(given.names) or 'nothing'}.",
+            slug="another-signature",
+            hint="Install the program in a model that is called as the watched one was.",
+        )
+
+
 @contextlib.contextmanager
 def installed(dispatcher: Dispatcher, model: Any, method: str, *, fallback: bool = False) -> Iterator[Installed]:
     """Inside the block ``model.method`` runs on the graphs; on exit ``vars(model)`` is what it was.
 
-    :raises UsageError: ``no-such-method``
+    :raises UsageError: ``no-such-method``, ``another-signature``
     """
+    check_method(model, method)
+    _check_signature(getattr(model, method), dispatcher)
     served = Installed(dispatcher, fallback, Subject(model, method, dispatcher.signature))
     with replaced_method(model, method, served.serve):
         yield served

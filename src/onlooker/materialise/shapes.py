@@ -77,25 +77,27 @@ def batch_roots(union: CallUnion, batch_for: BatchFor) -> frozenset[str]:
 
     :raises UsageError: ``unknown-argument`` for a name or a position that the signature does not have
     """
-    names = [name for name, _, _ in union.arguments()]
     if batch_for is True:
-        return frozenset(names)
+        return frozenset(name for name, _, _ in union.arguments())
     if not batch_for:
         return frozenset()
-    check_kind(batch_for, Collection, "set_batch_dimension_for", "True, or the names or positions of arguments")
+    option = "set_batch_dimension_for"
+    check_kind(batch_for, Collection, option, "True, or the names or positions of arguments")
+    return frozenset(_argument(item, union, option) for item in batch_for)
+
+
+def _argument(item: object, union: CallUnion, option: str) -> str:
+    """The name of the argument that an item of an option means by its name or its position."""
     known = union.signature.names
     takes_any = union.signature.of_kind("VAR_KEYWORD") is not None
-    found = set()
-    for item in batch_for:
-        name = known[item] if isinstance(item, int) and 0 <= item < len(known) else item
-        if not isinstance(name, str) or (name not in known and not takes_any):
-            raise UsageError(
-                f"There is no argument {item!r} in set_batch_dimension_for.",
-                slug="unknown-argument",
-                hint=f"The method has {', '.join(known)}.",
-            )
-        found.add(name)
-    return frozenset(found)
+    name = known[item] if isinstance(item, int) and 0 <= item < len(known) else item
+    if not isinstance(name, str) or (name not in known and not takes_any):
+        raise UsageError(
+            f"There is no argument {item!r} in {option}.",
+            slug="unknown-argument",
+            hint=f"The method has {', '.join(known)}.",
+        )
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +148,23 @@ def _names(union: CallUnion, dim_names: DimNames) -> Mapping[Axis, str] | None:
         return None
     if dim_names is True:
         return {axis: _spelled(name) for axis, name in union.axis_names().items()}
-    check_kind(dim_names, Mapping, "dim_names", "True, or names by argument and dimension: {'x': {0: 'batch'}}")
-    positions = dict(enumerate(union.signature.names))
-    given = {positions.get(key, "") if isinstance(key, int) else key: dims for key, dims in dim_names.items()}
-    return {
-        Axis(axis.path, axis.dim): given[axis.path.root][axis.dim]
-        for axis in union.table.axes
-        if axis.dim is not None and axis.dim in given.get(axis.path.root, {})
-    }
+    wanted = "True, or names by argument and dimension: {'x': {0: 'batch'}}"
+    check_kind(dim_names, Mapping, "dim_names", wanted)
+    found = {}
+    for key, dims in dim_names.items():
+        root = _argument(key, union, "dim_names")
+        check_kind(dims, Mapping, f"What dim_names gives for {root}", wanted)
+        axes = [axis for axis in union.table.axes if axis.path.root == root and axis.dim is not None]
+        for dim, name in dims.items():
+            check_kind(name, str, f"The name of dimension {dim} of {root}", "a text")
+            if axes and dim not in {axis.dim for axis in axes}:
+                raise UsageError(
+                    f"dim_names names the dimension {dim!r} of {root}, which does not have it.",
+                    slug="no-such-dimension",
+                    hint=f"It has the dimensions 0 to {max(axis.dim or 0 for axis in axes)}.",
+                )
+            found.update({axis: name for axis in axes if axis.dim == dim})
+    return found
 
 
 def _spelled(name: str) -> str:

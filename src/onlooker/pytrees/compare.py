@@ -65,6 +65,7 @@ def max_diff(
         largest difference, for one tensor only; ``dev``, the number of tensors on different devices;
         ``rep``, the counts of ``hist``. Another shape, length or key makes all differences infinite
     :raises UsageError: ``none-against-value`` when None stands against a value, without ``skip_none``
+    :raises ArgumentKindError: ``wrong-kind`` for bounds that are no numbers
     :raises UnsupportedError: ``tensor-without-values`` for fake tensors
 
     >>> max_diff([torch.tensor([1.0, 2.0])], [torch.tensor([1.0, 2.5])])["abs"]
@@ -75,6 +76,7 @@ def max_diff(
     {'>0.1': 1, '>1.0': 0}
     """
     rules = _Rules(flatten, skip_none, allow_unique_tensor_with_list_of_one_element)
+    thresholds = thresholds_of(hist)
     total: Difference | None = None
     try:
         for index, (where, left, right) in enumerate(_pairs(expected, got, rules, ""), start=_index):
@@ -82,7 +84,7 @@ def max_diff(
                 continue
             found = Difference()
             if left is not None:
-                found = leaf_difference(left, right, thresholds_of(hist))
+                found = leaf_difference(left, right, thresholds)
             if found is INFINITE:
                 raise _MismatchError(f"{where or 'the top'}: {_shown(right)} where {_shown(left)} is expected")
             total = found if total is None else total + found
@@ -165,7 +167,9 @@ def _as_dict(difference: Difference) -> dict[str, Any]:
 
 def _pairs(expected: Any, got: Any, rules: _Rules, where: str) -> Iterator[tuple[str, Any, Any]]:
     """``(where, expected leaf, leaf got)`` for each leaf; two None for what is skipped."""
-    if expected is None or got is None:
+    if expected is not None and got is not None:
+        expected, got = _comparable(expected, got, rules)
+    if expected is None or got is None:  # also as the one element of a list that stands for a tensor
         if expected is not got and not rules.skip_none:
             side, value = ("expected", got) if expected is None else ("got", expected)
             raise UsageError(
@@ -175,7 +179,6 @@ def _pairs(expected: Any, got: Any, rules: _Rules, where: str) -> Iterator[tuple
             )
         yield where, None, None
         return
-    expected, got = _comparable(expected, got, rules)
     left, right = _inside(expected), _inside(got)
     if left is None and right is None:
         yield where, expected, got

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..core.errors import UnsupportedError
+from ..core.kinds import check_kind
 from .describe_tensors import is_array
 
 __all__ = ["INFINITE", "Difference", "is_tensor_like", "leaf_difference", "thresholds_of"]
@@ -51,11 +52,19 @@ class Difference:
 INFINITE = Difference(math.inf, math.inf, math.inf, math.inf, math.inf)
 
 
-def thresholds_of(hist: bool | Sequence[float] | None) -> tuple[float, ...]:
-    """The bounds to count differences above: none, the usual ones, or those given."""
+def thresholds_of(hist: bool | Iterable[float] | None) -> tuple[float, ...]:
+    """The bounds to count differences above: none, the usual ones, or those given.
+
+    :raises ArgumentKindError: ``wrong-kind``
+    """
     if hist is None or isinstance(hist, bool):
         return _THRESHOLDS if hist else ()
-    return tuple(hist)
+    wanted = "True, or the bounds to count differences above, as a list of numbers"
+    check_kind(hist, Iterable, "hist", wanted)
+    bounds = tuple(hist)
+    for bound in bounds:
+        check_kind(bound, (int, float), "A bound in hist", wanted)
+    return bounds
 
 
 def is_tensor_like(value: Any) -> bool:

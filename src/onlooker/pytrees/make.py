@@ -10,6 +10,7 @@ import torch
 from ..core.errors import UsageError
 from ..core.kinds import check_kind
 from .caches import cache_utils
+from .describe import string_type
 from .layers import is_cache
 
 __all__ = ["CacheKeyValue", "make_dynamic_cache", "make_encoder_decoder_cache", "make_static_cache"]
@@ -193,13 +194,22 @@ def _pairs(tensors: Sequence[Any]) -> list[Pair]:
     check_kind(tensors, Iterable, "key_value_pairs", "one pair of keys and values per layer, or a flat list of them")
     items = list(tensors)
     if all(isinstance(item, (list, tuple)) and len(item) == 2 for item in items):
-        return [(keys, values) for keys, values in items]
-    if any(isinstance(item, (list, tuple)) for item in items) or len(items) % 2:
+        pairs = [(keys, values) for keys, values in items]
+    elif any(isinstance(item, (list, tuple)) for item in items) or len(items) % 2:
         raise UsageError(
             f"The keys and values of a cache come as pairs or as a flat list, not as {len(items)} items.",
             slug="cache-layers",
         )
-    return list(zip(items[::2], items[1::2], strict=True))
+    else:
+        pairs = list(zip(items[::2], items[1::2], strict=True))
+    for layer, pair in enumerate(pairs):
+        if any(half is not None for half in pair) and not all(isinstance(half, torch.Tensor) for half in pair):
+            raise UsageError(
+                f"The keys and values of layer {layer} are {string_type(pair)}.",
+                slug="cache-layers",
+                hint="Give two tensors, or (None, None) for a layer without tokens.",
+            )
+    return pairs
 
 
 def _one_per_layer(given: Any, one: type | tuple[type, ...], count: int, what: str) -> list[Any]:

@@ -481,3 +481,40 @@ def identity(dtype: int, shape: list[Any], output: str = "y") -> Any:
 def test_graphs_of_other_types_cannot_be_one_model(other: Any, reason: str) -> None:
     with pytest.raises(ExportError, match=rf"{reason}.* \[not-mergeable\]"):
         merged_model([identity(1, ["a", "b"]), other], ["main", "other"])
+
+
+class Beside(torch.nn.Module):
+    """A large weight stands beside a transposed value."""
+
+    def __init__(self, operator: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], channels: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.operator, self.weight = operator, torch.nn.Parameter(torch.rand(1, 16, 16, channels) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.operator(x.permute(0, 2, 3, 1), self.weight).permute(0, 3, 1, 2)
+
+
+BESIDE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "add": torch.add,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "pow": lambda x, weight: x.abs() ** weight,
+    "where": lambda x, weight: torch.where(x > 0, x, weight),
+    "cat": lambda x, weight: torch.cat([x, weight.expand(x.shape[0], -1, -1, -1)], dim=1),
+    "matmul": lambda x, weight: x @ weight.transpose(2, 3),
+}
+
+
+@pytest.mark.parametrize("channels", [16, 24], ids=["square", "not square"])
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_weight_beside_a_transposed_value_is_the_one_that_was_saved(
+    name: str, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_, "_SMALL", 0)  # all weights stand outside, as those of a larger model do
+    program = exported(
+        Beside(BESIDE[name], channels), [call(rand(2, channels, 16, 16)), call(rand(3, channels, 16, 16))]
+    )
+    tally = program.to("onnx").verify()
+    assert tally.verified, [check for check in tally.checks if not check.passed]

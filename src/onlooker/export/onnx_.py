@@ -23,7 +23,7 @@ from .onnx_files import read_models, write_models
 from .onnx_merge import MERGED, SELECTOR, merged_model
 from .onnx_names import Names, name_model, names_of
 from .onnx_session import open_session
-from .onnx_weights import LARGEST, large_tensors, share
+from .onnx_weights import LARGEST, lent_tensors, share
 from .ort import ort_runner
 from .target import file_name
 
@@ -142,7 +142,7 @@ class _Opened:
 
 
 def _opened(model: Any, path: Path, *, prepack: bool) -> _Opened:
-    session, alive = open_session(path, large_tensors(model), prepack=prepack)
+    session, alive = open_session(path, lent_tensors(model), prepack=prepack)
     return _Opened(torch.onnx.ONNXProgram(model, None), path.name, session, alive)
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "external_proto",
     "external_weights",
     "large_tensors",
+    "lent_tensors",
     "mapped",
     "places_of",
     "share",
@@ -34,6 +35,8 @@ WEIGHTS = "weights.bin"
 SMALLEST = 1024
 #: protobuf cannot write a message of 2 GiB; the rest is for the nodes
 LARGEST = 2**31 - 2**26
+#: the operators that ONNX Runtime moves no Transpose past
+_LENT_TO = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Gather", "LSTM", "GRU", "RNN"})
 _ALIGNED = 64
 _PAGE = 4096
 
@@ -99,6 +102,20 @@ def large_tensors(model: Any) -> dict[str, Any]:
         name: tensor
         for name, tensor in found.items()
         if isinstance(getattr(tensor, "raw", None), numpy.ndarray) and tensor.nbytes >= SMALLEST and _is_plain(tensor)
+    }
+
+
+def lent_tensors(model: Any) -> dict[str, Any]:
+    """The large weights that a session may use where they are, by name.
+
+    ONNX Runtime (1.31) moves a Transpose past what stands beside it, such as the Add of an embedding of places, turns
+    the weight in the model that it has read, and then takes the given weight, which is not turned: the result is
+    wrong, or refused. So only weights are given that nothing but these operators uses: no Transpose goes past them.
+    """
+    return {
+        name: tensor
+        for name, tensor in large_tensors(model).items()
+        if {usage.node.op_type for usage in model.graph.initializers[name].uses()} <= _LENT_TO
     }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
+import functools
 import inspect
 import warnings
 from collections import OrderedDict, namedtuple
@@ -17,7 +19,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import cache_utils
 from transformers.modeling_outputs import BaseModelOutput
 
-__all__ = ["CACHES", "KINDS", "LAYERS", "Own", "caches", "examples", "held", "layer_classes", "tensors", "trees"]
+__all__ = [
+    "CACHES",
+    "KINDS",
+    "LAYERS",
+    "Own",
+    "caches",
+    "end_group",
+    "examples",
+    "held",
+    "layer_classes",
+    "tensors",
+    "trees",
+]
 
 
 def examples(count: int) -> settings:
@@ -79,6 +93,32 @@ def _special(shape: tuple[int, ...]) -> torch.Tensor:
     return values.repeat(torch.Size(shape).numel() // 5 + 1)[: torch.Size(shape).numel()].reshape(shape)
 
 
+def _distributed(shape: tuple[int, ...], *, in_parts: bool) -> torch.Tensor:
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    placement = Shard(0) if in_parts and shape else Replicate()
+    return distribute_tensor(_numbers(shape), _one_process(), [placement])
+
+
+def _one_process() -> Any:
+    """The mesh of a group of this one process, which is made where there is none yet."""
+    distributed = torch.distributed
+    if not distributed.is_initialized():
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+        atexit.register(end_group)
+    return distributed.init_device_mesh("cpu", (1,))
+
+
+def end_group() -> None:
+    """Ends the group that distributed tensors have made in this process, so that another test can make its own."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def _has_groups() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_gloo_available()
+
+
 def _dense_dtypes() -> dict[str, torch.dtype]:
     """Every dtype of which torch makes and fills a plain tensor."""
     found = {}
@@ -123,6 +163,9 @@ KINDS: dict[str, Callable[[tuple[int, ...]], torch.Tensor]] = {
     "channels last": lambda shape: _numbers((1, 2, 3, 2)).to(memory_format=torch.channels_last),
     "far": lambda shape: torch.zeros(3, dtype=torch.int64) + 2**62,
 }
+if _has_groups():
+    KINDS["distributed"] = functools.partial(_distributed, in_parts=True)
+    KINDS["replicated"] = functools.partial(_distributed, in_parts=False)
 
 
 def tensors(names: tuple[str, ...] = tuple(KINDS)) -> st.SearchStrategy[torch.Tensor]:

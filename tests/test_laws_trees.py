@@ -12,7 +12,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fuzz_values import ATOMS, KINDS, Own, examples, tensors, trees
+from fuzz_values import ATOMS, KINDS, Own, end_group, examples, tensors, trees
 from onlooker import InputObserver, Recording
 from onlooker.core.codec import read_document, write_document
 from onlooker.core.codec_text import read_json, write_json
@@ -26,6 +26,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, on kinds that are
 OPTIONS = st.fixed_dictionaries({name: st.booleans() for name in ("with_shape", "with_min_max", "with_device")})
 VALUES = trees()
 COMPARABLE = tuple(name for name in KINDS if name not in ("meta", "fake", "uninitialised parameter"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group() -> Iterator[None]:
+    """The group of distributed tensors ends with the tests that make some."""
+    yield
+    end_group()
 
 
 def check_opened(value: Any) -> None:
@@ -101,26 +108,6 @@ def test_all_laws_hold_for_a_tensor_of_any_kind(kind: str, shape: tuple[int, ...
     tensor = KINDS[kind](shape)
     check_all(tensor)
     check_all({"a": [tensor, tensor], "b": (tensor,)})
-
-
-@pytest.fixture
-def mesh() -> Iterator[Any]:
-    """A group of one process, for distributed tensors."""
-    distributed = pytest.importorskip("torch.distributed")
-    if not distributed.is_available() or not distributed.is_gloo_available():
-        pytest.skip("torch has no gloo")
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        yield distributed.init_device_mesh("cpu", (1,))
-    finally:
-        distributed.destroy_process_group()
-
-
-def test_all_laws_hold_for_a_distributed_tensor(mesh: Any) -> None:
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-
-    for placement in (Replicate(), Shard(0)):
-        check_all(distribute_tensor(torch.arange(6.0).reshape(2, 3), mesh, [placement]))
 
 
 @given(VALUES)

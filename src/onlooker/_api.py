@@ -13,6 +13,7 @@ from .core.errors import OnlookerWarning, UsageError
 from .core.kinds import check_kind
 from .core.plan import Plan
 from .core.recording import Recording
+from .export.exportable import check_exportable
 from .export.exporter import export_graphs, find_plans
 from .export.prepare import Prepared, prepare
 from .export.targets import target_of
@@ -26,6 +27,7 @@ from .observe.remove import names_to_remove
 from .observe.store import Sample, Store
 from .probe.pins import BUDGET, Dims, Pins, Range, pins_of
 from .probe.replay import find_doubt
+from .probe.spread import check_one_process
 from .probe.subject import Subject
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
@@ -128,6 +130,7 @@ class InputObserver:
         it is refused.
 
         :raises ObservationError: ``no-calls``
+        :raises UnsupportedError: ``unusual-tensor`` for sparse tensors and others that no program takes or gives
         :raises UsageError: ``bad-pin``, ``unknown-argument``, ``no-such-dimension``, ``no-such-symbol``,
             ``pin-contradicts-calls`` for pins that cannot be obeyed
         """
@@ -180,14 +183,20 @@ class InputObserver:
 
         :raises UsageError: ``unknown-target``, and what :meth:`plans` raises for pins
         :raises ObservationError: ``no-calls`` when no call was seen
-        :raises ExportError: ``export-refused``, ``no-lawful-sizes`` when no graph could be made
+        :raises UnsupportedError: ``unusual-tensor``; ``sharded-weights``, ``distributed-wrapper`` for a model that is
+            spread over processes
+        :raises ExportError: ``replay-refused`` when the model refuses the very calls that were watched;
+            ``export-refused``, ``no-lawful-sizes`` when no graph could be made
         """
         target_of(to)
         pins = pins_of(static, dynamic, ranges, budget if probe else (0, 0.0))
         store = self._watcher.store(method_name)
         subject = self._subject(store)
+        check_one_process(subject.model)
+        check_exportable(store.samples, store.unkept)
+        doubt = find_doubt(store.samples, subject)
         plans, prepared = self._find(store, subject, pins)
-        plans = _doubted(plans, find_doubt(store.samples, subject))
+        plans = _doubted(plans, doubt)
         with subject.ledger.stage("export"):
             graphs, refusals = export_graphs(plans, prepared, subject, pins)
             program = Program(graphs, store.recording, store.samples, subject, refusals, prepared.joins)
@@ -206,6 +215,7 @@ class InputObserver:
 
         :raises ObservationError: ``no-calls``
         :raises UsageError: ``different-entry-points`` when another method was watched
+        :raises UnsupportedError: ``unusual-tensor``
         """
         check_kind(program, Program, "The program", "one that observer.export() or onlooker.load() gave")
         store = self._watcher.store(program.recording.method)
@@ -217,6 +227,7 @@ class InputObserver:
                 slug="different-entry-points",
                 hint="Watch the method that was exported.",
             )
+        check_exportable(store.samples, store.unkept)
         return program.seen_with(ours, store.samples, self._subject(store))
 
     @property
@@ -279,7 +290,8 @@ class InputObserver:
         is completed. Without one, and without ``value_if_missing``, sizes are chosen where the observed ones
         cannot be exported: torch.export takes a size of 0 or 1 for a constant.
 
-        :raises ObservationError: ``no-calls``, ``constant-changes``, ``container-changes``, ``args-and-names``
+        :raises ObservationError: ``no-calls``, ``no-values``, ``constant-changes``, ``container-changes``,
+            ``args-and-names``
         :raises UsageError: ``no-such-call``, ``unexpected-arguments``
         """
         check_given(index_or_args_or_kwargs)
@@ -328,7 +340,7 @@ class InputObserver:
         ``rel <= rtol``; NaN against a number, another shape or another dtype fails. A call that fails is a row.
         With ``skip_none``, an output that is None on one side is not compared.
 
-        :raises ObservationError: ``no-calls``
+        :raises ObservationError: ``no-calls``, ``no-values``
         :raises UsageError: ``model-not-loaded`` for a file or a model that ONNX Runtime does not load
         :raises ArgumentKindError: ``not-a-model``
         :raises MissingPackageError: ``missing-package`` without onnxruntime
@@ -353,7 +365,8 @@ class InputObserver:
         ledger = subject.ledger
         ledger.seconds["observe"] = sum(call.seconds for call in store.recording.calls)
         with ledger.stage("probe"):
-            prepared = prepare(store.recording, store.samples, subject, probe=bool(pins.probes))
+            probe = bool(pins.probes)
+            prepared = prepare(store.recording, store.samples, subject, probe=probe, unkept=store.unkept)
         return tuple(find_plans(prepared, subject, pins)), prepared
 
     def _subject(self, store: Store, model: Any = None) -> Subject:

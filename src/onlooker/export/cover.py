@@ -58,8 +58,9 @@ class Coverage:
 
     def complete(self, plans: Sequence[Plan]) -> None:
         """Adds graphs for what is refused: first for kept calls, then for sizes that no call had."""
-        self._complete_observed(plans)
+        given_up = self._complete_observed(plans)
         self._complete_unseen(plans)
+        self.refusals += [f"call {s.call.index} is served by no graph" for s in given_up if not self.serves(s)]
 
     def _complete_unseen(self, plans: Sequence[Plan]) -> None:
         """Adds a graph for sizes that the model takes and every graph refuses, once per plan."""
@@ -91,21 +92,21 @@ class Coverage:
         calls = [s for s in self.samples if s.call.index in plan.calls and not empty & set(leaf_values(s))]
         return calls[0] if empty and calls else None
 
-    def _complete_observed(self, plans: Sequence[Plan]) -> None:
-        """Adds a graph for every kept call that is refused, at most a handful."""
-        given_up: set[int] = set()
+    def _complete_observed(self, plans: Sequence[Plan]) -> list[Sample]:
+        """Adds a graph for every kept call that is refused, at most a handful; gives those that none could serve."""
+        given_up: dict[int, Sample] = {}
         for number in range(2, 2 + _MOST_GRAPHS):
             sample = next((s for s in self.samples if s.call.index not in given_up and not self.serves(s)), None)
             if sample is None or self._spent > _SECONDS:
-                return
+                break
             plan = next((p for p in plans if sample.call.index in p.calls), None)
             made = (graph for graph in self._candidates(plan, sample, number) if graph is not None)
             graph = next((graph for graph in made if self.serves(sample, (graph,))), None)
             if graph is not None:
                 self.graphs.append(graph)
             else:
-                given_up.add(sample.call.index)
-                self.refusals.append(f"call {sample.call.index} is served by no graph")
+                given_up[sample.call.index] = sample
+        return list(given_up.values())
 
     def _candidates(self, plan: Plan | None, sample: Sample, number: int) -> Iterator[Graph | None]:
         """Graphs that may take a kept call: of its region, with its ints as constants, then of its own form."""

@@ -8,6 +8,8 @@ for a cache of 16 layers.
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +29,8 @@ _NUMPY = frozenset(
         *("uint8", "uint16", "uint32", "uint64"),
     )
 )
+#: what comes out as an array that torch takes: ONNX Runtime names uint64 by a type of C that torch does not know
+_NUMPY_OUT = _NUMPY - {"tensor(uint64)"}
 #: by dtype of torch the number of the type in ONNX, where neither numpy nor DLPack has it
 _FLOAT8 = {
     torch.float8_e4m3fn: 17,
@@ -54,7 +58,7 @@ def ort_runner(session: Any, labels: Sequence[str], names: Sequence[str], are_in
     types = {value.name: value.type for value in session.get_inputs()}
     used = [(position, label) for position, label in enumerate(labels) if label in types]
     kinds = {value.name: value.type for value in session.get_outputs()}
-    plain = _NUMPY.issuperset(types.values()) and _NUMPY.issuperset(kinds[name] for name in names)
+    plain = _NUMPY.issuperset(types.values()) and _NUMPY_OUT.issuperset(kinds[name] for name in names)
     start = _by_numpy(session, used, names) if plain else _by_dlpack(session, used, names, kinds)
     ints = tuple(position for position, is_int in enumerate(are_ints) if is_int)
 
@@ -118,8 +122,17 @@ def _reader(kind: str) -> Callable[[Any], torch.Tensor]:
         return lambda value: from_dlpack(value.__dlpack__()).view(torch.bool)
     if kind in _FLOAT8_OUT:
         dtype = _FLOAT8_OUT[kind]
-        return lambda value: torch.from_numpy(value.numpy().view("uint8").copy()).view(dtype)
+        return lambda value: _bytes_of(value).view(dtype)
     return lambda value: from_dlpack(value.__dlpack__())
+
+
+def _bytes_of(value: Any) -> torch.Tensor:
+    """A copy of a value on the CPU whose elements are bytes: numpy has no name for some of them."""
+    shape = value.shape()
+    content = bytearray(ctypes.string_at(value.data_ptr(), math.prod(shape)))
+    if not content:
+        return torch.empty(shape, dtype=torch.uint8)
+    return torch.frombuffer(content, dtype=torch.uint8).reshape(shape)
 
 
 def _device(inputs: Sequence[Any]) -> torch.device | None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from ..core.recording import Recording
 from ..observe.store import Sample
+from ..observe.unkept import Unkept
 from ..probe.joins import find_joins
 from ..probe.subject import Subject
 from ..pytrees.joins import Join, join_specs, join_tensors, joined
+from .exportable import check_exportable
 
 __all__ = ["Prepared", "prepare"]
 
@@ -23,8 +25,19 @@ class Prepared:
     joins: tuple[Join, ...] = ()
 
 
-def prepare(recording: Recording, samples: Sequence[Sample], subject: Subject, *, probe: bool = True) -> Prepared:
-    """Asks the model about lists, and joins those that it only concatenates."""
+def prepare(
+    recording: Recording,
+    samples: Sequence[Sample],
+    subject: Subject,
+    *,
+    probe: bool = True,
+    unkept: Sequence[Unkept] = (),
+) -> Prepared:
+    """Asks the model about lists, and joins those that it only concatenates.
+
+    :raises UnsupportedError: ``unusual-tensor`` for calls that no program can serve
+    """
+    check_exportable(samples, unkept)
     joins = find_joins(samples, subject) if probe else ()
     if not joins:
         return Prepared(recording, tuple(samples))

@@ -26,6 +26,7 @@ from ..materialise.arguments import close_arguments, dtype_of, materialise
 from ..observe.store import Sample, copy_leaves
 from ..probe.subject import Subject
 from ..pytrees.agree import agreement
+from ..pytrees.numbers import altered
 from .graph import Graph
 from .torch_run import runner_of, runner_on_demand
 from .widen import lower_bounds, set_bounds, upper_bounds
@@ -148,7 +149,7 @@ def _sized(leaf: LeafPlan, sizes: Sizes) -> Any:
 def _changed(value: torch.Tensor) -> torch.Tensor:
     """Other values of the same kind."""
     if value.dtype.is_floating_point or value.dtype.is_complex:
-        return value * 0.5 + 0.125
+        return altered(value)
     return value.flip(-1) if value.ndim else value
 
 

@@ -122,7 +122,7 @@ def _place_tensors(
             shape = value.shape
             if value.dtype is not dtype:
                 raise Mismatch(_other_kind(leaf, value))
-        except AttributeError:
+        except (AttributeError, RuntimeError):  # a nested tensor, or one without a shape yet, refuses to be asked
             raise Mismatch(_other_kind(leaf, value)) from None
         if shape != last:
             _check_shape(leaf, value, rank, fixed)

@@ -106,8 +106,10 @@ def _archive(graph: Graph, name: str) -> bytes:
 
 
 def _not_saved(name: str, reason: object) -> UnsupportedError:
+    said = str(reason).strip().splitlines() or [""]
+    more = f" ({said[-1][:200]})" if len(said) > 1 else ""  # torch puts a whole traceback between the two
     return UnsupportedError(
-        f"{name} cannot be saved: {str(reason)[:500]}",
+        f"{name} cannot be saved: {said[0][:300]}{more}",
         slug="program-not-saved",
         hint="Keep the program in memory, or export it to 'onnx', and report this.",
     )

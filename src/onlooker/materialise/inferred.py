@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..core.call import Call, Passing, Signature
-from ..core.errors import ArgumentKindError, ExportError, ObservationError, UsageError
+from ..core.errors import ArgumentKindError, ExportError, ObservationError, UnsupportedError, UsageError
 from ..core.path import Path
 from ..core.spec import Axis, ConstantSpec, TensorSpec
 from ..core.structure import Structure, Tree
@@ -21,13 +21,14 @@ from ..pytrees.open import close_tree, open_arguments, spec_of
 from .arguments import dtype_of, leaf_values, materialise
 from .union import CallUnion
 
-__all__ = ["check_given", "given_sample", "infer_values", "pick_sample", "spelled"]
+__all__ = ["check_given", "check_kept", "given_sample", "infer_values", "pick_sample", "spelled"]
 
 
 def pick_sample(union: CallUnion, samples: Sequence[Sample], index: int | None) -> Sample:
     """The kept call at ``index``, or the first one that has all arguments, or the one with the most tensors.
 
     :raises UsageError: ``no-such-call`` for an index out of range
+    :raises ObservationError: ``no-values`` when no call was kept
     """
     if index is not None:
         if not -len(samples) <= index < len(samples):
@@ -37,11 +38,25 @@ def pick_sample(union: CallUnion, samples: Sequence[Sample], index: int | None) 
                 hint="Raise store_n_calls, or give a smaller index.",
             )
         return samples[index]
+    check_kept(samples)
     wanted = {path for path, spec in union.union.leaves.items() if isinstance(spec, TensorSpec)}
     for sample in samples:
         if wanted <= set(leaf_values(sample)):
             return sample
     return max(samples, key=lambda sample: sample.call.n_tensors)
+
+
+def check_kept(samples: Sequence[Sample]) -> None:
+    """Refuses to go on without values.
+
+    :raises ObservationError: ``no-values``
+    """
+    if not samples:
+        raise ObservationError(
+            "No call with values was kept.",
+            slug="no-values",
+            hint="Raise store_n_calls, or watch calls whose tensors have values.",
+        )
 
 
 def infer_values(union: CallUnion, samples: Sequence[Sample], index: int | None, *, general: bool) -> dict[Path, Any]:
@@ -90,7 +105,7 @@ def _grown(union: CallUnion, samples: Sequence[Sample]) -> dict[Path, Any] | Non
     plan = build_plan(union.union, table, union.fills)
     try:
         return materialise(plan, choose_sizes(plan), samples)
-    except (ExportError, ObservationError):
+    except (ExportError, ObservationError, UnsupportedError):
         return None
 
 

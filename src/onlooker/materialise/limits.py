@@ -8,6 +8,7 @@ import torch
 
 from ..core.path import Path
 from ..observe.store import Sample
+from ..pytrees.numbers import as_numbers
 from .arguments import leaf_values
 
 __all__ = ["limits_of"]
@@ -22,7 +23,8 @@ def limits_of(samples: Sequence[Sample]) -> dict[Path, tuple[float, float]]:
                 continue
             if value.dtype.is_floating_point and "mask" not in path.root:
                 continue
-            low, high = float(value.min()), float(value.max())
+            numbers = as_numbers(value)
+            low, high = float(numbers.min()), float(numbers.max())
             before = found.get(path, (low, high))
             found[path] = (min(low, before[0]), max(high, before[1]))
     return found

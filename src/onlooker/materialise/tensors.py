@@ -6,6 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
+from ..core.errors import UnsupportedError
+from ..pytrees.numbers import as_dtype, as_numbers, as_numbers_dtype
+from ..pytrees.unusual import unusual
+
 __all__ = ["filled_tensor", "resized"]
 
 #: how much each repetition of observed floats differs from the one before, so that rows can be told apart
@@ -20,14 +24,22 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
     is padded, so that no row is hidden completely.
     With ``varied``, repeated floats are scaled and repeated ids are rolled, so that no two rows are equal.
 
+    :raises UnsupportedError: ``unusual-tensor`` for a sparse tensor, or another one that is not dense
+
     >>> resized(torch.tensor([[0, 1, 1]]), (2, 4)).tolist()
     [[0, 1, 1, 1], [0, 1, 1, 1]]
     """
-    values = tensor.detach()
-    if tuple(values.shape) == tuple(shape):
-        return values.clone()
+    if found := unusual(tensor):
+        raise UnsupportedError(
+            f"A tensor of another size cannot be made from {found.what}.",
+            slug="unusual-tensor",
+            hint=found.advice or f"Make a dense tensor of it: x{found.method}.",
+        )
+    if tuple(tensor.shape) == tuple(shape):
+        return tensor.detach().clone()
+    values, step = as_numbers(tensor.detach()), _step(tensor.dtype)
     if values.numel() == 0:
-        return _invented(values, shape)
+        return as_dtype(_invented(values, shape), tensor.dtype)
     mask, floating = _is_mask(values), values.dtype.is_floating_point or values.dtype.is_complex
     for dim, (have, want) in enumerate(zip(values.shape, shape, strict=True)):
         if have == want:
@@ -39,8 +51,8 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
         block = torch.arange(want) // have if dim == 0 or floating else torch.zeros(want, dtype=torch.int64)
         values = values.index_select(dim, index.to(values.device))
         if varied and not mask and want and int(block.max()):
-            values = _scaled(values, dim, block) if floating else _rolled(values, dim, block)
-    return values.contiguous()
+            values = _scaled(values, dim, 1 + step * block) if floating else _rolled(values, dim, block)
+    return as_dtype(values, tensor.dtype).contiguous()
 
 
 def _is_mask(values: torch.Tensor) -> bool:
@@ -69,11 +81,16 @@ def _mask_index(have: int, want: int, *, right: bool) -> torch.Tensor:
     return torch.arange(have - want, have) if want <= have else torch.arange(want).clamp(max=have - 1)
 
 
-def _scaled(values: torch.Tensor, dim: int, block: torch.Tensor) -> torch.Tensor:
+def _step(dtype: torch.dtype) -> float:
+    """Not so little that it would be lost in a short dtype."""
+    floating = as_numbers_dtype(dtype).is_floating_point
+    return max(_STEP, torch.finfo(dtype).eps) if floating else _STEP
+
+
+def _scaled(values: torch.Tensor, dim: int, factors: torch.Tensor) -> torch.Tensor:
     shape = [1] * values.ndim
     shape[dim] = -1
-    factor = (1 + _STEP * block.to(torch.float32)).reshape(shape)
-    return values * factor.to(device=values.device, dtype=values.dtype)
+    return values * factors.reshape(shape).to(device=values.device, dtype=values.dtype)
 
 
 def _rolled(values: torch.Tensor, dim: int, block: torch.Tensor) -> torch.Tensor:
@@ -96,4 +113,4 @@ def _invented(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 def filled_tensor(kind: str, shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
     """The fill of an absent tensor: ``ones``, or zeros for ``zeros`` and ``empty``."""
     make = torch.ones if kind == "ones" else torch.zeros
-    return make(tuple(shape), dtype=dtype, device=device)
+    return as_dtype(make(tuple(shape), dtype=as_numbers_dtype(dtype), device=device), dtype)

@@ -11,6 +11,7 @@ import torch
 
 from ..core.call import Call
 from ..core.structure import Tree
+from ..pytrees.numbers import is_same
 from ..pytrees.open import close_tree
 from .budget import Budget, in_words
 from .copies import copy_leaves, held_storages
@@ -162,8 +163,7 @@ class Samples:
             found = recent.get(id(tensor))
             if found is not None and found[0]() is tensor and tensor.device.type == "cpu":
                 copy = found[1]
-                same = tensor.shape == copy.shape and tensor.dtype == copy.dtype and tensor.stride() == copy.stride()
-                return copy if same and torch.equal(tensor, copy) else None
+                return copy if is_same(tensor, copy) and tensor.stride() == copy.stride() else None
         return None
 
     def remember(self, leaves: Sequence[Any], copies: Sequence[Any]) -> None:

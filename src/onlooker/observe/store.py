@@ -26,6 +26,7 @@ from .ledger import Ledger
 from .missed import Missed, reason
 from .remove import call_without, tree_without
 from .samples import Form, Sample, Samples
+from .unkept import Unkept, note_unkept
 
 __all__ = ["Sample", "Store", "copy_leaves"]
 
@@ -60,6 +61,7 @@ class Store:
         self.place: Any = None
         self.number = next(_numbers)
         self.missed = Missed()
+        self._unkept: dict[Structure, Unkept] = {}
         self._entry_point = recording
         self._binder = Binder(signature)
         self._ledger = Ledger()
@@ -80,6 +82,11 @@ class Store:
     def samples(self) -> list[Sample]:
         """The calls whose values were kept."""
         return self._kept.samples
+
+    @property
+    def unkept(self) -> tuple[Unkept, ...]:
+        """Tensors for which no values could be kept, the first one of each structure."""
+        return tuple(self._unkept.values())
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -187,6 +194,7 @@ class Store:
         except Exception as error:
             why = reason(error)
         self._kept.failed(begun.form)
+        note_unkept(self._unkept, self.n_calls, tree)
         self.missed.add(f"the values of a call were not kept: {why}")
         return None
 

@@ -17,6 +17,7 @@ from ..materialise.counting import sizes_of
 from ..observe.store import Sample
 from .bench import Bench, SpentError
 from .classes import batches, by_size, is_settled_state, parts, sides, still_axes
+from .followers import with_followers
 from .pins import PINNED, Pins
 from .regimes import Regime
 from .steps import least_step, likely_steps
@@ -32,7 +33,7 @@ def probe_axes(regime: Regime, samples: Sequence[Sample], subject: Subject, pins
     """The regime with a row for every class of axes that the model lets change.
 
     The classes are, in this order: first dimensions of the same size; other axes of the same size, over all
-    arguments, then without some, then argument by argument; then pairs, for an axis that follows another one.
+    arguments, then without some, then argument by argument; then what follows such a class; then pairs of classes.
     Axes that are pinned as dynamic go with a class of the same size, and are no class alone.
     """
     base = _base_values(regime, samples)
@@ -107,6 +108,7 @@ class _Search:
             if self._is_open(axes):
                 self._try_batch(axes)
         self._tell_batch()
+        n_batches = len(self.rows)
         classes = list(by_size([axis for axis in self.still if axis.dim != 0], self.base))
         for axes in classes:
             for part in parts(axes, self.state):
@@ -116,6 +118,9 @@ class _Search:
             left = tuple(axis for axis in axes if axis not in self.state)
             if self._is_open(left):
                 self._try_likely_steps(left)
+        alone = [axis for axis in self.still if self._is_left(axis)]
+        self.rows[n_batches:], followers = with_followers(self.bench, self.rows[n_batches:], alone)
+        self.settled |= followers
         self._try_pairs()
 
     def untried(self) -> str:
@@ -129,7 +134,11 @@ class _Search:
 
     def _is_open(self, axes: Collection[Axis]) -> bool:
         """True for a class that is not settled, and that the caller did not decide about."""
-        return bool(axes) and not self.settled & set(axes) and not all(map(self.pins.is_dynamic, axes))
+        counts_alone = all(axis.dim is None for axis in axes)
+        return not counts_alone and not self.settled & set(axes) and not all(map(self.pins.is_dynamic, axes))
+
+    def _is_left(self, axis: Axis) -> bool:
+        return axis not in self.settled and axis not in self.state and axis.dim != 0
 
     def _settle(self, axes: Sequence[Axis], *rows: Row | None) -> None:
         self.settled |= set(axes)
@@ -246,12 +255,18 @@ class _Search:
         self.notes.append(f"{_shortened(axes)}: {refused * step} is refused and {taken * step} accepted as the least")
 
     def _try_pairs(self) -> None:
-        left = [a for a in self.still if a not in self.settled and a not in self.state and a.dim != 0]
-        for one, two in combinations(left[:_MOST_PAIRED], 2):
-            if one.path.root != two.path.root and not {one, two} <= self.settled:
-                row = self.bench.probe((one, two), [self.bench.size(axis) + 1 for axis in (one, two)])
-                if row is not None:
-                    self._settle((one, two), row)
+        """Tries two classes at once, then two axes: a mask and its tokens, of which neither goes alone."""
+        left = [axis for axis in self.still if self._is_left(axis)]
+        tensors = [axis for axis in left if axis.dim is not None]
+        classes = [axes for axes in by_size(left, self.base) if axes[0].dim is not None]
+        alone = [(axis,) for axis in tensors[:_MOST_PAIRED]]
+        for one, two in dict.fromkeys([*combinations(classes[:_MOST_PAIRED], 2), *combinations(alone, 2)]):
+            axes = (*one, *two)
+            if {*axes} <= self.settled or len({axis.path.root for axis in axes}) == 1:
+                continue
+            row = self.bench.probe(axes, [self.bench.size(axis) + 1 for axis in axes])
+            if row is not None:
+                self._settle(axes, row)
 
 
 def _shortened(axes: Sequence[Axis]) -> str:

@@ -18,14 +18,19 @@ from ..infer.samples import Row, row_of_values
 from ..materialise.arguments import close_arguments
 from ..materialise.tensors import resized
 from ..pytrees.agree import agreement
+from ..pytrees.numbers import altered
+from .broken import perturbed, same_results
+from .classes import size_of
 from .handed_back import computed
 from .pins import Pins
 from .subject import Subject
 
-__all__ = ["ACCEPTED", "Bench", "SpentError"]
+__all__ = ["ACCEPTED", "REFUSED", "UNREAD", "Bench", "SpentError"]
 
 logger = logging.getLogger(__name__)
 ACCEPTED = "accepted"
+REFUSED = "refused"
+UNREAD = "nothing reads it"
 _FEW = 12
 
 
@@ -67,7 +72,7 @@ class Bench:
 
     def size(self, axis: Axis) -> int:
         """The size of an axis before any change."""
-        return int(self.base[axis.path].shape[axis.dim or 0])
+        return size_of(axis, self.base)
 
     def probe(self, axes: Sequence[Axis], sizes: Sequence[int], *, batch: bool = False) -> Row | None:
         """The row of a change that the model accepts, or None.
@@ -81,7 +86,7 @@ class Bench:
         got, outcome = self._run(values, real=False)
         if got is not None:
             holds = self._keeps_rows(got, self.size(axes[0])) if batch else self._matters(axes, got)
-            outcome = ACCEPTED if holds else "the rows before come out otherwise" if batch else "nothing reads it"
+            outcome = ACCEPTED if holds else "the rows before come out otherwise" if batch else UNREAD
         number = sum(record.outcome == ACCEPTED for record in self.records)
         label = f"probe {number}" if outcome == ACCEPTED else ""
         self.records.append(Probe(tuple(axes), tuple(sizes), outcome, label))
@@ -92,11 +97,24 @@ class Bench:
         got, _ = self._run(self._resized(axes, sizes), real=True)
         return got is not None and self._rows_agree(got, self.size(axes[0]))
 
+    def reads(self, axes: Sequence[Axis], sizes: Sequence[int], longer: Sequence[Axis]) -> bool:
+        """True when the model accepts the change, and reads what ``longer``, which are among the axes, have got more.
+
+        :raises SpentError: when the budget allows no further run
+        """
+        values = self._resized(axes, sizes)
+        got, _ = self._run(values, real=True)
+        other, _ = (None, "") if got is None else self._run(perturbed(values, self.base, longer), real=True)
+        return got is not None and other is not None and not same_results(values, got, other)
+
     def _resized(self, axes: Sequence[Axis], sizes: Sequence[int]) -> dict[Path, Any]:
         values = dict(self.base)
         for axis, size in zip(axes, sizes, strict=True):
+            if axis.dim is None:
+                values[axis.path] = size
+                continue
             shape = list(values[axis.path].shape)
-            shape[axis.dim or 0] = size
+            shape[axis.dim] = size
             values[axis.path] = resized(values[axis.path], shape)
         return values
 
@@ -112,7 +130,7 @@ class Bench:
             got = run(close_arguments(self.plan, values))
         except Exception as error:
             logger.debug("a probe is refused: %s: %s", type(error).__name__, error)
-            return None, f"refused, {_first_line(error)}"
+            return None, f"{REFUSED}, {_first_line(error)}"
         ranks = [[getattr(leaf, "ndim", -1) for leaf in tree.leaves] for tree in (self.expected, got)]
         return (got, ACCEPTED) if ranks[0] == ranks[1] else (None, "the result has another form")
 
@@ -151,9 +169,9 @@ class Bench:
     def _is_read(self, path: Path) -> bool:
         """True when other values of a float input give another result."""
         value = self.base[path]
-        if not value.dtype.is_floating_point:
+        if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
             return False
-        got, _ = self._run({**self.base, path: value * 0.5 + 0.125}, real=True)
+        got, _ = self._run({**self.base, path: altered(value)}, real=True)
         return got is not None and self._differs(got, real=True)
 
 

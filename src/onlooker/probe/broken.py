@@ -17,11 +17,12 @@ from ..infer.sizes import Sizes, is_general, is_possible
 from ..materialise.arguments import close_arguments
 from ..materialise.tensors import resized
 from ..pytrees.agree import agreement
+from ..pytrees.numbers import altered, as_dtype, as_numbers
 from .example import Example
 from .handed_back import computed
 from .subject import Subject
 
-__all__ = ["REFUSED", "UNREAD", "Broken", "SpentRelationsError"]
+__all__ = ["REFUSED", "UNREAD", "Broken", "SpentRelationsError", "perturbed", "same_results"]
 
 logger = logging.getLogger(__name__)
 REFUSED = "the model refuses it"
@@ -104,8 +105,8 @@ class Broken:
             return ""
         for root in dict.fromkeys(axis.path.root for axis in longer):
             own = [axis for axis in longer if axis.path.root == root]
-            other = self._run(_perturbed(values, self.example.values, own))
-            if other is None or _same(values, got, other):
+            other = self._run(perturbed(values, self.example.values, own))
+            if other is None or same_results(values, got, other):
                 return UNREAD
         return ""
 
@@ -121,7 +122,7 @@ class Broken:
         return got if ranks[0] == ranks[1] else None
 
 
-def _same(values: Mapping[Path, Any], got: Tree[Any], other: Tree[Any]) -> bool:
+def same_results(values: Mapping[Path, Any], got: Tree[Any], other: Tree[Any]) -> bool:
     """True when what the model computes is the same; an input that it hands back does not count."""
     judged = computed(values.values(), got.leaves)
     left, right = ([tree.leaves[i] for i in judged] for tree in (got, other))
@@ -139,7 +140,7 @@ def _read_sizes(plan: Plan, values: Mapping[Path, Any]) -> Sizes:
     return sizes
 
 
-def _perturbed(values: Mapping[Path, Any], before: Mapping[Path, Any], axes: Sequence[Axis]) -> dict[Path, Any]:
+def perturbed(values: Mapping[Path, Any], before: Mapping[Path, Any], axes: Sequence[Axis]) -> dict[Path, Any]:
     """The values with other numbers in what these axes have more than before; an int is as it was before."""
     changed = dict(values)
     for axis in axes:
@@ -160,8 +161,9 @@ def _other(added: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     if value.dtype == torch.bool:
         return ~added
     if value.dtype.is_floating_point or value.dtype.is_complex:
-        return added * 0.5 + 0.125
-    low, high = value.min(), value.max()
+        return altered(added)
+    numbers, present = as_numbers(value), as_numbers(added)
+    low, high = numbers.min(), numbers.max()
     if bool(low == high):
-        return torch.where(added > 0, added - 1, added + 1)
-    return torch.where(added == low, high, low)
+        return as_dtype(torch.where(present > 0, present - 1, present + 1), value.dtype)
+    return as_dtype(torch.where(present == low, high, low), value.dtype)

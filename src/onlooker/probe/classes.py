@@ -13,19 +13,22 @@ from ..infer.relations import varies
 from ..infer.samples import Table
 from .pins import Pins
 
-__all__ = ["batches", "by_size", "is_settled_state", "parts", "sides", "still_axes"]
+__all__ = ["batches", "by_size", "is_settled_state", "parts", "sides", "size_of", "still_axes"]
+
+
+def size_of(axis: Axis, base: Mapping[Path, Any]) -> int:
+    """The size of an axis, or the int itself."""
+    value = base[axis.path]
+    return int(value if axis.dim is None else value.shape[axis.dim])
 
 
 def still_axes(table: Table, base: Mapping[Path, Any], pins: Pins) -> list[Axis]:
-    """The axes of tensors that never changed, and that the caller did not pin as static."""
-    return [
-        axis
-        for axis in table.axes
-        if axis.dim is not None
-        and not varies(table.column(axis))
-        and isinstance(base.get(axis.path), torch.Tensor)
-        and not pins.is_static(axis)
-    ]
+    """The axes of tensors that never changed, and that the caller did not pin as static; ints that count them last."""
+    still = [axis for axis in table.axes if not varies(table.column(axis)) and not pins.is_static(axis)]
+    tensors = [a for a in still if a.dim is not None and isinstance(base.get(a.path), torch.Tensor)]
+    beside = {(axis.path.entries[:-1], size_of(axis, base)) for axis in tensors}
+    ints = [a for a in still if a.dim is None and a.path in base and len(a.path.entries) > 1]
+    return [*tensors, *(a for a in ints if (a.path.entries[:-1], size_of(a, base)) in beside)]
 
 
 def batches(still: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
@@ -51,7 +54,7 @@ def _is_second(axis: Axis, size: int, base: Mapping[Path, Any]) -> bool:
 
 def by_size(axes: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
     """The axes grouped by their size, in the order in which the sizes are met."""
-    sizes = {axis: int(base[axis.path].shape[axis.dim or 0]) for axis in axes}
+    sizes = {axis: size_of(axis, base) for axis in axes}
     for size in dict.fromkeys(sizes.values()):
         yield tuple(axis for axis in axes if sizes[axis] == size)
 
@@ -87,4 +90,4 @@ def is_settled_state(axis: Axis, table: Table, base: Mapping[Path, Any]) -> bool
     if axis.dim == 0:
         return False
     calls = sum(size is not None for size in table.column(axis))
-    return base[axis.path].shape[axis.dim] < 2 or (calls > 1 and len(axis.path.entries) > 2)
+    return size_of(axis, base) < 2 or (calls > 1 and len(axis.path.entries) > 2)

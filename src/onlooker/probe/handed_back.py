@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..pytrees.numbers import as_numbers, is_same
+
 __all__ = ["computed"]
 
 
@@ -28,10 +30,10 @@ def computed(inputs: Iterable[Any], outputs: Sequence[Any]) -> list[int]:
 def _is_known(leaf: Any, known: dict[tuple[Any, ...], list[torch.Tensor]]) -> bool:
     if not isinstance(leaf, torch.Tensor) or leaf.numel() < 2:
         return False
-    return any(torch.equal(leaf, value) for value in known.get(_key(leaf), ()))
+    return any(is_same(leaf, value) for value in known.get(_key(leaf), ()))
 
 
 def _key(value: torch.Tensor) -> tuple[Any, ...]:
     """What equal tensors share, so that few are compared element by element."""
-    first = value.detach().reshape(-1)[0].item() if value.numel() else None
+    first = as_numbers(value.detach()).reshape(-1)[0].item() if value.numel() else None
     return tuple(value.shape), value.dtype, value.device, first

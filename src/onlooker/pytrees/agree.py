@@ -10,11 +10,19 @@ from typing import Any
 import torch
 
 from ..core.path import Path
+from .compare_leaves import subtracted
+from .numbers import as_numbers, is_same
+from .unusual import unusual
 
 __all__ = ["Agreement", "agreement", "leaf_difference", "tolerance_of"]
 
 _EXACT = 0.0
-_TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.float64: 1e-5, torch.complex128: 1e-5}
+_TOLERANCES = {
+    **{torch.float16: 1e-2, torch.complex32: 1e-2, torch.bfloat16: 5e-2, torch.float64: 1e-5, torch.complex128: 1e-5},
+    # one step from a value to the next
+    **{dtype: torch.finfo(dtype).eps for dtype in (torch.float8_e4m3fn, torch.float8_e4m3fnuz)},
+    **{dtype: torch.finfo(dtype).eps for dtype in (torch.float8_e5m2, torch.float8_e5m2fnuz)},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +54,12 @@ def leaf_difference(expected: Any, got: Any) -> float:
         if isinstance(got, torch.Tensor) and got.ndim == 0:
             got = got.item()
         return 0.0 if type(expected) is type(got) and expected == got else math.inf
-    if not isinstance(got, torch.Tensor) or _kind(expected) != _kind(got):
+    if not isinstance(got, torch.Tensor) or _unusual(expected, got) or _kind(expected) != _kind(got):
         return math.inf
     if expected.numel() == 0:
         return 0.0
-    wide = torch.complex128 if expected.dtype.is_complex else torch.float64
-    left, right = expected.detach().to("cpu", wide), got.detach().to("cpu", wide)
-    equal = (left == right) | (left.isnan() & right.isnan())
-    delta = torch.where(equal, torch.zeros((), dtype=torch.float64), (left - right).abs().to(torch.float64))
-    worst = float(delta.max())
-    return math.inf if math.isnan(worst) else worst
+    left, right = expected.detach().cpu(), got.detach().cpu()
+    return 0.0 if is_same(left, right) else float(subtracted(left, right)[0].max())
 
 
 def agreement(paths: Iterable[Path], expected: Sequence[Any], got: Sequence[Any], *, atol: float = 1e-5) -> Agreement:
@@ -70,7 +74,7 @@ def agreement(paths: Iterable[Path], expected: Sequence[Any], got: Sequence[Any]
     for path, left, right in zip(paths, expected, got, strict=True):
         difference = leaf_difference(left, right)
         worst = max(worst, difference)
-        if difference > _allowed(left, atol):
+        if difference and (math.isinf(difference) or difference > _allowed(left, atol)):
             return Agreement(worst, f"{path.code() or 'output'}: {_described(left, right, difference)}")
     return Agreement(worst)
 
@@ -81,16 +85,24 @@ def _allowed(expected: Any, atol: float) -> float:
     allowed = tolerance_of(expected.dtype, atol)
     if allowed == _EXACT or expected.numel() == 0:
         return allowed
-    values = expected.detach()[expected.detach().isfinite()]
+    numbers = as_numbers(expected.detach())
+    values = numbers[numbers.isfinite()]
     return allowed * (1.0 + (float(values.abs().max()) if values.numel() else 0.0))
 
 
 def _described(expected: Any, got: Any, difference: float) -> str:
     if not isinstance(expected, torch.Tensor) or not isinstance(got, torch.Tensor):
         return f"{_shown(got)} where the model gives {_shown(expected)}"
+    for value, words in ((expected, "the model gives {}, which cannot be compared"), (got, "it is {}")):
+        if found := unusual(value):
+            return words.format(found.what)
     if _kind(expected) != _kind(got):
         return f"{_named(got)} where the model gives {_named(expected)}"
     return "NaN against a number" if math.isinf(difference) else f"differs by {difference:.3g}"
+
+
+def _unusual(*tensors: torch.Tensor) -> bool:
+    return any(unusual(tensor) is not None for tensor in tensors)
 
 
 def _kind(value: torch.Tensor) -> tuple[torch.Size, torch.dtype, str]:

@@ -12,8 +12,9 @@ import torch
 from ..core.errors import UnsupportedError
 from ..core.kinds import check_kind
 from .describe_tensors import is_array
+from .numbers import as_numbers
 
-__all__ = ["INFINITE", "Difference", "is_tensor_like", "leaf_difference", "thresholds_of"]
+__all__ = ["INFINITE", "Difference", "is_tensor_like", "leaf_difference", "subtracted", "thresholds_of"]
 
 _THRESHOLDS = (0.0, 0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 _SMALL = 1e-3  # added to the expected value that a difference is divided by
@@ -98,7 +99,7 @@ def leaf_difference(expected: Any, got: Any, thresholds: Sequence[float] = ()) -
 
 
 def _measured(left: torch.Tensor, right: torch.Tensor, device: int | None, thresholds: Sequence[float]) -> Difference:
-    delta, size, missing = _subtracted(left, right)
+    delta, size, missing = subtracted(left, right)
     return Difference(
         abs=float(delta.max()),
         rel=float((delta / (size + _SMALL)).max()),
@@ -111,8 +112,11 @@ def _measured(left: torch.Tensor, right: torch.Tensor, device: int | None, thres
     )
 
 
-def _subtracted(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """``|left - right|``, ``|left|`` where it is a number, and where NaN stands against a number."""
+def subtracted(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """``|left - right|``, ``|left|`` where it is a number, and where NaN stands against a number.
+
+    In float64, for dense tensors of the same shape on the same device; what is no number differs by infinity.
+    """
     wide_left, wide_right = _wide(left), _wide(right)
     if wide_left.is_complex() != wide_right.is_complex():
         wide_left, wide_right = wide_left.to(torch.complex128), wide_right.to(torch.complex128)
@@ -132,23 +136,16 @@ def _subtracted(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     """The values in float64 or complex128, which hold those of every shorter type."""
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    try:
-        return tensor.to(torch.float64)
-    except (RuntimeError, NotImplementedError):  # packed types that torch stores and does not convert
-        return tensor.view(torch.uint8).to(torch.float64)
+    # of the largest integers torch has no other numbers than those of their bits, and yet it converts them
+    numbers = tensor if tensor.dtype == torch.uint64 else as_numbers(tensor)
+    return numbers.to(torch.complex128 if numbers.is_complex() else torch.float64)
 
 
 def _exact(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Integers and bools in int64; None for all others."""
+    """Integers and bools in int64, and in a dtype of their own those that it does not hold; None for all others."""
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.is_quantized:
         return None
-    if tensor.dtype == torch.uint64:
-        return tensor
-    return tensor.to(torch.int64)
+    return tensor if tensor.dtype == torch.uint64 else as_numbers(tensor).to(torch.int64)
 
 
 def _as_tensor(value: Any) -> torch.Tensor | None:

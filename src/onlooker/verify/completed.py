@@ -12,7 +12,7 @@ from ..core.errors import ObservationError
 from ..core.path import Path
 from ..core.recording import Recording
 from ..materialise.arguments import leaf_values
-from ..materialise.inferred import infer_values, spelled
+from ..materialise.inferred import check_kept, infer_values, spelled
 from ..materialise.missing import with_missing_calls, with_missing_samples
 from ..materialise.union import CallUnion, union_of_calls
 from ..observe.store import Sample
@@ -54,8 +54,11 @@ def completed_calls(
     """The calls whose values were asked for; all kept ones where none was.
 
     ``given`` holds values for missing arguments. Calls that contradict each other are completed each by itself.
+
+    :raises ObservationError: ``no-values`` when no call was kept
     """
     kept = [sample for sample in samples if sample.counted] or list(samples)
+    check_kept(kept)
     calls = with_missing_calls(recording.calls, given)
     filled = with_missing_samples(kept, given)
     unions = _unions(calls, filled, recording)

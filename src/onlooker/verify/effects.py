@@ -11,6 +11,7 @@ from ..core.path import Path
 from ..core.structure import Tree
 from ..probe.subject import Subject
 from ..pytrees.agree import leaf_difference
+from ..pytrees.numbers import is_same
 from ..pytrees.open import map_tensors, open_arguments, open_tree
 
 __all__ = ["Effects"]
@@ -47,17 +48,12 @@ class Effects:
 def _found(given: dict[str, Any], held: Tree[Any], result: Tree[Any]) -> Iterator[str]:
     before = open_arguments(given)
     for path, old, now in zip(held.structure.paths(), before.leaves, held.leaves, strict=True):
-        if isinstance(now, torch.Tensor) and not _equal(old, now) and leaf_difference(old, now) > 0:
+        if isinstance(now, torch.Tensor) and not is_same(old, now) and leaf_difference(old, now) > 0:
             yield f"the argument {path.code()} is changed in place"
     memory = _memory(held.leaves)
     for path, leaf in zip(result.structure.paths(), result.leaves, strict=True):
         if _address(leaf) in memory:
             yield f"{_named(path)} is in the memory of an argument"
-
-
-def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """True for tensors that are equal beyond doubt, found at little cost: NaN is in doubt."""
-    return left.layout == torch.strided and left.shape == right.shape and torch.equal(left, right)
 
 
 def _named(path: Path) -> str:

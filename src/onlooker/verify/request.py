@@ -9,7 +9,7 @@ from ..core.errors import UsageError
 from ..core.kinds import check_kind
 from ..core.plan import Plan
 from ..core.recording import Recording
-from ..observe.bind import read_signature
+from ..observe.inner import method_signature
 
 __all__ = ["check_model", "check_request"]
 
@@ -44,8 +44,9 @@ def check_model(model: Any, recording: Recording) -> Any:
 
     :raises UsageError: ``another-signature``
     """
-    method = getattr(model, recording.method, None)
-    if not callable(method) or read_signature(method)[1].names != recording.signature.names:
+    method = recording.method
+    known = callable(getattr(model, method, None)) and method_signature(model, method)[1].names
+    if known != recording.signature.names:
         raise UsageError(
             f"{type(model).__name__} has no {recording.method}({', '.join(recording.signature.names)}).",
             slug="another-signature",

@@ -15,6 +15,7 @@ from ..infer.sizes import trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..observe.store import Sample
+from ..pytrees.numbers import as_numbers, is_same
 from .values import in_other_layout, redrawn
 
 __all__ = ["Trial", "observed_trials", "trials_of_sizes", "unseen_trials"]
@@ -116,13 +117,14 @@ def _masked(plan: Plan, values: Mapping[Path, Any], hidden: bool) -> dict[Path, 
         for row in range(mask.shape[0] if hidden else 0):
             mask[row, : 0 if row == 1 else mask.shape[1] // max(row + 1, 2)] = 0
         changed[path] = mask
-    return None if all(torch.equal(changed[path], values[path]) for path in masks) else changed
+    return None if all(is_same(changed[path], values[path]) for path in masks) else changed
 
 
 def _is_padding_mask(leaf: LeafPlan, value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.ndim != 2 or value.dtype.is_floating_point:
         return False
-    zero_one = bool(((value == 0) | (value == 1)).all()) and bool((value == 1).any())
+    numbers = as_numbers(value)
+    zero_one = bool(((numbers == 0) | (numbers == 1)).all()) and bool((numbers == 1).any())
     return "mask" in leaf.path.root and zero_one and value.shape[1] > 1
 
 
@@ -150,4 +152,4 @@ def _is_filled(leaf: LeafPlan, value: Any) -> bool:
         return bool(value == fill.value)
     if fill.kind == "empty":
         return fill.dim is not None and value.shape[fill.dim] == 0
-    return bool((value == (1 if fill.kind == "ones" else 0)).all())
+    return bool((as_numbers(value) == (1 if fill.kind == "ones" else 0)).all())

@@ -11,6 +11,7 @@ from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 from ..materialise.arguments import leaf_values
 from ..observe.store import Sample
+from ..pytrees.numbers import as_dtype, as_numbers
 
 __all__ = ["in_other_layout", "redrawn"]
 
@@ -32,10 +33,10 @@ def redrawn(
     changed = dict(values)
     for leaf in plan.inputs:
         pool = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
-        pool = [value for value in pool if value.numel()]
+        pool = [as_numbers(value) for value in pool if value.numel()]
         value = values[leaf.path]
-        if isinstance(value, torch.Tensor) and value.numel() and _is_free(leaf, value, pool):
-            changed[leaf.path] = _drawn(leaf, value, pool, beyond, generator)
+        if isinstance(value, torch.Tensor) and value.numel() and _is_free(leaf, as_numbers(value), pool):
+            changed[leaf.path] = as_dtype(_drawn(leaf, as_numbers(value), pool, beyond, generator), value.dtype)
     same = all(changed[path] is values[path] for path in values)
     return None if same else changed
 
@@ -45,8 +46,8 @@ def _is_free(leaf: LeafPlan, value: torch.Tensor, pool: Sequence[torch.Tensor]) 
     if "mask" in leaf.path.root or value.dtype == torch.bool or value.is_complex() or value.layout != torch.strided:
         return False
     seen = torch.cat([p.detach().reshape(-1) for p in (pool or [value])])
-    if value.dtype.is_floating_point:
-        return value.element_size() > 1 and not bool((seen < _HIDES).any())
+    if seen.dtype.is_floating_point:
+        return not bool((seen < _HIDES).any())
     two = bool(((seen == seen.min()) | (seen == seen.max())).all())
     return value.ndim > 1 and not two and not all(_counts(p) for p in pool)
 

@@ -13,6 +13,7 @@ from ..core.structure import Tree
 from ..core.verdict import Check, Outcome, Tally
 from ..probe.subject import Subject
 from ..pytrees.agree import agreement
+from ..pytrees.numbers import is_same
 from ..pytrees.open import map_tensors, open_arguments, open_tree
 from .effects import Effects
 from .trials import Trial
@@ -80,7 +81,7 @@ class _Kept(NamedTuple):
     def is_unchanged(self) -> bool:
         """True when no tensor was written to since; where in doubt, as for NaN, False."""
         pairs = [pair for pair in zip(self.got.leaves, self.copies, strict=True) if isinstance(pair[0], torch.Tensor)]
-        return all(now.layout == torch.strided and torch.equal(now, copy) for now, copy in pairs)
+        return all(is_same(now, copy) for now, copy in pairs)
 
 
 class _Runs:

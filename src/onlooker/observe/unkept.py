@@ -1,0 +1,32 @@
+"""Why the values of a call could not be kept: a tensor of it that cannot be copied."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.path import Path
+from ..core.structure import Structure, Tree
+from ..pytrees.unusual import Unusual, unusual_leaves
+
+__all__ = ["Unkept", "note_unkept"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """The first unusual tensor of call ``index``, in arguments or results of this structure."""
+
+    index: int
+    structure: Structure
+    path: Path
+    found: Unusual
+
+
+def note_unkept(known: dict[Structure, Unkept], index: int, tree: Tree[Any]) -> None:
+    """Adds what stands against keeping the values, where it is a tensor: once for each structure."""
+    if tree.structure in known:
+        return
+    with contextlib.suppress(Exception):  # a tensor that refuses to be asked is left unnamed
+        for path, found in unusual_leaves(tree)[:1]:
+            known[tree.structure] = Unkept(index, tree.structure, path, found)

@@ -1,0 +1,88 @@
+"""The values of a tensor in a dtype that torch computes with: several it can hold, and hardly do anything else."""
+
+from __future__ import annotations
+
+import torch
+
+from .unusual import unusual
+
+__all__ = ["altered", "as_dtype", "as_numbers", "as_numbers_dtype", "is_same"]
+
+
+def _of_torch(names: dict[str, torch.dtype]) -> dict[torch.dtype, torch.dtype]:
+    """The dtypes of these names that this torch has."""
+    found = {getattr(torch, name, None): other for name, other in names.items()}
+    return {dtype: other for dtype, other in found.items() if dtype is not None}
+
+
+#: dtypes and a wider one that has each of their values
+_WIDER = _of_torch(
+    {
+        **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"), torch.float32),
+        "float8_e8m0fnu": torch.float32,
+        "complex32": torch.complex64,
+        **dict.fromkeys(("uint16", "uint32"), torch.int64),
+    }
+)
+#: dtypes that no other one has the values of, or that hold two numbers in a byte: they count as the ints of their bits
+_BITS = _of_torch(
+    {
+        "uint64": torch.int64,
+        **dict.fromkeys(("float4_e2m1fn_x2", "bits8", "bits1x8", "bits2x4", "bits4x2"), torch.uint8),
+        "bits16": torch.int16,
+    }
+)
+
+
+def as_numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """The values in a dtype that computes; the tensor itself where its own does.
+
+    No two values become one. Where torch has no dtype for the values (packed floats, uint64), it is the ints of
+    their bits: those of an uint64 are its values up to 2**63.
+
+    >>> as_numbers(torch.tensor([0.5, 2.0]).to(torch.float8_e5m2)), as_numbers(torch.ones(1).to(torch.uint16))
+    (tensor([0.5000, 2.0000]), tensor([1]))
+    """
+    bits = _BITS.get(tensor.dtype)
+    if bits is not None:
+        return tensor.view(bits)
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    wider = _WIDER.get(tensor.dtype)
+    return tensor if wider is None else tensor.to(wider)
+
+
+def as_numbers_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of :func:`as_numbers` of a tensor of this dtype."""
+    return _BITS.get(dtype) or _WIDER.get(dtype) or dtype
+
+
+def as_dtype(numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of this dtype of such numbers: the way back, where it rounds if it must.
+
+    >>> as_dtype(as_numbers(torch.tensor([7]).to(torch.uint64)), torch.uint64)
+    tensor([7], dtype=torch.uint64)
+    """
+    bits = _BITS.get(dtype)
+    return numbers.to(dtype) if bits is None else numbers.to(bits).view(dtype)
+
+
+def altered(tensor: torch.Tensor) -> torch.Tensor:
+    """Other numbers of the same dtype in the place of floats, near to them.
+
+    >>> altered(torch.tensor([1.0, 2.0]))
+    tensor([0.6250, 1.1250])
+    """
+    return as_dtype(as_numbers(tensor) * 0.5 + 0.125, tensor.dtype)
+
+
+def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """True for two dense tensors of the same shape and values beyond doubt, found at little cost; NaN is in doubt.
+
+    >>> is_same(torch.tensor([1.0]), torch.tensor([1.0])), is_same(torch.tensor([1.0]), torch.tensor([1]))
+    (True, False)
+    """
+    if unusual(left) is not None or unusual(right) is not None:
+        return False
+    alike = (left.dtype, left.shape, left.device) == (right.dtype, right.shape, right.device)
+    return alike and torch.equal(as_numbers(left), as_numbers(right))

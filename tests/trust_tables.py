@@ -74,16 +74,23 @@ def damages_table() -> str:
 
 
 def faults_table() -> str:
-    """The table of faults while watching, from the tables that tests/test_faults.py runs, and its other tests."""
+    """The table of faults while watching: what test_faults.py and test_wrapped_models.py run, and their other tests."""
     import test_faults
+    import test_wrapped_models
 
     lines = ["| fault while watching | calls recorded | the recording says |", "|---|---|---|"]
     for kind, fault in test_faults.FAULTS.items():
         lines.append(f"| {kind} | {fault.calls} | {fault.missed} |")
     for kind, (_, calls, missed) in test_faults.VALUES.items():
         lines.append(f"| {kind}, passed and returned | {calls} | {missed} |")
+    for kind in test_wrapped_models.WRAPPERS:
+        lines.append(f"| wrapped: {kind} | {test_wrapped_models.CALLS} |  |")
+    for kind in test_wrapped_models.ADAPTERS:
+        lines.append(f"| adapted by PEFT: {kind} | {test_wrapped_models.CALLS_OF_PEFT} |  |")
     tabled = {"test_faults_in_the_run", "test_values_that_cannot_be_read"}
-    others = [name for name in vars(test_faults) if name.startswith("test_") and name not in tabled]
+    tabled |= {"test_wrapped_models_run_as_without_us", "test_models_of_peft_run_as_without_us"}
+    names = (*vars(test_faults), *vars(test_wrapped_models))
+    others = [name for name in names if name.startswith("test_") and name not in tabled]
     said = [f"- {name.removeprefix('test_').replace('_', ' ')}" for name in others]
     return "\n".join([*lines, "", "And each by a test of its own:", "", *said, ""])
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from ..core.call import Signature
 from ..core.errors import RejectedCallError, UsageError
-from ..observe.bind import as_args_kwargs, read_signature
+from ..observe.bind import as_args_kwargs
 from ..observe.hook import check_method, replaced_method
+from ..observe.inner import method_signature
 from ..probe.subject import Subject
 from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
 from .dispatch import Dispatcher
@@ -133,9 +135,8 @@ def _not_returned(name: str) -> RejectedCallError:
     )
 
 
-def _check_signature(method: Callable[..., Any], dispatcher: Dispatcher) -> None:
+def _check_signature(given: Signature, dispatcher: Dispatcher) -> None:
     """Passes for a method that takes what the graphs take, in the same order; it may take more."""
-    given = read_signature(method)[1]
     roots = {leaf.path.root for graph in dispatcher.graphs for leaf in graph.plan.inputs}
     taken = [name for name in dispatcher.signature.names if name in roots]
     shared = [name for name in given.names if name in taken]
@@ -155,7 +156,7 @@ def installed(dispatcher: Dispatcher, model: Any, method: str, *, fallback: bool
     :raises UsageError: ``no-such-method``, ``another-signature``
     """
     check_method(model, method)
-    _check_signature(getattr(model, method), dispatcher)
+    _check_signature(method_signature(model, method)[1], dispatcher)
     served = Installed(dispatcher, fallback, Subject(model, method, dispatcher.signature))
     with replaced_method(model, method, served.serve):
         yield served

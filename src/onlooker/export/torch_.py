@@ -15,6 +15,7 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..infer.name import label_of
 from ..infer.sizes import Sizes
+from ..observe.inner import advice_on_inner
 from ..observe.store import Sample, copy_leaves
 from ..probe.example import Example, find_example
 from ..probe.subject import Subject
@@ -83,16 +84,17 @@ def export_graph(
         seconds = time.perf_counter() - start
         graph = replace(graph, notes=tuple(dict.fromkeys(notes)), seconds=seconds, oblivious=asked.oblivious)
         return replace(graph, named=asked.named(plan))
-    raise _refused(plan, refusal) from refusal
+    raise _refused(plan, refusal, subject) from refusal
 
 
-def _refused(plan: Plan, refusal: Exception | None) -> ExportError:
+def _refused(plan: Plan, refusal: Exception | None, subject: Subject) -> ExportError:
     place = place_of_error(refusal) if refusal is not None else ""
     where = f"The line of the model is {place}. " if place else ""
+    inner = advice_on_inner(subject.model)
     return ExportError(
         f"torch.export refuses {plan.model or 'the model'}.{plan.method} ({plan.name}): {refusal}",
         slug="export-refused",
-        hint=f"{where}The message above is torch's own; the plan that was asked for is observer.plans().",
+        hint=f"{where}{inner}The message above is torch's own; the plan that was asked for is observer.plans().",
     )
 
 
@@ -123,7 +125,7 @@ def _export(
     leaves = copy_leaves(tuple(example.values[leaf.path] for leaf in plan.inputs))
     inputs = {names[leaf.path]: value for leaf, value in zip(plan.inputs, leaves, strict=True)}
     flat.limit_guards(None if asked.oblivious else most_guards(len(plan.inputs)))
-    with torch.no_grad(), warnings.catch_warnings(), subject.untouched(), asked.settings():
+    with torch.no_grad(), warnings.catch_warnings(), subject.untouched(traced=True), asked.settings():
         warnings.simplefilter("ignore")
         return torch.export.export(flat, (), inputs, dynamic_shapes=asked.dynamic_shapes(plan, names), strict=False)
 

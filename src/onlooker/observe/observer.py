@@ -11,9 +11,9 @@ from ..core.errors import ObservationError, UsageError
 from ..core.kinds import check_kind
 from ..core.recording import Recording
 from ..pytrees.nodes import qualified_name
-from .bind import read_signature
 from .budget import Budget
 from .hook import check_method, replaced_method
+from .inner import advice_on_inner, method_signature
 from .state import Attributes, changed_since, read_attributes
 from .store import Store
 
@@ -81,7 +81,7 @@ class Watcher:
         if method in self.stores:
             return self.stores[method]
         check_method(model, method)
-        signature, value = read_signature(getattr(model, method))
+        signature, value = method_signature(model, method)
         return Store(signature, Recording(qualified_name(type(model)), method, value), self._budget)
 
     def store(self, method: str | None = None) -> Store:
@@ -98,7 +98,8 @@ class Watcher:
         name = method or next(iter(self.stores), "forward")
         store = self.stores.get(name)
         if store is None or not store.n_calls:
-            raise ObservationError(_nothing_seen(name, store), slug="no-calls", hint=_ADVICE)
+            hint = f"{advice_on_inner(self.model)}{_ADVICE}"
+            raise ObservationError(_nothing_seen(name, store), slug="no-calls", hint=hint)
         return store
 
 

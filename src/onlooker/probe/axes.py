@@ -91,7 +91,8 @@ class _Search:
     def __init__(self, bench: Bench, regime: Regime, base: Mapping[Path, Any], pins: Pins) -> None:
         self.bench, self.base, self.pins = bench, base, pins
         self.table = regime.table
-        self.still = still_axes(self.table, base, pins)
+        still = still_axes(self.table, base, pins)
+        self.still = [axis for axis in still if axis.dim is not None or bench.reads_int(axis)]
         self.state = frozenset(axis for axis in self.still if is_settled_state(axis, self.table, base))
         self.settled: set[Axis] = set()
         self.rows: list[Row] = []

@@ -107,6 +107,14 @@ class Bench:
         other, _ = (None, "") if got is None else self._run(perturbed(values, self.base, longer), real=True)
         return got is not None and other is not None and not same_results(values, got, other)
 
+    def reads_int(self, axis: Axis) -> bool:
+        """True when the model refuses another int, or gives another result for it; never where the budget has ended."""
+        try:
+            got, _ = self._run({**self.base, axis.path: self.base[axis.path] + 1}, real=True)
+        except SpentError:
+            return False
+        return got is None or self._differs(got, real=True)
+
     def _resized(self, axes: Sequence[Axis], sizes: Sequence[int]) -> dict[Path, Any]:
         values = dict(self.base)
         for axis, size in zip(axes, sizes, strict=True):

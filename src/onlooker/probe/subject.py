@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from ..observe.bind import as_args_kwargs
 from ..observe.state import kept_state
 from ..pytrees.open import map_tensors, open_tree
 from .ledger import Ledger
+from .spread import check_one_process
 
 __all__ = ["Subject"]
 
@@ -24,6 +26,14 @@ def _cuda_devices() -> list[int]:
     """The devices whose random state a run may change: none before CUDA was used, so that it is not started."""
     started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return list(range(torch.cuda.device_count())) if started else []
+
+
+def _uncompiled(traced: bool) -> contextlib.AbstractContextManager[Any]:
+    """Where compiled modules run as they were written; before anything was compiled, torch's compiler is not loaded."""
+    if traced or "torch._dynamo.eval_frame" not in sys.modules:
+        return contextlib.nullcontext()
+    eager: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return eager
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +56,17 @@ class Subject:
         return getattr(self.model, self.method)(*args, **kwargs)
 
     @contextlib.contextmanager
-    def untouched(self) -> Iterator[None]:
-        """Inside the block the model is as before it was watched; on exit it and the random state are as they were."""
-        with kept_state(self.model, self.former), torch.random.fork_rng(devices=_cuda_devices()):
+    def untouched(self, *, traced: bool = False) -> Iterator[None]:
+        """Inside the block the model is as before it was watched; on exit it and the random state are as they were.
+
+        What was compiled runs as it was written: torch would note each size, and soon compile no more for the user.
+        When it is ``traced`` it does not: ``torch.export`` brings operators such as ``torch.cond`` into their form by
+        the compiler.
+
+        :raises UnsupportedError: ``sharded-weights``, ``distributed-wrapper`` for a model that cannot be asked alone
+        """
+        check_one_process(self.model)
+        with _uncompiled(traced), kept_state(self.model, self.former), torch.random.fork_rng(devices=_cuda_devices()):
             yield
 
     def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:

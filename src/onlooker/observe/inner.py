@@ -1,0 +1,92 @@
+"""The model that a wrapper passes its calls on to: DataParallel, torch.compile, PEFT and FSDP wrap another one."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import torch
+
+from ..core.call import Signature
+from .bind import read_signature
+
+__all__ = ["advice_on_inner", "inner_model", "method_signature"]
+
+#: classes of torch that hand all arguments on as they came, and the modules that hold them
+_HAND_ON = {
+    "torch.nn.parallel": ("DataParallel", "DistributedDataParallel"),
+    "torch._dynamo.eval_frame": ("OptimizedModule",),
+    "torch.distributed.fsdp": ("FullyShardedDataParallel",),
+}
+_VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+def inner_model(model: Any) -> tuple[str, Any] | None:
+    """Where the wrapped model stands, ``module`` or ``base_model.model``, and itself; None where nothing is wrapped.
+
+    A wrapper takes any arguments, or passes names on that it lacks, and one child has most of its weights.
+    """
+    path: list[str] = []
+    while isinstance(model, torch.nn.Module) and _passes_on(model):
+        found = _heaviest_child(model)
+        if found is None:
+            break
+        path.append(found[0])
+        model = found[1]
+    return (".".join(path), model) if path else None
+
+
+def advice_on_inner(model: Any) -> str:
+    """A sentence that names the model inside a wrapper, with a space after it; nothing for any other model."""
+    found = inner_model(model)
+    if found is None:
+        return ""
+    return f"This {type(model).__name__} wraps a {type(found[1]).__name__}: watch model.{found[0]} instead. "
+
+
+def method_signature(model: Any, method: str) -> tuple[inspect.Signature, Signature]:
+    """The signature of a method, as Python has it and as a value of ours.
+
+    That of a wrapper of torch, which takes any arguments, is the one of the model inside: so they have names.
+    """
+    found: Any = model
+    while method == "forward" and _hands_on(found):
+        children = list(found.children())
+        if len(children) != 1:
+            break
+        found = children[0]
+    return read_signature(getattr(found, method))
+
+
+def _hands_on(model: Any) -> bool:
+    held = ((sys.modules.get(module), names) for module, names in _HAND_ON.items())
+    classes = tuple(getattr(module, name) for module, names in held for name in names if hasattr(module, name))
+    return isinstance(model, classes) and _is_variadic(model)
+
+
+def _passes_on(model: torch.nn.Module) -> bool:
+    if type(model).__getattr__ is not torch.nn.Module.__getattr__:
+        return True
+    return _is_variadic(model)
+
+
+def _is_variadic(model: Any) -> bool:
+    """True for a forward of ``*args`` and ``**kwargs``."""
+    try:
+        kinds = {parameter.kind for parameter in inspect.signature(model.forward).parameters.values()}
+    except (TypeError, ValueError):
+        return False
+    return kinds == _VARIADIC
+
+
+def _heaviest_child(model: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
+    """The child with more than half of the weights, by number."""
+    try:
+        total = sum(weight.numel() for weight in model.parameters())
+        for name, child in model.named_children():
+            if 2 * sum(weight.numel() for weight in child.parameters()) > total:
+                return name, child
+    except Exception:  # lazy weights have no number yet
+        return None
+    return None

@@ -28,11 +28,12 @@ import torch
 from ..core.path import Path
 from ..core.plan import Plan
 
-__all__ = ["Guard", "listening", "place_of_error", "reasons"]
+__all__ = ["Guard", "listening", "place_of_error", "place_of_node", "reasons"]
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, str(FilePath(__file__).parents[1]) + os.sep)
 _SOURCE = re.compile(r"L\['(\w+)'\](?:\.size\(\)\[(\d+)\])?")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _MOST_PLACES = 2
 
 
@@ -134,6 +135,13 @@ def place_of_error(error: BaseException) -> str:
         trace = trace.tb_next
     cause = error.__cause__
     return place or (place_of_error(cause) if cause is not None else "")
+
+
+def place_of_node(node: torch.fx.Node) -> str:
+    """The innermost line of the model that called what the node calls; empty where the graph does not say."""
+    found = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in found if not frame[0].startswith((*_LIBRARIES, "<"))]
+    return _line(own[-1][0], int(own[-1][1]), own[-1][2]) if own else ""
 
 
 def reasons(guards: Iterable[Guard], plan: Plan, names: Mapping[Path, str], wanted: Iterable[str]) -> list[str]:

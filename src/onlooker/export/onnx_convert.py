@@ -15,6 +15,9 @@ import torch
 from ..core.errors import ExportError, UsageError
 from ..patches.masked_rows import masked_rows_give_zeros
 from .graph import Graph
+from .onnx_operators import translations
+from .onnx_operators_complex import complex_numbers_as_pairs
+from .onnx_operators_missing import stop_of
 from .onnx_shapes import forget_narrow_shapes
 
 __all__ = ["check_opset", "convert_graph", "opset_of"]
@@ -53,12 +56,14 @@ def convert_graph(graph: Graph, opset: int | None) -> torch.onnx.ONNXProgram:
     # An output that is an input, or stands there twice, has one value and so one name in the converter: named
     # there, it would rename the input. The names of outputs are given afterwards.
     try:
-        with _quiet(), torch.no_grad(), masked_rows_give_zeros(graph.artifact):
+        program = graph.artifact
+        with _quiet(), torch.no_grad(), masked_rows_give_zeros(program), complex_numbers_as_pairs(program):
             converted = torch.onnx.export(
-                graph.artifact,
+                program,
                 dynamo=True,
                 input_names=list(graph.labels),
                 opset_version=opset,
+                custom_translation_table=translations(),
                 verbose=False,
                 optimize=False,
             )
@@ -66,7 +71,7 @@ def convert_graph(graph: Graph, opset: int | None) -> torch.onnx.ONNXProgram:
                 forget_narrow_shapes(converted.model, graph.artifact)
                 converted.optimize()
     except Exception as error:
-        raise _refused(graph, _reason(error)) from error
+        raise _stopped(graph, error) from error
     if converted is None or (opset is not None and opset_of(converted.model) != opset):
         got = "nothing" if converted is None else f"opset {opset_of(converted.model)}"
         raise _refused(graph, f"opset {opset} was asked for, and the converter gave {got}")
@@ -81,23 +86,34 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(lines[:4])[:500]}"
 
 
-def _refused(graph: Graph, reason: str) -> ExportError:
-    return ExportError(
-        f"{graph.name} cannot be converted to ONNX: {reason}",
-        slug="onnx-refused",
-        hint="The torch program of the same plan may hold: export with to='torch'.",
-    )
+def _stopped(graph: Graph, error: BaseException) -> ExportError:
+    """The error of the converter, with the operators that it has no function for or stopped at, and their lines."""
+    stop = stop_of(error)
+    missing = [f"torch's converter has no function for {stop.spelled()}."] if stop.missing else []
+    if stop.operator in stop.missing:
+        return _refused(graph, missing[0], "Write these lines with other operators, or export with to='torch'.")
+    line = f", at {stop.place}" if stop.place else ""
+    where = [f"({stop.operator}{line})"] if stop.operator else []
+    return _refused(graph, " ".join([_reason(error), *where, *missing]))
+
+
+def _refused(
+    graph: Graph, reason: str, hint: str = "The torch program of the same plan may hold: export with to='torch'."
+) -> ExportError:
+    return ExportError(f"{graph.name} cannot be converted to ONNX: {reason}", slug="onnx-refused", hint=hint)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the progress lines that the converter prints, and its log lines about absent packages."""
-    converter = logging.getLogger("torch.onnx")
-    level = converter.level
-    converter.setLevel(logging.ERROR)
+    """Without the progress lines that the converter prints, and its log lines about absent packages and attributes."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        converter.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -96,19 +96,20 @@ def _branch(proto: Any, number: int, outer: dict[str, Any]) -> Any:
     renamed: dict[str, str] = {}
     kept = []
     for weight in graph.initializer:
+        own = weight.name.removeprefix(prefix)
         offset = next((entry.value for entry in weight.external_data if entry.key == "offset"), None)
         if offset is None:
+            renamed[own] = weight.name  # the body of a loop still says it: add_prefix renames there results only
             kept.append(weight)
             continue
-        renamed[weight.name] = weight.name.removeprefix(prefix)
         same = next((name for name, w in outer.items() if _offset(w) == offset), None)
-        if same is not None:
-            renamed[weight.name] = same
-            continue
-        while renamed[weight.name] in outer:
-            renamed[weight.name] += "_"
-        weight.name = renamed[weight.name]
-        outer[weight.name] = weight
+        name = own if same is None else same
+        while same is None and name in outer:
+            name += "_"
+        renamed[own] = renamed[weight.name] = name
+        if same is None:
+            weight.name = name
+            outer[name] = weight
     for node in _nodes(graph):
         node.input[:] = [renamed.get(name, name) for name in node.input]
     del graph.input[:]

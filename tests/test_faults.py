@@ -524,7 +524,7 @@ def test_a_compiled_model_can_be_watched_itself() -> None:
 
 @pytest.mark.parametrize("cls", ["script", "trace"])
 def test_a_module_of_torchscript_is_refused(cls: str) -> None:
-    with pytest.warns(DeprecationWarning, match="torch.jit"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match="torch.jit"):
         scripted = torch.jit.script(Shares()) if cls == "script" else torch.jit.trace(Shares(), (one(),))
     with pytest.raises(UnsupportedError) as caught, InputObserver()(scripted):
         pass

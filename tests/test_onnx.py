@@ -295,7 +295,7 @@ def test_the_file_says_what_it_is(growing_onnx: Program, tmp_path: Path) -> None
     saved(growing_onnx, tmp_path)
     model = onnx.load(str(tmp_path / "main.onnx"))
     about = {p.key: json.loads(p.value) for p in model.metadata_props if p.key.startswith("onlooker.")}
-    assert about["onlooker.versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(about["onlooker.versions"]["torch"])
     assert about["onlooker.inputs"] == {"x": "x", "past": "past"}
     assert about["onlooker.symbols"]["batch"] == [1, None]
     assert about["onlooker.plan"]["onlooker"] == "plan"

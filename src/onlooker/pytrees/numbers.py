@@ -20,7 +20,7 @@ _WIDER = _of_torch(
     {
         **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"), torch.float32),
         "float8_e8m0fnu": torch.float32,
-        "complex32": torch.complex64,
+        **dict.fromkeys(("complex32", "bcomplex32"), torch.complex64),
         **dict.fromkeys(("uint16", "uint32"), torch.int64),
     }
 )

@@ -17,10 +17,10 @@ from .floor import Floor, written
 
 __all__ = ["Expression"]
 
-#: the longest text, the deepest nesting and the greatest exponent that are read: sizes are far below all of them
+#: the longest text, the deepest nesting and the greatest degree that are read: sizes are far below all of them
 _LONGEST = 4000
 _DEEPEST = 200
-_GREATEST_POWER = 4
+_GREATEST_DEGREE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,10 @@ class Expression:
         try:
             if len(text) > _LONGEST:
                 raise ValueError("too long")
-            return cls(_read(ast.parse(text, mode="eval").body, 0))
+            body = ast.parse(text, mode="eval").body
+            if _degree(body) > _GREATEST_DEGREE:
+                raise ValueError("too large a power")
+            return cls(_read(body, 0))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             shown = text if len(text) <= 80 else f"{text[:77]}..."
             raise UsageError(
@@ -196,7 +199,20 @@ def _read_operation(node: ast.BinOp, depth: int) -> Any:
         return left - right
     if isinstance(node.op, ast.FloorDiv) and right.is_Integer and right > 0:
         return Floor(left, right)
-    nested = any(isinstance(inner, ast.Pow) for inner in ast.walk(node.left))
-    if isinstance(node.op, ast.Pow) and right.is_Integer and 0 < right <= _GREATEST_POWER and not nested:
+    if isinstance(node.op, ast.Pow) and right.is_Integer and right > 0:
         return left**right
     raise ValueError(ast.dump(node))
+
+
+def _degree(node: ast.AST) -> int:
+    """The degree in all symbols, where a power of a number counts as one of a symbol.
+
+    What is read is written with the same degree or a smaller one, so that it can be read again.
+    """
+    if isinstance(node, ast.Name):
+        return 1
+    inner = [_degree(child) for child in ast.iter_child_nodes(node)]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        exponent = node.right.value if isinstance(node.right, ast.Constant) else None
+        return exponent * max(1, *inner) if isinstance(exponent, int) else 0
+    return sum(inner) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else max(inner, default=0)

@@ -70,6 +70,14 @@ def test_a_refusal_says_the_condition_by_path_and_the_sizes_that_came() -> None:
         run([torch.ones(1, 6), 2])
 
 
+@pytest.mark.parametrize("condition", ["x.shape[3] == 1", "x.shape[0] % x.shape[1] == 0", "x == 1", "n.shape[0] == 1"])
+def test_a_condition_without_an_answer_refuses_the_call(condition: str) -> None:
+    """Found by ``make fuzz`` in a damaged file: a condition on a dimension that the input does not have."""
+    run = guarded(lambda inputs: inputs, [condition, "min(n, 3) == 3"], {"x": "x", "n": "n"})
+    with pytest.raises(RuntimeError, match=r"have no answer|it needs"):
+        run([torch.ones(2, 0), 7])
+
+
 def test_an_input_may_be_called_as_a_function_is() -> None:
     check = checker(["min(min.shape[0], 3) == 3", "math.shape[0] % 2 == 0"], ["min", "math"])
     assert check([torch.ones(4), torch.ones(2)]) == -1

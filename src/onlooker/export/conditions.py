@@ -135,7 +135,7 @@ def checker(conditions: Sequence[str], names: Sequence[str]) -> Callable[[Sequen
 
 
 def guarded(run: Run, conditions: Sequence[str], spelled: Mapping[str, str]) -> Run:
-    """``run``, refusing inputs for which a condition does not hold by a RuntimeError that says which.
+    """``run``, refusing inputs for which a condition does not hold, or has no answer, by a RuntimeError that says why.
 
     ``spelled`` are the names of the inputs in their order, each with its path as the user knows it.
 
@@ -144,7 +144,10 @@ def guarded(run: Run, conditions: Sequence[str], spelled: Mapping[str, str]) -> 
     check = checker(conditions, list(spelled))
 
     def checked(inputs: Sequence[Any]) -> Sequence[Any]:
-        failed = check(inputs)
+        try:
+            failed = check(inputs)
+        except Exception as error:  # a damaged file asks for a fourth size, or for the shape of an int
+            raise RuntimeError(f"its conditions have no answer ({type(error).__name__}: {error})") from error
         if failed >= 0:
             raise RuntimeError(_sentence(conditions[failed], spelled, inputs))
         return run(inputs)

@@ -23,6 +23,7 @@ from ..probe.regimes import find_regimes
 from ..probe.settle import settled
 from ..probe.subject import Subject
 from ..pytrees.open import open_arguments
+from .baked import at_sizes, baked_symbols, is_narrower
 from .dispatch import Dispatcher, Mismatch
 from .graph import Graph
 from .relax import relaxed
@@ -59,8 +60,18 @@ class Coverage:
     def complete(self, plans: Sequence[Plan]) -> None:
         """Adds graphs for what is refused: first for kept calls, then for sizes that no call had."""
         given_up = self._complete_observed(plans)
-        self._complete_unseen(plans)
+        self._complete_unseen([plan for plan in plans if not self._dropped(plan)])
         self.refusals += [f"call {s.call.index} is served by no graph" for s in given_up if not self.serves(s)]
+
+    def _dropped(self, plan: Plan) -> bool:
+        """True where torch baked sizes that no call had, and a graph with sizes of a call stands in: others go."""
+        if not any(is_narrower(graph.plan, plan) for graph in self.graphs):
+            return False
+        wide = [graph for graph in self.graphs if graph.plan.inputs == plan.inputs]
+        if any(self.serves(sample, wide) for sample in self.samples):
+            return False
+        self.graphs = [graph for graph in self.graphs if graph not in wide]
+        return True
 
     def _complete_unseen(self, plans: Sequence[Plan]) -> None:
         """Adds a graph for sizes that the model takes and every graph refuses, once per plan."""
@@ -109,13 +120,15 @@ class Coverage:
         return list(given_up.values())
 
     def _candidates(self, plan: Plan | None, sample: Sample, number: int) -> Iterator[Graph | None]:
-        """Graphs that may take a kept call: of its region, with its ints as constants, then of its own form."""
+        """Graphs that may take a kept call: of its region, with ints or sizes as constants, then of its own form."""
         if plan is not None and _has_small_int(plan, sample):
             yield from self._at_ints(plan, sample, number)
             yield self._around(plan, sample, number)
         elif plan is not None:
             yield self._around(plan, sample, number)
             yield from self._at_ints(plan, sample, number)
+        if plan is not None:
+            yield from self._at_sizes(plan, sample, number)
         yield self._own(sample, number)
 
     def _around(self, plan: Plan, sample: Sample, number: int) -> Graph | None:
@@ -128,6 +141,13 @@ class Coverage:
             constant = at_call(plan, ints, sample.call)
             yield self._export(constant, None)
             yield self._around(constant, sample, number)
+
+    def _at_sizes(self, plan: Plan, sample: Sample, number: int) -> Iterator[Graph | None]:
+        """Graphs of the same plan with the sizes as constants that a guard is about: torch bakes some of them in."""
+        sizes = sizes_of(plan, leaf_values(sample))
+        for names in baked_symbols(self.graphs, plan, sizes):
+            constant = at_sizes(plan, {name: sizes[name] for name in sorted(names)}, sample.call.index)
+            yield self._export(replace(constant, name=f"{plan.name}_{number}"), None)
 
     @property
     def _spent(self) -> float:

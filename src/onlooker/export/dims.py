@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -15,6 +15,7 @@ import torch.fx.experimental._config
 from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import Plan
+from .by_values import decided_by_values
 
 __all__ = ["Asked", "Refusal", "least_of", "read_refusal"]
 
@@ -25,7 +26,9 @@ class Asked:
 
     Equal axes share a ``Dim``. Expressions of several symbols are independent Dims: torch cannot add two,
     and finds the relation itself. ``oblivious`` lets torch take the general side of a comparison with 0 or 1, where
-    it would else keep every one as a guard.
+    it would else keep every one as a guard. ``by_values`` lets the values of the example decide where the model asks
+    for a value; the program then checks at run time that others decide alike. ``ints`` keeps ``int(size)`` of the
+    model a size; None where it was not tried.
     """
 
     bounds: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
@@ -33,6 +36,8 @@ class Asked:
     static: frozenset[str] = frozenset()
     auto: bool = False
     oblivious: bool = False
+    by_values: bool = False
+    ints: bool | None = None
 
     @classmethod
     def first(cls, plan: Plan) -> Asked:
@@ -50,10 +55,16 @@ class Asked:
         texts = {str(e) for leaf in plan.inputs for e in leaf.shape if e.symbols}
         return replace(self, oblivious=True, hints=self.hints | texts)
 
-    def settings(self) -> contextlib.AbstractContextManager[object]:
+    @contextlib.contextmanager
+    def settings(self) -> Iterator[None]:
         """The settings of torch for an export that is asked for in this way."""
-        settings = torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-        return settings if self.oblivious else contextlib.nullcontext()
+        with contextlib.ExitStack() as stack:
+            if self.oblivious:
+                settings = torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+                stack.enter_context(settings)
+            if self.by_values:
+                stack.enter_context(decided_by_values())
+            yield
 
     def dynamic_shapes(self, plan: Plan, names: Mapping[Path, str]) -> dict[str, Any]:
         """``{input: {dimension: Dim}}``; an int is a dynamic input."""

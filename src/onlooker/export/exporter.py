@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..core.errors import ExportError
 from ..core.plan import Plan
+from ..infer.unify import forms_of
 from ..probe.pins import Pins, check_pins, check_ranges, check_static, check_symbols
 from ..probe.regimes import Regime, find_regimes
 from ..probe.settle import settled
@@ -59,7 +60,8 @@ def export_graphs(
     """The graphs of all plans that torch can export, and the reasons why not of the others.
 
     Every kept call that the graphs then refuse, though the model takes it, seeds another graph in its own
-    region, until all are covered or no further graph helps.
+    region, until all are covered or no further graph helps. So does one of a plan of several forms that torch
+    refuses as a whole.
 
     :raises ExportError: when not one plan can be exported
     """
@@ -78,10 +80,12 @@ def export_graphs(
             continue
         asked += [graph.plan for graph in found]
         graphs += [widened(relaxed(graph, samples, subject), samples, subject) for graph in found]
-    if first is not None and not graphs:
+    if first is not None and not graphs and len(forms_of(prepared.recording.calls)) == len(plans):
         raise first
     coverage = Coverage(graphs, samples, subject, prepared.recording, pins)
     coverage.complete(asked)
+    if first is not None and not coverage.graphs:
+        raise first
     return coverage.graphs, [*refusals, *coverage.refusals]
 
 

@@ -6,6 +6,7 @@ shapes for), no class that would have to be registered where the program is load
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,6 +21,8 @@ from ..materialise.arguments import close_arguments
 from ..probe.subject import Subject
 from ..pytrees.open import open_tree
 from .guard_count import fewer_guards
+from .size_tensors import SizeTensors
+from .whole_rows import WholeRows
 
 __all__ = ["FlatModel", "identifiers", "output_labels"]
 
@@ -89,6 +92,15 @@ class FlatModel(torch.nn.Module):
         """The most guards that a trace may meet; None for any number."""
         self._run.most_guards = most
 
+    def join_rows(self, wanted: bool) -> None:
+        """Whether rows that a trace takes apart and joins again count as one tensor."""
+        self._run.rows = WholeRows() if wanted else None
+
+    @property
+    def n_joined(self) -> int:
+        """How often the last trace joined rows that it had taken apart."""
+        return self._run.rows.joined if self._run.rows is not None else 0
+
     @property
     def dynamic(self) -> tuple[bool, ...]:
         """Per leaf of the last result: True for a tensor or a size."""
@@ -104,10 +116,12 @@ class _Runner:
         self.baked = {leaf.path: values[leaf.path] for leaf in plan.leaves if leaf.path not in names}
         self.flags: list[bool] = []
         self.most_guards: int | None = None
+        self.rows: WholeRows | None = None
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
-        with fewer_guards(inputs.values(), self.most_guards):
+        rows = self.rows or contextlib.nullcontext()
+        with fewer_guards(inputs.values(), self.most_guards), rows, SizeTensors():
             leaves = open_tree(self.subject(close_arguments(self.plan, values))).leaves
         self.flags[:] = [isinstance(leaf, (torch.Tensor, torch.SymInt)) for leaf in leaves]
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)

@@ -45,6 +45,11 @@ class Guard:
     sources: Mapping[Any, str]
     place: str
 
+    @property
+    def is_number(self) -> bool:
+        """True for a size, or what is computed from sizes, that has to be one number."""
+        return isinstance(self.condition, sympy.Eq) and any(side.is_number for side in self.condition.args)
+
     def spelled(self, plan: Plan, names: Mapping[Path, str]) -> tuple[str, frozenset[str]]:
         """The condition in the expressions of a plan, and the expressions that are in it."""
         axes = {(names[leaf.path], axis.dim): str(e) for leaf in plan.inputs for axis, e in leaf.axes}

@@ -16,17 +16,17 @@ from itertools import islice, product
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
 
 from ..core.path import Path
-from ..core.plan import LeafPlan, Symbol
+from ..core.plan import Symbol
 from ..core.structure import Tree
 from ..infer.sizes import Sizes, grain, is_possible, trial_sizes
-from ..materialise.arguments import close_arguments, dtype_of, materialise
+from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample, copy_leaves
 from ..probe.subject import Subject
 from ..pytrees.agree import agreement
 from ..pytrees.numbers import altered
+from .baked import sized, violated
 from .graph import Graph
 from .torch_run import runner_of, runner_on_demand
 from .widen import lower_bounds, set_bounds, upper_bounds
@@ -118,8 +118,8 @@ class _Maker:
         plan = self.graph.plan
         if not is_possible(plan, sizes):
             return None
-        violated = _violated(self.codes, {self.graph.names[x.path]: _sized(x, sizes) for x in plan.inputs})
-        return self._tried(sizes, violated, materialise(plan, sizes, self.samples)) if violated else None
+        failing = violated(self.codes, {self.graph.names[x.path]: sized(x, sizes) for x in plan.inputs})
+        return self._tried(sizes, failing, materialise(plan, sizes, self.samples)) if failing else None
 
     def redrawn(self, trial: _Trial) -> list[_Trial]:
         """Trials at the same sizes with other values: grown from each kept call, and changed ones."""
@@ -138,32 +138,11 @@ class _Maker:
         return _Trial(sizes, violated, tuple(values[leaf.path] for leaf in self.graph.plan.inputs), expected)
 
 
-def _sized(leaf: LeafPlan, sizes: Sizes) -> Any:
-    """What a guard sees of an input: a shape, or an int."""
-    if leaf.value is not None:
-        return leaf.value.evaluate(sizes)
-    shape = [expression.evaluate(sizes) for expression in leaf.shape]
-    return torch.empty(shape, dtype=dtype_of(leaf.dtype), device="meta")
-
-
 def _changed(value: torch.Tensor) -> torch.Tensor:
     """Other values of the same kind."""
     if value.dtype.is_floating_point or value.dtype.is_complex:
         return altered(value)
     return value.flip(-1) if value.ndim else value
-
-
-def _violated(codes: Sequence[Any], inputs: Mapping[str, Any]) -> frozenset[int]:
-    """The guards that do not hold; torch itself evaluates these texts, which it has written, in this way."""
-    scope = {**SYMPY_INTERP, "L": inputs}
-    return frozenset(i for i, code in enumerate(codes) if not _holds(code, scope))
-
-
-def _holds(code: Any, scope: dict[str, Any]) -> bool:
-    try:
-        return bool(eval(code, scope))
-    except ArithmeticError:  # a guard that divides by a size, for a size of 0
-        return False
 
 
 def _sizes_around(graph: Graph) -> Iterator[Sizes]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from torch._dynamo.exc import UserError
 
 from ..core.errors import ExportError
 from ..core.path import Path
@@ -19,13 +20,16 @@ from ..observe.inner import advice_on_inner
 from ..observe.store import Sample, copy_leaves
 from ..probe.example import Example, find_example
 from ..probe.subject import Subject
+from .by_values import depends_on_values
 from .dims import Asked, least_of, read_refusal
 from .flat import FlatModel, identifiers, output_labels
 from .graph import Graph, Outputs
 from .guard_count import TooManyGuardsError, most_guards
-from .lines import listening, place_of_error, reasons
+from .lines import Guard, listening, place_of_error, reasons
 from .obtained import read_obtained
+from .size_ints import asks_for_int, bakes_int, ints_stay_sizes
 from .torch_run import runner_on_demand
+from .whole_rows import is_exact_elsewhere
 
 __all__ = ["export_graph", "graph_of"]
 
@@ -54,36 +58,40 @@ def export_graph(
     asked = Asked().without_guards(plan) if oblivious else Asked.first(plan)
     fixed, notes = dict[str, int](), list(plan.notes)
     refusal: Exception | None = None
+    join_rows = True
     for _ in range(_ATTEMPTS):
         example = find_example(plan, samples, subject, fixed=fixed, choices=choices)
         flat = FlatModel.of(subject, plan, names, example.values)
+        flat.join_rows(join_rows)
         try:
             with listening() as heard:
                 program = _export(flat, subject, plan, names, example, asked)
-        except TooManyGuardsError as error:
-            refusal, asked = error, asked.without_guards(plan)
-            notes.append(f"asked again without guards on 0 and 1: {error}")
-            continue
         except Exception as error:
             refusal = error
             logger.debug("torch.export refuses: %s", error)
-            found = read_refusal(str(error), asked, plan)
+            asked, note = _another_way(error, plan, asked, heard)
+            found = None if note else read_refusal(str(error), asked, plan)
             if found is None:
-                if asked.auto:
+                if not note and asked.auto:
                     break
-                asked = replace(asked, auto=True)
-                notes.append(f"asked again without names: {_first_line(error)}")
+                asked = asked if note else replace(asked, auto=True)
+                notes.append(note or f"asked again without names: {_first_line(error)}")
                 continue
             asked = found.asked
             notes += [found.note] if found.note else []
             notes += reasons(heard, plan, names, found.texts)
             fixed |= _observed(plan, found.specialised)
             continue
+        if asked.ints is None and bakes_int(heard):
+            asked = replace(asked, ints=True)
+            continue
         graph = graph_of(plan, names, program, example, flat)
+        if flat.n_joined and not is_exact_elsewhere(graph, samples, subject):
+            join_rows = False
+            continue
         notes += reasons(heard, plan, names, _narrow(graph))
-        seconds = time.perf_counter() - start
-        graph = replace(graph, notes=tuple(dict.fromkeys(notes)), seconds=seconds, oblivious=asked.oblivious)
-        return replace(graph, named=asked.named(plan))
+        seconds, told = time.perf_counter() - start, tuple(dict.fromkeys(notes))
+        return replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=asked.named(plan))
     raise _refused(plan, refusal, subject) from refusal
 
 
@@ -96,6 +104,20 @@ def _refused(plan: Plan, refusal: Exception | None, subject: Subject) -> ExportE
         slug="export-refused",
         hint=f"{where}{inner}The message above is torch's own; the plan that was asked for is observer.plans().",
     )
+
+
+def _another_way(error: Exception, plan: Plan, asked: Asked, heard: Sequence[Guard]) -> tuple[Asked, str]:
+    """How else to trace, and why; no reason where there is no other way."""
+    if isinstance(error, TooManyGuardsError):
+        return asked.without_guards(plan), f"asked again without guards on 0 and 1: {error}"
+    if depends_on_values(error) and not asked.by_values:
+        way = replace(asked, by_values=True)
+        return way, f"the side of a branch that the example takes is in the graph: {_first_line(error)}"
+    if asked.ints is None and asks_for_int(heard):
+        return replace(asked, ints=True), f"int() and range() of a size are read as sizes: {_first_line(error)}"
+    if asked.ints and not isinstance(error, UserError):
+        return replace(asked, ints=False), f"int() and range() are those of Python again: {_first_line(error)}"
+    return asked, ""
 
 
 def _narrow(graph: Graph) -> list[str]:
@@ -125,7 +147,8 @@ def _export(
     leaves = copy_leaves(tuple(example.values[leaf.path] for leaf in plan.inputs))
     inputs = {names[leaf.path]: value for leaf, value in zip(plan.inputs, leaves, strict=True)}
     flat.limit_guards(None if asked.oblivious else most_guards(len(plan.inputs)))
-    with torch.no_grad(), warnings.catch_warnings(), subject.untouched(traced=True), asked.settings():
+    ints = ints_stay_sizes(subject.model if asked.ints else None)
+    with torch.no_grad(), warnings.catch_warnings(), subject.untouched(traced=True), asked.settings(), ints:
         warnings.simplefilter("ignore")
         return torch.export.export(flat, (), inputs, dynamic_shapes=asked.dynamic_shapes(plan, names), strict=False)
 

@@ -123,7 +123,11 @@ def _candidates(symbol: Symbol, near: bool, offset: int) -> Iterator[int]:
     least = min((v for v in symbol.observed if v > 1), default=2)
     largest = max(symbol.observed, default=2)
     found = 0
-    for value in _proposals(symbol, near or least > _SMALL or symbol.low > 2, least, largest):
+    near = near or least > _SMALL or symbol.low > 2
+    proposals: Iterable[int] = _proposals(symbol, near, least, largest)
+    if symbol.low > 2 and least > _SMALL:  # what is halved to 1 at its least size is a size of 1 up to its double
+        proposals = sorted(proposals, key=lambda size: size < 2 * symbol.low)
+    for value in proposals:
         if value >= max(symbol.low, 2) and (symbol.high is None or value <= symbol.high) and value % symbol.step == 0:
             found += 1
             if found > offset:

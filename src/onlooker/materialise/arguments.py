@@ -49,7 +49,8 @@ def _value(
 ) -> Any:
     if leaf.is_tensor:
         shape = [expression.evaluate(sizes) for expression in leaf.shape]
-        candidates = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
+        held = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
+        candidates = [tensor for tensor in held if tensor.ndim == len(shape)]  # other regimes may have other ranks
         positions = counted(plan, leaf, sizes, seen)
         if positions is not None:
             return positions

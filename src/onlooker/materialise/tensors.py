@@ -21,8 +21,9 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
 
     Along the first dimension rows are repeated; along the others floats are repeated and ints end in
     copies of their last value. What is cut off is the end. A mask grows and shrinks on the side where it
-    is padded, so that no row is hidden completely.
-    With ``varied``, repeated floats are scaled and repeated ids are rolled, so that no two rows are equal.
+    is padded, so that no row is hidden completely; one that begins and ends with 0 marks places, and does as ids do.
+    With ``varied``, repeated floats are scaled and repeated ids are rolled along
+    the second dimension, so that no two rows are equal; the corners of a box stay together.
 
     :raises UnsupportedError: ``unusual-tensor`` for a sparse tensor, or another one that is not dense
 
@@ -44,7 +45,7 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
     for dim, (have, want) in enumerate(zip(values.shape, shape, strict=True)):
         if have == want:
             continue
-        if mask and dim > 0 and not floating:
+        if mask and dim > 0 and not floating and not _is_inside(values, dim):
             index = _mask_index(have, want, right=_is_padded_right(values, dim))
         else:
             index = _index(have, want, cycle=dim == 0 or floating)
@@ -67,6 +68,11 @@ def _has_two_values(values: torch.Tensor) -> bool:
 def _is_padded_right(values: torch.Tensor, dim: int) -> bool:
     """True for a mask that begins with what is seen and ends with what is hidden."""
     return bool(values.select(dim, 0).all()) and not bool(values.select(dim, -1).all())
+
+
+def _is_inside(values: torch.Tensor, dim: int) -> bool:
+    """True for a mask that marks places inside, as those of an image in a text: it goes along with the ids."""
+    return not bool(values.select(dim, 0).any()) and not bool(values.select(dim, -1).any()) and bool(values.any())
 
 
 def _index(have: int, want: int, *, cycle: bool) -> torch.Tensor:
@@ -96,7 +102,7 @@ def _scaled(values: torch.Tensor, dim: int, factors: torch.Tensor) -> torch.Tens
 def _rolled(values: torch.Tensor, dim: int, block: torch.Tensor) -> torch.Tensor:
     if values.ndim < 2 or dim != 0:
         return values
-    rows = [row.roll(int(shift), dims=-1) for row, shift in zip(values.unbind(0), block, strict=True)]
+    rows = [row.roll(int(shift), dims=0) for row, shift in zip(values.unbind(0), block, strict=True)]
     return torch.stack(rows)
 
 

@@ -15,6 +15,7 @@ from ..infer.samples import Row
 from ..materialise.arguments import leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..observe.store import Sample
+from .across import mixed_classes, multiples
 from .bench import Bench, SpentError
 from .classes import batches, by_size, is_settled_state, parts, sides, still_axes
 from .followers import with_followers
@@ -33,7 +34,8 @@ def probe_axes(regime: Regime, samples: Sequence[Sample], subject: Subject, pins
     """The regime with a row for every class of axes that the model lets change.
 
     The classes are, in this order: first dimensions of the same size; other axes of the same size, over all
-    arguments, then without some, then argument by argument; then what follows such a class; then pairs of classes.
+    arguments, then without some, then argument by argument; then what follows such a class; then pairs of classes,
+    and what changes together though it stands in other places.
     Axes that are pinned as dynamic go with a class of the same size, and are no class alone.
     """
     base = _base_values(regime, samples)
@@ -49,6 +51,8 @@ def probe_axes(regime: Regime, samples: Sequence[Sample], subject: Subject, pins
         search.run()
     except SpentError:
         search.blind.append(search.untried())
+    if not any(axis.dim == 0 for axis in search.settled):
+        search.blind.append(search.no_batch)
     rows = (*regime.probes, *search.rows)
     notes, blind = (*regime.notes, *bench.notes, *search.notes), (*regime.blind, *filter(None, search.blind))
     lows, trace = {**regime.lows, **search.lows}, (*regime.trace, *bench.records)
@@ -98,6 +102,7 @@ class _Search:
         self.rows: list[Row] = []
         self.notes: list[str] = []
         self.blind: list[str] = []
+        self.no_batch = ""
         self.lows: dict[Axis, int] = {}
 
     def run(self) -> None:
@@ -123,6 +128,7 @@ class _Search:
         self.rows[n_batches:], followers = with_followers(self.bench, self.rows[n_batches:], alone)
         self.settled |= followers
         self._try_pairs()
+        self._try_across()
 
     def untried(self) -> str:
         """What is not known since the budget ended."""
@@ -169,7 +175,7 @@ class _Search:
         asked = [axis for axis in first if axis in self.still and not self.pins.is_dynamic(axis)]
         if asked:
             record = next(record for record in self.bench.records if record.axes[0] in asked)
-            self.blind.append(
+            self.no_batch = (
                 f"no batch: {record.axes[0]} was {self.bench.size(record.axes[0])} in every call, and with "
                 f"{record.sizes[0]}, {record.outcome}; run the model with another number of rows"
             )
@@ -268,6 +274,21 @@ class _Search:
             row = self.bench.probe(axes, [self.bench.size(axis) + 1 for axis in axes])
             if row is not None:
                 self._settle(axes, row)
+
+    def _try_across(self) -> None:
+        """Tries axes in different places, first dimensions that mix their rows, and sizes that are multiples."""
+        left = [axis for axis in self.still if axis not in self.settled and axis not in self.state]
+        for axes in mixed_classes(left, self.base, has_batch=any(axis.dim == 0 for axis in self.settled)):
+            if self._is_open(axes):
+                self._try_sides(axes)
+        free = [axis for axis in self.still if axis not in self.state]
+        for large, small, factor in multiples(free, [a for a in left if a not in self.settled], self.base):
+            sizes = [self.bench.size(axis) for axis in (*large, *small)]
+            more = [factor] * len(large) + [1] * len(small)
+            row = self.bench.probe((*large, *small), [n + k for n, k in zip(sizes, more, strict=True)])
+            if row is not None:
+                self._settle((*large, *small), row)
+                self.lows = {axis: low for axis, low in self.lows.items() if axis not in large}
 
 
 def _shortened(axes: Sequence[Axis]) -> str:

@@ -146,10 +146,12 @@ class Bench:
         return bool(self._grown(got, size)) if self.is_fake else self._rows_agree(got, size)
 
     def _grown(self, got: Tree[Any], size: int) -> list[tuple[Path, torch.Tensor, torch.Tensor]]:
-        """The outputs that got more rows, before and after."""
+        """The outputs that got more rows, before and after; else those of which each row of the batch has several."""
         pairs = zip(self.expected.items(), got.leaves, strict=True)
         tensors = [(path, old, new) for (path, old), new in pairs if isinstance(old, torch.Tensor) and old.ndim]
-        return [(path, old, new) for path, old, new in tensors if old.shape[0] == size and new.shape[0] > size]
+        more = [(path, old, new) for path, old, new in tensors if new.shape[0] > old.shape[0]]
+        same = [(path, old, new) for path, old, new in more if old.shape[0] == size]
+        return same or [(path, old, new) for path, old, new in more if size and old.shape[0] % size == 0]
 
     def _rows_agree(self, got: Tree[Any], size: int) -> bool:
         """True when some output got more rows, and what was there before is as before.

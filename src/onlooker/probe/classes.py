@@ -34,10 +34,10 @@ def still_axes(table: Table, base: Mapping[Path, Any], pins: Pins) -> list[Axis]
 def batches(still: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
     """What may be a batch: first dimensions of one size, or second ones where the first has another size.
 
-    First dimensions that are multiples of it come too: images or tokens of all rows, laid flat.
+    First dimensions that are multiples of it come too, so the least one is first: images or tokens, laid flat.
     """
     first = [axis for axis in still if axis.dim == 0]
-    for axes in by_size(first, base):
+    for axes in sorted(by_size(first, base), key=lambda axes: size_of(axes[0], base)):
         size = int(base[axes[0].path].shape[0])
         second = tuple(a for a in still if a.dim == 1 and base[a.path].ndim > 2 and _is_second(a, size, base))
         flat = tuple(a for a in first if a not in axes and size and base[a.path].shape[0] % size == 0)

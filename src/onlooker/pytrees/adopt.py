@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..core.path import Attr, Entry, Index, Key, Path
-from .layers import is_cache
+from .layers import holds_tensors, is_cache
 from .nodes import is_plain
 from .open import take_apart
 
@@ -66,7 +66,7 @@ def adopt(given: Any, made: Any) -> Any:
             adopt(own[name], value)
         elif name == "layers" and isinstance(own.get(name), list):
             _adopt_layers(own[name], value)
-        elif name not in own or is_plain(value):
+        elif name not in own or is_plain(value) or holds_tensors(name, value):
             own[name] = value
     return given
 
@@ -90,7 +90,7 @@ def _adopt_layer(given: Any, made: Any) -> None:
             before = own.get(name)
             known = before if type(before) is dict else {}
             own[name] = {k: _moved(known.get(k), v) if stays else v for k, v in value.items()}
-        elif name not in own or is_plain(value):
+        elif name not in own or is_plain(value) or holds_tensors(name, value):
             own[name] = value
 
 

@@ -2,7 +2,8 @@
 
 A cache is opened into its layers, a layer into its tensors (``keys``, ``values``, ``conv_states[0]`` ...) and
 its Python counters (``cumulative_length`` of a sliding window grows with every call, so it is an int leaf). A
-layer that waits for its first tokens has no leaves. Everything else, flags and sizes, is context.
+layer that waits for its first tokens has no leaves. A class of a model's own may keep tensors beside its layers,
+in a list or a dict: these are leaves too. Everything else, flags and sizes, is context.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from ..core.path import Attr
 from .nodes import Opened, constant_text, qualified_name
 
-__all__ = ["FOLLOWING", "is_cache", "is_cache_class", "is_layer", "is_layer_class", "open_cache"]
+__all__ = ["FOLLOWING", "holds_tensors", "is_cache", "is_cache_class", "is_layer", "is_layer_class", "open_cache"]
 
 #: what a layer notes of the sizes of its tensors and never reads
 FOLLOWING = frozenset({"batch_size"})
@@ -48,7 +49,7 @@ def is_layer(value: Any) -> bool:
 def open_cache(value: Any) -> Opened | None:
     """Opens a cache or a layer; None for anything else."""
     if is_cache(value):
-        shown = {k: v for k, v in vars(value).items() if k == "layers" or is_cache(v)}
+        shown = {k: v for k, v in vars(value).items() if k == "layers" or is_cache(v) or holds_tensors(k, v)}
     elif is_layer(value):
         shown = {k: v for k, v in vars(value).items() if _is_state(k, v)}
     else:
@@ -80,10 +81,17 @@ def _kept(value: Any) -> Any:
     return type(value)(value) if type(value) in (dict, list) else value
 
 
-def _is_state(name: str, value: Any) -> bool:
-    """True for what a call reads and writes in a layer: tensors, dicts of tensors, counters."""
+def holds_tensors(name: str, value: Any) -> bool:
+    """True for an attribute that is a tensor, or a list, tuple or dict with tensors in it."""
     if isinstance(value, torch.Tensor):
         return not name.startswith("_")
-    if isinstance(value, dict):
-        return any(isinstance(child, torch.Tensor) for child in value.values())
+    if type(value) in (list, tuple):
+        return any(holds_tensors("", child) for child in value)
+    return isinstance(value, dict) and any(holds_tensors("", child) for child in value.values())
+
+
+def _is_state(name: str, value: Any) -> bool:
+    """True for what a call reads and writes in a layer: tensors, dicts of tensors, counters."""
+    if holds_tensors(name, value):
+        return True
     return name.startswith("cumulative") and isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)

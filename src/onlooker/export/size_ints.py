@@ -1,0 +1,110 @@
+"""``int(size)`` and ``range(size)`` in the code of a model, which torch makes constants while it traces it.
+
+Python wants a number of ``int()``, so torch gives that of the example and makes the size a constant. While the block
+lasts, ``int`` in the files of the model's own modules is a class that leaves a symbolic size as it is, and rounds a
+symbolic float towards zero; of anything else it makes what ``int`` makes. Of a ``range`` with steps only the number of
+steps is a constant: 128 tokens and 14 are both one block of 128.
+
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py, where ``SymInt.__int__`` guards, and
+``sym_int`` does not. It may go when a trace does this itself; ``test_an_int_of_a_size`` of
+``tests/test_size_tensors.py`` is then exact without it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from ..patches.swap import swapped
+from .lines import Guard
+
+__all__ = ["asks_for_int", "bakes_int", "ints_stay_sizes"]
+
+_ASKS = re.compile(r"(?<![\w.])(int|range)\(")
+
+
+class _OfInts(type):
+    """``isinstance`` answers as outside of a trace, where a size is an int."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, (builtins.int, torch.SymInt))
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, builtins.int)
+
+
+class _Int(int, metaclass=_OfInts):
+    def __new__(cls, value: Any = 0, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return torch.sym_int(value)  # type: ignore[no-untyped-call]
+        return builtins.int(value, *args, **kwargs)
+
+
+class _OfRanges(type):
+    """``isinstance`` answers as for ``range``."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, builtins.range)
+
+
+class _Range(metaclass=_OfRanges):
+    def __new__(cls, *args: Any) -> Any:
+        if not any(isinstance(value, torch.SymInt) for value in args):
+            return builtins.range(*args)
+        start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+        if not isinstance(step, builtins.int) or step < 1:
+            return builtins.range(*args)
+        count = builtins.int((stop - start + (step - 1)) // step)
+        return [start + number * step for number in builtins.range(count)]
+
+
+#: what stands for a name while a model is traced
+_NAMES = {"int": _Int, "range": _Range}
+
+
+def asks_for_int(guards: Iterable[Guard]) -> bool:
+    """True where one of the lines that asked about a size has an ``int(...)`` or a ``range(...)``."""
+    return any(_ASKS.search(guard.place) for guard in guards)
+
+
+def bakes_int(guards: Iterable[Guard]) -> bool:
+    """True where a line with an ``int(...)`` made a number of what is computed from a size."""
+    return asks_for_int(guard for guard in guards if guard.is_number)
+
+
+@contextlib.contextmanager
+def ints_stay_sizes(model: Any) -> Iterator[None]:
+    """Swaps ``int`` in the files that define the modules of a model, and in those that they have functions from.
+
+    A file that has an ``int`` of its own keeps it.
+    """
+    with contextlib.ExitStack() as stack:
+        for file in _files(model):
+            for name, value in _NAMES.items():
+                if name not in vars(file):
+                    stack.enter_context(swapped(file, name, value))
+        yield
+
+
+def _files(model: Any) -> list[ModuleType]:
+    """The files of the classes of all modules, those of torch left out."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    classes = dict.fromkeys(cls for module in modules for cls in type(module).__mro__)
+    names = dict.fromkeys(cls.__module__ for cls in classes if issubclass(cls, torch.nn.Module))
+    own = [sys.modules[name] for name in names if name in sys.modules and _is_open(name)]
+    values = [value for file in own for value in vars(file).values() if isinstance(value, FunctionType)]
+    further = dict.fromkeys(value.__module__ for value in values if _is_open(value.__module__))
+    return list(dict.fromkeys([*own, *(sys.modules[name] for name in further if name in sys.modules)]))
+
+
+def _is_open(name: str) -> bool:
+    """True for a file that is neither torch's nor Python's."""
+    root = name.partition(".")[0]
+    return root != "torch" and root not in sys.stdlib_module_names

@@ -1,0 +1,122 @@
+"""Rows that a model takes apart and joins again: ``torch.cat(list(x))`` is ``x`` without its first dimension.
+
+torch makes a dynamic size a constant where a tensor is taken apart along it. Where all parts are only joined again, in
+their order, none is needed: the parts of the trace are stand-ins, and what joins them reads the whole tensor. A part
+that anything else reads is taken from a real split, with the constant that torch makes of its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
+
+from ..infer.sizes import trial_sizes
+from ..materialise.arguments import close_arguments, materialise
+from ..observe.store import Sample, copy_leaves
+from ..probe.subject import Subject
+from ..pytrees.agree import agreement
+from .graph import Graph
+
+__all__ = ["WholeRows", "is_exact_elsewhere"]
+
+_SPLITS = (torch.unbind, torch.Tensor.unbind)
+_CATS = (torch.cat, torch.concat, torch.concatenate)
+_ABOUT = {"shape", "dtype", "device", "ndim", "layout", "is_cuda", "is_cpu"}
+_ASKS = (torch.Tensor.size, torch.Tensor.dim, torch.Tensor.is_floating_point)
+_TRIALS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Split:
+    """A tensor that was taken apart along ``dim``, and the stand-ins of its parts."""
+
+    whole: torch.Tensor
+    dim: int
+    parts: tuple[torch.Tensor, ...]
+
+
+class WholeRows(TorchFunctionMode):
+    """Joins in a trace what was only taken apart; ``joined`` says how often."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.joined = 0
+        self._of: dict[int, tuple[_Split, int]] = {}
+        self._real: dict[int, tuple[torch.Tensor, ...]] = {}
+        self._last: _Split | None = None
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        last, self._last = self._last, None
+        if func is torch.Tensor.__len__ and last is not None and last.whole is args[0]:
+            return len(last.parts)  # list(x) asks for the length, as a hint, after it began to iterate
+        if func in _SPLITS and (split := _apart(*args, **kwargs)) is not None:
+            self._of |= {id(part): (split, i) for i, part in enumerate(split.parts)}
+            self._last = split
+            return split.parts
+        if not self._of or func in _ASKS or getattr(getattr(func, "__self__", None), "__name__", "") in _ABOUT:
+            return func(*args, **kwargs)
+        if func in (*_CATS, torch.stack):
+            whole = self._whole(func, *args, **kwargs)
+            if whole is not None:
+                return whole
+        args, kwargs = tree_map_only(torch.Tensor, self._part, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _whole(self, func: Callable[..., Any], tensors: Any, dim: int = 0, **others: Any) -> torch.Tensor | None:
+        """What the tensors give together, where they are all parts of one tensor in their order."""
+        found = self._of.get(id(tensors[0])) if isinstance(tensors, Sequence) and len(tensors) else None
+        if found is None or others or [id(x) for x in tensors] != [id(x) for x in found[0].parts]:
+            return None
+        split = found[0]
+        n_dims = split.whole.ndim - (func is not torch.stack)
+        dim = dim % n_dims if n_dims else 0
+        if n_dims == 0:
+            return None
+        self.joined += 1
+        moved = split.whole.movedim(split.dim, dim)
+        return moved if func is torch.stack else moved.flatten(dim, dim + 1)
+
+    def _part(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor, or the part that it stands for."""
+        found = self._of.get(id(tensor))
+        if found is None:
+            return tensor
+        split, index = found
+        if id(split) not in self._real:
+            self._real[id(split)] = split.whole.unbind(split.dim)
+        return self._real[id(split)][index]
+
+
+def _apart(tensor: torch.Tensor, dim: int = 0) -> _Split | None:
+    """The stand-ins of the parts, where their number is not fixed."""
+    dim = dim % tensor.ndim if tensor.ndim else 0
+    size = tensor.shape[dim] if tensor.ndim else 0
+    if not isinstance(size, torch.SymInt) or size.node.is_constant() or not size.node.has_hint():
+        return None
+    return _Split(tensor, dim, tuple(tensor.select(dim, 0) for _ in range(int(size.node.hint))))
+
+
+def is_exact_elsewhere(graph: Graph, samples: Sequence[Sample], subject: Subject) -> bool:
+    """True when the graph gives at other sizes what the model gives, wherever it runs, and it does run somewhere."""
+    tried = 0
+    for _, sizes in trial_sizes(graph.plan, [dict(graph.sizes)]):
+        values = materialise(graph.plan, sizes, samples)
+        try:
+            expected = subject.try_out(close_arguments(graph.plan, values))
+            got = graph(copy_leaves(tuple(values[leaf.path] for leaf in graph.plan.inputs)))
+        except Exception:  # no size for the model, or none of the graph
+            continue
+        if not agreement(expected.structure.paths(), expected.leaves, got).holds:
+            return False
+        tried += 1
+        if tried >= _TRIALS:
+            break
+    return tried > 0

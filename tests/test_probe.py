@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -473,7 +474,7 @@ class Counted(torch.nn.Module):
     """A size becomes a number of Python."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * torch.ones(int(x.shape[0]), 1)  # the line of the size
+        return x * torch.ones(operator.index(x.shape[0]), 1)  # the line of the size
 
 
 class Valued(torch.nn.Module):
@@ -520,6 +521,7 @@ def test_the_line_of_a_value_stands_in_the_hint_of_the_error() -> None:
         model(torch.ones(2, 3)), model(torch.ones(3, 4))
     with pytest.raises(ExportError) as caught:
         observer.export()
+    assert caught.value.slug == "export-refused"
     assert line_of("the value") in caught.value.hint
 
 

@@ -2,7 +2,8 @@
 
 ``if mask.any():`` cannot be a guard on sizes, and torch refuses to trace it. Asked to, it computes the real values
 beside the symbolic ones, decides by them, and writes each decision into the program as an assertion on the value. A
-call that decides otherwise is refused, and gets a graph of its own where one was seen.
+call that decides otherwise is refused, and gets a graph of its own where one was seen. What is computed of a float
+(``int(x.sum().item()) > 2``) torch decides as well, and writes no assertion: such a program would be wrong in silence.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/config.py,
 ``fake_tensor_propagate_real_tensors``, as ``torch.export.draft_export`` sets it.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator
 
 import torch
@@ -19,9 +21,16 @@ import torch._functorch.config
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-__all__ = ["decided_by_values", "depends_on_values"]
+__all__ = ["UncheckedBranchError", "decided_by_values", "depends_on_values"]
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
+_MESSAGE = "propagate_real_tensors"
+#: the symbols of sizes, and of ints that are read from tensors, about which torch writes assertions
+_CHECKED = re.compile(r"[su]\d+")
+
+
+class UncheckedBranchError(Exception):
+    """A program has one side of a branch on a value, and does not check it; never seen by a user."""
 
 
 def depends_on_values(error: BaseException | None) -> bool:
@@ -35,10 +44,20 @@ def depends_on_values(error: BaseException | None) -> bool:
 
 @contextlib.contextmanager
 def decided_by_values() -> Iterator[None]:
-    """Inside the block a trace decides by real values; what torch logs of each decision is not shown."""
+    """Inside the block a trace decides by real values; what torch logs of each decision is read, and not shown.
+
+    :raises UncheckedBranchError: when the trace has ended, and a decision is not asserted in the program
+    """
+    unchecked: list[str] = []
 
     def shows(record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("propagate_real_tensors")
+        if not str(record.msg).startswith(_MESSAGE):
+            return True
+        decided = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        symbols = getattr(decided, "free_symbols", None)
+        if symbols is None or not all(_CHECKED.fullmatch(str(symbol)) for symbol in symbols):
+            unchecked.append(str(decided))
+        return False
 
     logger = logging.getLogger(_LOGGER)
     logger.addFilter(shows)
@@ -47,3 +66,5 @@ def decided_by_values() -> Iterator[None]:
             yield
     finally:
         logger.removeFilter(shows)
+    if unchecked:
+        raise UncheckedBranchError(f"the branch on {unchecked[0]} is not checked at run time")

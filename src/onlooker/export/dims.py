@@ -26,9 +26,9 @@ class Asked:
 
     Equal axes share a ``Dim``. Expressions of several symbols are independent Dims: torch cannot add two,
     and finds the relation itself. ``oblivious`` lets torch take the general side of a comparison with 0 or 1, where
-    it would else keep every one as a guard. ``by_values`` lets the values of the example decide where the model asks
-    for a value; the program then checks at run time that others decide alike. ``ints`` keeps ``int(size)`` of the
-    model a size; None where it was not tried.
+    it would else keep every one as a guard. ``branch`` is what torch says of a branch on a value: the values of the
+    example then decide, and the program checks at run time that others decide alike. ``ints`` keeps ``int(size)`` of
+    the model a size; None where it was not tried.
     """
 
     bounds: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Asked:
     static: frozenset[str] = frozenset()
     auto: bool = False
     oblivious: bool = False
-    by_values: bool = False
+    branch: Exception | None = None
     ints: bool | None = None
 
     @classmethod
@@ -62,7 +62,7 @@ class Asked:
             if self.oblivious:
                 settings = torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
                 stack.enter_context(settings)
-            if self.by_values:
+            if self.branch is not None:
                 stack.enter_context(decided_by_values())
             yield
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..core.errors import ExportError
 from ..core.plan import Plan
 from ..infer.unify import forms_of
+from ..observe.store import Sample
 from ..probe.pins import Pins, check_pins, check_ranges, check_static, check_symbols
 from ..probe.regimes import Regime, find_regimes
 from ..probe.settle import settled
@@ -63,7 +64,7 @@ def export_graphs(
     region, until all are covered or no further graph helps. So does one of a plan of several forms that torch
     refuses as a whole.
 
-    :raises ExportError: when not one plan can be exported
+    :raises ExportError: when not one plan can be exported, or what is exported serves no kept call: ``no-call-served``
     """
     samples = prepared.samples
     graphs: list[Graph] = []
@@ -86,7 +87,22 @@ def export_graphs(
     coverage.complete(asked)
     if first is not None and not coverage.graphs:
         raise first
+    if samples and not any(map(coverage.serves, samples)):
+        raise _serving_nothing(coverage.graphs, samples)
     return coverage.graphs, [*refusals, *coverage.refusals]
+
+
+def _serving_nothing(graphs: Sequence[Graph], samples: Sequence[Sample]) -> ExportError:
+    """Why: the lines of the model that made sizes or values a part of the graphs."""
+    asked = [note for graph in graphs for note in graph.notes if " is asked at " in note]
+    why = "".join(f" In {graph.name}, {note}." for graph in graphs[:1] for note in dict.fromkeys(asked[:2]))
+    calls = ", ".join(str(sample.call.index) for sample in samples[:6])
+    return ExportError(
+        f"torch.export gives {len(graphs)} graphs, and none takes a call that was watched (calls {calls}).{why}",
+        slug="no-call-served",
+        hint="Write these lines without numbers of Python that are made from sizes or values, or pin what they ask "
+        "about: export(static={'x': [1]}).",
+    )
 
 
 def _graphs_of(plan: Plan, prepared: Prepared, subject: Subject) -> list[Graph]:

@@ -20,7 +20,7 @@ from ..observe.inner import advice_on_inner
 from ..observe.store import Sample, copy_leaves
 from ..probe.example import Example, find_example
 from ..probe.subject import Subject
-from .by_values import depends_on_values
+from .by_values import UncheckedBranchError, depends_on_values
 from .dims import Asked, least_of, read_refusal
 from .flat import FlatModel, identifiers, output_labels
 from .graph import Graph, Outputs
@@ -56,9 +56,8 @@ def export_graph(
     labels = [label_of(leaf.path) for leaf in plan.inputs]
     names = dict(zip([leaf.path for leaf in plan.inputs], identifiers(labels), strict=True))
     asked = Asked().without_guards(plan) if oblivious else Asked.first(plan)
-    fixed, notes = dict[str, int](), list(plan.notes)
+    fixed, notes, join_rows = dict[str, int](), list(plan.notes), True
     refusal: Exception | None = None
-    join_rows = True
     for _ in range(_ATTEMPTS):
         example = find_example(plan, samples, subject, fixed=fixed, choices=choices)
         flat = FlatModel.of(subject, plan, names, example.values)
@@ -72,7 +71,7 @@ def export_graph(
             asked, note = _another_way(error, plan, asked, heard)
             found = None if note else read_refusal(str(error), asked, plan)
             if found is None:
-                if not note and asked.auto:
+                if not note and (asked.auto or isinstance(error, UncheckedBranchError)):
                     break
                 asked = asked if note else replace(asked, auto=True)
                 notes.append(note or f"asked again without names: {_first_line(error)}")
@@ -92,7 +91,8 @@ def export_graph(
         notes += reasons(heard, plan, names, _narrow(graph))
         seconds, told = time.perf_counter() - start, tuple(dict.fromkeys(notes))
         return replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=asked.named(plan))
-    raise _refused(plan, refusal, subject) from refusal
+    cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
+    raise _refused(plan, cause, subject) from cause
 
 
 def _refused(plan: Plan, refusal: Exception | None, subject: Subject) -> ExportError:
@@ -110,9 +110,10 @@ def _another_way(error: Exception, plan: Plan, asked: Asked, heard: Sequence[Gua
     """How else to trace, and why; no reason where there is no other way."""
     if isinstance(error, TooManyGuardsError):
         return asked.without_guards(plan), f"asked again without guards on 0 and 1: {error}"
-    if depends_on_values(error) and not asked.by_values:
-        way = replace(asked, by_values=True)
-        return way, f"the side of a branch that the example takes is in the graph: {_first_line(error)}"
+    if depends_on_values(error) and asked.branch is None:
+        way = replace(asked, branch=error)
+        where = f" is asked at {place}" if (place := place_of_error(error)) else ""
+        return way, f"the side of a branch that the example takes is in the graph{where}: {_first_line(error)}"
     if asked.ints is None and asks_for_int(heard):
         return replace(asked, ints=True), f"int() and range() of a size are read as sizes: {_first_line(error)}"
     if asked.ints and not isinstance(error, UserError):

@@ -214,5 +214,5 @@ def _degree(node: ast.AST) -> int:
     inner = [_degree(child) for child in ast.iter_child_nodes(node)]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         exponent = node.right.value if isinstance(node.right, ast.Constant) else None
-        return exponent * max(1, *inner) if isinstance(exponent, int) else 0
+        return exponent * max(1, *inner) if isinstance(exponent, int) else _GREATEST_DEGREE + 1
     return sum(inner) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else max(inner, default=0)

@@ -53,7 +53,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that is built from the sdist."""
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # since 3.11.4
     return built("wheel", folder / sdist.name.removesuffix(".tar.gz"))
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..core.errors import ExportError
 from ..core.plan import Plan
 from ..infer.unify import forms_of
+from ..observe.inner import advice_on_inner
 from ..observe.store import Sample
 from ..probe.pins import Pins, check_pins, check_ranges, check_static, check_symbols
 from ..probe.regimes import Regime, find_regimes
@@ -88,11 +89,11 @@ def export_graphs(
     if first is not None and not coverage.graphs:
         raise first
     if samples and not any(map(coverage.serves, samples)):
-        raise _serving_nothing(coverage.graphs, samples)
+        raise _serving_nothing(coverage.graphs, samples, subject)
     return coverage.graphs, [*refusals, *coverage.refusals]
 
 
-def _serving_nothing(graphs: Sequence[Graph], samples: Sequence[Sample]) -> ExportError:
+def _serving_nothing(graphs: Sequence[Graph], samples: Sequence[Sample], subject: Subject) -> ExportError:
     """Why: the lines of the model that made sizes or values a part of the graphs."""
     asked = [note for graph in graphs for note in graph.notes if " is asked at " in note]
     why = "".join(f" In {graph.name}, {note}." for graph in graphs[:1] for note in dict.fromkeys(asked[:2]))
@@ -100,8 +101,8 @@ def _serving_nothing(graphs: Sequence[Graph], samples: Sequence[Sample]) -> Expo
     return ExportError(
         f"torch.export gives {len(graphs)} graphs, and none takes a call that was watched (calls {calls}).{why}",
         slug="no-call-served",
-        hint="Write these lines without numbers of Python that are made from sizes or values, or pin what they ask "
-        "about: export(static={'x': [1]}).",
+        hint=f"{advice_on_inner(subject.model)}Write these lines without numbers of Python that are made from sizes or "
+        "values, or pin what they ask about: export(static={'x': [1]}).",
     )
 
 

@@ -11,6 +11,7 @@ import torch
 
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, RejectedCallError, UsageError
+from onlooker.export.cover import Coverage
 from onlooker.export.dims import Asked, dim_name, read_refusal
 from onlooker.export.flat import identifiers
 
@@ -266,6 +267,13 @@ def test_what_torch_cannot_export_is_one_error_with_its_message() -> None:
         watched(Refuses(), [call(torch.ones(3)), call(torch.ones(4))]).export()
     assert caught.value.slug == "export-refused"
     assert caught.value.__cause__ is not None
+
+
+def test_a_program_that_serves_no_watched_call_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Coverage, "serves", lambda *_: False)
+    with pytest.raises(ExportError, match=r"none takes a call that was watched \(calls 0, 1\)") as caught:
+        watched(torch.nn.ReLU(), [call(rand(2, 6)), call(rand(3, 6))]).export()
+    assert caught.value.slug == "no-call-served"
 
 
 def test_axes_that_the_caller_pins_are_not_probed() -> None:

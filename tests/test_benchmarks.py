@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onlooker.export import guard_count
+from python_calls import python_calls
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
@@ -28,22 +29,6 @@ def script() -> Iterator[Callable[[str], ModuleType]]:
     sys.path.insert(0, str(FOLDER))
     yield importlib.import_module
     sys.path.remove(str(FOLDER))
-
-
-def python_calls(run: Callable[[], object]) -> int:
-    """The number of functions of Python that a run calls."""
-    count = 0
-
-    def note(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(note)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def test_inference_is_linear_in_calls_and_in_leaves(script):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import DynamicCache
 
 from onlooker import InputObserver
+from python_calls import python_calls
 
 #: functions that a watched call runs beside the model's own, once, and for every layer of a cache in and out
 MOST_CALLS = 45
@@ -30,30 +32,14 @@ def cache_of(layers: int) -> Any:
     return cache
 
 
-def python_calls(model: Any, *args: Any) -> int:
-    """The number of Python functions that one call runs."""
-    count = 0
-
-    def note(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(note)
-    try:
-        model(*args)
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 @pytest.mark.parametrize("layers", [0, 16, 100])
 def test_a_watched_call_runs_few_functions(layers: int) -> None:
     model, args = Passes(), (torch.zeros(1, 3), cache_of(layers))
-    plain = python_calls(model, *args)
+    plain = python_calls(partial(model, *args))
     with InputObserver()(model, store_n_calls=1):
         model(*args)
         model(*args)
-        watched = python_calls(model, *args)
+        watched = python_calls(partial(model, *args))
     leaves = 2 * (1 + 2 * layers)
     assert watched - plain <= MOST_CALLS + MOST_CALLS_PER_LEAF * leaves
 

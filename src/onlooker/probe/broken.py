@@ -18,6 +18,7 @@ from ..materialise.arguments import close_arguments
 from ..materialise.tensors import resized
 from ..pytrees.agree import agreement
 from ..pytrees.numbers import altered, as_dtype, as_numbers
+from .classes import size_of
 from .example import Example
 from .handed_back import computed
 from .subject import Subject
@@ -133,10 +134,9 @@ def _read_sizes(plan: Plan, values: Mapping[Path, Any]) -> Sizes:
     """The size of each symbol in a call that obeys more relations than the plan has."""
     sizes: Sizes = {}
     for leaf in plan.inputs:
-        value = values.get(leaf.path)
         for axis, expression in leaf.axes:
-            if expression.is_symbol and value is not None:
-                sizes.setdefault(str(expression), int(value if axis.dim is None else value.shape[axis.dim]))
+            if expression.is_symbol and values.get(leaf.path) is not None:
+                sizes.setdefault(str(expression), size_of(axis, values))
     return sizes
 
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from ..core.errors import ExportError, OnlookerError
 from ..core.plan import Plan, Probe
@@ -26,6 +25,7 @@ from ..infer.samples import Row, Table, row_of_values
 from ..infer.sizes import Sizes, choose_sizes, expressed_sizes
 from ..observe.store import Sample
 from .broken import REFUSED, Broken, SpentRelationsError
+from .classes import size_of
 from .example import Example, find_example, size_choices
 from .pins import Pins
 from .regimes import Regime
@@ -172,7 +172,7 @@ class _Search:
                 self._reject(row_of_values(self._label, broken.accepted), doubt.moved, f"{doubt.text} was chance")
                 return True
         label = self._label
-        sizes = tuple(_size(example.values[axis.path], axis) for axis in doubt.moved)
+        sizes = tuple(size_of(axis, example.values) for axis in doubt.moved)
         self.trace.append(Probe(doubt.moved, sizes, f"{doubt.text} holds: {outcomes[-1]} otherwise", label))
         if outcomes == [REFUSED] * len(outcomes):
             self.confirmed.update(dict.fromkeys(doubt.moved, label))
@@ -196,10 +196,6 @@ def _spacious(plan: Plan, number: int) -> Iterator[Sizes]:
             if min(expressed_sizes(plan, sizes), default=_ROOM) >= _ROOM:
                 yield sizes
     yield from size_choices(plan)
-
-
-def _size(value: Any, axis: Axis) -> int:
-    return int(value if axis.dim is None else value.shape[axis.dim])
 
 
 def _holds(derived: Derived, mined: Mined, row: Row) -> bool:

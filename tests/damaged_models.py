@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from onlooker import InputObserver
-from onlooker.export.graph import Graph
 from onlooker.probe.ledger import Ledger
 from onlooker.probe.subject import Subject
 from onlooker.program import Program
 from onlooker.pytrees.open import open_arguments
+from onlooker.trace.graph import Graph
 from onlooker.zoo import tiny_model
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]

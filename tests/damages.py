@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from damaged_models import Run, program_of, rerun
-from onlooker.export.graph import Graph
+from onlooker.trace.graph import Graph
 
 Change = Callable[[Graph], Graph]
 Values = list[Any]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from onlooker.export.cover import Coverage
 
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, RejectedCallError, UsageError
-from onlooker.export.cover import Coverage
-from onlooker.export.dims import Asked, dim_name, read_refusal
-from onlooker.export.flat import identifiers
+from onlooker.trace.dims import Asked, dim_name, read_refusal
+from onlooker.trace.flat import identifiers
 
 Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
 

@@ -16,7 +16,6 @@ from onlooker.core.path import Attr, Index, Name, Path
 from onlooker.core.plan import Fill, LeafPlan, Plan, Symbol
 from onlooker.core.spec import Axis, TensorSpec
 from onlooker.core.structure import Structure, Tree
-from onlooker.export.dims import dim_name
 from onlooker.infer.build import build_plan
 from onlooker.infer.doubts import denials, doubts, readings
 from onlooker.infer.mine import Mined, Without, mine
@@ -29,6 +28,7 @@ from onlooker.infer.samples import Row, Table, table_of
 from onlooker.infer.sizes import choose_sizes, is_general, is_possible, trial_sizes
 from onlooker.infer.unify import forms_of, union_of
 from onlooker.materialise.counting import sizes_of
+from onlooker.trace.dims import dim_name
 
 Values = Sequence[int | None]
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from onlooker import InputObserver, RejectedCallError
 from onlooker.export import torch_
-from onlooker.export.guard_count import TooManyGuardsError, fewer_guards, most_guards
+from onlooker.trace.guard_count import TooManyGuardsError, fewer_guards, most_guards
 
 
 class PadsToMultiple(nn.Module):

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from onlooker import InputObserver, OnlookerError
-from onlooker.export.size_ints import ints_stay_sizes
-from onlooker.export.size_tensors import SizeTensors
+from onlooker.trace.size_ints import ints_stay_sizes
+from onlooker.trace.size_tensors import SizeTensors
 
 HERE = sys.modules[__name__]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from onlooker.export.torch_conditions import conditions_of
 
 from onlooker import InputObserver
-from onlooker.export.torch_conditions import conditions_of
-from onlooker.export.torch_run import runner_of
+from onlooker.trace.torch_run import runner_of
 
 
 class Pair(torch.nn.Module):

@@ -12,9 +12,9 @@ import torch
 from onlooker import InputObserver
 from onlooker.core.path import Name, Path
 from onlooker.core.verdict import Outcome
-from onlooker.export.graph import Graph
 from onlooker.program import Program
 from onlooker.pytrees.agree import agreement, leaf_difference
+from onlooker.trace.graph import Graph
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 

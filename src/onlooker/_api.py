@@ -13,9 +13,8 @@ from .core.errors import OnlookerWarning, UsageError
 from .core.kinds import check_kind
 from .core.plan import Plan
 from .core.recording import Recording
-from .export.exportable import check_exportable
-from .export.exporter import export_graphs, find_plans
-from .export.prepare import Prepared, prepare
+from .export.graphs import export_graphs
+from .export.plans import find_plans
 from .export.targets import target_of
 from .materialise.inferred import check_given, given_sample, infer_values, spelled
 from .materialise.info import InputObserverInfo, info_of
@@ -31,6 +30,8 @@ from .probe.spread import check_one_process
 from .probe.subject import Subject
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
+from .trace.exportable import check_exportable
+from .trace.prepare import Prepared, prepare
 from .verify.completed import completed_calls
 from .verify.discrepancies import Rules, discrepancies
 from .verify.request import check_model

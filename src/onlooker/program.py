@@ -16,7 +16,6 @@ from .core.plan import Plan
 from .core.recording import Recording
 from .core.verdict import Tally
 from .export.dispatch import Dispatcher
-from .export.graph import Graph
 from .export.installed import Installed, installed
 from .export.save import save_graph
 from .export.target import check_options
@@ -35,6 +34,7 @@ from .report.code_data import GraphCode
 from .report.data import graph_report
 from .report.report import Report
 from .report.traffic import Conformity
+from .trace.graph import Graph
 from .verify.check import checked_calls
 from .verify.request import check_model, check_request
 from .verify.saved import saved_trials
@@ -166,7 +166,7 @@ class Program:
                 graph.plan,
                 target=graph.target,
                 obtained=graph.obtained,
-                ranges=graph.ranges,
+                contract=graph.contract,
                 sizes=graph.sizes,
                 notes=graph.notes,
                 seconds=graph.seconds,
@@ -264,7 +264,7 @@ class Program:
                 graph.outputs.names,
                 graph.sizes,
                 graph.obtained,
-                graph.ranges,
+                graph.contract,
                 graph.named,
                 graph.oblivious,
                 _hidden(graph.plan),

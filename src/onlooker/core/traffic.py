@@ -20,6 +20,9 @@ class BreachKind(StrEnum):
     RELATION = "relation"
     RANGE = "range"
     STEP = "step"
+    CONDITION = "condition"
+    FLAG = "flag"
+    PROGRAM = "program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,17 @@ class Breach:
     expected: str
     got: str
 
+    @property
+    def said(self) -> str:
+        """The breach as part of a sentence."""
+        if self.kind is BreachKind.CONDITION:
+            return f"{self.where} needs {self.expected}, the call has {self.got}"
+        if self.kind is BreachKind.PROGRAM:
+            return f"{self.where} refuses it ({self.got})"
+        return f"{self.where} has to be {self.expected}, the call has {self.got}"
+
     def __str__(self) -> str:
-        return f"{self.where} has to be {self.expected}, the call has {self.got} ({self.kind})"
+        return f"{self.said} ({self.kind})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..core.codec_text import damaged
 from ..core.errors import MissingPackageError
+from ..trace.graph import Graph
 from .aoti_compile import Package, compile_graph
 from .aoti_run import open_package
-from .graph import Graph
 from .target import file_name
 from .weights import read_tensors, write_tensors
 

@@ -17,9 +17,9 @@ import torch._inductor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
+from ..contract.places import formulas_of, spelled_axis
 from ..core.errors import ExportError
-from .graph import Graph
-from .torch_conditions import conditions_of
+from ..trace.graph import Graph
 
 __all__ = ["CONDITIONS", "LAYOUTS", "Package", "as_tensor", "compile_graph", "with_tensors_for_ints"]
 
@@ -43,7 +43,10 @@ def compile_graph(graph: Graph) -> Package:
     :raises ExportError: ``aoti-refused`` with the message of the compiler
     """
     program = graph.artifact
-    about = {CONDITIONS: json.dumps(conditions_of(graph)), LAYOUTS: json.dumps(_layouts(graph))}
+    about = {
+        CONDITIONS: json.dumps(formulas_of(graph.plan, graph.contract, spelled_axis(graph.names))),
+        LAYOUTS: json.dumps(_layouts(graph)),
+    }
     options = {"aot_inductor.package_constants_in_so": False, "aot_inductor.metadata": about}
     with tempfile.TemporaryDirectory(prefix="onlooker-") as folder:
         path = str(Path(folder, "package.pt2"))

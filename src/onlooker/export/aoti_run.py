@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,14 @@ import torch
 import torch._inductor
 
 from ..core.codec_text import damaged
-from ..core.errors import ExportError, SavedFileError, UsageError
-from .aoti_compile import CONDITIONS, LAYOUTS, Package, as_tensor
-from .conditions import Run, guarded
-from .graph import Graph
+from ..core.errors import ExportError, SavedFileError
+from ..trace.graph import Graph
+from .aoti_compile import LAYOUTS, Package, as_tensor
 
 __all__ = ["open_package"]
+
+#: takes the inputs of a graph in their order, and gives its outputs
+Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def open_package(graph: Graph, package: Package, path: Path) -> Run:
@@ -44,12 +46,10 @@ def open_package(graph: Graph, package: Package, path: Path) -> Run:
             slug="aoti-refused",
             hint="Compile it again on this machine: program.to('aoti').",
         ) from error
-    spelled = {name: leaf.path.code() for leaf, name in zip(graph.plan.inputs, graph.names.values(), strict=True)}
     try:
-        conditions, layouts = json.loads(about[CONDITIONS]), json.loads(about[LAYOUTS])
-        return guarded(_runner(model, graph, layouts, weights), conditions, spelled)
-    except (KeyError, ValueError, TypeError, UsageError) as error:
-        raise damaged(path.name, f"it does not say what its inputs have to obey ({error!r})") from error
+        return _runner(model, graph, json.loads(about[LAYOUTS]), weights)
+    except (KeyError, ValueError, TypeError) as error:
+        raise damaged(path.name, f"it does not say how its inputs have to lie in memory ({error!r})") from error
 
 
 def _about(path: Path) -> dict[str, str]:

@@ -13,14 +13,16 @@ from typing import Any
 
 import torch
 
+from ..contract.checker import Checker
 from ..core.call import Signature
 from ..core.errors import RejectedCallError
 from ..core.structure import Structure, Tree
+from ..core.traffic import Breach, BreachKind
 from ..observe.bind import bind, python_signature
 from ..pytrees.joins import Join, join_tensors, joined
 from ..pytrees.open import open_arguments
 from ..pytrees.reopen import Layout, closer_of
-from .graph import Graph
+from ..trace.graph import Graph
 from .route import Mismatch, Route
 
 __all__ = ["Dispatcher", "Mismatch"]
@@ -34,7 +36,7 @@ class _Known:
     """Calls of one structure: how their leaves are read, and where each graph finds its inputs in them."""
 
     layout: Layout
-    routes: tuple[Route | str, ...]
+    routes: tuple[Route | Mismatch, ...]
 
 
 class Dispatcher:
@@ -45,10 +47,11 @@ class Dispatcher:
         self.joins = tuple(joins)
         self.signature = signature
         self._python = python_signature(signature)
+        self._checkers = {graph.name: Checker(graph.plan, graph.contract) for graph in self.graphs}
         self._closers = {graph.name: closer_of(graph.outputs.structure) for graph in self.graphs}
         self._orders: dict[tuple[int, tuple[str, ...]], tuple[tuple[str, int | str], ...] | None] = {}
         self._known: dict[tuple[str, ...], list[_Known]] = {}
-        self._routes: dict[Structure, tuple[Route | str, ...]] = {}
+        self._routes: dict[Structure, tuple[Route | Mismatch, ...]] = {}
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the call, in the classes of the model; as :meth:`serve`."""
@@ -64,7 +67,7 @@ class Dispatcher:
         reasons = []
         for graph, route in zip(self.graphs, routes, strict=True):
             try:
-                return graph, values, self._close(graph, _run(graph, route, leaves))
+                return graph, values, self._close(graph, self._run(graph, route, leaves))
             except Mismatch as mismatch:
                 reasons.append(f"{graph.name}: {mismatch}" if len(self.graphs) > 1 else str(mismatch))
         raise RejectedCallError(
@@ -75,7 +78,40 @@ class Dispatcher:
 
     def run(self, graph: Graph, tree: Tree[Any]) -> Any:
         """The result of one graph; :class:`Mismatch` when it does not take the call."""
-        return self._close(graph, _run(graph, _route(graph, tree.structure, self.signature), tree.leaves))
+        return self._close(graph, self._run(graph, _route(graph, tree.structure, self.signature), tree.leaves))
+
+    def breaches(self, graph: Graph, tree: Tree[Any]) -> tuple[Breach, ...]:
+        """Why a graph does not take a call, whose tensors may be without values; nothing when it does."""
+        try:
+            route = _route(graph, tree.structure, self.signature)
+            self._inputs(graph, route, tree.leaves)
+        except Mismatch as mismatch:
+            return mismatch.breaches
+        return ()
+
+    def _inputs(self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]) -> list[Any]:
+        """The inputs of a graph, which are in its contract."""
+        if isinstance(route, Mismatch):
+            raise Mismatch(*route.breaches)
+        inputs = route.inputs(leaves)
+        checker = self._checkers[graph.name]
+        if not checker(inputs):
+            raise Mismatch(*checker.breaches(inputs))
+        return inputs
+
+    def _run(self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]) -> list[Any]:
+        """All leaves of the result."""
+        inputs = self._inputs(graph, route, leaves)
+        try:
+            return graph(inputs)
+        except Exception as error:  # a graph may index or divide before it refuses
+            laid = _contiguous(graph, inputs)
+            if laid is None:
+                raise _refusal(error) from error
+        try:
+            return graph(laid)
+        except Exception as error:  # a graph may index or divide before it refuses
+            raise _refusal(error) from error
 
     def _close(self, graph: Graph, leaves: Sequence[Any]) -> Any:
         return self._closers[graph.name](leaves)
@@ -106,7 +142,7 @@ class Dispatcher:
             return None
         return tuple(places.items())
 
-    def _opened(self, values: dict[str, Any]) -> tuple[Sequence[Any], tuple[Route | str, ...]]:
+    def _opened(self, values: dict[str, Any]) -> tuple[Sequence[Any], tuple[Route | Mismatch, ...]]:
         """The leaves of the arguments, and per graph the way from them to its inputs, or why there is none."""
         given = tuple(values.values())
         names = tuple(values)
@@ -128,23 +164,6 @@ class Dispatcher:
         return tree.leaves, routes
 
 
-def _run(graph: Graph, route: Route | str, leaves: Sequence[Any]) -> list[Any]:
-    """All leaves of the result."""
-    if isinstance(route, str):
-        raise Mismatch(route)
-    inputs = route.inputs(leaves)
-    try:
-        return graph(inputs)
-    except (AssertionError, RuntimeError) as error:
-        laid = _contiguous(graph, inputs)
-        if laid is None:
-            raise Mismatch(_reason(error)) from error
-    try:
-        return graph(laid)
-    except (AssertionError, RuntimeError) as error:
-        raise Mismatch(_reason(error)) from error
-
-
 def _contiguous(graph: Graph, inputs: Sequence[Any]) -> list[Any] | None:
     """Copies of the inputs in the layout of an export, where one has another; None where that cannot help.
 
@@ -158,13 +177,13 @@ def _contiguous(graph: Graph, inputs: Sequence[Any]) -> list[Any] | None:
     return [value.contiguous() if isinstance(value, torch.Tensor) else value for value in inputs]
 
 
-def _route(graph: Graph, structure: Structure, signature: Signature) -> Route | str:
+def _route(graph: Graph, structure: Structure, signature: Signature) -> Route | Mismatch:
     try:
         return Route(graph.plan, structure, signature)
     except Mismatch as mismatch:
-        return str(mismatch)
+        return mismatch
 
 
-def _reason(error: Exception) -> str:
+def _refusal(error: Exception) -> Mismatch:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return f"the program refuses it ({lines[0][:300] if lines else type(error).__name__})"
+    return Mismatch(Breach(BreachKind.PROGRAM, "the program", "", lines[0][:300] if lines else type(error).__name__))

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 
 from ..core.codec_text import damaged
-from ..core.errors import MissingPackageError, UsageError
+from ..core.errors import MissingPackageError
 from ..core.spec import Axis
-from .conditions import guarded
-from .graph import Graph
-from .onnx_about import conditions_in, write_about
+from ..trace.graph import Graph
+from .onnx_about import write_about
 from .onnx_convert import check_opset, convert_graph
 from .onnx_files import read_models, write_models
 from .onnx_merge import MERGED, SELECTOR, merged_model
@@ -160,13 +159,8 @@ def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
     def run(inputs: Sequence[Any], _alive: Any = opened) -> Sequence[Any]:
         return start([*inputs, *rest])
 
-    spelled = {name: leaf.path.code() for leaf, name in zip(graph.plan.inputs, graph.names.values(), strict=True)}
-    try:
-        checked = guarded(run, conditions_in(opened.model.model, graph.name, opened.where), spelled)
-    except UsageError as error:
-        raise damaged(opened.where, error.message) from error
     shapes = {name: value.shape for name, value in values.items()}
-    return replace(graph, run=checked, artifact=opened.model, obtained=_obtained(shapes, graph, names), example=())
+    return replace(graph, run=run, artifact=opened.model, obtained=_obtained(shapes, graph, names), example=())
 
 
 def _nothing(value: Any) -> torch.Tensor:

@@ -6,13 +6,12 @@ import json
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ..contract.places import formulas_of, spelled_axis
 from ..core.codec import write_document
-from ..core.codec_text import damaged, read_json
 from ..core.plan import Plan
-from .graph import Graph
-from .torch_conditions import conditions_of
+from ..trace.graph import Graph
 
-__all__ = ["conditions_in", "write_about"]
+__all__ = ["write_about"]
 
 _PREFIX = "onlooker."
 
@@ -28,8 +27,8 @@ def write_about(model: Any, graph: Graph) -> None:
         "versions": versions,
         "inputs": {label: leaf.path.code() for label, leaf in zip(graph.labels, graph.plan.inputs, strict=True)},
         "outputs": list(graph.outputs.names),
-        "symbols": {text: list(limits) for text, limits in graph.ranges.items()},
-        "conditions": list(conditions_of(graph)),
+        "symbols": {symbol.name: [symbol.low, symbol.high] for symbol in graph.plan.symbols},
+        "conditions": list(formulas_of(graph.plan, graph.contract, spelled_axis(graph.names))),
         "plan": write_document("plan", Plan, graph.plan),
     }
     for key, value in known.items():
@@ -42,18 +41,3 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:  # run from its source
         return "unknown"
-
-
-def conditions_in(model: Any, graph_name: str, where: str) -> tuple[str, ...]:
-    """The conditions that were written into a model; a merged one has those of each graph by its name.
-
-    :raises SavedFileError: ``file-damaged``
-    """
-    found = model.metadata_props
-    text = found.get(f"{_PREFIX}{graph_name}.conditions", found.get(f"{_PREFIX}conditions"))
-    if text is None:
-        raise damaged(where, "the model does not say what its inputs have to obey")
-    conditions = read_json(text.encode(), where)
-    if not isinstance(conditions, list) or not all(isinstance(condition, str) for condition in conditions):
-        raise damaged(where, "what its inputs have to obey is no list of texts")
-    return tuple(conditions)

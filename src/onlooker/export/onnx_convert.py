@@ -14,7 +14,7 @@ import torch
 
 from ..core.errors import ExportError, UsageError
 from ..patches.masked_rows import masked_rows_give_zeros
-from .graph import Graph
+from ..trace.graph import Graph
 from .onnx_operators import translations
 from .onnx_operators_complex import complex_numbers_as_pairs
 from .onnx_operators_missing import stop_of

@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from ..contract.checker import kind_of
 from ..core.call import Signature
 from ..core.path import Path
-from ..core.plan import LeafPlan, Plan, Symbol
+from ..core.plan import LeafPlan, Plan
 from ..core.spec import ConstantSpec
 from ..core.structure import Structure
+from ..core.traffic import Breach, BreachKind
 from ..materialise.arguments import dtype_of
 from ..pytrees.open import spec_of
 from .contexts import conflict
@@ -19,14 +21,18 @@ from .fills import Filler
 
 __all__ = ["Mismatch", "Route"]
 
-#: the dtype of a tensor, its rank, and the dimensions that never change with their sizes
-_Kind = tuple[torch.dtype, int, tuple[tuple[int, int], ...]]
+#: the dtype of a tensor, and its rank
+_Kind = tuple[torch.dtype, int]
 #: tensors of one kind: each with its position among the inputs, that among the leaves, and its plan
 _Tensors = tuple[_Kind, tuple[tuple[int, int, LeafPlan], ...]]
 
 
 class Mismatch(Exception):
     """Why one graph does not take a call; never seen by a user."""
+
+    def __init__(self, *breaches: Breach) -> None:
+        super().__init__("; ".join(breach.said for breach in breaches))
+        self.breaches = breaches
 
 
 class Route:
@@ -45,7 +51,7 @@ class Route:
         self._rest = _rest(plan, places, signature)
         reason = conflict(plan.structure, structure)
         if reason is not None:
-            raise Mismatch(reason)
+            raise Mismatch(Breach(BreachKind.FLAG, *reason))
         kinds: dict[_Kind, list[tuple[int, int, LeafPlan]]] = {}
         self._ints: list[tuple[int, int, LeafPlan]] = []
         missing: list[tuple[int, LeafPlan]] = []
@@ -54,8 +60,7 @@ class Route:
             if source is None:
                 missing.append((target, leaf))
             elif leaf.is_tensor:
-                fixed = tuple((dim, e.evaluate({})) for dim, e in enumerate(leaf.shape) if e.is_constant)
-                kinds.setdefault((dtype_of(leaf.dtype), len(leaf.shape), fixed), []).append((target, source, leaf))
+                kinds.setdefault((dtype_of(leaf.dtype), len(leaf.shape)), []).append((target, source, leaf))
             else:
                 self._ints.append((target, source, leaf))
         self._tensors: list[_Tensors] = [(kind, tuple(places)) for kind, places in kinds.items()]
@@ -63,7 +68,6 @@ class Route:
         self._missing = tuple(missing)
         self._fillers: dict[tuple[int, ...], Filler] = {}
         _check_filled(missing)
-        self._limits = _limits(plan)
 
     def inputs(self, leaves: Sequence[Any]) -> list[Any]:
         """The inputs of the graph, in the order of its plan, from the leaves of a call.
@@ -85,8 +89,6 @@ class Route:
             _place_ints(self._ints, leaves, inputs, absent)
         if self._missing or absent:
             self._fill(absent, inputs)
-        if self._limits:
-            self._check_limits(inputs)
         return inputs
 
     def _fill(self, absent: Sequence[tuple[int, LeafPlan]], inputs: list[Any]) -> None:
@@ -98,35 +100,23 @@ class Route:
             filler = self._fillers[key] = Filler(self._plan, [*self._missing, *absent])
         filler.fill(inputs)
 
-    def _check_limits(self, inputs: Sequence[Any]) -> None:
-        for target, dim, symbol, path in self._limits:
-            value = inputs[target]
-            size = value if dim is None else value.shape[dim]
-            if not symbol.allows(size):
-                where = path if dim is None else f"{path}.shape[{dim}]"
-                raise Mismatch(f"{where} is {symbol.name}, {symbol.range}, the call has {size}")
-
 
 def _place_tensors(
     tensors: _Tensors, leaves: Sequence[Any], inputs: list[Any], absent: list[tuple[int, LeafPlan]]
 ) -> None:
-    """Puts the tensors of one kind where the graph wants them; shapes that are equal are checked once."""
-    (dtype, rank, fixed), places = tensors
-    last = None
+    """Puts the tensors of one kind where the graph wants them."""
+    (dtype, rank), places = tensors
     for target, source, leaf in places:
         value = leaves[source]
         if value is None:
             absent.append((target, leaf))
             continue
         try:
-            shape = value.shape
-            if value.dtype is not dtype:
-                raise Mismatch(_other_kind(leaf, value))
+            fits = value.dtype is dtype and len(value.shape) == rank
         except (AttributeError, RuntimeError):  # a nested tensor, or one without a shape yet, refuses to be asked
-            raise Mismatch(_other_kind(leaf, value)) from None
-        if shape != last:
-            _check_shape(leaf, value, rank, fixed)
-            last = shape
+            fits = False
+        if not fits:
+            raise Mismatch(_other_kind(leaf, value))
         inputs[target] = value
 
 
@@ -143,41 +133,18 @@ def _place_ints(
         elif value is None:
             absent.append((target, leaf))
         else:
-            raise Mismatch(f"{leaf.path} is an int, the call has {spec_of(value)}")
+            raise Mismatch(Breach(BreachKind.TYPE, str(leaf.path), "an int", str(spec_of(value))))
 
 
-def _check_shape(leaf: LeafPlan, value: torch.Tensor, rank: int, fixed: Sequence[tuple[int, int]]) -> None:
-    if value.ndim != rank:
-        raise Mismatch(_other_kind(leaf, value))
-    for dim, size in fixed:
-        if value.shape[dim] != size:
-            raise Mismatch(f"{leaf.path}.shape[{dim}] is always {size}, the call has {value.shape[dim]}")
-
-
-def _limits(plan: Plan) -> list[tuple[int, int | None, Symbol, Path]]:
-    """One place per symbol that has a greatest size, or a least one above 1: the first input that shows it alone."""
-    bounded = {symbol.name: symbol for symbol in plan.symbols if symbol.high is not None or symbol.low > 1}
-    found: list[tuple[int, int | None, Symbol, Path]] = []
-    for target, leaf in enumerate(plan.inputs if bounded else ()):
-        shown: list[tuple[int | None, Any]] = [*enumerate(leaf.shape), *([(None, leaf.value)] if leaf.value else [])]
-        for dim, expression in shown:
-            symbol = bounded.pop(expression.symbols[0], None) if expression.is_symbol else None
-            if symbol is not None:
-                found.append((target, dim, symbol, leaf.path))
-    return found
-
-
-def _other_kind(leaf: LeafPlan, value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return f"{leaf.path} is a tensor, the call has {spec_of(value)}"
-    kind = f"{leaf.dtype.removeprefix('torch.')}[{', '.join(map(str, leaf.shape))}]"
-    return f"{leaf.path} is a {kind}, the call has {spec_of(value)}"
+def _other_kind(leaf: LeafPlan, value: Any) -> Breach:
+    expected = kind_of(leaf) if isinstance(value, torch.Tensor) else f"a tensor, {kind_of(leaf)}"
+    return Breach(BreachKind.TYPE, str(leaf.path), expected, str(spec_of(value)))
 
 
 def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
     for _, leaf in missing:
         if leaf.fill is None:
-            raise Mismatch(f"{leaf.path} was in every observed call, this one does not have it")
+            raise Mismatch(Breach(BreachKind.ABSENT, str(leaf.path), "given, as in every observed call", "nothing"))
 
 
 def _check_determined(plan: Plan, missing: Sequence[LeafPlan]) -> None:
@@ -189,7 +156,8 @@ def _check_determined(plan: Plan, missing: Sequence[LeafPlan]) -> None:
     for leaf in made:
         unknown = {name for e in leaf.shape for name in e.symbols} - known
         if unknown:
-            raise Mismatch(f"{leaf.path} is missing, and nothing in the call says its {', '.join(sorted(unknown))}")
+            expected = f"given, since nothing else in the call says its {', '.join(sorted(unknown))}"
+            raise Mismatch(Breach(BreachKind.ABSENT, str(leaf.path), expected, "nothing"))
 
 
 def _constants(plan: Plan, places: Mapping[Path, int], signature: Signature) -> list[tuple[int, type, Any, Path]]:
@@ -207,7 +175,7 @@ def _constants(plan: Plan, places: Mapping[Path, int], signature: Signature) -> 
         default = parameter.default if parameter is not None else None
         is_needed = leaf.calls == len(plan.calls) and not leaf.optional
         if is_needed and default != baked and baked.value is not None:
-            raise Mismatch(f"{leaf.path} is always {baked}, the call does not give it")
+            raise Mismatch(Breach(BreachKind.CONSTANT, str(leaf.path), str(baked), "nothing"))
     return found
 
 
@@ -215,7 +183,7 @@ def _check_constant(path: Path, constant: Any, value: Any) -> None:
     """The exact comparison: NaN is NaN, and 0.0 is not -0.0."""
     baked = ConstantSpec(constant)
     if spec_of(value) != baked:
-        raise Mismatch(f"{path} is always {baked}, the call has {spec_of(value)}")
+        raise Mismatch(Breach(BreachKind.CONSTANT, str(path), str(baked), str(spec_of(value))))
 
 
 def _rest(plan: Plan, places: Mapping[Path, int], signature: Signature) -> list[tuple[int, Path, ConstantSpec | None]]:
@@ -234,4 +202,4 @@ def _check_rest(path: Path, default: ConstantSpec | None, value: Any) -> None:
     empty = isinstance(value, torch.Tensor) and value.numel() == 0
     if empty or (default is not None and default == spec_of(value) != ConstantSpec(None)):
         return
-    raise Mismatch(f"{path} is not an input, the call has {spec_of(value)}")
+    raise Mismatch(Breach(BreachKind.UNKNOWN, str(path), "left out", str(spec_of(value))))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from .graph import Graph
+from ..trace.graph import Graph
 
 __all__ = ["save_graph"]
 

@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 from typing import Any, Protocol
 
 from ..core.errors import UsageError
-from .graph import Graph
+from ..trace.graph import Graph
 
 __all__ = ["Target", "check_options", "file_name"]
 

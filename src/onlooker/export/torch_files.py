@@ -25,10 +25,10 @@ from torch.export.pt2_archive._package import PT2ArchiveWriter
 from ..core.codec_text import MOST_BYTES, damaged, read_json, write_json
 from ..core.errors import OnlookerError, UnsupportedError
 from ..core.files import read_file
-from .graph import Graph
+from ..trace.graph import Graph
+from ..trace.torch_run import runner_of
 from .target import file_name
 from .torch_check import check_program, scrubbed
-from .torch_run import runner_of
 from .weights import read_tensors, write_tensors
 
 __all__ = ["WEIGHTS", "TorchFiles"]

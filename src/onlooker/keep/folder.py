@@ -24,12 +24,12 @@ from ..core.errors import OnlookerError, SavedFileError
 from ..core.files import read_file
 from ..core.recording import Recording
 from ..core.verdict import Tally
-from ..export.graph import Graph
 from ..export.onnx_merge import MERGED
 from ..export.target import file_name
 from ..export.targets import target_of
 from ..observe.store import Sample
 from ..pytrees.joins import Join
+from ..trace.graph import Graph
 from .atomic import new_folder
 from .manifest import check_files, is_ours, read_manifest, write_manifest
 from .record import ProgramRecord, check_program, graph_of, record_of, without_calls

@@ -15,10 +15,10 @@ from ..core.recording import Recording
 from ..core.spec import ConstantSpec, OpaqueSpec
 from ..core.structure import Structure
 from ..core.verdict import Tally
-from ..export.graph import Graph, Outputs
 from ..observe.bind import python_signature
 from ..pytrees.joins import Join
 from ..pytrees.open import spec_of
+from ..trace.graph import Graph, Outputs
 from .containers import hidden_of, with_builders
 from .standin import StandIn
 

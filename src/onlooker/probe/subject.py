@@ -74,6 +74,11 @@ class Subject:
         with self.ledger.probe(), torch.no_grad(), self.untouched():
             return open_tree(self(map_tensors(lambda t: t.detach().clone(), arguments)))
 
+    def run_within(self, arguments: dict[str, Any], within: contextlib.AbstractContextManager[Any]) -> Tree[Any]:
+        """Runs the method on the arguments themselves, inside a block, without gradients."""
+        with self.ledger.probe(), torch.no_grad(), self.untouched(), within:
+            return open_tree(self(arguments))
+
     def try_fake(self, arguments: dict[str, Any]) -> Tree[Any]:
         """Runs the method on tensors without values: the result has shapes only, at next to no cost."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)

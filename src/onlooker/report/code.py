@@ -25,19 +25,15 @@ def made(cls, **attributes):
     return obj
 '''
 
-_LOWERED = '''
-def lowered(program, least):
-    """Begins the ranges at the sizes of ``least``, which were tried; torch begins them at 2, and sums at 4."""
-    names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"}
-    inputs = [node for node in program.graph.find_nodes(op="placeholder") if node.name in names]
-    for node, value in zip(inputs, torch.utils._pytree.tree_leaves(least), strict=True):
-        held = node.meta["val"]
-        pairs = zip(held.shape, value.shape) if isinstance(value, torch.Tensor) else [(held, value)]
-        for size, low in pairs:
-            symbol = size.node.expr if isinstance(size, torch.SymInt) else None
-            if symbol in program.range_constraints:
-                high = program.range_constraints[symbol].upper
-                program.range_constraints[symbol] = ValueRanges(low, high)
+_GUARDED = '''
+def guarded(program, *conditions):
+    """Lets the program check these conditions on its inputs: it is proven where they hold.
+
+    torch keeps every comparison that its trace met, and takes it for granted that no size is 0 or 1.
+    """
+    for symbol in list(program.range_constraints):
+        program.range_constraints[symbol] = ValueRanges(0, int_oo)
+    program._guards_code = list(conditions)
     return program
 '''
 
@@ -62,7 +58,7 @@ def script_of(graphs: Sequence[GraphCode], signature: Signature, *, to: str = "t
     )
     pieces = [_make_model(model, source)]
     pieces += [_MADE.strip("\n")] if any(part.makes for part in parts) else []
-    pieces += [_LOWERED.strip("\n")] if any(part.lowers for part in parts) else []
+    pieces += [_GUARDED.strip("\n")] if any(part.guards for part in parts) else []
     pieces += [function for part in parts for function in part.functions]
     pieces.append(_main(parts, to))
     return text + "".join(f"\n\n\n{piece}" for piece in pieces) + "\n"
@@ -71,8 +67,12 @@ def script_of(graphs: Sequence[GraphCode], signature: Signature, *, to: str = "t
 def _imports(parts: Sequence[Written], imports: Imports) -> list[str]:
     lines = ["import torch"]
     lines += ["from torch.export import Dim"] if any(part.uses_dim for part in parts) else []
-    lowers = any(part.lowers for part in parts)
-    lines += ["from torch.utils._sympy.value_ranges import ValueRanges"] if lowers else []
+    guards = any(part.guards for part in parts)
+    lines += (
+        ["from torch.utils._sympy.numbers import int_oo", "from torch.utils._sympy.value_ranges import ValueRanges"]
+        if guards
+        else []
+    )
     return [*lines, *imports.lines()]
 
 

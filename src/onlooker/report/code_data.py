@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..core.contract import Contract
 from ..core.path import Path
 from ..core.plan import Plan
 from ..core.structure import Structure
@@ -17,10 +18,10 @@ class GraphCode:
     """One graph, as far as a script needs it.
 
     ``dynamic`` says per leaf of the result whether the graph gives it, ``sizes`` are those of the export,
-    ``obtained`` and ``ranges`` what the program holds, ``named`` the expressions that torch took by name, with their
-    bounds, and ``limits`` the least and the greatest value that was seen of a leaf of ints. ``oblivious`` is True
-    where torch was asked to keep no guards on 0 and 1; ``hidden`` has, by container and attribute, the numbers and
-    the dtype of tensors that are no leaves.
+    ``obtained`` what the program holds, ``contract`` for which sizes it is proven, ``named`` the expressions that torch
+    took by name, with their bounds, and ``limits`` the least and the greatest value that was seen of a leaf of ints.
+    ``oblivious`` is True where torch was asked to keep no guards on 0 and 1; ``hidden`` has, by container and
+    attribute, the numbers and the dtype of tensors that are no leaves.
     """
 
     plan: Plan
@@ -29,7 +30,7 @@ class GraphCode:
     output_names: tuple[str, ...]
     sizes: Mapping[str, int]
     obtained: Mapping[str, str] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    contract: Contract = field(default_factory=Contract)
     named: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
     oblivious: bool = False
     hidden: Mapping[Path, Mapping[str, tuple[object, str]]] = field(default_factory=dict)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..contract.places import formulas_of
 from ..core.call import Parameter, Signature
 from ..core.expression import Expression
-from ..core.path import Name, Path
+from ..core.path import Attr, Index, Name, Path
 from ..core.plan import LeafPlan
+from ..core.spec import Axis
 from ..core.structure import Structure
 from .code_classes import Imports
 from .code_data import GraphCode
-from .code_layout import Brackets, Piece, bracketed, flat, laid_out, quoted
+from .code_layout import Brackets, Piece, bracketed, laid_out, quoted
 from .code_trees import as_classes, as_plain, holds_class, plain_tree
 from .code_values import value_code
 
@@ -27,7 +29,7 @@ class Written:
     name: str
     functions: tuple[str, ...]
     makes: bool
-    lowers: bool
+    guards: bool
     uses_dim: bool
 
 
@@ -42,16 +44,16 @@ def written(graph: GraphCode, signature: Signature, imports: Imports, to: str) -
         if leaf.constant is None:
             raise imports.refuse(leaf.path)
     given = [(root, child) for root, child in roots if not (wraps and _is_baked(root, child, baked))]
-    lows = _lows(graph) if to == "torch" else {}
+    conditions = _conditions(graph) if to == "torch" and graph.plan.symbols else ()
     module = _module(graph, signature, imports, name, [root for root, _ in given]) if wraps else ""
     functions = [
         *([module] if module else []),
         _arguments(graph, name, given),
         _dynamic_shapes(graph, name, given),
-        _export(graph, name, to, wraps, lows),
+        _export(graph, name, to, wraps, conditions),
     ]
     uses_dim = any("Dim" in function for function in functions[-2:])
-    return Written(name, tuple(functions), "made(" in module, bool(lows), uses_dim)
+    return Written(name, tuple(functions), "made(" in module, bool(conditions), uses_dim)
 
 
 def _roots(structure: Structure) -> list[tuple[Name, Structure]]:
@@ -193,8 +195,10 @@ def _dim(expression: Expression, graph: GraphCode, dims: dict[str, str]) -> str:
 
 def _greatest(expression: Expression, graph: GraphCode) -> int | None:
     """The greatest size of what has one in the plan."""
-    is_limited = all(graph.plan.symbol(name).high is not None for name in expression.symbols)
-    return graph.ranges.get(str(expression), (0, None))[1] if is_limited else None
+    highs = {name: graph.plan.symbol(name).high for name in expression.symbols}
+    if any(high is None for high in highs.values()):
+        return None
+    return expression.evaluate({name: high for name, high in highs.items() if high is not None})
 
 
 def _declared(variable: str, low: int | None, high: int | None) -> str:
@@ -202,26 +206,21 @@ def _declared(variable: str, low: int | None, high: int | None) -> str:
     return f"    {variable} = Dim({', '.join([quoted(variable), *limits])})"
 
 
-def _lows(graph: GraphCode) -> dict[str, int]:
-    """The least size of each symbol, where torch may begin above it.
-
-    What torch took by a name has no guard, and begins low enough where no bound was given.
-    """
-    plan = graph.plan
-    changing = {str(e): e for leaf in plan.inputs for e in leaf.shape if e.symbols}
-    has_ints = any(not leaf.is_tensor for leaf in plan.inputs)
-    bounded = any(graph.named[text][0] is not None for text in changing if text in graph.named)
-    if not has_ints and not bounded and graph.named.keys() >= changing.keys():
-        return {}
-    lows = {s.name: graph.ranges.get(s.name, (s.low, None))[0] for s in plan.symbols}
-    for text, (low, _) in graph.ranges.items():
-        expression = changing.get(text)
-        if expression is not None and expression.evaluate(lows) < low:
-            lows.update({name: max(lows[name], 2) for name in expression.symbols})
-    return lows
+def _conditions(graph: GraphCode) -> tuple[str, ...]:
+    """What the program of a script must check, as torch writes its guards."""
+    return formulas_of(graph.plan, graph.contract, _source)
 
 
-def _export(graph: GraphCode, name: str, to: str, wraps: bool, lows: dict[str, int]) -> str:
+def _source(axis: Axis) -> str:
+    """An axis as a guard of torch reads it: ``L['cache'][0].size()[2]``."""
+    rest = axis.path.entries[1:]
+    steps = [entry.index if isinstance(entry, Index) else getattr(entry, "key", None) for entry in rest]
+    names = [entry.name if isinstance(entry, Attr) else step for entry, step in zip(rest, steps, strict=True)]
+    text = f"L[{axis.path.root!r}]" + "".join(f"[{name!r}]" for name in names)
+    return text if axis.dim is None else f"{text}.shape[{axis.dim}]"
+
+
+def _export(graph: GraphCode, name: str, to: str, wraps: bool, conditions: Sequence[str]) -> str:
     model = f"{_camel(name)}(model)" if wraps else "model"
     calls = ", ".join(map(str, graph.plan.calls[:5])) + (" ..." if len(graph.plan.calls) > 5 else "")
     items: list[tuple[str, Piece]] = [("", model), ("", "()"), ("kwargs=", f"{name}_arguments()")]
@@ -234,10 +233,11 @@ def _export(graph: GraphCode, name: str, to: str, wraps: bool, lows: dict[str, i
     lines = [f"def export_{name}(model):", f'    """The program of calls like the observed ones {calls}."""']
     settings = ", torch.fx.experimental._config.patch(backed_size_oblivious=True)" if graph.oblivious else ""
     lines.append(f"    with torch.no_grad(){settings}:")
-    if not lows:
+    if not conditions:
         lines.append(f"        return {laid_out(call, 8, 7)}")
         return "\n".join(lines)
     lines.append(f"        program = {laid_out(call, 8, 10)}")
-    least = flat(bracketed(f"{name}_arguments(", [(f"{n}=", str(low)) for n, low in lows.items()], ")"))
-    lines.append(f"    return lowered(program, {least})")
+    texts = [("", quoted(condition.replace(".shape[", ".size()["))) for condition in conditions]
+    checked = Brackets("guarded(", (("", "program"), *texts), ")")
+    lines.append(f"    return {laid_out(checked, 4, 7)}")
     return "\n".join(lines)

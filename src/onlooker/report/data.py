@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.plan import LeafPlan, Plan, Symbol
+from ..core.contract import Contract
+from ..core.plan import LeafPlan, Plan
 from ..core.spec import Axis
 
 __all__ = ["AxisRow", "GraphReport", "graph_report"]
@@ -42,6 +43,8 @@ class GraphReport:
     sizes: tuple[tuple[str, int], ...]
     notes: tuple[str, ...]
     seconds: float
+    needs: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 def graph_report(
@@ -49,13 +52,13 @@ def graph_report(
     *,
     target: str,
     obtained: Mapping[str, str],
-    ranges: Mapping[str, tuple[int, int | None]],
+    contract: Contract,
     sizes: Mapping[str, int],
     notes: Sequence[str],
     seconds: float,
 ) -> GraphReport:
     """The report of one graph, from its plan and from what was read in the exported program."""
-    symbols = tuple((s.name, _listed(s.observed), _range(_served(s, ranges.get(s.name)))) for s in plan.symbols)
+    symbols = tuple((s.name, _listed(s.observed), s.range) for s in plan.symbols)
     return GraphReport(
         plan.name,
         target,
@@ -68,7 +71,17 @@ def graph_report(
         tuple(sizes.items()),
         tuple(notes),
         seconds,
+        tuple(_needs(contract)),
+        tuple(map(str, contract.dropped)),
     )
+
+
+def _needs(contract: Contract) -> list[str]:
+    """What the sizes of a call must satisfy beside the plan: constraints, or several regions of which one must hold."""
+    if len(contract.regions) == 1:
+        return [str(constraint) for constraint in contract.regions[0].constraints]
+    regions = [" and ".join(map(str, region.constraints)) for region in contract.regions]
+    return [f"one of {len(regions)}: {text}" for text in regions]
 
 
 def _axis_rows(plan: Plan, leaf: LeafPlan, obtained: Mapping[str, str]) -> list[AxisRow]:
@@ -98,19 +111,3 @@ def _listed(values: Sequence[int]) -> str:
     if len(values) <= 5:
         return ", ".join(map(str, values))
     return f"{values[0]}, {values[1]} ... {values[-1]} ({len(values)} sizes)"
-
-
-def _served(symbol: Symbol, limits: tuple[int, int | None] | None) -> tuple[int, int | None] | None:
-    """The range of the program, inside that of the plan: what lies outside it is refused before the program runs."""
-    if symbol.high is None and symbol.low <= 1:
-        return limits
-    low, high = limits or (symbol.low, None)
-    highs = [bound for bound in (high, symbol.high) if bound is not None]
-    return max(low, symbol.low), min(highs, default=None)
-
-
-def _range(limits: tuple[int, int | None] | None) -> str:
-    if limits is None:
-        return "any"
-    low, high = limits
-    return f"{low} and more" if high is None else f"{low} to {high}"

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from ..core.call import Call
 from ..core.errors import ArgumentKindError, ObservationError, UsageError
 from ..core.kinds import check_kind
 from ..core.recording import Recording
-from ..core.spec import Spec
+from ..core.spec import ConstantSpec, Spec, TensorSpec
 from ..core.structure import Tree
 from ..core.traffic import Breach, BreachKind, CheckedCall
-from ..export.graph import Graph
+from ..export.dispatch import Dispatcher
+from ..materialise.arguments import dtype_of
 from ..observe.bind import bind, python_signature
 from ..pytrees.joins import Join, join_specs, joined
 from ..pytrees.open import open_arguments, spec_of
-from .contract import checked
+from ..trace.graph import Graph
 
 __all__ = ["checked_calls"]
 
@@ -29,17 +33,45 @@ def checked_calls(
     """Which graph serves each call, or what keeps it outside; ``recording`` is the one of the program."""
     check_kind(calls, (Recording, Iterable), "calls", _CALLS)
     pairs = _recorded(recording, calls) if isinstance(calls, Recording) else _given(recording, calls)
+    dispatcher = Dispatcher(graphs, recording.signature, joins)
     found = []
     for index, count, inputs in pairs:
         if isinstance(inputs, Breach):
             found.append(CheckedCall(index, "", (inputs,), count))
         else:
-            found.append(checked(graphs, recording.signature, joined(inputs, joins, join_specs), index, count))
+            found.append(_checked(dispatcher, joined(inputs, joins, join_specs), index, count))
     if not found:
         raise ObservationError(
             "There is no call to check.", slug="no-calls", hint="Give a recording of calls, or the calls themselves."
         )
     return tuple(found)
+
+
+def _checked(dispatcher: Dispatcher, inputs: Tree[Spec], index: int, count: int) -> CheckedCall:
+    """The first graph that takes a call with these inputs, else the breaches of the nearest one."""
+    tree = Tree(inputs.structure, tuple(map(_without_values, inputs.leaves)))
+    nearest: CheckedCall | None = None
+    for graph in dispatcher.graphs:
+        found = dispatcher.breaches(graph, tree)
+        if not found:
+            return CheckedCall(index, graph.name, (), count)
+        if nearest is None or len(found) < len(nearest.breaches):
+            nearest = CheckedCall(index, graph.name, found, count)
+    return nearest or CheckedCall(index, "", (Breach(BreachKind.SIGNATURE, "the program", "a graph", "none"),), count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unopened:
+    """Stands for an object of which only the name of its class is known."""
+
+    kind: str
+
+
+def _without_values(spec: Spec) -> Any:
+    """A leaf as dispatch sees it: a tensor has its shape and dtype only."""
+    if isinstance(spec, TensorSpec):
+        return torch.empty(spec.shape, dtype=dtype_of(spec.dtype), device="meta")
+    return spec.value if isinstance(spec, ConstantSpec) else _Unopened(spec.kind)
 
 
 def _recorded(recording: Recording, other: Recording) -> Iterator[tuple[int, int, Tree[Spec]]]:

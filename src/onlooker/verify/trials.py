@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan, Symbol
-from ..export.graph import Graph
 from ..infer.sizes import trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..observe.store import Sample
 from ..pytrees.numbers import as_numbers, is_same
+from ..trace.graph import Graph
 from .values import in_other_layout, redrawn
 
 __all__ = ["Trial", "observed_trials", "trials_of_sizes", "unseen_trials"]
@@ -26,13 +26,17 @@ _THOROUGH = 3
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Arguments by name, for the model and for a program alike."""
+    """Arguments by name, for the model and for a program alike.
+
+    ``is_promised`` is False for sizes outside the contract of the graph: a program may refuse them.
+    """
 
     kind: str
     label: str
     arguments: dict[str, Any]
     sizes: tuple[tuple[str, int], ...] = ()
     plan: Plan | None = None
+    is_promised: bool = True
 
 
 def observed_trials(samples: Sequence[Sample]) -> Iterator[Trial]:
@@ -54,7 +58,10 @@ def unseen_trials(
     used += [sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls]
     tried = trial_sizes(plan, used, [*_wide_sizes(plan), *further])
     for number, (label, sizes) in enumerate(tried):
-        yield from trials_of_sizes(plan, samples, label, sizes, thorough=number < _THOROUGH)
+        promised = graph.contract.holds(sizes)
+        for trial in trials_of_sizes(plan, samples, label, sizes, thorough=number < _THOROUGH):
+            yield replace(trial, is_promised=promised)
+    tried = [(label, sizes) for label, sizes in tried if graph.contract.holds(sizes)]
     known = [("the sizes of the export", dict(graph.sizes))]
     for number, (label, sizes) in enumerate((tried or known)[:2]):
         yield from _of_values(plan, samples, label, sizes, beyond=number == 1 or not tried)

@@ -65,9 +65,10 @@ def _drawn(
         return _moved(value, beyond, generator)
     if not pool:
         return value
-    if leaf.shape[-1].is_constant and value.shape[-1] <= 16:
+    wide = [p for p in pool if p.shape[-1] == value.shape[-1]]
+    if leaf.shape[-1].is_constant and value.shape[-1] <= 16 and wide:
         columns = [
-            _chosen(value[..., i], torch.cat([p[..., i].reshape(-1) for p in pool]), beyond, generator)
+            _chosen(value[..., i], torch.cat([p[..., i].reshape(-1) for p in wide]), beyond, generator)
             for i in range(value.shape[-1])
         ]
         return torch.stack(columns, dim=-1)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
+import torch._dynamo.config
 from torch._dynamo.exc import UserError
 
+from ..core.contract import Constraint, Contract, Origin, Region
 from ..core.errors import ExportError
 from ..core.path import Path
 from ..core.plan import Plan
@@ -21,20 +23,30 @@ from ..observe.store import Sample, copy_leaves
 from ..probe.example import Example, find_example
 from ..probe.subject import Subject
 from .by_values import UncheckedBranchError, depends_on_values
-from .dims import Asked, least_of, read_refusal
+from .decisions import Decision, recorded_decisions
+from .dims import Asked
 from .flat import FlatModel, identifiers, output_labels
 from .graph import Graph, Outputs
 from .guard_count import TooManyGuardsError, most_guards
-from .lines import Guard, listening, place_of_error, reasons
+from .lines import place_of_error
 from .obtained import read_obtained
+from .path_condition import PathCondition, path_condition
 from .size_ints import asks_for_int, bakes_int, ints_stay_sizes
 from .torch_run import runner_on_demand
 from .whole_rows import is_exact_elsewhere
 
-__all__ = ["export_graph", "graph_of"]
+__all__ = ["Traced", "export_graph", "graph_of"]
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A graph, and the path condition of its trace: the contract of the graph is that condition alone."""
+
+    graph: Graph
+    condition: PathCondition
 
 
 def export_graph(
@@ -44,10 +56,12 @@ def export_graph(
     *,
     choices: Sequence[Sizes] | None = None,
     oblivious: bool = False,
-) -> Graph:
+    named: bool = True,
+) -> Traced:
     """The exported graph of a plan; when torch refuses, its message is read and it is asked again.
 
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
+    ``named`` asks for sizes by named Dims first, which a guard on one of them makes torch refuse.
     ``oblivious`` asks at once without guards on 0 and 1, which is else done after a trace that met too many.
 
     :raises ExportError: ``export-refused`` with the last message of torch
@@ -55,44 +69,62 @@ def export_graph(
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
     names = dict(zip([leaf.path for leaf in plan.inputs], identifiers(labels), strict=True))
-    asked = Asked().without_guards(plan) if oblivious else Asked.first(plan)
-    fixed, notes, join_rows = dict[str, int](), list(plan.notes), True
+    asked = Asked().without_guards() if oblivious else Asked.first(plan) if named else Asked(auto=True)
+    notes, join_rows = list(plan.notes), True
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
-        example = find_example(plan, samples, subject, fixed=fixed, choices=choices)
+        example = find_example(plan, samples, subject, choices=choices)
         flat = FlatModel.of(subject, plan, names, example.values)
         flat.join_rows(join_rows)
+        decisions: list[Decision] = []
         try:
-            with listening() as heard:
-                program = _export(flat, subject, plan, names, example, asked)
+            with recorded_decisions() as log:
+                try:
+                    program = _export(flat, subject, plan, names, example, asked)
+                finally:
+                    decisions = list(log.decisions.values())
         except Exception as error:
             refusal = error
             logger.debug("torch.export refuses: %s", error)
-            asked, note = _another_way(error, plan, asked, heard)
-            found = None if note else read_refusal(str(error), asked, plan)
-            if found is None:
-                if not note and (asked.auto or isinstance(error, UncheckedBranchError)):
-                    break
-                asked = asked if note else replace(asked, auto=True)
-                notes.append(note or f"asked again without names: {_first_line(error)}")
-                continue
-            asked = found.asked
-            notes += [found.note] if found.note else []
-            notes += reasons(heard, plan, names, found.texts)
-            fixed |= _observed(plan, found.specialised)
+            other, note = _another_way(error, asked, decisions)
+            if other is None:
+                break
+            asked = other
+            notes += [note] if note else []
             continue
-        if asked.ints is None and bakes_int(heard):
+        if asked.ints is None and bakes_int(decisions):
             asked = replace(asked, ints=True)
             continue
         graph = graph_of(plan, names, program, example, flat)
         if flat.n_joined and not is_exact_elsewhere(graph, samples, subject):
             join_rows = False
             continue
-        notes += reasons(heard, plan, names, _narrow(graph))
+        condition = path_condition(decisions, plan, names, graph.ranges)
         seconds, told = time.perf_counter() - start, tuple(dict.fromkeys(notes))
-        return replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=asked.named(plan))
+        graph = replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=asked.named(plan))
+        contract = Contract((Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),))
+        return Traced(replace(graph, contract=contract), condition)
     cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
     raise _refused(plan, cause, subject) from cause
+
+
+def _evidence(sizes: Mapping[str, int]) -> str:
+    """By which trace a region is proven."""
+    return f"traced with {', '.join(f'{name} = {size}' for name, size in sizes.items())}" if sizes else "traced"
+
+
+def _fixed(graph: Graph, condition: PathCondition) -> Iterable[Constraint]:
+    """The expressions of the plan that are a number in the program."""
+    known = {atom.formula for atom in condition.atoms.values()}
+    found: dict[str, Constraint] = {}
+    for leaf in graph.plan.inputs:
+        for axis, expression in leaf.axes:
+            number = graph.obtained.get(str(axis), "")
+            if expression.symbols and number.lstrip("-").isdigit():
+                formula = f"{expression} == {number}"
+                if formula not in known:
+                    found.setdefault(formula, Constraint(formula, Origin.FIXED))
+    return found.values()
 
 
 def _refused(plan: Plan, refusal: Exception | None, subject: Subject) -> ExportError:
@@ -106,40 +138,26 @@ def _refused(plan: Plan, refusal: Exception | None, subject: Subject) -> ExportE
     )
 
 
-def _another_way(error: Exception, plan: Plan, asked: Asked, heard: Sequence[Guard]) -> tuple[Asked, str]:
-    """How else to trace, and why; no reason where there is no other way."""
+def _another_way(error: Exception, asked: Asked, decisions: Sequence[Decision]) -> tuple[Asked | None, str]:
+    """How else to trace, and a note where the way says something of the program; None where there is no other way."""
     if isinstance(error, TooManyGuardsError):
-        return asked.without_guards(plan), f"asked again without guards on 0 and 1: {error}"
+        return asked.without_guards(), f"asked again without guards on 0 and 1: {error}"
     if depends_on_values(error) and asked.branch is None:
         way = replace(asked, branch=error)
         where = f" is asked at {place}" if (place := place_of_error(error)) else ""
         return way, f"the side of a branch that the example takes is in the graph{where}: {_first_line(error)}"
-    if asked.ints is None and asks_for_int(heard):
+    if asked.ints is None and asks_for_int(decisions):
         return replace(asked, ints=True), f"int() and range() of a size are read as sizes: {_first_line(error)}"
     if asked.ints and not isinstance(error, UserError):
         return replace(asked, ints=False), f"int() and range() are those of Python again: {_first_line(error)}"
-    return asked, ""
-
-
-def _narrow(graph: Graph) -> list[str]:
-    """The expressions of the plan that the program takes as a number, or in a range that nobody asked for."""
-    plan = graph.plan
-    lows = {str(e): least_of(plan, e) or 2 for leaf in plan.inputs for e in leaf.shape if e.symbols}
-    limited = {text for text, (low, high) in graph.ranges.items() if low > lows.get(text, 2) or high is not None}
-    own = {symbol.name for symbol in plan.symbols if symbol.high is not None}
-    changing = [(axis, str(e)) for leaf in plan.inputs for axis, e in leaf.axes if e.symbols]
-    fixed = [text for axis, text in changing if graph.obtained.get(str(axis), "").isdigit()]
-    return list(dict.fromkeys([*fixed, *(text for _, text in changing if text in limited - own)]))
+    if asked.auto or isinstance(error, UncheckedBranchError):
+        return None, ""
+    return replace(asked, auto=True), ""
 
 
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
-
-
-def _observed(plan: Plan, specialised: Mapping[str, int]) -> dict[str, int]:
-    """A size that was seen for each symbol that torch will not let change."""
-    return {s.name: max(s.observed, default=2) for s in plan.symbols if s.name in specialised}
 
 
 def _export(
@@ -149,9 +167,21 @@ def _export(
     inputs = {names[leaf.path]: value for leaf, value in zip(plan.inputs, leaves, strict=True)}
     flat.limit_guards(None if asked.oblivious else most_guards(len(plan.inputs)))
     ints = ints_stay_sizes(subject.model if asked.ints else None)
-    with torch.no_grad(), warnings.catch_warnings(), subject.untouched(traced=True), asked.settings(), ints:
+    # torch caches what operators give for fake tensors; with symbolic sizes the cache takes as long as the trace itself
+    uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
+    with uncached, torch.no_grad(), warnings.catch_warnings(), subject.untouched(traced=True), asked.settings(), ints:
         warnings.simplefilter("ignore")
-        return torch.export.export(flat, (), inputs, dynamic_shapes=asked.dynamic_shapes(plan, names), strict=False)
+        shapes = asked.dynamic_shapes(plan, names)
+        program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)
+    # an operator that raised in a try block of the model stands in the graph, though nothing uses it
+    program.graph.eliminate_dead_code(_has_effects)
+    program.graph_module.recompile()
+    return program
+
+
+def _has_effects(node: torch.fx.Node) -> bool:
+    """True for all nodes but operators of tensors that only compute."""
+    return not isinstance(node.target, torch._ops.OpOverload) or node.is_impure() or node.target._schema.is_mutable
 
 
 def graph_of(

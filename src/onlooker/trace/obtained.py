@@ -13,7 +13,7 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..core.spec import Axis
 
-__all__ = ["axes_of", "read_obtained", "symbols_of"]
+__all__ = ["axes_of", "read_obtained", "sizes_in_plan", "symbols_of"]
 
 
 def symbols_of(program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]) -> dict[Any, str]:
@@ -22,6 +22,15 @@ def symbols_of(program: torch.export.ExportedProgram, plan: Plan, names: Mapping
     for axis, size in axes_of(program, plan, names).items():
         if isinstance(size, sympy.Symbol):
             found.setdefault(size, str(plan.expression(axis)))
+    return found
+
+
+def sizes_in_plan(program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]) -> dict[Any, Any]:
+    """The symbols of torch that stand alone on an axis, as the expressions of sympy that the plan has there."""
+    found: dict[Any, Any] = {}
+    for axis, size in axes_of(program, plan, names).items():
+        if isinstance(size, sympy.Symbol):
+            found.setdefault(size, plan.expression(axis).value)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -17,23 +17,20 @@ from ..core.path import Path
 from ..core.plan import Plan
 from .by_values import decided_by_values
 
-__all__ = ["Asked", "Refusal", "least_of", "read_refusal"]
+__all__ = ["Asked", "least_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How each changing expression is asked for: by a named ``Dim``, by a hint, or not at all.
+    """How changing sizes are asked for: by named Dims, or with ``auto`` by hints, which torch may refine by guards.
 
     Equal axes share a ``Dim``. Expressions of several symbols are independent Dims: torch cannot add two,
     and finds the relation itself. ``oblivious`` lets torch take the general side of a comparison with 0 or 1, where
-    it would else keep every one as a guard. ``branch`` is what torch says of a branch on a value: the values of the
-    example then decide, and the program checks at run time that others decide alike. ``ints`` keeps ``int(size)`` of
-    the model a size; None where it was not tried.
+    it would else keep every one as a guard. ``branch`` is the error of torch about a branch on a value: the values of
+    the example then decide, and the program checks at run time that others decide alike. ``ints`` keeps ``int(size)``
+    of the model a size; None where it was not tried.
     """
 
-    bounds: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
-    hints: frozenset[str] = frozenset()
-    static: frozenset[str] = frozenset()
     auto: bool = False
     oblivious: bool = False
     branch: Exception | None = None
@@ -41,19 +38,15 @@ class Asked:
 
     @classmethod
     def first(cls, plan: Plan) -> Asked:
-        """Names, and hints for what the model takes only from a least size on.
+        """Names, and hints for a plan with sizes that the model takes only from a least one on.
 
-        Such a size is halved and cropped in the model, and a name must be free of the guards that this leaves: torch
-        would refuse it after a whole trace.
+        Such a size is halved and cropped in the model, and torch refuses a name that meets a guard after a whole trace.
         """
-        halved = {symbol.name for symbol in plan.symbols if symbol.low > 2 and symbol.high is None}
-        shapes = (e for leaf in plan.inputs for e in leaf.shape)
-        return cls(hints=frozenset(str(e) for e in shapes if not halved.isdisjoint(e.symbols)))
+        return cls(auto=any(symbol.low > 2 and symbol.high is None for symbol in plan.symbols))
 
-    def without_guards(self, plan: Plan) -> Asked:
+    def without_guards(self) -> Asked:
         """The same, by hints alone and without guards on 0 and 1."""
-        texts = {str(e) for leaf in plan.inputs for e in leaf.shape if e.symbols}
-        return replace(self, oblivious=True, hints=self.hints | texts)
+        return replace(self, oblivious=True, auto=True)
 
     @contextlib.contextmanager
     def settings(self) -> Iterator[None]:
@@ -72,35 +65,29 @@ class Asked:
         shapes: dict[str, Any] = {}
         for leaf in plan.inputs:
             name = names[leaf.path]
+            if leaf.value is not None and not leaf.value.symbols:
+                shapes[name] = None
+                continue
             if not leaf.is_tensor:
                 shapes[name] = torch.export.Dim.AUTO if self.auto else torch.export.Dim.DYNAMIC
                 continue
-            changing = {dim: e for dim, e in enumerate(leaf.shape) if e.symbols and str(e) not in self.static}
+            changing = {dim: e for dim, e in enumerate(leaf.shape) if e.symbols}
             shapes[name] = {dim: self._dim(plan, e, dims) for dim, e in changing.items()}
         return shapes
 
     def named(self, plan: Plan) -> dict[str, tuple[int | None, int | None]]:
         """The expressions that are asked for by a name, each with the bounds that it is given."""
         changing = {str(e): e for leaf in plan.inputs for e in leaf.shape if e.symbols}
-        texts = [] if self.auto else [t for t in changing if t not in self.hints | self.static]
-        return {text: self._bounds(plan, changing[text]) for text in texts}
+        return {} if self.auto else {text: _limits(plan, e) for text, e in changing.items()}
 
     def _dim(self, plan: Plan, expression: Expression, dims: dict[str, Any]) -> Any:
         text = str(expression)
+        low, high = _limits(plan, expression)
         if self.auto:
-            return torch.export.Dim.AUTO
-        if text in self.hints:
-            most = _limits(plan, expression)[1]
-            return torch.export.Dim.DYNAMIC if most is None else torch.export.Dim.DYNAMIC(max=most)
+            return torch.export.Dim.AUTO if high is None else torch.export.Dim.AUTO(max=high)
         if text not in dims:
-            low, high = self._bounds(plan, expression)
             dims[text] = torch.export.Dim(dim_name(text), min=low, max=high)
         return dims[text]
-
-    def _bounds(self, plan: Plan, expression: Expression) -> tuple[int | None, int | None]:
-        low, high = self.bounds.get(str(expression), (None, None))
-        least, most = _limits(plan, expression)
-        return least if low is None else low, most if high is None else high
 
 
 def _limits(plan: Plan, expression: Expression) -> tuple[int | None, int | None]:
@@ -150,46 +137,3 @@ def dim_name(text: str) -> str:
         text = text.replace(sign, word)
     name = re.sub(r"\W", "", text)
     return f"n_{name}" if name[0].isdigit() else name
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """What torch.export said against a plan, and how to ask the next time; ``texts`` are the expressions it names."""
-
-    asked: Asked
-    specialised: Mapping[str, int]
-    note: str
-    texts: tuple[str, ...] = ()
-
-
-_BOUND = re.compile(r"(min|max)\s*=\s*(\d+)")
-_FIX = re.compile(r"^\s*(\w+)\s*=\s*(.+?)\s*$", re.MULTILINE)
-
-
-def read_refusal(message: str, asked: Asked, plan: Plan) -> Refusal | None:
-    """The next way to ask, from the fixes that torch suggests; None when the message suggests nothing new."""
-    _, _, fixes = message.partition("Suggested fixes:")
-    texts = {dim_name(str(e)): str(e) for leaf in plan.inputs for e in leaf.shape if e.symbols}
-    bounds, hints, specialised, notes = dict(asked.bounds), set(asked.hints), dict[str, int](), []
-    for name, right in _FIX.findall(fixes):
-        text = texts.get(name)
-        if text is None:
-            continue
-        if right.startswith("Dim("):
-            found = {side: int(number) for side, number in _BOUND.findall(right)}
-            if text in bounds:  # torch names one bound after the other: a hint takes them all at once
-                hints.add(text)
-            bounds[text] = (found.get("min"), found.get("max"))
-            if "max" in found:
-                notes.append(f"{text} is at most {found['max']}")
-        elif right.isdigit() and text not in hints:
-            hints.add(text)  # a named Dim must be free of guards; a hint lets torch keep them as checks at run time
-        elif right.isdigit():
-            specialised[text] = int(right)
-            notes.append(f"{text} was specialised to {right}")
-        else:
-            hints.add(text)
-            notes.append(f"torch finds {text} == {right}")
-    fresh = replace(asked, bounds=bounds, hints=frozenset(hints), static=asked.static | frozenset(specialised))
-    named = tuple(texts[name] for name, _ in _FIX.findall(fixes) if name in texts)
-    return None if fresh == asked else Refusal(fresh, specialised, "; ".join(notes), named)

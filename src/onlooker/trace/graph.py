@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..core.contract import Contract
 from ..core.path import Path
 from ..core.plan import Plan
 from ..core.structure import Structure
@@ -58,6 +59,7 @@ class Graph:
     (by its name as Python) what the program itself holds: a number, or an expression with its range.
     ``sizes`` are those of the export, ``named`` the expressions that torch took by a name, with their bounds;
     ``oblivious`` is True when torch was asked to keep no guards on 0 and 1.
+    ``contract`` says for which sizes the graph is proven; ``run`` itself checks nothing.
     ``file`` is the name of its file in the folder that a program was loaded from.
     """
 
@@ -75,6 +77,7 @@ class Graph:
     example: tuple[Any, ...] = ()
     named: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
     oblivious: bool = False
+    contract: Contract = field(default_factory=Contract)
     file: str = ""
 
     @property

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.utils._pytree as torch_pytree
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
 
-__all__ = ["runner_of", "runner_on_demand"]
+from ..contract.places import Spelling
+from ..core.path import Path
+from ..core.spec import Axis
+
+__all__ = ["as_guards", "runner_of", "runner_on_demand", "write_contract"]
 
 Runner = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def runner_of(program: torch.export.ExportedProgram, names: Sequence[str]) -> Runner:
-    """A function of the inputs, in the order of ``names``, that runs the program with its guards.
+    """A function of the inputs, in the order of ``names``, that runs the program without its guards on sizes.
 
+    The contract of the graph is checked before (:mod:`onlooker.contract`); assertions on values stay in the program.
     The module that torch gives opens its arguments twice, once to compare their structure and once to read them,
     which for a cache of many layers takes as long as many a small graph. Ours are flat, so its graph is called as
-    it is, guards included; where it is not as expected, the module is called by name.
+    it is; where it is not as expected, the module is called by name.
     """
-    module = program.module()
+    module = program.module(check_guards=False)
     order = _order(program, module, names)
     if order is None:
         return lambda inputs: module(**dict(zip(names, inputs, strict=True)))
@@ -33,9 +40,9 @@ def runner_of(program: torch.export.ExportedProgram, names: Sequence[str]) -> Ru
 
 
 def _order(program: torch.export.ExportedProgram, module: Any, names: Sequence[str]) -> list[int] | None:
-    """The position among ``names`` of each placeholder; None when the graph is not flat or checks nothing itself."""
+    """The position among ``names`` of each placeholder; None when the graph is not flat."""
     spec = program.call_spec
-    if not hasattr(module, "_guards_fn") or spec.in_spec is None or spec.out_spec is None:
+    if spec.in_spec is None or spec.out_spec is None:
         return None
     count = len(module.graph.find_nodes(op="placeholder"))
     given, results = spec.in_spec.num_leaves, spec.out_spec.num_leaves
@@ -58,3 +65,24 @@ def runner_on_demand(program: torch.export.ExportedProgram, names: Sequence[str]
         return made[0](inputs)
 
     return run
+
+
+def as_guards(names: Mapping[Path, str]) -> Spelling:
+    """Axes as torch reads them in the guards of a program with flat inputs: ``L['x'].size()[1]``."""
+
+    def spell(axis: Axis) -> str:
+        source = f"L[{names[axis.path]!r}]"
+        return source if axis.dim is None else f"{source}.size()[{axis.dim}]"
+
+    return spell
+
+
+def write_contract(program: torch.export.ExportedProgram, conditions: Sequence[str]) -> None:
+    """Makes the contract the guards of a program, for whoever takes it out of onlooker, or saves it by itself.
+
+    What torch assumed while it traced (every size is at least 2) and what it compared goes: the contract has what is
+    needed of it.
+    """
+    for symbol in list(program.range_constraints):
+        program.range_constraints[symbol] = ValueRanges(0, int_oo)
+    program._guards_code = list(conditions)

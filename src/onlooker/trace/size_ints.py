@@ -16,18 +16,18 @@ import builtins
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 
 from ..patches.swap import swapped
-from .lines import Guard
+from .decisions import Decision
 
-__all__ = ["asks_for_int", "bakes_int", "ints_stay_sizes"]
+__all__ = ["asks_for_int", "bakes_int", "builtins_swapped", "ints_stay_sizes"]
 
-_ASKS = re.compile(r"(?<![\w.])(int|range)\(")
+_ASKS = re.compile(r"(?<![\w.])(int|range|divmod)\(")
 
 
 class _OfInts(type):
@@ -65,29 +65,43 @@ class _Range(metaclass=_OfRanges):
         return [start + number * step for number in builtins.range(count)]
 
 
+def _divmod(left: Any, right: Any) -> Any:
+    """``divmod``, which torch does not know for symbolic sizes."""
+    if isinstance(left, torch.SymInt) or isinstance(right, torch.SymInt):
+        return left // right, left % right
+    return builtins.divmod(left, right)
+
+
 #: what stands for a name while a model is traced
-_NAMES = {"int": _Int, "range": _Range}
+_NAMES = {"int": _Int, "range": _Range, "divmod": _divmod}
 
 
-def asks_for_int(guards: Iterable[Guard]) -> bool:
+def asks_for_int(decisions: Iterable[Decision]) -> bool:
     """True where one of the lines that asked about a size has an ``int(...)`` or a ``range(...)``."""
-    return any(_ASKS.search(guard.place) for guard in guards)
+    return any(_ASKS.search(decision.line) for decision in decisions)
 
 
-def bakes_int(guards: Iterable[Guard]) -> bool:
+def bakes_int(decisions: Iterable[Decision]) -> bool:
     """True where a line with an ``int(...)`` made a number of what is computed from a size."""
-    return asks_for_int(guard for guard in guards if guard.is_number)
+    return asks_for_int(decision for decision in decisions if decision.is_number)
 
 
 @contextlib.contextmanager
 def ints_stay_sizes(model: Any) -> Iterator[None]:
-    """Swaps ``int`` in the files that define the modules of a model, and in those that they have functions from.
+    """Swaps ``int`` and others in the files that define the modules of a model; a file that has its own keeps it."""
+    with builtins_swapped(model, _NAMES):
+        yield
 
-    A file that has an ``int`` of its own keeps it.
+
+@contextlib.contextmanager
+def builtins_swapped(model: Any, names: Mapping[str, Any]) -> Iterator[None]:
+    """Swaps builtins in the files that define the modules of a model, and in those that they have functions from.
+
+    A file that has such a name of its own keeps it.
     """
     with contextlib.ExitStack() as stack:
         for file in _files(model):
-            for name, value in _NAMES.items():
+            for name, value in names.items():
                 if name not in vars(file):
                     stack.enter_context(swapped(file, name, value))
         yield

@@ -46,6 +46,8 @@ class WholeRows(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.joined = 0
+        self._splits: list[_Split] = []
+        self._whole_again: set[int] = set()
         self._of: dict[int, tuple[_Split, int]] = {}
         self._real: dict[int, tuple[torch.Tensor, ...]] = {}
         self._last: _Split | None = None
@@ -59,6 +61,7 @@ class WholeRows(TorchFunctionMode):
             return len(last.parts)  # list(x) asks for the length, as a hint, after it began to iterate
         if func in _SPLITS and (split := _apart(*args, **kwargs)) is not None:
             self._of |= {id(part): (split, i) for i, part in enumerate(split.parts)}
+            self._splits.append(split)
             self._last = split
             return split.parts
         if not self._of or func in _ASKS or getattr(getattr(func, "__self__", None), "__name__", "") in _ABOUT:
@@ -81,8 +84,23 @@ class WholeRows(TorchFunctionMode):
         if n_dims == 0:
             return None
         self.joined += 1
+        self._whole_again.add(id(split))
         moved = split.whole.movedim(split.dim, dim)
         return moved if func is torch.stack else moved.flatten(dim, dim + 1)
+
+    def length(self, value: Any) -> int:
+        """``len``: where parts are counted, their number becomes a constant of the trace, with a guard."""
+        if isinstance(value, (tuple, list)) and len(value) and id(value[0]) in self._of:
+            split = self._of[id(value[0])][0]
+            if len(value) == len(split.parts):
+                return int(split.whole.shape[split.dim])
+        return len(value)
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for split in self._splits if error[0] is None else ():
+            if id(split) not in self._whole_again and id(split) not in self._real:
+                int(split.whole.shape[split.dim])  # taken apart and never joined: what the model counts is a constant
 
     def _part(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, or the part that it stands for."""

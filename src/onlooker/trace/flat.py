@@ -21,6 +21,7 @@ from ..materialise.arguments import close_arguments
 from ..probe.subject import Subject
 from ..pytrees.open import open_tree
 from .guard_count import fewer_guards
+from .size_ints import builtins_swapped
 from .size_tensors import SizeTensors
 from .whole_rows import WholeRows
 
@@ -121,7 +122,13 @@ class _Runner:
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         rows = self.rows or contextlib.nullcontext()
-        with fewer_guards(inputs.values(), self.most_guards), rows, SizeTensors():
+        counted = contextlib.nullcontext() if self.rows is None else _counting(self.subject.model, self.rows)
+        with fewer_guards(inputs.values(), self.most_guards), rows, counted, SizeTensors():
             leaves = open_tree(self.subject(close_arguments(self.plan, values))).leaves
         self.flags[:] = [isinstance(leaf, (torch.Tensor, torch.SymInt)) for leaf in leaves]
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
+
+
+def _counting(model: Any, rows: WholeRows) -> contextlib.AbstractContextManager[None]:
+    """Inside the block ``len`` of the model knows the rows that were taken apart."""
+    return builtins_swapped(model, {"len": rows.length})

@@ -1,0 +1,175 @@
+"""The contract of a graph as a function of its inputs, compiled once; and the reasons when a call breaks it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..core.contract import Constraint, Contract
+from ..core.expression import Expression
+from ..core.floor import written
+from ..core.formula import FUNCTIONS, read_formula, renamed
+from ..core.plan import LeafPlan, Plan, Symbol
+from ..core.spec import Axis
+from ..core.traffic import Breach, BreachKind
+from .places import places_of
+
+__all__ = ["Checker"]
+
+
+class Checker:
+    """Whether the inputs of a graph, in the order of its plan, satisfy plan and contract.
+
+    Inputs are anything with a ``shape``, and ints. One pass reads the size of each symbol, compares every axis with its
+    expression, each symbol with its range and step, and then the constraints of the contract.
+    """
+
+    def __init__(self, plan: Plan, contract: Contract) -> None:
+        self.plan, self.contract = plan, contract
+        self._axes: list[tuple[int, Axis, Expression]] = []
+        for position, leaf in enumerate(plan.inputs):
+            self._axes += [(position, axis, expression) for axis, expression in leaf.axes]
+        self._places = {
+            name: (position, axis.dim)
+            for position, axis, expression in reversed(self._axes)
+            if expression.is_symbol
+            for name in (str(expression),)
+        }
+        self._holds = _compiled(plan, contract)
+
+    def __call__(self, inputs: Sequence[Any]) -> bool:
+        """True when the inputs are in the contract."""
+        return self._holds(inputs)
+
+    def breaches(self, inputs: Sequence[Any]) -> Iterator[Breach]:
+        """Why the inputs are not: ranks, then constant sizes, relations, ranges, steps, constraints."""
+        wrong_rank = list(self._ranks(inputs))
+        if wrong_rank:
+            yield from wrong_rank
+            return
+        sizes = self._sizes(inputs)
+        outside = [*self._of_axes(inputs, sizes), *self._of_symbols(sizes)]
+        yield from outside
+        if not outside:
+            yield from (self._of_constraint(constraint, sizes) for constraint in self.contract.failing(sizes))
+
+    def _ranks(self, inputs: Sequence[Any]) -> Iterator[Breach]:
+        for leaf, value in zip(self.plan.inputs, inputs, strict=True):
+            if leaf.is_tensor and len(value.shape) != len(leaf.shape):
+                got = f"a tensor of {len(value.shape)} dimensions"
+                yield Breach(BreachKind.TYPE, str(leaf.path), kind_of(leaf), got)
+
+    def _sizes(self, inputs: Sequence[Any]) -> dict[str, int]:
+        scope = {"__builtins__": {}, "_inputs": inputs}
+        places = places_of(self.plan, _spelled(self.plan))
+        return {name: int(eval(text, scope)) for name, text in places.items()}
+
+    def _of_axes(self, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Iterator[Breach]:
+        for position, axis, expression in self._axes:
+            value = inputs[position]
+            size = int(value if axis.dim is None else value.shape[axis.dim])
+            wanted = expression.evaluate(sizes)
+            if size == wanted:
+                continue
+            if expression.is_constant:
+                yield Breach(BreachKind.SIZE, str(axis), str(wanted), str(size))
+            else:
+                where = ", ".join(f"{name} = {sizes[name]} in {self._where(name)}" for name in expression.symbols)
+                yield Breach(BreachKind.RELATION, str(axis), str(expression), f"{size} with {where}")
+
+    def _where(self, name: str) -> str:
+        position, dim = self._places.get(name, (0, None))
+        return str(Axis(self.plan.inputs[position].path, dim))
+
+    def _of_symbols(self, sizes: Mapping[str, int]) -> Iterator[Breach]:
+        for symbol in self.plan.symbols:
+            size = sizes[symbol.name]
+            if not symbol.allows(size):
+                yield Breach(BreachKind.RANGE, self._where(symbol.name), f"{symbol.name}, {symbol.range}", str(size))
+            elif size % symbol.step:
+                expected = f"{symbol.name} in steps of {symbol.step}"
+                yield Breach(BreachKind.STEP, self._where(symbol.name), expected, str(size))
+
+    def _of_constraint(self, constraint: Constraint, sizes: Mapping[str, int]) -> Breach:
+        names = [symbol.name for symbol in self.plan.symbols]
+        tree = read_formula(constraint.formula, names)
+        asked: dict[str, int] = {}
+
+        def place(name: str) -> str:
+            where = self._where(name)
+            asked[where] = sizes[name]
+            return where
+
+        needed = renamed(tree, place)
+        because = f", because of {constraint.line}" if constraint.line else ""
+        got = ", ".join(f"{where} = {size}" for where, size in asked.items())
+        return Breach(BreachKind.CONDITION, "this graph", f"{needed}{because}", got)
+
+
+def kind_of(leaf: LeafPlan) -> str:
+    """A tensor of a plan in words: ``float32[batch, 3]``."""
+    return f"{leaf.dtype.removeprefix('torch.')}[{', '.join(map(str, leaf.shape))}]"
+
+
+def _spelled(plan: Plan) -> Callable[[Axis], str]:
+    positions = {leaf.path: position for position, leaf in enumerate(plan.inputs)}
+
+    def spell(axis: Axis) -> str:
+        text = f"_inputs[{positions[axis.path]}]"
+        return text if axis.dim is None else f"{text}.shape[{axis.dim}]"
+
+    return spell
+
+
+def _compiled(plan: Plan, contract: Contract) -> Callable[[Sequence[Any]], bool]:
+    """A Python function of the inputs.
+
+    Every name in its source is made here, and every formula has passed :func:`read_formula`.
+    """
+    variables = {symbol.name: f"v{number}" for number, symbol in enumerate(plan.symbols)}
+    lines = ["def check(_inputs):"]
+    for name, text in places_of(plan, _spelled(plan)).items():
+        lines.append(f"  {variables[name]} = {text}")
+    for symbol in plan.symbols:
+        condition = _range_of(symbol, variables[symbol.name])
+        if condition:
+            lines.append(f"  if not ({condition}): return False")
+    for position, leaf in enumerate(plan.inputs):
+        wanted = [_source_of(expression, variables) for expression in leaf.shape]
+        if leaf.is_tensor:
+            lines.append(
+                f"  if _inputs[{position}].shape != ({', '.join(wanted)}{',' if wanted else ''}): return False"
+            )
+        elif leaf.value is not None:
+            lines.append(f"  if _inputs[{position}] != {_source_of(leaf.value, variables)}: return False")
+    names = list(variables)
+    regions = [
+        " and ".join(f"({renamed(read_formula(c.formula, names), variables.__getitem__)})" for c in region.constraints)
+        or "True"
+        for region in contract.regions
+    ]
+    lines.append(f"  return bool({' or '.join(regions) or 'False'})")
+    space: dict[str, Any] = {"__builtins__": {}, "math": math, **FUNCTIONS}
+    exec("\n".join(lines), space)
+    function: Callable[[Sequence[Any]], bool] = space["check"]
+
+    def check(inputs: Sequence[Any]) -> bool:
+        try:
+            return function(inputs)
+        except (ArithmeticError, ValueError, IndexError, TypeError):  # a condition without an answer, another rank
+            return False
+
+    return check
+
+
+def _range_of(symbol: Symbol, variable: str) -> str:
+    parts = [f"{variable} >= {symbol.low}"]
+    parts += [f"{variable} <= {symbol.high}"] if symbol.high is not None else []
+    parts += [f"{variable} % {symbol.step} == 0"] if symbol.step > 1 else []
+    return " and ".join(parts)
+
+
+def _source_of(expression: Expression, variables: Mapping[str, str]) -> str:
+    """The source of an expression of a plan: sums, products, ``//`` and ``min`` are Python as they are written."""
+    return written(expression.renamed(variables).value)

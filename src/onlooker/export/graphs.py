@@ -1,0 +1,289 @@
+"""Plans -> graphs: every watched call has to be served, and every graph is proven for the sizes that it takes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..core.errors import ExportError
+from ..core.plan import Plan
+from ..core.structure import Tree
+from ..infer.sizes import Sizes
+from ..infer.unify import forms_of
+from ..materialise.arguments import leaf_values
+from ..materialise.counting import sizes_of
+from ..observe.inner import advice_on_inner
+from ..observe.store import Sample, copy_leaves
+from ..probe.pins import Pins
+from ..probe.regimes import find_regimes
+from ..probe.settle import settled
+from ..probe.subject import Subject
+from ..pytrees.open import open_arguments
+from ..trace.fixed_sizes import at_sizes, is_narrower
+from ..trace.graph import Graph
+from ..trace.prepare import Prepared
+from ..trace.search import PlanSearch
+from ..trace.steering import at_call, baked_ints, per_value, steering_ints
+from ..trace.torch_export import Traced, export_graph
+from .dispatch import Dispatcher, Mismatch
+
+__all__ = ["export_graphs"]
+
+logger = logging.getLogger(__name__)
+#: the most graphs that are made for calls which the graphs of the plans refuse
+_MOST_FURTHER = 4
+
+
+def export_graphs(
+    plans: Sequence[Plan], prepared: Prepared, subject: Subject, pins: Pins | None = None
+) -> tuple[list[Graph], list[str]]:
+    """The graphs of all plans that torch can export, and the reasons why not of the others.
+
+    Every kept call that no graph takes, though the model takes it, leads to further traces, until all are served or no
+    further graph helps. Then the other side of every condition that is left is traced.
+
+    :raises ExportError: when not one plan can be exported, or what is exported serves no kept call: ``no-call-served``
+    """
+    search = _Search(prepared, subject, pins or Pins())
+    search.export(plans)
+    search.complete_observed()
+    search.drop_useless()
+    for one in search.searches:
+        one.explore()
+    search.check()
+    return search.finished(), search.refusals
+
+
+class _Search:
+    """The graphs of a program, one search per plan."""
+
+    def __init__(self, prepared: Prepared, subject: Subject, pins: Pins) -> None:
+        self.prepared, self.samples, self.subject, self.pins = prepared, prepared.samples, subject, pins
+        self.searches: list[PlanSearch] = []
+        self.refusals: list[str] = []
+        self._first: ExportError | None = None
+        self._plans: list[Plan] = []
+        self._oblivious = False
+
+    # -- the graphs of the plans
+
+    def export(self, plans: Sequence[Plan]) -> None:
+        """The first graph of each plan.
+
+        :raises ExportError: when torch refuses all plans, and each is of one form already
+        """
+        for plan in plans:
+            try:
+                self.searches += self._searches_of(plan)
+                self._plans += [search.plan for search in self.searches if search.plan not in self._plans]
+            except ExportError as error:
+                self._first = self._first or error
+                self.refusals.append(f"{plan.name} (calls {', '.join(map(str, plan.calls))}): {error.message}")
+                self._plans.append(plan)
+        forms = forms_of(self.prepared.recording.calls)
+        if self._first is not None and not self.searches and len(forms) == len(plans):
+            raise self._first
+
+    def _searches_of(self, plan: Plan) -> list[PlanSearch]:
+        """The search of a plan; where torch refuses ints that vary, or bakes one in, one for each of their values.
+
+        :raises ExportError: ``export-refused`` and others, as of the plan itself
+        """
+        logger.info("exporting %s (%d inputs)", plan.name, len(plan.inputs))
+        ints = steering_ints(plan)
+        refusal: ExportError | None = None
+        try:
+            traced = export_graph(plan, self.samples, self.subject)
+            ints = baked_ints(traced.graph)
+            if not ints:
+                return [self._begun(traced)]
+        except ExportError as error:
+            if not ints:
+                raise
+            refusal = error
+        found: list[PlanSearch] = []
+        for constant in per_value(plan, ints, self.prepared.recording.calls):
+            logger.info("exporting %s", constant.name)
+            try:
+                found.append(self._begun(export_graph(constant, self.samples, self.subject)))
+            except ExportError as error:
+                logger.debug("%s", error)
+                refusal = refusal or error
+                if not found:
+                    raise refusal from error
+        return found
+
+    def _begun(self, traced: Traced) -> PlanSearch:
+        search = PlanSearch(traced.graph.plan, self.samples, self.subject)
+        search.begin(traced)
+        self._oblivious = self._oblivious or traced.graph.oblivious
+        return search
+
+    # -- the calls that were watched
+
+    def complete_observed(self) -> None:
+        """Further traces for every kept call that is refused, at most a handful."""
+        given_up: dict[int, Sample] = {}
+        for _ in range(_MOST_FURTHER):
+            sample = next((s for s in self.samples if s.call.index not in given_up and not self.serves(s)), None)
+            if sample is None:
+                break
+            if not any(self.serves(sample) for _ in self._attempts(sample)):
+                given_up[sample.call.index] = sample
+        for sample in given_up.values():
+            if not self.serves(sample):
+                self.refusals.append(f"call {sample.call.index} is served by no graph")
+
+    def _attempts(self, sample: Sample) -> Iterator[None]:
+        """Makes graphs that may take a kept call, one way after the other.
+
+        The next way is asked for only where the one before does not help: its graphs go.
+        """
+        search = next((one for one in self.searches if sample.call.index in one.plan.calls), None)
+        plan = search.plan if search else next((p for p in self._plans if sample.call.index in p.calls), None)
+        if search is not None:
+            sizes = sizes_of(search.plan, leaf_values(sample))
+            search.add_sizes(sizes)
+            yield
+        if plan is not None:
+            for constant in self._with_constants(plan, sample):
+                before = len(self.searches)
+                self._try(constant)
+                yield
+                del self.searches[before:]
+        before = len(self.searches)
+        self._try_own_form(sample)
+        yield
+        del self.searches[before:]
+
+    def _with_constants(self, plan: Plan, sample: Sample) -> Iterator[Plan]:
+        """The plan with ints, or with sizes that torch bakes, as this call has them."""
+        ints = steering_ints(plan)
+        if ints:
+            yield at_call(plan, ints, sample.call)
+        sizes = sizes_of(plan, leaf_values(sample))
+        for number, names in enumerate(self._baked(plan, sizes)):
+            fixed = {name: sizes[name] for name in sorted(names)}
+            text = ", ".join(f"{name} = {size}" for name, size in fixed.items())
+            blind = f"only {text} served: torch cannot keep open what the model computes from it"
+            narrow = at_sizes(plan, fixed)
+            leaves = tuple(replace(leaf, calls=min(leaf.calls, 1)) for leaf in narrow.leaves)
+            yield replace(
+                narrow,
+                name=f"{plan.name}_at_call_{sample.call.index}{f'_{number}' if number else ''}",
+                leaves=leaves,
+                calls=(sample.call.index,),
+                blind=tuple(dict.fromkeys((*plan.blind, blind))),
+            )
+
+    def _baked(self, plan: Plan, sizes: Sizes) -> list[frozenset[str]]:
+        """The symbols in the constraints that refuse some sizes: without first axes, then with them."""
+        found: set[str] = set()
+        for search in self.searches:
+            for proven in search.graphs if search.plan.inputs == plan.inputs else ():
+                for constraint in proven.current().contract.failing(sizes):
+                    found |= {symbol.name for symbol in plan.symbols if symbol.name in constraint.formula}
+        rows = {name for leaf in plan.inputs for axis, e in leaf.axes if axis.dim == 0 for name in e.symbols}
+        ways = dict.fromkeys((frozenset(found - rows), frozenset(found)))
+        return [way for way in ways if way]
+
+    def _try(self, plan: Plan, choices: Sequence[Sizes] | None = None) -> None:
+        try:
+            traced = export_graph(plan, self.samples, self.subject, choices=choices, oblivious=self._oblivious)
+        except ExportError as error:
+            logger.debug("%s", error)
+            return
+        self.searches.append(self._begun(traced))
+
+    def _try_own_form(self, sample: Sample) -> None:
+        """A graph of the calls of the same form alone."""
+        recording = self.prepared.recording
+        form = next(f for f in forms_of(recording.calls) if sample.call.index in {c.index for c in f.calls})
+        (regime,) = find_regimes(form.calls, self.samples, self.subject, self.pins)
+        plan = settled(regime, self.samples, self.subject, self.pins).plan()
+        name = f"{plan.name}_{len(self.searches) + 1}"
+        named = replace(plan, name=name, method=recording.method, model=recording.model)
+        self._try(named)
+        if self.searches and self.searches[-1].plan.name == name and not self.serves(sample):
+            self.searches[-1].add_sizes(sizes_of(named, leaf_values(sample)))
+
+    def drop_useless(self) -> None:
+        """Leaves out graphs that serve no watched call where torch baked sizes, and graphs of calls stand in."""
+        narrow = [search.plan for search in self.searches]
+        kept: list[PlanSearch] = []
+        for search in self.searches:
+            stands_in = any(is_narrower(plan, search.plan) for plan in narrow)
+            served = any(self.serves(sample, self._graphs_of(search)) for sample in self.samples)
+            if served or not stands_in:
+                kept.append(search)
+        self.searches = kept
+
+    def _graphs_of(self, search: PlanSearch) -> list[Graph]:
+        return [proven.current() for proven in search.graphs]
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """All graphs as they are now."""
+        return [graph for search in self.searches for graph in self._graphs_of(search)]
+
+    def serves(self, sample: Sample, graphs: Sequence[Graph] | None = None) -> bool:
+        """True when one of the graphs takes the call; by default one of all."""
+        return self._taken(sample.arguments(), self.graphs if graphs is None else graphs)
+
+    def _taken(self, arguments: Mapping[str, Any], graphs: Sequence[Graph]) -> bool:
+        dispatcher = Dispatcher(graphs, self.prepared.recording.signature)
+        tree = open_arguments(dict(arguments))
+        for graph in graphs:
+            copy = Tree(tree.structure, copy_leaves(tree.leaves))
+            try:
+                dispatcher.run(graph, copy)
+            except Mismatch as mismatch:
+                logger.debug("%s does not take the call: %s", graph.name, mismatch)
+                continue
+            return True
+        return False
+
+    # -- the end
+
+    def check(self) -> None:
+        """Passes when there are graphs, and one of them serves a kept call.
+
+        :raises ExportError: ``no-call-served``, or what torch says of the first plan
+        """
+        if self._first is not None and not self.searches:
+            raise self._first
+        if self.samples and not any(map(self.serves, self.samples)):
+            raise self._serving_nothing()
+
+    def _serving_nothing(self) -> ExportError:
+        """Why: the lines of the model that made sizes or values a part of the graphs."""
+        graphs = self.graphs
+        sample = self.samples[0]
+        failing = []
+        for search in self.searches[:1]:
+            sizes = sizes_of(search.plan, leaf_values(sample))
+            failing = [c for graph in self._graphs_of(search)[:1] for c in graph.contract.failing(sizes)]
+        why = "".join(f" {graphs[0].name} needs {constraint}." for constraint in failing[:2])
+        calls = ", ".join(str(sample.call.index) for sample in self.samples[:6])
+        return ExportError(
+            f"torch.export gives {len(graphs)} graphs, and none takes a call that was watched (calls {calls}).{why}",
+            slug="no-call-served",
+            hint=f"{advice_on_inner(self.subject.model)}Write these lines without numbers of Python that are made from "
+            "sizes or values, or pin what they ask about: export(static={'x': [1]}).",
+        )
+
+    def finished(self) -> list[Graph]:
+        """All graphs, each with its contract and the notes of its search; names are unique."""
+        found: list[Graph] = []
+        names: set[str] = set()
+        for search in self.searches:
+            for graph in search.finished():
+                name, number = graph.name, 2
+                while name in names:
+                    name, number = f"{graph.name}_{number}", number + 1
+                names.add(name)
+                told = tuple(dict.fromkeys((*graph.notes, *search.notes)))
+                found.append(replace(graph, plan=replace(graph.plan, name=name), notes=told))
+        return found

@@ -1,0 +1,40 @@
+"""Extreme values of the arguments of a call: large, zero, negative, infinite, not a number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..core.path import Path
+from ..core.plan import Plan
+from ..observe.store import Sample
+
+__all__ = ["extreme_values"]
+
+#: repeated over the elements of a float tensor
+_PATTERN = (1e3, -1e3, 0.0, -0.0, 1.5, -1.5, 60.0, -60.0)
+#: a float below this one, or an infinity, hides a position: the tensor is a mask that is added
+_HIDES = -1e4
+
+
+def extreme_values(
+    plan: Plan, values: Mapping[Path, Any], samples: Sequence[Sample], pattern: Sequence[float] = _PATTERN
+) -> dict[Path, Any] | None:
+    """The values with every float tensor overwritten by large, zero and negative numbers; None where there is none.
+
+    Tensors whose names or values say that they hide positions stay as they are, and so do ints.
+    """
+    changed = dict(values)
+    for leaf in plan.inputs:
+        value = values[leaf.path]
+        if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or value.numel() == 0:
+            continue
+        if value.layout != torch.strided or "mask" in leaf.path.root or bool((value < _HIDES).any()):
+            continue
+        numbers = torch.tensor(pattern, dtype=torch.float64)
+        repeated = numbers.repeat(-(-value.numel() // len(pattern)))[: value.numel()]
+        changed[leaf.path] = repeated.reshape(value.shape).to(value.device, value.dtype)
+    same = all(changed[path] is values[path] for path in values)
+    return None if same else changed

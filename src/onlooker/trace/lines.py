@@ -1,0 +1,54 @@
+"""Lines of the model, as they are shown to a user: ``model.py:12 in forward: if x.shape[1] > 24:``."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+from pathlib import Path as FilePath
+from types import FrameType
+
+import torch
+
+__all__ = ["line_of", "place_of_error", "place_of_node"]
+
+_LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, str(FilePath(__file__).parents[1]) + os.sep)
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+
+
+def line_of(frame: FrameType) -> str:
+    """The line that a frame runs: ``file:number in function: text``."""
+    return _line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def _line(file: str, number: int, function: str) -> str:
+    text = linecache.getline(file, number).strip()
+    return f"{_short(file)}:{number} in {function}: {text}"
+
+
+def _short(file: str) -> str:
+    """A file as one would name it: from the installed packages, or from the current directory, on."""
+    _, found, rest = file.rpartition(f"site-packages{os.sep}")
+    here = os.getcwd() + os.sep
+    return rest if found else file.removeprefix(here)
+
+
+def place_of_error(error: BaseException) -> str:
+    """The innermost line of the model that an error came from; empty where there is none."""
+    place, trace = "", error.__traceback__
+    inside = False
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        inside = inside or name.startswith(_LIBRARIES)
+        if inside and not name.startswith((*_LIBRARIES, "<")):
+            place = _line(name, trace.tb_lineno, trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    cause = error.__cause__
+    return place or (place_of_error(cause) if cause is not None else "")
+
+
+def place_of_node(node: torch.fx.Node) -> str:
+    """The innermost line of the model that called what the node calls; empty where the graph does not say."""
+    found = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in found if not frame[0].startswith((*_LIBRARIES, "<"))]
+    return _line(own[-1][0], int(own[-1][1]), own[-1][2]) if own else ""

@@ -1,0 +1,183 @@
+"""Regions of sizes for which one graph is proven, and how two of them become one.
+
+A trace proves its graph for all sizes that satisfy its path condition. Another trace, on the other side of one of
+these conditions, may give the same graph: then the graph is proven there too, and the condition is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sympy
+
+from ..core.contract import Constraint, Contract, Dropped, Origin, Region
+from ..core.plan import Plan
+from .path_condition import Atom, key_of
+
+__all__ = ["ProvenRegion", "contract_of"]
+
+Atoms = Mapping[tuple[str, str], Atom]
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenRegion:
+    """Sizes for which a graph is proven by one trace.
+
+    ``pins`` are symbols that were a number in the trace, ``atoms`` its path condition, ``limits`` what is not proven
+    by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its example.
+    """
+
+    pins: Mapping[str, int]
+    atoms: Atoms
+    limits: tuple[Constraint, ...]
+    sizes: Mapping[str, int]
+    evidence: str
+    dropped: tuple[Dropped, ...] = field(default=())
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """True for sizes in the region."""
+        return self.region().holds(sizes)
+
+    def region(self) -> Region:
+        """The region as a value without sympy."""
+        pinned = tuple(Constraint(f"{name} == {size}", Origin.FIXED) for name, size in self.pins.items())
+        return Region((*pinned, *(atom.constraint() for atom in self.atoms.values()), *self.limits), self.evidence)
+
+
+def contract_of(plan: Plan, regions: Sequence[ProvenRegion]) -> Contract:
+    """The contract of a graph: its regions, with as few constraints as the proofs allow."""
+    joined = _joined(list(regions), {symbol.name: symbol.low for symbol in plan.symbols})
+    dropped = dict.fromkeys(item for region in joined for item in region.dropped)
+    return Contract(tuple(region.region() for region in joined), tuple(dropped))
+
+
+def _joined(regions: list[ProvenRegion], lows: Mapping[str, int]) -> list[ProvenRegion]:
+    """The regions, as long as one of them can be replaced by a larger one that the others prove."""
+    while (pair := _next_pair(regions, lows)) is not None:
+        first, second, larger = pair
+        others = [region for region in regions if region is not first]
+        if _is_inside(second, larger):
+            others = [region for region in others if region is not second]
+        regions = [larger, *others]
+    return regions
+
+
+def _next_pair(
+    regions: Sequence[ProvenRegion], lows: Mapping[str, int]
+) -> tuple[ProvenRegion, ProvenRegion, ProvenRegion] | None:
+    """A region, another one that proves the other side of some of its conditions, and the first one without them."""
+    for first in regions:
+        for second in regions:
+            if first is not second:
+                larger = first if _is_inside(second, first) else _enlarged(first, second, lows)
+                if larger is not None:
+                    return first, second, larger
+    return None
+
+
+def _is_inside(small: ProvenRegion, large: ProvenRegion) -> bool:
+    """True where every condition of the large region is one of the small one, or holds by its pins."""
+    if any(small.pins.get(name) != size for name, size in large.pins.items()):
+        return False
+    if not {limit.formula for limit in large.limits} <= {limit.formula for limit in small.limits}:
+        return False
+    for atom in large.atoms.values():
+        condition = atom.condition
+        for name, size in small.pins.items():
+            condition = _at(condition, name, size)
+        if condition not in (True, sympy.true) and (
+            condition in (False, sympy.false) or key_of(condition) not in small.atoms
+        ):
+            return False
+    return True
+
+
+def _enlarged(first: ProvenRegion, second: ProvenRegion, lows: Mapping[str, int]) -> ProvenRegion | None:
+    """``first`` without the conditions of which ``second`` proves the other side; None where that is not so."""
+    if {limit.formula for limit in second.limits} - {limit.formula for limit in first.limits}:
+        return None
+    if any(second.pins.get(name) != size for name, size in first.pins.items()):
+        return None
+    further = {name: size for name, size in second.pins.items() if name not in first.pins}
+    if not further:
+        return _enlarged_by_condition(first, second)
+    if len(further) == 1:
+        return _enlarged_by_pin(first, second, *next(iter(further.items())), lows)
+    return None
+
+
+def _enlarged_by_condition(first: ProvenRegion, second: ProvenRegion) -> ProvenRegion | None:
+    """The first region has one condition of which the second one has the other side, and no condition beside."""
+    own = [key for key in first.atoms if key not in second.atoms]
+    for gone in own:
+        flipped = key_of(sympy.Not(first.atoms[gone].condition))
+        if all(key in first.atoms or key == flipped for key in second.atoms) and gone not in second.atoms:
+            return _without(first, [gone], second)
+    return None
+
+
+def _enlarged_by_pin(
+    first: ProvenRegion, second: ProvenRegion, name: str, size: int, lows: Mapping[str, int]
+) -> ProvenRegion | None:
+    """``second`` is ``first`` at one size of one symbol, which some conditions of ``first`` exclude."""
+    gone: list[tuple[str, str]] = []
+    kept: set[tuple[str, str]] = set()
+    for key, atom in first.atoms.items():
+        there = _at(atom.condition, name, size)
+        if there in (False, sympy.false):
+            if not _excludes_only(atom.condition, name, size, lows):
+                return None
+            gone.append(key)
+        elif there not in (True, sympy.true):
+            kept.add(key_of(there))
+    if not gone or any(key not in kept for key in second.atoms):
+        return None
+    return _without(first, gone, second)
+
+
+def _at(condition: Any, name: str, size: int) -> Any:
+    return condition.subs({symbol: size for symbol in condition.free_symbols if symbol.name == name})
+
+
+def _excludes_only(condition: Any, name: str, size: int, lows: Mapping[str, int]) -> bool:
+    """True for a condition that fails, within the plan, at this one size of the symbol and nowhere else."""
+    symbols = {symbol.name: symbol for symbol in condition.free_symbols}
+    if set(symbols) == {name}:
+        return _fails_only_at(condition, symbols[name], size, lows.get(name, 0))
+    if isinstance(condition, sympy.Ne) and size == 0:
+        difference = condition.lhs - condition.rhs
+        product = sympy.factor(difference) if difference.is_polynomial() else difference
+        factors = sympy.Mul.make_args(product)
+        plain = all(factor.is_number or factor.is_Symbol for factor in factors)
+        return plain and all(lows.get(other, 0) > 0 for other in symbols if other != name)
+    return False
+
+
+def _fails_only_at(condition: Any, symbol: Any, size: int, low: int) -> bool:
+    """Linear conditions of one symbol: ``n != 1``, and ``n > 1`` where 1 is the least size."""
+    kind, text = key_of(condition)
+    if kind not in ("!=", ">=") or not (condition.lhs - condition.rhs).is_polynomial(symbol):
+        return False
+    difference = sympy.expand(
+        condition.lhs - condition.rhs if kind == "!=" else sympy.sympify(text, locals={symbol.name: symbol})
+    )
+    if sympy.degree(difference, symbol) != 1:
+        return False
+    if kind == "!=":
+        return bool(difference.subs(symbol, size) == 0)
+    rises = difference.coeff(symbol, 1) > 0
+    return bool(rises and size == low and difference.subs(symbol, size + 1) >= 0)
+
+
+def _without(first: ProvenRegion, gone: Iterable[tuple[str, str]], second: ProvenRegion) -> ProvenRegion:
+    """The first region without some conditions, of which the second one is the evidence."""
+    keys = set(gone)
+    found = tuple(
+        Dropped(atom.formula, f"the same graph on both sides, {first.evidence} and {second.evidence}", atom.line)
+        for key, atom in first.atoms.items()
+        if key in keys
+    )
+    atoms = {key: atom for key, atom in first.atoms.items() if key not in keys}
+    return replace(first, atoms=atoms, dropped=(*first.dropped, *second.dropped, *found))

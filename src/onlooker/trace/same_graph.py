@@ -1,0 +1,446 @@
+"""Are two exported graphs of one model the same computation, for all calls that the second one stands for?
+
+The first graph was traced on one side of a condition, the second one on the other side. Every value of the second graph
+gets a number by what computes it: the operator and the numbers of its arguments. Then the first graph is read with the
+inputs of the second one. Each of its values must have been computed in the second graph too, or be one that changes
+nothing there: a pad of 0, a slice of everything, a concatenation with nothing, an expand to the same shape. Sizes are
+compared as expressions of the second trace. Equal graphs give equal results for all values of their inputs, so this
+is a proof where trials are none.
+
+The comparison gives up rather than guess: a graph that writes to its inputs must be equal step by step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.export.graph_signature import InputKind
+from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, Mod, PythonMod
+
+__all__ = ["Numbered", "difference_of", "digest", "frozen", "simplified"]
+
+Shape = tuple[Any, ...]
+_aten = torch.ops.aten
+_END = 2**62
+
+#: operators that give their first argument, or a copy of it
+_COPIES = {
+    _aten.alias.default,
+    _aten.clone.default,
+    _aten.contiguous.default,
+    _aten.detach.default,
+    _aten.detach_.default,
+    _aten.lift_fresh.default,
+    _aten.lift_fresh_copy.default,
+}
+_RESHAPES = {_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default}
+_CASTS = {_aten.to.dtype, _aten.to.device, _aten.to.dtype_layout, _aten._to_copy.default, _aten.type_as.default}
+
+
+class _Different(Exception):
+    """Where the two graphs part."""
+
+
+def difference_of(
+    first: torch.export.ExportedProgram,
+    second: torch.export.ExportedProgram,
+    sizes: Mapping[Any, Any],
+    zeros: Mapping[Any, Any] | None = None,
+) -> str:
+    """Where the graphs differ for calls of the second one, in words; empty when the first one computes the same.
+
+    ``first`` and ``second`` are programs of one model with the same inputs; sizes that are symbols in ``first`` may be
+    numbers in ``second``. ``sizes`` are the symbols of ``second`` as expressions of the plan, by which two sizes are
+    equal that torch holds apart; ``zeros`` are expressions of the plan that are 0 for the calls of ``second``.
+    """
+    if _writes(first) or _writes(second):
+        return "" if _steps(first) == _steps(second) else "a graph that writes to tensors differs"
+    try:
+        numbering = _Numbering(second, sizes, zeros or {})
+        reading = _Reading(first, numbering)
+        return reading.difference()
+    except _Different as different:
+        return str(different)
+
+
+class _Numbering:
+    """The values of a graph, numbered by what computes them."""
+
+    def __init__(
+        self, program: torch.export.ExportedProgram, sizes: Mapping[Any, Any], zeros: Mapping[Any, Any]
+    ) -> None:
+        self._sizes, self._zeros = sizes, {with_one_remainder(key): value for key, value in zeros.items()}
+        self.numbers: dict[Any, int] = {}
+        self.values: dict[int, Any] = {}
+        self.of_node: dict[torch.fx.Node, Any] = {}
+        self.outputs: list[Any] = []
+        self.inputs: list[Any] = []
+        self._random = 0
+        keys = _placeholder_keys(program)
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                value = node.meta["val"]
+                self.inputs.append(value)
+                is_tensor = isinstance(value, torch.Tensor)
+                self.of_node[node] = self.number(keys[node.name], value) if is_tensor else self.size(value)
+            elif node.op == "output":
+                self.outputs = [self._argument(item) for item in _flat(node.args[0])]
+            elif node.op == "get_attr":
+                self.of_node[node] = ("module", _text_of(program, node.target))
+            else:
+                self.of_node[node] = self._result(node)
+
+    def size(self, value: Any) -> Any:
+        """A symbolic number as an expression of the plan; a number as it is."""
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            value = value.node.expr
+        if isinstance(value, sympy.Basic):
+            value = with_one_remainder(value.xreplace(self._sizes)).xreplace(self._zeros)
+        return int(value) if isinstance(value, sympy.Integer) else value
+
+    def _shape(self, value: Any) -> Shape:
+        return tuple(map(self.size, value.shape)) if isinstance(value, torch.Tensor) else ()
+
+    def number(self, key: Any, value: Any) -> Numbered:
+        """The value that a key stands for, known from now on."""
+        found = self.numbers.setdefault(key, len(self.numbers))
+        self.values.setdefault(found, value)
+        return Numbered(found, self._shape(value), getattr(value, "dtype", None))
+
+    def known(self, key: Any) -> Numbered | None:
+        """The value that a key stands for; None for one that the graph does not compute."""
+        found = self.numbers.get(key)
+        if found is None:
+            return None
+        value = self.values[found]
+        return Numbered(found, self._shape(value), getattr(value, "dtype", None))
+
+    def _argument(self, value: Any) -> Any:
+        return torch.fx.node.map_arg(value, lambda node: self.of_node[node])
+
+    def _result(self, node: torch.fx.Node) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+            return self.size(value)
+        args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
+        simpler = simplified(node.target, args, kwargs)
+        if isinstance(simpler, Numbered):
+            return simpler
+        key, self._random = _key_of(node, simpler or (args, kwargs), self._random)
+        return self.number(key, value)
+
+
+def with_one_remainder(value: Any) -> Any:
+    """The expression with one kind of remainder: torch has two, and chooses by what it knows of the signs."""
+    return value.replace(Mod, PythonMod) if value.has(Mod) else value
+
+
+class _Reading:
+    """The first graph, read with the inputs of the second one."""
+
+    def __init__(self, program: torch.export.ExportedProgram, numbering: _Numbering) -> None:
+        self.program, self.numbering = program, numbering
+        self.of_node: dict[torch.fx.Node, Any] = {}
+        self._random = 0
+
+    def difference(self) -> str:
+        """Where the graphs part; empty where they give the same.
+
+        :raises _Different: where a value is not computed in the second graph
+        """
+        outputs: list[Any] = []
+        keys = _placeholder_keys(self.program)
+        placeholders = iter(self.numbering.inputs)
+        needed = _needed(self.program)
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self.of_node[node] = self._placeholder(keys[node.name], next(placeholders, None))
+            elif node.op == "output":
+                outputs = [self._argument(item) for item in _flat(node.args[0])]
+            elif node.op == "get_attr":
+                self.of_node[node] = ("module", _text_of(self.program, node.target))
+            elif node in needed:
+                self.of_node[node] = self._result(node)
+        expected = self.numbering.outputs
+        if len(outputs) != len(expected):
+            return f"{len(outputs)} outputs, and {len(expected)}"
+        for position, (one, other) in enumerate(zip(outputs, expected, strict=True)):
+            if _normal(one) != _normal(other):
+                return f"output {position} is computed in another way"
+        return ""
+
+    def _placeholder(self, key: Any, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return self.numbering.size(value)
+        found = self.numbering.known(key)
+        if found is None:
+            raise _Different(f"{key[-1]} is an input of one graph only")
+        return found
+
+    def _argument(self, value: Any) -> Any:
+        return torch.fx.node.map_arg(value, lambda node: self.of_node[node])
+
+    def _result(self, node: torch.fx.Node) -> Any:
+        args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
+        if _gives_size(node):
+            return self.numbering.size(self._computed(node, args, kwargs))
+        simpler = simplified(node.target, args, kwargs)
+        if isinstance(simpler, Numbered):
+            return simpler
+        key, self._random = _key_of(node, simpler or (args, kwargs), self._random)
+        found = self.numbering.known(key)
+        if found is None:
+            raise _Different(f"{node.name} is not computed on the other side")
+        return found
+
+    def _computed(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+        """A size: of a tensor as the second graph has it, or computed from such sizes."""
+        if node.target is _aten.sym_size.int:
+            tensor, dim = args
+            return tensor.shape[dim]
+        if node.target is _aten.sym_numel.default:
+            return sympy.Mul(*args[0].shape)
+        if node.target in (_aten.sym_stride.int, _aten.sym_storage_offset.default) or any(
+            isinstance(item, Numbered) for item in _flat((args, kwargs))
+        ):
+            raise _Different(f"{node.name} is read from a tensor")
+        return _on_expressions(node.target, args, kwargs)
+
+
+class Numbered:
+    """A numbered value with its shape in the second graph."""
+
+    __slots__ = ("dtype", "number", "shape")
+
+    def __init__(self, number: int, shape: Shape, dtype: Any) -> None:
+        self.number, self.shape, self.dtype = number, shape, dtype
+
+
+def simplified(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The argument that an operator gives back unchanged; simpler arguments; or None.
+
+    ``args`` hold numbered tensors, and sizes as expressions.
+    """
+    if not args:
+        return None
+    first = args[0]
+    if target is _aten.cat.default:
+        return _joined(args)
+    if not isinstance(first, Numbered):
+        return None
+    if target in _COPIES:
+        return first
+    if target in _CASTS and _keeps_type(target, first, args, kwargs):
+        return first
+    rule = _RULES.get(target)
+    if rule is not None and rule(first, args, kwargs):
+        return first
+    return _plain_slice(args) if target is _aten.slice.Tensor and not kwargs else None
+
+
+def _joined(args: Sequence[Any]) -> Any:
+    """A concatenation without the tensors that have no elements."""
+    tensors = list(args[0])
+    if not all(isinstance(item, Numbered) for item in tensors):
+        return None
+    full = [item for item in tensors if not any(_normal(size) == 0 for size in item.shape)]
+    if len({item.dtype for item in tensors}) > 1 or len(full) == len(tensors) or not full:
+        return None
+    return full[0] if len(full) == 1 else ((full, *args[1:]), {})
+
+
+def _keeps_type(target: Any, first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    wanted = [item for item in (*args[1:], *kwargs.values()) if isinstance(item, torch.dtype)]
+    if target is _aten.type_as.default:
+        return isinstance(args[1], Numbered) and args[1].dtype == first.dtype
+    moves = any(isinstance(item, torch.device) for item in (*args[1:], *kwargs.values()))
+    return not moves and all(dtype == first.dtype for dtype in wanted)
+
+
+def _same_shape(first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """A view or an expand to the shape that is there."""
+    sizes = args[1] if len(args) > 1 else ()
+    if not isinstance(sizes, (list, tuple)) or len(sizes) != len(first.shape):
+        return False
+    unknown = [position for position, size in enumerate(sizes) if _normal(size) == -1]
+    pairs = zip(sizes, first.shape, strict=True)
+    same = [_normal(size) == _normal(have) for size, have in pairs]
+    return len(unknown) < 2 and all(same[i] for i in range(len(sizes)) if i not in unknown)
+
+
+def _takes_all(first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """A slice of everything."""
+    dim, start, end, step = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])[:4]
+    if kwargs or _normal(step) != 1 or _normal(start or 0) != 0:
+        return False
+    size = _normal(first.shape[dim]) if first.shape else None
+    return end is None or _normal(end) == size or (isinstance(end, int) and end >= _END)
+
+
+def _plain_slice(args: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a slice with all defaults written out."""
+    dim, start, end, step = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])[:4]
+    return (args[0], dim, 0 if start is None else start, _END if end is None else end, step), {}
+
+
+def _pads_nothing(first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return all(_normal(size) == 0 for size in args[1])
+
+
+def _rolls_nothing(first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    shifts = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
+    return all(_normal(shift) == 0 for shift in shifts)
+
+
+def _repeats_once(first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return len(args[1]) == len(first.shape) and all(_normal(count) == 1 for count in args[1])
+
+
+_RULES: dict[Any, Callable[[Numbered, Sequence[Any], Mapping[str, Any]], bool]] = {
+    **dict.fromkeys(_RESHAPES, _same_shape),
+    _aten.expand.default: _same_shape,
+    _aten.slice.Tensor: _takes_all,
+    _aten.pad.default: _pads_nothing,
+    _aten.constant_pad_nd.default: _pads_nothing,
+    _aten.roll.default: _rolls_nothing,
+    _aten.repeat.default: _repeats_once,
+}
+
+
+def _key_of(node: torch.fx.Node, arguments: Any, random: int) -> tuple[Any, int]:
+    """What a node computes, as a value that can be compared; the second number counts draws of random numbers."""
+    args, kwargs = arguments
+    key: tuple[Any, ...] = (str(node.target), frozen(args), frozen(sorted(kwargs.items())))
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        return (*key, random), random + 1
+    return key, random
+
+
+def frozen(value: Any) -> Any:
+    """An argument as a value that can be hashed; equal arguments are equal."""
+    if isinstance(value, Numbered):
+        return ("tensor", value.number)
+    if isinstance(value, (list, tuple)):
+        return tuple(map(frozen, value))
+    if isinstance(value, dict):
+        return tuple((name, frozen(item)) for name, item in sorted(value.items()))
+    if isinstance(value, sympy.Basic):
+        return _normal(value)
+    if isinstance(value, (bool, float)):
+        return (type(value).__name__, repr(value))
+    return value if isinstance(value, (int, str)) or value is None else str(value)
+
+
+def _normal(value: Any) -> Any:
+    """A size in a form in which equal sizes are equal: a number, or the text of the expanded expression."""
+    if isinstance(value, Numbered):
+        return ("tensor", value.number)
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        value = value.node.expr
+    if isinstance(value, sympy.Basic):
+        if value.is_Integer:
+            return int(value)
+        return ("size", str(sympy.expand(value)))
+    if isinstance(value, (bool, float)):
+        return (type(value).__name__, repr(value))
+    return value
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _flat(item)]
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in _flat(item)]
+    return [value]
+
+
+def _gives_size(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
+
+
+def _on_expressions(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Arithmetic of sizes, on expressions instead of numbers of torch."""
+    if kwargs:
+        raise _Different(f"{target} takes sizes by name")
+    exact: dict[Any, Callable[..., Any]] = {
+        operator.add: operator.add,
+        operator.sub: operator.sub,
+        operator.mul: operator.mul,
+        operator.neg: operator.neg,
+        operator.floordiv: FloorDiv,
+        operator.mod: PythonMod,
+        operator.truediv: IntTrueDiv,
+        operator.pow: operator.pow,
+        torch.sym_max: sympy.Max,
+        torch.sym_min: sympy.Min,
+    }
+    if all(isinstance(item, (int, float)) for item in args):
+        return target(*args)
+    if target not in exact:
+        raise _Different(f"{target} of sizes is not compared")
+    return exact[target](*map(sympy.sympify, args))
+
+
+def _needed(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
+    """The nodes that the outputs are computed from."""
+    output = next(node for node in program.graph.nodes if node.op == "output")
+    found: set[torch.fx.Node] = set()
+    waiting = [output]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.all_input_nodes
+    return found
+
+
+def _placeholder_keys(program: torch.export.ExportedProgram) -> dict[str, Any]:
+    """Per placeholder what it is: an input by its position, a weight by its name, a constant by its content."""
+    keys: dict[str, Any] = {}
+    position = 0
+    for spec in program.graph_signature.input_specs:
+        name = getattr(spec.arg, "name", "")
+        if spec.kind is InputKind.USER_INPUT:
+            keys[name] = ("input", position)
+            position += 1
+        elif spec.kind is InputKind.CONSTANT_TENSOR and spec.target in program.constants:
+            keys[name] = ("constant", digest(program.constants[spec.target]))
+        else:
+            keys[name] = (str(spec.kind), spec.target)
+    return keys
+
+
+def digest(value: Any) -> str:
+    """The content of a tensor, with its dtype, shape and strides."""
+    if not isinstance(value, torch.Tensor):
+        return f"object {id(value)}"
+    content = value.detach().cpu().contiguous().reshape(-1)
+    raw = bytes(content.view(torch.uint8).tolist()) if content.numel() < 4096 else content.numpy().tobytes()
+    return f"{value.dtype} {tuple(value.shape)} {value.stride()} {hashlib.sha256(raw).hexdigest()}"
+
+
+def _text_of(program: torch.export.ExportedProgram, target: Any) -> str:
+    """The code of a graph inside a graph, as it is."""
+    value: Any = program.graph_module
+    for name in str(target).split("."):
+        value = getattr(value, name, None)
+    return str(value.graph) if isinstance(value, torch.fx.GraphModule) else f"{target} {value!r}"
+
+
+def _writes(program: torch.export.ExportedProgram) -> bool:
+    return any(
+        getattr(getattr(node.target, "_schema", None), "is_mutable", False) and node.target not in _COPIES
+        for module in program.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)
+        for node in module.graph.nodes
+    )
+
+
+def _steps(program: torch.export.ExportedProgram) -> list[str]:
+    """Every step of a graph as text, sizes as they are written there."""
+    return [f"{node.op} {node.target} {node.args} {node.kwargs}" for node in program.graph.nodes]

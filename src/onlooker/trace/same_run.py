@@ -1,0 +1,159 @@
+"""Did two runs compute their results by the same operators? Compared for one choice of sizes, for all values.
+
+An operator of torch decides about sizes of 0 and 1 again whenever it runs, but its result may steer the Python of the
+model: ``x.squeeze(0)`` has another rank at size 1. Results that agree for a few values do not tell. So the model and
+the graph are both run at such sizes, and every operator that reaches torch is recorded. Equal sequences of operators
+on equal arguments give equal results for all values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .same_graph import Numbered, digest, frozen, simplified
+
+__all__ = ["Numbers", "Recorder", "as_in_a_trace"]
+
+#: constants up to this many elements are compared by content, larger ones by their place in memory
+_SMALL = 4096
+
+
+@contextlib.contextmanager
+def as_in_a_trace() -> Iterator[None]:
+    """Inside the block ``torch.compiler.is_exporting()`` is true: a model then takes the way that it took in the trace.
+
+    The flags are those of ``torch._export.utils._compiling_state_context`` (checked with torch 2.13).
+    """
+    names = ("_is_compiling_flag", "_is_exporting_flag")
+    before = {name: getattr(torch.compiler, name) for name in names if hasattr(torch.compiler, name)}
+    for name in before:
+        setattr(torch.compiler, name, True)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(torch.compiler, name, value)
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """Inside the block every operator is recorded, with its arguments and its result, which stay alive."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.steps: list[tuple[Any, Any, dict[str, Any], Any]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.steps.append((func, args, kwargs, result))
+        return result
+
+
+class Numbers:
+    """Numbers for what operators compute, shared by the runs that are compared.
+
+    Two tensors have the same number when they hold the same values for all inputs. An operator that writes to a tensor
+    gives new numbers to all tensors in the same memory.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, int] = {}
+
+    def of(self, recorder: Recorder, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        """What a run gave, as numbers; tensors among ``inputs`` are numbered by their place."""
+        found = _Found()
+        for position, value in enumerate(inputs):
+            if isinstance(value, torch.Tensor):
+                found.note(value, self._numbered(("input", position), value))
+        random = 0
+        for func, args, kwargs, result in recorder.steps:
+            given = self._arguments(args, found)
+            named: Mapping[str, Any] = self._arguments(kwargs, found)
+            writes = func._schema.is_mutable
+            simpler = None if writes else simplified(func, given, named)
+            if isinstance(simpler, Numbered) and isinstance(result, torch.Tensor):
+                found.note(result, simpler)
+                continue
+            if simpler is not None and not isinstance(simpler, Numbered):
+                given, named = simpler
+            key: tuple[Any, ...] = (str(func), frozen(given), frozen(dict(named)))
+            if torch.Tag.nondeterministic_seeded in func.tags:
+                key, random = (*key, random), random + 1
+            for place, value in enumerate(_written(func, args, kwargs) if writes else ()):
+                for other, number in found.sharing(value):
+                    found.note(other, self._numbered((*key, "written", place, number.number), other))
+            self._note(key, result, found)
+        return [frozen(self._argument(value, found)) for value in outputs]
+
+    def _note(self, key: Any, result: Any, found: _Found) -> None:
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        for place, value in enumerate(results):
+            if isinstance(value, torch.Tensor) and found.get(value) is None:
+                found.note(value, self._numbered((*key, place), value))
+
+    def _numbered(self, key: Any, value: torch.Tensor) -> Numbered:
+        number = self._known.setdefault(key, len(self._known))
+        return Numbered(number, tuple(value.shape), value.dtype)
+
+    def _arguments(self, value: Any, found: _Found) -> Any:
+        if isinstance(value, dict):
+            return {name: self._arguments(item, found) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return (
+                type(value)(self._arguments(item, found) for item in value)
+                if type(value) in (list, tuple)
+                else [self._arguments(item, found) for item in value]
+            )
+        return self._argument(value, found)
+
+    def _argument(self, value: Any, found: _Found) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        known = found.get(value)
+        if known is None:
+            content = digest(value) if value.numel() <= _SMALL else value.data_ptr()
+            known = self._numbered(("constant", content), value)
+            found.note(value, known)
+        return known
+
+
+class _Found:
+    """The numbers of the tensors of one run, and which of them share their memory."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, Numbered] = {}
+        self._sharing: dict[int, dict[int, torch.Tensor]] = {}
+
+    def get(self, value: torch.Tensor) -> Numbered | None:
+        """The number of a tensor, where it has one."""
+        return self._numbers.get(id(value))
+
+    def note(self, value: torch.Tensor, number: Numbered) -> None:
+        """Gives a tensor its number."""
+        self._numbers[id(value)] = number
+        if value.layout == torch.strided and value.numel():
+            self._sharing.setdefault(value.untyped_storage().data_ptr(), {})[id(value)] = value
+
+    def sharing(self, value: torch.Tensor) -> list[tuple[torch.Tensor, Numbered]]:
+        """All tensors in the memory of one, with their numbers."""
+        others = self._sharing.get(value.untyped_storage().data_ptr(), {}) if value.layout == torch.strided else {}
+        return [(other, self._numbers[key]) for key, other in others.items()]
+
+
+def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The arguments that an operator writes to."""
+    found: list[torch.Tensor] = []
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        items = value if isinstance(value, (list, tuple)) else [value]
+        found += [item for item in items if isinstance(item, torch.Tensor)]
+    return found

@@ -1,0 +1,361 @@
+"""Which graphs are needed for a plan, and for which sizes each is proven.
+
+The first trace proves its graph under its path condition. Sizes outside that the model takes are traced as well: where
+the trace gives a graph that is known already, that graph is proven there too, else the new graph joins the program.
+So no condition of the model is dropped because trials agree.
+
+Only conditions of torch's operators on sizes of 0 and 1 are left to trials, exactly there: an operator decides again
+whenever the graph runs. Model and graph must run the same operators in such a trial.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import torch
+
+from ..contract.places import formulas_of
+from ..core.contract import Constraint, Contract, Dropped, Origin
+from ..core.errors import ExportError
+from ..core.plan import Plan, Symbol
+from ..infer.sizes import Sizes, grain, is_general, is_possible
+from ..materialise.arguments import close_arguments, materialise
+from ..observe.store import Sample, copy_leaves
+from ..probe.subject import Subject
+from ..pytrees.agree import agreement
+from .fixed_sizes import at_sizes
+from .graph import Graph
+from .obtained import sizes_in_plan
+from .path_condition import Atom
+from .regions import ProvenRegion, contract_of
+from .same_graph import difference_of
+from .same_run import Numbers, Recorder, as_in_a_trace
+from .torch_export import Traced, export_graph
+from .torch_run import as_guards, write_contract
+
+__all__ = ["PlanSearch", "ProvenGraph"]
+
+logger = logging.getLogger(__name__)
+#: what may be spent on traces for sizes that no watched call had: a trace costs 1, and 1 more per so many conditions
+_MOST_SPENT, _CONDITIONS = 12, 10
+#: how far from 0 the other side of a condition is looked for, beyond the sizes that were seen
+_REACH = 130
+_SMALL = 24
+
+
+@dataclass(slots=True)
+class ProvenGraph:
+    """A graph, and the regions of sizes for which it is proven; ``pins`` are symbols that are numbers in it."""
+
+    graph: Graph
+    pins: Mapping[str, int]
+    regions: list[ProvenRegion] = field(default_factory=list)
+
+    def holds(self, sizes: Sizes) -> bool:
+        """True for sizes of the whole plan for which the graph is proven."""
+        if any(sizes[name] != size for name, size in self.pins.items()):
+            return False
+        return any(region.holds(sizes) for region in self.regions)
+
+    def current(self) -> Graph:
+        """The graph with its regions as they are."""
+        return replace(self.graph, contract=Contract(tuple(region.region() for region in self.regions)))
+
+    def finished(self) -> Graph:
+        """The graph with its contract, as short as the proofs allow."""
+        contract = contract_of(self.graph.plan, self.regions)
+        write_contract(self.graph.artifact, formulas_of(self.graph.plan, contract, as_guards(self.graph.names)))
+        return replace(self.graph, contract=contract)
+
+
+class PlanSearch:
+    """The graphs of one plan.
+
+    ``model_takes`` says whether the model takes sizes; every answer is one run of the model.
+    """
+
+    def __init__(self, plan: Plan, samples: Sequence[Sample], subject: Subject) -> None:
+        self.plan, self.samples, self.subject = plan, samples, subject
+        self.graphs: list[ProvenGraph] = []
+        self.notes: list[str] = []
+        self._oblivious = False
+        self._taken: dict[tuple[tuple[str, int], ...], bool] = {}
+        self._tried: set[Any] = set()
+
+    def begin(self, traced: Traced) -> None:
+        """Takes the first graph of the plan."""
+        self._oblivious = traced.graph.oblivious
+        self.graphs.append(self._proven(traced, {}))
+
+    def holds(self, sizes: Sizes) -> bool:
+        """True for sizes for which some graph is proven."""
+        return any(graph.holds(sizes) for graph in self.graphs)
+
+    def finished(self) -> list[Graph]:
+        """All graphs, each with its contract."""
+        return [proven.finished() for proven in self.graphs]
+
+    def add_sizes(self, sizes: Sizes) -> bool:
+        """Traces the plan for sizes that no graph holds; True when a graph holds them then.
+
+        Smaller sizes on the same sides of all known conditions stand for large ones.
+        """
+        for choice in self._general_near(sizes):
+            self._trace(choice)
+            if self.holds(sizes):
+                return True
+        return False
+
+    def explore(self) -> None:
+        """Traces the other side of every condition that is left, where the model takes sizes there."""
+        spent = 0
+        while spent < _MOST_SPENT:
+            choice = next(self._open_sizes(), None)
+            if choice is None:
+                return
+            self._trace(choice)
+            spent += 1 + self._n_conditions // _CONDITIONS
+        self.notes.append("not every side of every condition was traced: such sizes are refused")
+
+    @property
+    def _n_conditions(self) -> int:
+        """The conditions of the last trace: with them grows the time that torch takes."""
+        return max(len(proven.regions[-1].atoms) for proven in self.graphs)
+
+    def _trace(self, choice: Sizes) -> None:
+        """One trace: the graph of these sizes is a known one, proven there from now on, or a new one."""
+        pins = {symbol.name: choice[symbol.name] for symbol in self.plan.symbols if choice[symbol.name] in (0, 1)}
+        plan = at_sizes(self.plan, pins) if pins else self.plan
+        free = {name: size for name, size in choice.items() if name not in pins}
+        logger.info("tracing %s with %s", plan.name, choice)
+        try:
+            traced = export_graph(
+                plan, self.samples, self.subject, choices=[free], oblivious=self._oblivious, named=False
+            )
+        except ExportError as error:
+            logger.debug("%s", error)
+            self.notes.append(f"sizes such as {_listed(choice)} are refused by torch.export")
+            return
+        for known in self.graphs:
+            if all(pins.get(name) == size for name, size in known.pins.items()) and not self._differs(known, traced):
+                own = {name: size for name, size in pins.items() if name not in known.pins}
+                known.regions.append(self._region(known.graph, traced, own, choice))
+                return
+        named = replace(traced.graph.plan, name=f"{self.plan.name}_{len(self.graphs) + 1}")
+        self.graphs.append(self._proven(replace(traced, graph=replace(traced.graph, plan=named)), pins))
+
+    def _differs(self, known: ProvenGraph, traced: Traced) -> str:
+        first, second = known.graph, traced.graph
+        if first.outputs.structure != second.outputs.structure or first.outputs.dynamic != second.outputs.dynamic:
+            return "the results have other parts"
+        if not _same_constants(first.outputs.constants, second.outputs.constants):
+            return "constant results differ"
+        sizes = sizes_in_plan(second.artifact, second.plan, second.names)
+        found = difference_of(first.artifact, second.artifact, sizes, traced.condition.zeros)
+        logger.debug("%s and a trace with %s: %s", first.name, second.sizes, found or "the same graph")
+        return found
+
+    def _proven(self, traced: Traced, pins: Mapping[str, int]) -> ProvenGraph:
+        region = self._region(traced.graph, traced, {}, {**pins, **traced.graph.sizes})
+        return ProvenGraph(traced.graph, pins, [region])
+
+    def _region(self, graph: Graph, traced: Traced, pins: Mapping[str, int], sizes: Sizes) -> ProvenRegion:
+        """The region of a trace, with the least sizes at which ``graph`` is right."""
+        fixed = tuple(c for c in traced.graph.contract.regions[0].constraints if c.origin is Origin.FIXED)
+        evidence = f"traced with {_listed(sizes)}" if sizes else "traced"
+        region = ProvenRegion(pins, traced.condition.atoms, fixed, dict(sizes), evidence)
+        limits, dropped = self._small_sizes(graph, region)
+        return replace(region, limits=(*fixed, *limits), dropped=dropped)
+
+    # -- sizes of 0 and 1 that only operators decide about
+
+    def _small_sizes(self, graph: Graph, region: ProvenRegion) -> tuple[list[Constraint], tuple[Dropped, ...]]:
+        """Where trials at 0 and 1 agree, nothing; else the constraint that a symbol is at least 2."""
+        own = {symbol.name for symbol in graph.plan.symbols} - set(region.pins)
+        symbols = [symbol for symbol in self.plan.symbols if symbol.name in own and self._is_size(symbol)]
+        limits: list[Constraint] = []
+        dropped: list[Dropped] = []
+        base = {**region.sizes}
+        together = dict(base)
+        for symbol in symbols:
+            for size in (1, 0):
+                if not symbol.allows(size) or size % symbol.step:
+                    continue
+                choice = {**base, symbol.name: size}
+                if not region.holds(choice):
+                    continue
+                if self._is_exact(graph, choice):
+                    together[symbol.name] = size
+                    dropped.append(
+                        Dropped(
+                            f"{symbol.name} != {size}", f"model and graph run the same operators at {_listed(choice)}"
+                        )
+                    )
+                else:
+                    limits.append(Constraint(f"{symbol.name} >= {size + 1}", Origin.UNPROVEN))
+                    break
+        changed = [name for name in together if together[name] != base[name]]
+        if len(changed) > 1 and region.holds(together) and not self._is_exact(graph, together):
+            return [Constraint(f"{name} >= {together[name] + 1}", Origin.UNPROVEN) for name in changed], ()
+        return limits, tuple(dropped)
+
+    def _is_size(self, symbol: Symbol) -> bool:
+        """True for a symbol that is the size of a tensor: torch makes no assumption about ints."""
+        return any(symbol.name in e.symbols for leaf in self.plan.inputs for e in leaf.shape)
+
+    def _is_exact(self, graph: Graph, sizes: Sizes) -> bool:
+        """True when model and graph run the same operators at these sizes, and give the same."""
+        if not is_possible(self.plan, sizes):
+            return False
+        paths = [leaf.path for leaf in graph.plan.inputs]
+        values = materialise(self.plan, sizes, self.samples)
+        given = tuple(values[path] for path in paths)
+        ours, theirs = copy_leaves(given), copy_leaves(given)
+        of_model, of_graph = Recorder(), Recorder()
+        arguments = close_arguments(self.plan, {**values, **dict(zip(paths, ours, strict=True))})
+        try:
+            expected = self.subject.try_out(close_arguments(self.plan, values))
+            with as_in_a_trace():
+                traced = self.subject.run_within(arguments, of_model)
+            with of_graph:
+                got = graph(theirs)
+        except Exception as error:
+            logger.debug("%s is not tried at %s: %s", graph.name, sizes, error)
+            return False
+        numbers = Numbers()
+        same = numbers.of(of_model, ours, traced.leaves) == numbers.of(of_graph, theirs, got)
+        agrees = agreement(expected.structure.paths(), expected.leaves, got)
+        logger.debug("%s at %s: same operators %s; %s", graph.name, sizes, same, agrees.note or "the same results")
+        return same and agrees.holds
+
+    # -- the other sides
+
+    def takes(self, sizes: Sizes) -> bool:
+        """True when the model takes these sizes; it is asked once."""
+        key = tuple(sorted(sizes.items()))
+        if key not in self._taken:
+            self._taken[key] = is_possible(self.plan, sizes) and self._runs(sizes)
+        return self._taken[key]
+
+    def _runs(self, sizes: Sizes) -> bool:
+        try:
+            self.subject.try_out(close_arguments(self.plan, materialise(self.plan, sizes, self.samples)))
+        except Exception as error:
+            logger.debug("the model refuses %s: %s", sizes, error)
+            return False
+        return True
+
+    def _open_sizes(self) -> Iterator[Sizes]:
+        """Sizes that no graph holds and the model takes: the other side of one condition, then of several."""
+        for proven in list(self.graphs):
+            for region in list(proven.regions):
+                conditions: list[Atom | Constraint] = [*region.atoms.values(), *region.limits]
+                for atom in conditions:
+                    yield from self._beyond(region, atom, proven.pins)
+        symbols = self.plan.symbols
+        pools = [dict.fromkeys((self.graphs[0].regions[0].sizes.get(s.name, 2), s.low, 1, 0)) for s in symbols]
+        for choice in product(*pools):
+            sizes = {symbol.name: size for symbol, size in zip(symbols, choice, strict=True)}
+            if all(s.allows(sizes[s.name]) and sizes[s.name] % s.step == 0 for s in symbols):
+                yield from self._if_open(sizes, ("small", choice))
+
+    def _beyond(self, region: ProvenRegion, condition: Atom | Constraint, pins: Mapping[str, int]) -> Iterator[Sizes]:
+        """The nearest sizes at which a condition of a region fails, one symbol changed."""
+        formula = condition.formula
+        mark = _mark(formula, {**region.pins, **pins})
+        if mark in self._tried:
+            return
+        self._tried.add(mark)
+        base = {**region.sizes, **pins}
+        constraint = condition if isinstance(condition, Constraint) else condition.constraint()
+        for symbol in self.plan.symbols:
+            if symbol.name not in formula:
+                continue
+            for size in self._failing(constraint, symbol, base):
+                yield from self._if_open({**base, symbol.name: size}, None)
+
+    def _failing(self, constraint: Constraint, symbol: Symbol, base: Sizes) -> list[int]:
+        """A small size from 2 on, and 0 or 1, at which a constraint fails with the other sizes as they are."""
+        most = min(symbol.high or _REACH, max(_REACH, 2 * max(symbol.observed, default=2)))
+        lawful = (n for n in range(symbol.low, most + 1) if n % symbol.step == 0)
+        failing = [n for n in lawful if not constraint.holds({**base, symbol.name: n})]
+        large = [n for n in failing if n > 1 and is_general(self.plan, {**base, symbol.name: n})]
+        near = sorted(large, key=lambda n: abs(n - base[symbol.name]))
+        return [*near[:1], *(n for n in failing if n < 2)]
+
+    def _if_open(self, sizes: Sizes, mark: Any) -> Iterator[Sizes]:
+        if mark is not None:
+            if mark in self._tried:
+                return
+            self._tried.add(mark)
+        if not self.holds(sizes) and self.takes(sizes):
+            yield sizes
+
+    def _general_near(self, seed: Sizes) -> Iterator[Sizes]:
+        """Sizes that stand for those of a call: on the same sides of all conditions, general, and small if possible."""
+        formulas = self._conditions()
+        sides = [formula.holds(seed) for formula in formulas]
+        small = dict(seed)
+        for name, size in seed.items():
+            nearer = {**small, name: self._base(name, size)}
+            if [formula.holds(nearer) for formula in formulas] == sides:
+                small = nearer
+        found = 0
+        for choice in (*self._steps_from(small), *self._steps_from(seed)):
+            if not self._is_general(choice) or [formula.holds(choice) for formula in formulas] != sides:
+                continue
+            if self.takes(choice):
+                found += 1
+                yield choice
+            if found == 2:
+                return
+        if self.takes(seed):
+            yield seed
+
+    def _base(self, name: str, size: int) -> int:
+        return self.graphs[0].regions[0].sizes.get(name, size) if self.graphs else size
+
+    def _conditions(self) -> list[Constraint]:
+        found = {c.formula: c for g in self.graphs for region in g.regions for c in region.region().constraints}
+        return list(found.values())
+
+    def _is_general(self, sizes: Sizes) -> bool:
+        pins = {name: size for name, size in sizes.items() if size in (0, 1)}
+        free = {name: size for name, size in sizes.items() if name not in pins}
+        return is_general(at_sizes(self.plan, pins) if pins else self.plan, free)
+
+    def _steps_from(self, seed: Sizes) -> Iterator[Sizes]:
+        """Sizes from those of a call on. Large sizes stay as even as they were seen."""
+        units = {s.name: grain(s) if seed[s.name] > _SMALL else s.step for s in self.plan.symbols}
+        for step in range(8):
+            yield {
+                name: seed[name] if seed[name] in (0, 1) else seed[name] + step * unit * (1 + position)
+                for position, (name, unit) in enumerate(units.items())
+            }
+
+
+def _mark(formula: str, pins: Mapping[str, int]) -> Any:
+    """What was looked at: a condition, at some pinned sizes; of equalities with numbers the left side alone."""
+    left, equals, right = formula.partition(" == ")
+    text = left if equals and right.lstrip("-").isdigit() else formula
+    return text, tuple(sorted(pins.items()))
+
+
+def _listed(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+
+
+def _same_constants(first: Iterable[Any], second: Iterable[Any]) -> bool:
+    """True when the leaves of two results that are no outputs of the graphs are equal."""
+    for one, other in zip(first, second, strict=True):
+        if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+            same = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and torch.equal(one, other)
+        else:
+            same = type(one) is type(other) and (one is other or one == other)
+        if not same:
+            return False
+    return True

@@ -19,9 +19,6 @@ PACKAGE = ROOT / "src" / "onlooker"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 CORE_MODULES = sorted(path.stem for path in (PACKAGE / "core").glob("*.py") if path.stem != "__init__")
 
-LINES_OF_A_FUNCTION = 60
-LINES_OF_A_FILE = 400
-
 
 def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
@@ -39,21 +36,6 @@ def test_imports_only_go_down() -> None:
     code = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     result = run(sys.executable, "-c", code, "--no-cache")
     assert result.returncode == 0, result.stdout + result.stderr
-
-
-def test_a_file_is_one_idea() -> None:
-    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
-    assert not {name: length for name, length in lengths.items() if length > LINES_OF_A_FILE}
-
-
-def test_a_function_is_a_screen() -> None:
-    lengths = {
-        f"{name_of(path)}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
-        for path in SOURCES
-        for node in nodes(path)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert not {name: length for name, length in lengths.items() if length > LINES_OF_A_FUNCTION}
 
 
 def test_the_library_does_not_print() -> None:

@@ -13,15 +13,15 @@ from ..core.errors import ExportError
 from ..core.plan import Plan
 from ..core.recording import Recording
 from ..core.structure import Tree
+from ..hypotheses.families import resolved
+from ..hypotheses.overrides import Overrides as Pins
+from ..hypotheses.shared_graphs import find_drafts as find_regimes
 from ..infer.sizes import Sizes, grain, is_general, trial_sizes
 from ..infer.unify import forms_of
+from ..lab.lab import Lab as Subject
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..observe.store import Sample, copy_leaves
-from ..probe.pins import Pins
-from ..probe.regimes import find_regimes
-from ..probe.settle import settled
-from ..probe.subject import Subject
 from ..pytrees.open import open_arguments
 from .baked import at_sizes, baked_symbols, is_narrower
 from .dispatch import Dispatcher, Mismatch
@@ -189,7 +189,7 @@ class Coverage:
         """A graph of the calls of the same form alone."""
         form = next(f for f in forms_of(self.recording.calls) if sample.call.index in {c.index for c in f.calls})
         (regime,) = find_regimes(form.calls, self.samples, self.subject, self.pins)
-        plan = settled(regime, self.samples, self.subject, self.pins).plan()
+        plan = resolved(regime, self.samples, self.subject).plan()
         named = replace(plan, name=f"{plan.name}_{number}", method=self.recording.method, model=self.recording.model)
         near = list(islice(_sizes_near(named, sizes_of(named, leaf_values(sample))), 3))
         return (self._export(named, near) if near else None) or self._export(named, None)

@@ -8,13 +8,16 @@ from dataclasses import replace
 
 from ..core.errors import ExportError
 from ..core.plan import Plan
+from ..hypotheses.draft import Draft as Regime
+from ..hypotheses.families import resolved
+from ..hypotheses.overrides import Overrides as Pins
+from ..hypotheses.overrides import check_overrides as check_pins
+from ..hypotheses.overrides import check_ranges, check_static, check_symbols
+from ..hypotheses.shared_graphs import find_drafts as find_regimes
 from ..infer.unify import forms_of
+from ..lab.lab import Lab as Subject
 from ..observe.inner import advice_on_inner
 from ..observe.store import Sample
-from ..probe.pins import Pins, check_pins, check_ranges, check_static, check_symbols
-from ..probe.regimes import Regime, find_regimes
-from ..probe.settle import settled
-from ..probe.subject import Subject
 from .cover import Coverage
 from .graph import Graph
 from .prepare import Prepared
@@ -40,7 +43,7 @@ def find_plans(prepared: Prepared, subject: Subject, pins: Pins) -> list[Plan]:
         regimes = find_regimes(recording.calls, samples, subject, pins)
     for regime in regimes if pins.static else ():
         check_static(pins, regime.observed)
-    regimes = [settled(regime, samples, subject, pins) for regime in regimes]
+    regimes = [resolved(regime, samples, subject) for regime in regimes]
     with subject.ledger.stage("infer"):
         plans = [_plan_of(regime, prepared) for regime in regimes]
     check_symbols(pins, plans)

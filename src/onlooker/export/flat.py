@@ -17,8 +17,8 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..core.structure import Tree
 from ..infer.name import label_of
+from ..lab.lab import Lab as Subject
 from ..materialise.arguments import close_arguments
-from ..probe.subject import Subject
 from ..pytrees.open import open_tree
 from .guard_count import fewer_guards
 from .size_tensors import SizeTensors

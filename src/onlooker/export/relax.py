@@ -21,9 +21,9 @@ from ..core.path import Path
 from ..core.plan import Symbol
 from ..core.structure import Tree
 from ..infer.sizes import Sizes, grain, is_possible, trial_sizes
+from ..lab.lab import Lab as Subject
 from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample, copy_leaves
-from ..probe.subject import Subject
 from ..pytrees.agree import agreement
 from ..pytrees.numbers import altered
 from .baked import sized, violated

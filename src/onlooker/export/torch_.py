@@ -16,10 +16,10 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..infer.name import label_of
 from ..infer.sizes import Sizes
+from ..lab.example import Example, find_example
+from ..lab.lab import Lab as Subject
 from ..observe.inner import advice_on_inner
 from ..observe.store import Sample, copy_leaves
-from ..probe.example import Example, find_example
-from ..probe.subject import Subject
 from .by_values import UncheckedBranchError, depends_on_values
 from .dims import Asked, least_of, read_refusal
 from .flat import FlatModel, identifiers, output_labels

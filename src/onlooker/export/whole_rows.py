@@ -16,9 +16,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from ..infer.sizes import trial_sizes
+from ..lab.lab import Lab as Subject
 from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample, copy_leaves
-from ..probe.subject import Subject
 from ..pytrees.agree import agreement
 from .graph import Graph
 

@@ -23,9 +23,9 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from ..core.expression import Expression
 from ..core.plan import Plan
 from ..infer.sizes import Sizes, is_possible
+from ..lab.lab import Lab as Subject
 from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample, copy_leaves
-from ..probe.subject import Subject
 from ..pytrees.agree import agreement
 from .graph import Graph
 from .obtained import read_obtained, symbols_of

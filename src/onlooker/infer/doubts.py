@@ -51,7 +51,7 @@ def doubts(mined: Mined) -> Iterator[Doubt]:
     for column in mined.columns:
         if _seen(mined, column) >= _BEYOND_DOUBT:
             continue
-        for part in _parts(column, mined.labels):
+        for part in _parts(column, mined.n_calls):
             rest = tuple(axis for axis in column.axes if axis not in part)
             without = Without(apart=frozenset(part), free=_held(mined, column) - {column.axes[0]} | {part[0]})
             first = {_place(axis): axis for axis in reversed(part)}
@@ -107,8 +107,8 @@ def _held(mined: Mined, column: Column) -> frozenset[Axis]:
 
 def _seen(mined: Mined, *columns: Column) -> int:
     """The number of distinct sizes that calls had; what probes had was chosen to obey the relation."""
-    rows = zip(mined.labels, *(column.values for column in columns), strict=True)
-    return len({tuple(sizes) for label, *sizes in rows if label.startswith("call ") and None not in sizes})
+    rows = zip(*(column.values[: mined.n_calls] for column in columns), strict=True)
+    return len({sizes for sizes in rows if None not in sizes})
 
 
 def _spelled(derived: Derived, sources: Sequence[Column]) -> str:
@@ -127,7 +127,7 @@ def _place(axis: Axis) -> tuple[str, int | None]:
     return (axis.path.root, -1 if _is_inside(axis) else axis.dim)
 
 
-def _parts(column: Column, labels: Sequence[str]) -> Iterator[tuple[Axis, ...]]:
+def _parts(column: Column, n_calls: int) -> Iterator[tuple[Axis, ...]]:
     """What may part from a class: first dimensions, one place, or two places where few rows hold it together."""
     places: dict[tuple[str, int | None], list[Axis]] = {}
     for axis in column.axes:
@@ -139,8 +139,7 @@ def _parts(column: Column, labels: Sequence[str]) -> Iterator[tuple[Axis, ...]]:
     if 1 < len(first) < len(groups):
         yield tuple(axis for axes in first for axis in axes)
     yield from groups if len(groups) > 2 else groups[1:]
-    pairs = zip(labels, column.values, strict=True)
-    seen = {size for label, size in pairs if label.startswith("call ") and size is not None}
+    seen = {size for size in column.values[:n_calls] if size is not None}
     if 3 < len(groups) <= _MOST_PARTS and len(seen) <= _FEW_ROWS:
         for one, two in combinations(groups, 2):
             if len(groups) > 4 or groups[0] not in (one, two):

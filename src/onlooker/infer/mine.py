@@ -30,12 +30,16 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """The classes of axes that change, and which of them follow from the others."""
+    """The classes of axes that change, and which of them follow from the others.
+
+    The first ``n_calls`` rows of the table are calls, the others experiments.
+    """
 
     columns: tuple[Column, ...]
     derived: Mapping[str, Derived]
     labels: tuple[str, ...]
     class_of: Mapping[Axis, Column]
+    n_calls: int
 
     @property
     def free(self) -> tuple[Column, ...]:
@@ -93,7 +97,8 @@ def mine(table: Table, without: Without = _NOTHING) -> Mined:
                 found = evidence(table.labels, *sides)
                 derived[target.name] = Derived(target, proposal, family.name, found, proposal)
     resolved = {name: _resolved(found, derived) for name, found in derived.items()}
-    return Mined(columns, resolved, table.labels, {axis: column for column in columns for axis in column.axes})
+    class_of = {axis: column for column in columns for axis in column.axes}
+    return Mined(columns, resolved, table.labels, class_of, table.n_calls)
 
 
 def _allowed(

@@ -1,0 +1,58 @@
+"""Axes that change together though they stand in other places, or have other sizes, or mix what is in the rows.
+
+The edges of a graph are the second dimension of one argument and the first one of another; a latent is a quarter of
+its image; the rows of a pooled set are no batch, and may be more all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+from ..core.path import Path
+from ..core.spec import Axis
+from .axis_classes import by_size, parts, sides, size_of
+
+__all__ = ["cross_argument_classes", "multiples"]
+
+_MOST = 12
+
+
+def cross_argument_classes(
+    left: Sequence[Axis], base: Mapping[Path, Any], *, has_batch: bool = False
+) -> Iterator[tuple[Axis, ...]]:
+    """Axes of one size over first and other dimensions, then first dimensions alone.
+
+    A size of 1 says little: only the whole class comes, and none beside a batch that was found.
+    """
+    tensors = [axis for axis in left if axis.dim is not None]
+    for axes in by_size(tensors, base):
+        if len({axis.dim == 0 for axis in axes}) > 1 and size_of(axes[0], base) > 1:
+            yield from parts(axes, frozenset())
+    for axes in by_size([axis for axis in tensors if axis.dim == 0], base):
+        if size_of(axes[0], base) > 1:
+            yield from parts(axes, frozenset())
+        elif not has_batch:
+            yield axes
+
+
+def multiples(
+    axes: Sequence[Axis], left: Collection[Axis], base: Mapping[Path, Any]
+) -> Iterator[tuple[tuple[Axis, ...], tuple[Axis, ...], int]]:
+    """Pairs of classes of different arguments, the larger one first, and how many times it is the size of the other.
+
+    The smaller one is among ``left``. The sides of two images come one by one as well, in their order.
+    """
+    found = 0
+    for large, small in permutations(by_size([a for a in axes if a.dim], base), 2):
+        small = tuple(axis for axis in small if axis in left)
+        if not small or size_of(small[0], base) < 2:
+            continue
+        large = tuple(axis for axis in large if axis.path.root not in {other.path.root for other in small})
+        factor, rest = divmod(size_of(large[0], base) if large else 0, size_of(small[0], base))
+        if factor < 2 or rest or found >= _MOST:
+            continue
+        found += 1
+        yield large, small, factor
+        yield from ((one, two, factor) for one, two in zip(sides(large), sides(small), strict=False))

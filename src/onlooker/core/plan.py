@@ -188,6 +188,10 @@ class Plan:
         known = ", ".join(s.name for s in self.symbols) or "none"
         raise UsageError(f"The plan has no symbol {name!r}.", slug="no-such-symbol", hint=f"It has {known}.")
 
+    def axes_of(self, name: str) -> tuple[Axis, ...]:
+        """The axes whose size is the symbol called ``name`` itself."""
+        return tuple(axis for leaf in self.inputs for axis, expression in leaf.axes if str(expression) == name)
+
     def explain(self, path: str, dim: int | None = None) -> str:
         """The whole evidence of one axis, as text: what was seen, what follows from what, and who says so.
 

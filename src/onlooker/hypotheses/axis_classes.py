@@ -1,4 +1,4 @@
-"""Which axes may change together: classes of the same size, the likeliest first, and parts of them."""
+"""Which axes may change together: classes of axes of the same size, the likeliest first, and parts of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from .overrides import Overrides
 
 __all__ = ["batches", "by_size", "is_persistent_state", "parts", "sides", "size_of", "still_axes"]
 
+#: a container deeper than this, ``past.layers[0]``, holds the state of a layer
+_DEPTH_OF_STATE = 2
+
 
 def size_of(axis: Axis, base: Mapping[Path, Any]) -> int:
     """The size of an axis, or the int itself."""
@@ -23,12 +26,28 @@ def size_of(axis: Axis, base: Mapping[Path, Any]) -> int:
 
 
 def still_axes(table: Table, base: Mapping[Path, Any], overrides: Overrides) -> list[Axis]:
-    """The axes of tensors that never changed, and that the caller did not pin as static; ints that count them last."""
+    """The axes of tensors that never changed, and that the caller did not make static; then ints that count them.
+
+    An int counts an axis when it stands beside the tensor in the same container, and has its size.
+    """
     still = [axis for axis in table.axes if not varies(table.column(axis)) and not overrides.is_static(axis)]
-    tensors = [a for a in still if a.dim is not None and isinstance(base.get(a.path), torch.Tensor)]
-    beside = {(axis.path.entries[:-1], size_of(axis, base)) for axis in tensors}
-    ints = [a for a in still if a.dim is None and a.path in base and len(a.path.entries) > 1]
-    return [*tensors, *(a for a in ints if (a.path.entries[:-1], size_of(a, base)) in beside)]
+    tensors: list[Axis] = []
+    sizes_in_containers = set()
+    for axis in still:
+        if axis.dim is not None and isinstance(base.get(axis.path), torch.Tensor):
+            tensors.append(axis)
+            sizes_in_containers.add((_container(axis), size_of(axis, base)))
+    counts: list[Axis] = []
+    for axis in still:
+        is_inside = axis.dim is None and axis.path in base and len(axis.path.entries) > 1
+        if is_inside and (_container(axis), size_of(axis, base)) in sizes_in_containers:
+            counts.append(axis)
+    return [*tensors, *counts]
+
+
+def _container(axis: Axis) -> tuple[Any, ...]:
+    """The steps to the container of the leaf."""
+    return axis.path.entries[:-1]
 
 
 def batches(still: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
@@ -38,38 +57,53 @@ def batches(still: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[A
     """
     first = [axis for axis in still if axis.dim == 0]
     for axes in sorted(by_size(first, base), key=lambda axes: size_of(axes[0], base)):
-        size = int(base[axes[0].path].shape[0])
-        second = tuple(a for a in still if a.dim == 1 and base[a.path].ndim > 2 and _is_second(a, size, base))
-        flat = tuple(a for a in first if a not in axes and size and base[a.path].shape[0] % size == 0)
-        flat = tuple(a for a in flat if a.path not in {other.path for other in second})
-        for more in dict.fromkeys(((*second, *flat), second, flat, ())):
+        size = size_of(axes[0], base)
+        second = tuple(axis for axis in still if _is_second_batch(axis, size, base))
+        second_paths = {axis.path for axis in second}
+        flat = []
+        for axis in first:
+            is_multiple = size > 0 and size_of(axis, base) % size == 0
+            if is_multiple and axis not in axes and axis.path not in second_paths:
+                flat.append(axis)
+        for more in dict.fromkeys(((*second, *flat), second, tuple(flat), ())):
             yield (*axes, *more)
         yield from parts(axes, frozenset())
 
 
-def _is_second(axis: Axis, size: int, base: Mapping[Path, Any]) -> bool:
+def _is_second_batch(axis: Axis, size: int, base: Mapping[Path, Any]) -> bool:
+    """True for a second dimension of the size of the batch, in a tensor whose first dimension is another one."""
+    if axis.dim != 1:
+        return False
     shape = base[axis.path].shape
-    return int(shape[1]) == size and int(shape[0]) != size
+    return len(shape) > 2 and int(shape[1]) == size and int(shape[0]) != size
 
 
 def by_size(axes: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
     """The axes grouped by their size, in the order in which the sizes are met."""
-    sizes = {axis: size_of(axis, base) for axis in axes}
-    for size in dict.fromkeys(sizes.values()):
-        yield tuple(axis for axis in axes if sizes[axis] == size)
+    groups: dict[int, list[Axis]] = {}
+    for axis in axes:
+        groups.setdefault(size_of(axis, base), []).append(axis)
+    for group in groups.values():
+        yield tuple(group)
 
 
 def parts(axes: tuple[Axis, ...], state: Collection[Axis]) -> Iterator[tuple[Axis, ...]]:
-    """A class, then the class without what only has the same size by chance."""
+    """A class, then the class without the axes that may only have the same size by chance."""
     yield axes
     if any(axis in state for axis in axes):
         yield tuple(axis for axis in axes if axis not in state)
-    kinds = list(dict.fromkeys((axis.path.root, axis.dim) for axis in axes))
-    if len(kinds) > 1:
-        for kind in kinds:
-            yield tuple(axis for axis in axes if (axis.path.root, axis.dim) != kind)
-        for kind in kinds if len(kinds) > 2 else ():
-            yield tuple(axis for axis in axes if (axis.path.root, axis.dim) == kind)
+    places = list(dict.fromkeys(_place(axis) for axis in axes))
+    if len(places) > 1:
+        for place in places:
+            yield tuple(axis for axis in axes if _place(axis) != place)
+    if len(places) > 2:
+        for place in places:
+            yield tuple(axis for axis in axes if _place(axis) == place)
+
+
+def _place(axis: Axis) -> tuple[str, int | None]:
+    """The argument, and the dimension in it."""
+    return axis.path.root, axis.dim
 
 
 def sides(axes: Sequence[Axis]) -> list[tuple[Axis, ...]]:
@@ -77,10 +111,10 @@ def sides(axes: Sequence[Axis]) -> list[tuple[Axis, ...]]:
 
     The sides of a square image have one size by chance.
     """
-    dims: dict[Path, list[Axis]] = {}
+    by_tensor: dict[Path, list[Axis]] = {}
     for axis in axes:
-        dims.setdefault(axis.path, []).append(axis)
-    several = [found for found in dims.values() if len(found) > 1]
+        by_tensor.setdefault(axis.path, []).append(axis)
+    several = [found for found in by_tensor.values() if len(found) > 1]
     most = max((len(found) for found in several), default=0)
     return [tuple(found[k] for found in several if len(found) > k) for k in range(most)]
 
@@ -89,5 +123,7 @@ def is_persistent_state(axis: Axis, table: Table, base: Mapping[Path, Any]) -> b
     """True where a change says little: a size of 1 inside, or the state of a layer that kept its size over calls."""
     if axis.dim == 0:
         return False
-    calls = sum(size is not None for size in table.column(axis))
-    return size_of(axis, base) < 2 or (calls > 1 and len(axis.path.entries) > 2)
+    if size_of(axis, base) < 2:
+        return True
+    n_calls = sum(size is not None for size in table.column(axis))
+    return n_calls > 1 and len(axis.path.entries) > _DEPTH_OF_STATE

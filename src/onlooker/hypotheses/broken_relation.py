@@ -13,7 +13,7 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..core.spec import Axis
 from ..core.structure import Tree
-from ..infer.doubts import Doubt
+from ..infer.doubtful import DoubtfulRelation
 from ..infer.sizes import Sizes, stepped_sizes
 from ..lab.example import Example
 from ..lab.judge import have_same_ranks, perturbed, results_equal
@@ -33,7 +33,7 @@ class BrokenRelation:
     ``accepted`` are the values of a call that breaks the relation, where the model takes such a call.
     """
 
-    def __init__(self, plan: Plan, doubt: Doubt, example: Example, lab: Lab) -> None:
+    def __init__(self, plan: Plan, doubt: DoubtfulRelation, example: Example, lab: Lab) -> None:
         self._plan, self._doubt, self._example, self._lab = plan, doubt, example, lab
         self._sizes = _read_sizes(plan, example.values)
         self.accepted: dict[Path, Any] = {}

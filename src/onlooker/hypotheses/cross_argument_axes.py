@@ -1,4 +1,4 @@
-"""Axes that change together though they stand in other places, or have other sizes, or mix what is in the rows.
+"""Axes that change together though they stand in other dimensions, or have other sizes, or mix what is in the rows.
 
 The edges of a graph are the second dimension of one argument and the first one of another; a latent is a quarter of
 its image; the rows of a pooled set are no batch, and may be more all the same.
@@ -14,9 +14,12 @@ from ..core.path import Path
 from ..core.spec import Axis
 from .axis_classes import by_size, parts, sides, size_of
 
-__all__ = ["cross_argument_classes", "multiples"]
+__all__ = ["Multiple", "cross_argument_classes", "multiples"]
 
-_MOST = 12
+_MOST_MULTIPLES = 12
+
+#: the axes of the larger size, those of the smaller one, and how many times it is that
+Multiple = tuple[tuple[Axis, ...], tuple[Axis, ...], int]
 
 
 def cross_argument_classes(
@@ -28,31 +31,36 @@ def cross_argument_classes(
     """
     tensors = [axis for axis in left if axis.dim is not None]
     for axes in by_size(tensors, base):
-        if len({axis.dim == 0 for axis in axes}) > 1 and size_of(axes[0], base) > 1:
+        is_mixed = len({axis.dim == 0 for axis in axes}) > 1
+        if is_mixed and size_of(axes[0], base) > 1:
             yield from parts(axes, frozenset())
-    for axes in by_size([axis for axis in tensors if axis.dim == 0], base):
+    first = [axis for axis in tensors if axis.dim == 0]
+    for axes in by_size(first, base):
         if size_of(axes[0], base) > 1:
             yield from parts(axes, frozenset())
         elif not has_batch:
             yield axes
 
 
-def multiples(
-    axes: Sequence[Axis], left: Collection[Axis], base: Mapping[Path, Any]
-) -> Iterator[tuple[tuple[Axis, ...], tuple[Axis, ...], int]]:
-    """Pairs of classes of different arguments, the larger one first, and how many times it is the size of the other.
+def multiples(axes: Sequence[Axis], left: Collection[Axis], base: Mapping[Path, Any]) -> Iterator[Multiple]:
+    """Pairs of classes of different arguments of which one has a multiple of the size of the other.
 
     The smaller one is among ``left``. The sides of two images come one by one as well, in their order.
     """
     found = 0
-    for large, small in permutations(by_size([a for a in axes if a.dim], base), 2):
-        small = tuple(axis for axis in small if axis in left)
+    not_first = [axis for axis in axes if axis.dim]
+    for larger, smaller in permutations(by_size(not_first, base), 2):
+        small = tuple(axis for axis in smaller if axis in left)
         if not small or size_of(small[0], base) < 2:
             continue
-        large = tuple(axis for axis in large if axis.path.root not in {other.path.root for other in small})
-        factor, rest = divmod(size_of(large[0], base) if large else 0, size_of(small[0], base))
-        if factor < 2 or rest or found >= _MOST:
+        roots = {axis.path.root for axis in small}
+        large = tuple(axis for axis in larger if axis.path.root not in roots)
+        if not large:
+            continue
+        factor, rest = divmod(size_of(large[0], base), size_of(small[0], base))
+        if factor < 2 or rest or found >= _MOST_MULTIPLES:
             continue
         found += 1
         yield large, small, factor
-        yield from ((one, two, factor) for one, two in zip(sides(large), sides(small), strict=False))
+        for one, two in zip(sides(large), sides(small), strict=False):
+            yield one, two, factor

@@ -10,7 +10,7 @@ from ..core.path import Path
 from ..core.plan import Fill, Plan, Symbol
 from ..core.spec import Axis
 from ..infer.build import build_plan
-from ..infer.mine import Without
+from ..infer.mine import Exclusions
 from ..infer.samples import Row, Table, axes_of, table_of_forms
 from ..infer.unify import Union
 from ..observe.store import Sample
@@ -40,7 +40,7 @@ class Draft:
     experiments: tuple[Experiment, ...] = ()
     blind: tuple[BlindSpot, ...] = ()
     confirmed: Mapping[Axis, str] = field(default_factory=dict)
-    exclusions: Without | None = None
+    exclusions: Exclusions | None = None
     optional: frozenset[Path] = frozenset()
 
     @property
@@ -83,7 +83,7 @@ class Draft:
             notes=(*self.notes, *static),
             ranges=ranges,
             confirmed=self.confirmed,
-            without=self.exclusions,
+            exclusions=self.exclusions,
         )
         symbols = plan.symbols
         if ranges or PINNED in table.labels:
@@ -103,21 +103,16 @@ class Draft:
         """The symbol from the least size on that the model takes, where the caller gave no range and none was less."""
         if symbol.name in self.overrides.ranges:
             return symbol
-        lows = [self.lows.get(axis, 0) for axis in _axes_of_symbol(symbol, plan)]
+        lows = [self.lows.get(axis, 0) for axis in plan.axes_of(symbol.name)]
         if not lows:
             return symbol
         return replace(symbol, low=min(max(symbol.low, *lows), *symbol.observed))
 
 
-def _axes_of_symbol(symbol: Symbol, plan: Plan) -> list[Axis]:
-    """The axes whose size is the symbol itself."""
-    return [axis for leaf in plan.inputs for axis, expression in leaf.axes if str(expression) == symbol.name]
-
-
 def _within_range(symbol: Symbol, plan: Plan, table: Table, limits: Range | None) -> Symbol:
     """The symbol without the sizes that only stand for the word of the caller, and none outside its range."""
     seen: set[int] = set()
-    for axis in _axes_of_symbol(symbol, plan):
+    for axis in plan.axes_of(symbol.name):
         pairs = zip(table.labels, table.column(axis), strict=True)
         seen |= {size for label, size in pairs if size is not None and label != PINNED}
     low, high = limits or (0, None)

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind
 from ..core.plan import Plan, Symbol
-from ..core.spec import Axis
 from ..infer.samples import Row, row_of_values
 from ..infer.sizes import sizes_off_step
 from ..lab.lab import Lab, SpentError
@@ -46,20 +45,14 @@ class ObservedSteps:
     def _accepted_row(self, plan: Plan, symbol: Symbol) -> Row | None:
         """The row of the first size off the step that the model takes."""
         observed = sizes_of(plan, leaf_values(self._samples[-1]))
-        axis = _axis_of(plan, symbol)
+        axes = plan.axes_of(symbol.name)[:1]
         for size in sizes_off_step(symbol):
             values = materialise(plan, {**observed, symbol.name: size}, self._samples)
             why = f"{symbol.name} = {size}, off its step of {symbol.step}"
             is_accepted = self._lab.try_run(close_arguments(plan, values), why=why, memo=True) is not None
             label = f"{symbol.name} probed at {size}" if is_accepted else ""
             kind = FindingKind.ACCEPTED if is_accepted else FindingKind.REFUSED
-            self._lab.record([axis] if axis else [], [size] if axis else [], finding=Finding(kind), label=label)
+            self._lab.record(axes, [size] * len(axes), finding=Finding(kind), label=label)
             if is_accepted:
                 return row_of_values(label, values)
         return None
-
-
-def _axis_of(plan: Plan, symbol: Symbol) -> Axis | None:
-    """The first axis whose size is the symbol."""
-    axes = (axis for leaf in plan.inputs for axis, expression in leaf.axes if str(expression) == symbol.name)
-    return next(axes, None)

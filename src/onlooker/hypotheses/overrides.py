@@ -71,18 +71,24 @@ def overrides_of(
     for word, given in (("static", static), ("dynamic", dynamic), ("ranges", ranges)):
         if given is not None and not isinstance(given, Mapping):
             raise _bad(f"{word}={given!r}", "Give a dict, by argument or by symbol.")
-    for word, dims in (("static", static), ("dynamic", dynamic)):
-        for name, numbers in (dims or {}).items():
-            if isinstance(numbers, (str, int)) or not all(_is_count(n) for n in numbers):
-                raise _bad(f"{word}={{{name!r}: {numbers!r}}}", "Give a list of dimensions: {'input_ids': [0, 1]}.")
-    for name, limits in (ranges or {}).items():
+    static, dynamic, ranges = dict(static or {}), dict(dynamic or {}), dict(ranges or {})
+    _check_dims("static", static)
+    _check_dims("dynamic", dynamic)
+    for name, limits in ranges.items():
         if not _is_range(limits):
             hint = "Give the least and the greatest size, or None for no limit: {'batch': (1, 64)}."
             raise _bad(f"ranges={{{name!r}: {limits!r}}}", hint)
-    both = [(n, d) for n, dims in (static or {}).items() for d in dims if d in (dynamic or {}).get(n, ())]
-    if both:
-        raise _bad(f"{both[0][0]}.shape[{both[0][1]}], static and dynamic at once,", "Leave one of the two out.")
-    return Overrides(dict(static or {}), dict(dynamic or {}), dict(ranges or {}), probe)
+    for name, dims in static.items():
+        for dim in dims:
+            if dim in dynamic.get(name, ()):
+                raise _bad(f"{name}.shape[{dim}], static and dynamic at once,", "Leave one of the two out.")
+    return Overrides(static, dynamic, ranges, probe)
+
+
+def _check_dims(word: str, dims: Dims) -> None:
+    for name, numbers in dims.items():
+        if isinstance(numbers, (str, int)) or not all(_is_count(number) for number in numbers):
+            raise _bad(f"{word}={{{name!r}: {numbers!r}}}", "Give a list of dimensions: {'input_ids': [0, 1]}.")
 
 
 def _is_count(value: Any) -> bool:
@@ -126,8 +132,16 @@ def check_overrides(overrides: Overrides, recording: Recording) -> None:
 
 def _ranks(name: str, calls: Iterable[Call]) -> set[int] | None:
     """The numbers of dimensions of the tensors of that name; None where no call has it."""
-    leaves = [(p, s) for call in calls for p, s in call.inputs.items() if name in (p.root, p.code())]
-    return {len(spec.shape) for _, spec in leaves if isinstance(spec, TensorSpec)} if leaves else None
+    is_known = False
+    ranks: set[int] = set()
+    for call in calls:
+        for path, spec in call.inputs.items():
+            if name not in (path.root, path.code()):
+                continue
+            is_known = True
+            if isinstance(spec, TensorSpec):
+                ranks.add(len(spec.shape))
+    return ranks if is_known else None
 
 
 def check_static(overrides: Overrides, table: Table) -> None:
@@ -169,8 +183,10 @@ def check_ranges(overrides: Overrides, plan: Plan, table: Table) -> None:
 
     :raises UsageError: ``pin-contradicts-calls``
     """
-    for symbol in plan.symbols if overrides.ranges else ():
-        for axis in (a for leaf in plan.inputs for a, e in leaf.axes if str(e) == symbol.name in overrides.ranges):
+    for symbol in plan.symbols:
+        if symbol.name not in overrides.ranges:
+            continue
+        for axis in plan.axes_of(symbol.name):
             for label, size in zip(table.labels, table.column(axis), strict=True):
                 if size is not None and not symbol.allows(size):
                     raise UsageError(

@@ -20,8 +20,8 @@ from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind
 from ..core.plan import Plan
 from ..core.spec import Axis
 from ..infer.build import build_plan
-from ..infer.doubts import Doubt, denials, doubts, readings
-from ..infer.mine import Derived, Mined, Without, mine
+from ..infer.doubtful import DoubtfulRelation, alternatives, doubtful_relations, readings_without
+from ..infer.mine import Derived, Exclusions, Mined, mine
 from ..infer.samples import Row, Table, row_of_values
 from ..infer.sizes import Sizes, choose_sizes, roomy_sizes
 from ..lab.example import Example, find_example
@@ -57,7 +57,7 @@ class Relations:
         self._samples = draft.own(samples)
         self._tested: set[str] = set()
         self._confirmed: dict[Axis, str] = {}
-        self._guess: Without | None = None
+        self._guess: Exclusions | None = None
         self._n_tested = 0
 
     def drafts(self) -> Iterator[Draft]:
@@ -83,7 +83,7 @@ class Relations:
         """True when a relation turned out to be false: a row says so, and the table has to be read again."""
         table = self._draft.table
         mined = mine(table)
-        untested = [doubt for doubt in doubts(mined) if doubt.text not in self._tested]
+        untested = [doubt for doubt in doubtful_relations(mined) if doubt.text not in self._tested]
         untested = [doubt for doubt in untested if not self._may_be_absent(doubt)]
         is_known = self._n_tested > 0 and self._guess is None
         if not untested and (is_known or len(mined.free) < 2):
@@ -98,15 +98,15 @@ class Relations:
                 return True
         return False
 
-    def _may_be_absent(self, doubt: Doubt) -> bool:
+    def _may_be_absent(self, doubt: DoubtfulRelation) -> bool:
         """True for the sizes of what a call may lack: they must follow from what it has, or nothing can stand in."""
         fills = self._draft.fills
         found = [fills[axis.path] for axis in doubt.moved if axis.path in fills]
         return any(fill.kind in ("ones", "zeros") for fill in found)
 
-    def _plan(self, table: Table, without: Without | None) -> Plan:
+    def _plan(self, table: Table, exclusions: Exclusions | None) -> Plan:
         draft = self._draft
-        return build_plan(draft.union, table, draft.fills, ranges=draft.overrides.ranges, without=without)
+        return build_plan(draft.union, table, draft.fills, ranges=draft.overrides.ranges, exclusions=exclusions)
 
     def _example(self, plan: Plan, choices: Iterable[Sizes] | None = None) -> Example | None:
         """A call of general sizes that obey the plan, or None where the model refuses all that were tried.
@@ -125,12 +125,12 @@ class Relations:
 
     def _is_replaced(self, table: Table, mined: Mined) -> bool:
         """True when the model takes sizes that obey another explanation of the table, and not the first one."""
-        for without in denials(table):
-            if self._guess is not None and not without.guessing:
+        for exclusions in alternatives(table):
+            if self._guess is not None and not exclusions.guessing:
                 continue
-            plan = self._plan(table, without)
-            if without.guessing:
-                found = self._is_guessed(table, mined, without, plan)
+            plan = self._plan(table, exclusions)
+            if exclusions.guessing:
+                found = self._is_guessed(table, mined, exclusions, plan)
                 if found is None:
                     continue
                 return found
@@ -144,20 +144,20 @@ class Relations:
                 return True
         return False
 
-    def _is_guessed(self, table: Table, mined: Mined, without: Without, plan: Plan) -> bool | None:
+    def _is_guessed(self, table: Table, mined: Mined, exclusions: Exclusions, plan: Plan) -> bool | None:
         """True when sizes that obey a guess are new and accepted, None when all are refused.
 
         Where they are accepted and say nothing new, the guess is the best that there is: it is what the plan says.
         """
         known = {derived.column.axes[0] for derived in mined.derived.values()}
-        guessed = [derived.column.axes[0] for derived in mine(table, without).derived.values()]
+        guessed = [derived.column.axes[0] for derived in mine(table, exclusions).derived.values()]
         axes = tuple(axis for axis in guessed if axis not in known)
         for offset in range(_GUESSES):
             with contextlib.suppress(ExportError):
                 example = self._example(plan, [choose_sizes(plan, offset=offset)])
                 if example is None:
                     return None
-                self._guess = without
+                self._guess = exclusions
                 row = row_of_values(self._label, example.values)
                 if row.sizes not in [probe.sizes for probe in self._draft.probes]:
                     self._reject(row, axes, FindingKind.ACCEPTED)
@@ -166,11 +166,11 @@ class Relations:
 
     # ------------------------------------------------------------------------------------------- one relation
 
-    def _is_coincidence(self, table: Table, doubt: Doubt, example: Example) -> bool:
+    def _is_coincidence(self, table: Table, doubt: DoubtfulRelation, example: Example) -> bool:
         """True when the model takes sizes that break a relation, whichever side is the longer one, and reads them."""
         found = []
-        for without in readings(table, doubt):
-            broken = BrokenRelation(self._plan(table, without), doubt, example, self._lab)
+        for exclusions in readings_without(table, doubt):
+            broken = BrokenRelation(self._plan(table, exclusions), doubt, example, self._lab)
             found.append(broken.finding())
             if found[-1] is FindingKind.ACCEPTED:
                 row = row_of_values(self._label, broken.accepted)

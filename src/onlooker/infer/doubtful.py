@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from ..core.spec import Axis
-from .mine import Derived, Mined, Without, mine
+from .mine import Derived, Exclusions, Mined, mine
 from .relations import Column
 from .samples import Table
 
-__all__ = ["Doubt", "denials", "doubts", "readings"]
+__all__ = ["DoubtfulRelation", "alternatives", "doubtful_relations", "readings_without"]
 
 #: classes of axes that have as few sizes in calls as these may be two classes that agree by chance
 _FEW_ROWS = 3
@@ -23,7 +23,7 @@ _MOST_GUESSES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class DoubtfulRelation:
     """One relation: ``moved`` axes are tied to ``kept`` ones, and are given another size alone.
 
     ``kept`` is empty for a class that is an expression of others; ``text`` says the relation.
@@ -32,68 +32,79 @@ class Doubt:
     moved: tuple[Axis, ...]
     kept: tuple[Axis, ...]
     text: str
-    without: Without
+    exclusions: Exclusions
 
 
-def doubts(mined: Mined) -> Iterator[Doubt]:
+def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
     """The relations that may hold by chance: expressions of other classes, then equal axes of several arguments.
 
     What stands inside one container, as the layers of a cache, is one state, and is never taken apart.
     """
     for derived in mined.derived.values():
-        sources = [c for c in mined.columns if c.name in derived.proposed.symbols]
-        if _seen(mined, derived.column, *sources) >= _BEYOND_DOUBT:
+        column = derived.column
+        sources = [source for source in mined.columns if source.name in derived.proposed.symbols]
+        if _distinct_in_calls(mined, column, *sources) >= _BEYOND_DOUBT:
             continue
-        places = {_place(axis) for column in (derived.column, *sources) for axis in column.axes}
-        if len(places) > 1 or not _is_inside(derived.column.axes[0]):
-            text = f"{derived.column.axes[0]} == {_spelled(derived, sources)}"
-            yield Doubt(derived.column.axes, (), text, Without(free=_held(mined, derived.column)))
+        places = {_place(axis) for found in (column, *sources) for axis in found.axes}
+        if len(places) > 1 or not _is_inside(column.axes[0]):
+            text = f"{column.axes[0]} == {_spelled(derived, sources)}"
+            yield DoubtfulRelation(column.axes, (), text, Exclusions(free=_held(mined, column)))
     for column in mined.columns:
-        if _seen(mined, column) >= _BEYOND_DOUBT:
+        if _distinct_in_calls(mined, column) >= _BEYOND_DOUBT:
             continue
         for part in _parts(column, mined.n_calls):
-            rest = tuple(axis for axis in column.axes if axis not in part)
-            without = Without(apart=frozenset(part), free=_held(mined, column) - {column.axes[0]} | {part[0]})
-            first = {_place(axis): axis for axis in reversed(part)}
-            moved = ", ".join(str(axis) for axis in part if axis in first.values())
-            yield Doubt(part, rest, f"{moved} == {rest[0]}", without)
+            yield _doubtful_equality(mined, column, part)
 
 
-def denials(table: Table) -> Iterator[Without]:
-    """Other readings of a table whose relations the model refuses, the likeliest first.
+def _doubtful_equality(mined: Mined, column: Column, part: tuple[Axis, ...]) -> DoubtfulRelation:
+    """The claim that a part of a class has the same size as the rest."""
+    rest = tuple(axis for axis in column.axes if axis not in part)
+    free = _held(mined, column) - {column.axes[0]} | {part[0]}
+    first_in_place = {_place(axis): axis for axis in reversed(part)}
+    moved = ", ".join(str(axis) for axis in part if axis in first_in_place.values())
+    exclusions = Exclusions(apart=frozenset(part), free=free)
+    return DoubtfulRelation(part, rest, f"{moved} == {rest[0]}", exclusions)
 
-    Without one relation between classes each, then without all, the next best takes its place; then with relations
-    of little evidence, all that fit and each alone.
+
+def alternatives(table: Table) -> Iterator[Exclusions]:
+    """Other ways to read a table whose relations the model refuses, the likeliest first.
+
+    Each relation between classes is excluded alone, then all of them: the next best takes its place. Then relations of
+    little evidence are read too, all that fit and each alone.
     """
-    found = [_denial(derived) for derived in mine(table).derived.values()]
-    for denial in found:
-        yield Without(denied=frozenset((denial,)))
+    found = [_as_denied(derived) for derived in mine(table).derived.values()]
+    for relation in found:
+        yield Exclusions(denied=frozenset((relation,)))
     if len(found) > 1:
-        yield Without(denied=frozenset(found))
+        yield Exclusions(denied=frozenset(found))
     denied: frozenset[tuple[Axis, str]] = frozenset()
     for _ in range(_MOST_GUESSES):
-        guess = Without(denied=denied, guessing=True)
-        fresh = {_denial(d) for d in mine(table, guess).derived.values()} - set(found)
+        guess = Exclusions(denied=denied, guessing=True)
+        fresh = {_as_denied(derived) for derived in mine(table, guess).derived.values()} - set(found)
         if not fresh:
             return
         yield guess
         if len(fresh) > 1:
-            yield from (replace(guess, denied=denied | (fresh - {one})) for one in sorted(fresh, key=str))
+            for relation in sorted(fresh, key=str):
+                yield replace(guess, denied=denied | (fresh - {relation}))
         denied |= fresh
 
 
-def readings(table: Table, doubt: Doubt) -> Iterator[Without]:
-    """The table without a relation; what followed from the class may follow from either part, or from others."""
-    yield doubt.without
-    mined = mine(table, doubt.without)
+def readings_without(table: Table, doubt: DoubtfulRelation) -> Iterator[Exclusions]:
+    """The table without a relation: what followed from the class may follow from either part, or from others."""
+    yield doubt.exclusions
+    mined = mine(table, doubt.exclusions)
     touched = {mined.class_of[axis].name for axis in (*doubt.moved, *doubt.kept) if axis in mined.class_of}
-    denied = [_denial(d) for d in mined.derived.values() if touched & set(d.proposed.symbols)]
-    choices = [denied, *([denial] for denial in denied)] if len(denied) > 1 else [denied] if denied else []
+    denied = [_as_denied(derived) for derived in mined.derived.values() if touched & set(derived.proposed.symbols)]
+    choices = [denied] if denied else []
+    if len(denied) > 1:
+        choices += [[relation] for relation in denied]
     for choice in choices[: _MOST_READINGS - 1]:
-        yield replace(doubt.without, denied=frozenset(choice))
+        yield replace(doubt.exclusions, denied=frozenset(choice))
 
 
-def _denial(derived: Derived) -> tuple[Axis, str]:
+def _as_denied(derived: Derived) -> tuple[Axis, str]:
+    """The relation as :class:`Exclusions` names it."""
     return derived.column.axes[0], str(derived.proposed)
 
 
@@ -105,8 +116,8 @@ def _held(mined: Mined, column: Column) -> frozenset[Axis]:
     return frozenset(c.axes[0] for c in mined.columns if c.name in names)
 
 
-def _seen(mined: Mined, *columns: Column) -> int:
-    """The number of distinct sizes that calls had; what probes had was chosen to obey the relation."""
+def _distinct_in_calls(mined: Mined, *columns: Column) -> int:
+    """The number of distinct sizes that calls had. Sizes of experiments were chosen to obey the relation."""
     rows = zip(*(column.values[: mined.n_calls] for column in columns), strict=True)
     return len({sizes for sizes in rows if None not in sizes})
 

@@ -207,6 +207,7 @@ class InputObserver:
         plans = _doubted(plans, doubt)
         with lab.stages.stage("export"):
             graphs, refusals = export_graphs(plans, prepared, lab, overrides)
+            lab.forget()
             program = Program(graphs, store.recording, store.samples, lab, refusals, prepared.joins)
             return program.to(to)
 

@@ -233,6 +233,43 @@ def test_the_budget_bounds_all_runs_for_a_plan(budget: int) -> None:
     assert model.tally.runs <= budget
 
 
+class Continues(torch.nn.Module):
+    """Takes a state that the first call lacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tally = Tally()
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor | None = None) -> torch.Tensor:
+        if type(x) is torch.Tensor:
+            self.tally.runs += 1
+        else:
+            self.tally.traces += 1
+        whole = x if state is None else torch.cat([state, x], dim=1)
+        return whole.cumsum(1)
+
+
+@pytest.mark.parametrize("budget", [0, 4])
+def test_two_kinds_of_calls_share_a_graph_without_any_budget(budget: int) -> None:
+    model = Continues()
+    calls = [{"x": rand(2, 5, 3)}, *({"x": rand(2, 1, 3), "state": rand(2, n, 3)} for n in (5, 6))]
+    observer = watched(model, *calls)
+    model.tally.runs = 0
+    (plan,) = observer.plans(budget=budget)
+    first_fill = 1  # the one call that lacks the state, filled
+    assert model.tally.runs <= budget + first_fill
+    assert plan.leaf("state").fill is not None
+    model.tally.runs = model.tally.traces = 0
+    observer.export(budget=budget)
+    assert model.tally.runs <= budget + REPLAYS + first_fill + model.tally.traces
+
+
+def test_a_program_does_not_hold_the_results_of_experiments() -> None:
+    _, observer = counting()
+    program = observer.export()
+    assert not program._subject._memo._outcomes  # type: ignore[union-attr]
+
+
 def test_the_runs_of_an_export_are_those_of_the_report() -> None:
     model, observer = counting()
     program = observer.export()

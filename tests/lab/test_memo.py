@@ -54,5 +54,36 @@ def test_what_has_no_digest_has_no_key(value: Any) -> None:
 
 def test_nothing_is_kept_without_a_key() -> None:
     memo = Memo()
-    memo.keep(None, None, ValueError("refused"))
+    memo.keep(None, ValueError("refused"))
     assert not memo.has(None)
+
+
+class Strange(Exception):
+    """An exception that cannot be copied."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(one + two)
+
+
+def test_an_error_is_kept_without_the_frames_that_it_came_from() -> None:
+    memo = Memo()
+    with pytest.raises(ValueError, match="too long") as raised:
+        int("too long")
+    memo.keep("key", raised.value)
+    assert raised.value.__traceback__ is not None
+    with pytest.raises(ValueError, match="too long") as caught:
+        memo.result("key")
+    assert len(caught.traceback) == 2  # this test and the memo
+
+
+def test_an_error_that_cannot_be_copied_is_not_kept() -> None:
+    memo = Memo()
+    memo.keep("key", Strange(1, 2))
+    assert not memo.has("key")
+
+
+def test_what_is_forgotten_is_run_again() -> None:
+    memo = Memo()
+    memo.keep("key", ValueError("too long"))
+    memo.forget()
+    assert not memo.has("key")

@@ -157,10 +157,14 @@ class Lab:
             with self.stages.experiment():
                 result = way(arguments)
         except Exception as error:
-            self._memo.keep(key, None, error)
+            self._memo.keep(key, error)
             raise
         self._memo.keep(key, result)
         return result
+
+    def forget(self) -> None:
+        """Frees the results that are remembered: a program keeps its Lab, and needs none of them."""
+        self._memo.forget()
 
     # ------------------------------------------------------------------------------------------- the budget
 

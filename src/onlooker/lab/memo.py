@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,54 +21,58 @@ _MOST_BYTES = 1 << 28
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """What a run gave: a result, or the error of the model."""
-
-    result: Tree[Any] | None
-    error: Exception | None
-
-
 class Memo:
     """The results of runs by their arguments.
 
     >>> memo = Memo()
-    >>> memo.keep("key", None, ValueError("too long"))
+    >>> memo.keep("key", ValueError("too long"))
     >>> memo.has("key"), memo.has("another key")
     (True, False)
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
+        self._outcomes: dict[str, Tree[Any] | Exception] = {}
         self._bytes = 0
 
     def has(self, key: str | None) -> bool:
         """True when a run with these arguments was kept; never for arguments without a key."""
-        return key is not None and key in self._entries
+        return key is not None and key in self._outcomes
 
     def result(self, key: str) -> Tree[Any]:
         """The result of the run, or the error that the model raised.
 
         :raises Exception: what the model raised
         """
-        entry = self._entries[key]
-        if entry.error is not None:
-            raise entry.error.with_traceback(None)
-        if entry.result is None:
-            raise KeyError(key)
-        return entry.result
+        outcome = self._outcomes[key]
+        if isinstance(outcome, Exception):
+            raise outcome.with_traceback(None)
+        return outcome
 
-    def keep(self, key: str | None, result: Tree[Any] | None, error: Exception | None = None) -> None:
+    def keep(self, key: str | None, outcome: Tree[Any] | Exception) -> None:
         """Keeps what a run gave, as long as there is room for it."""
         if key is None:
             return
-        leaves = result.leaves if result is not None else ()
-        size = sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
-        if self._bytes + size > _MOST_BYTES:
+        if isinstance(outcome, Exception):
+            self._keep_error(key, outcome)
             return
-        self._bytes += size
-        bare = None if error is None else error.with_traceback(None)
-        self._entries[key] = _Entry(result, bare)
+        size = sum(leaf.nbytes for leaf in outcome.leaves if isinstance(leaf, torch.Tensor))
+        if self._bytes + size <= _MOST_BYTES:
+            self._bytes += size
+            self._outcomes[key] = outcome
+
+    def forget(self) -> None:
+        """Frees the results."""
+        self._outcomes.clear()
+        self._bytes = 0
+
+    def _keep_error(self, key: str, error: Exception) -> None:
+        """Keeps a copy without a traceback, which would hold the tensors of all frames of the model."""
+        try:
+            bare = copy.copy(error)
+        except Exception:  # an exception that cannot be built from its arguments
+            return
+        if type(bare) is type(error) and str(bare) == str(error):
+            self._outcomes[key] = bare
 
 
 def key_of(arguments: Mapping[str, Any]) -> str | None:
@@ -98,12 +102,14 @@ def _add_leaf(digest: Any, leaf: Any) -> None:
 
     :raises TypeError: for a leaf that is neither a dense tensor nor a plain value
     """
-    if type(leaf) in (torch.Tensor, torch.nn.Parameter) and leaf.layout is torch.strided and not leaf.is_quantized:
-        about = (leaf.dtype, tuple(leaf.shape), leaf.stride(), str(leaf.device), leaf.is_conj(), leaf.is_neg())
-        digest.update(repr(about).encode())
-        flat = leaf.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)
+    if isinstance(leaf, _PLAIN):
+        digest.update(f"{type(leaf).__name__}:{leaf!r}".encode())
         return
-    if not isinstance(leaf, _PLAIN):
+    is_plain_tensor = type(leaf) in (torch.Tensor, torch.nn.Parameter)
+    if not is_plain_tensor or leaf.layout is not torch.strided or leaf.is_quantized:
         raise TypeError(f"a {type(leaf).__name__} has no digest")
-    digest.update(f"{type(leaf).__name__}:{leaf!r}".encode())
+    about = (leaf.dtype, tuple(leaf.shape), leaf.stride(), str(leaf.device))
+    digest.update(repr(about).encode())
+    values = leaf.detach().resolve_conj().resolve_neg()
+    flat = values.cpu().contiguous().reshape(-1)
+    digest.update(flat.view(torch.uint8).numpy().data)

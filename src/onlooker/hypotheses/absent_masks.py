@@ -100,14 +100,17 @@ class AbsentMasks:
 
 def _lengths(plan: Plan) -> Iterator[tuple[Expression, torch.dtype]]:
     """What the length of a mask may be: the sum of two lengths first, then one more than a length, then a length."""
-    batch = {str(leaf.shape[0]) for leaf in plan.inputs if leaf.shape}
-    names = [symbol.name for symbol in plan.symbols if symbol.name not in batch]
+    first = {str(leaf.shape[0]) for leaf in plan.inputs if leaf.shape}
+    second = {str(leaf.shape[1]) for leaf in plan.inputs if len(leaf.shape) > 1}
+    names = [symbol.name for symbol in plan.symbols if symbol.name not in first]
     lengths = [Expression.symbol(name) for name in names]
-    sums = [one + two for one, two in combinations(lengths, 2)]
-    has_single = any(len(leaf.shape) > 1 and str(leaf.shape[1]) == "1" for leaf in plan.inputs)
-    nexts = [length + Expression.constant(1) for length in lengths] if has_single else []
+    candidates = [one + two for one, two in combinations(lengths, 2)]
+    if "1" in second:
+        one = Expression.constant(1)
+        candidates += [length + one for length in lengths]
+    candidates += lengths
     for dtype in _DTYPES:
-        for length in (*sums, *nexts, *lengths):
+        for length in candidates:
             yield length, dtype
 
 
@@ -201,15 +204,17 @@ class _MaskTest:
 
     def _extended(self, spec: TensorSpec, rows: Sequence[Row]) -> Draft:
         """The draft with the mask as its last argument."""
-        name, path, union = Name(self.name), Path((Name(self.name),)), self.draft.union
-        structure = union.structure
-        pairs = zip(structure.entries, structure.children, strict=True)
-        others = [(entry, child) for entry, child in pairs if entry != name]
-        entries = (*(entry for entry, _ in others), name)
-        children = (*(child for _, child in others), Structure(LEAF))
-        leaves = {other: found for other, found in union.leaves.items() if other != path}
+        name, path = Name(self.name), Path((Name(self.name),))
+        union = self.draft.union
+        before = union.structure
+        children = dict(zip(before.entries, before.children, strict=True))
+        children.pop(name, None)
+        children[name] = Structure(LEAF)
+        structure = Structure(before.kind, tuple(children), tuple(children.values()), before.context)
+        leaves = dict(union.leaves)
+        leaves.pop(path, None)
         leaves[path] = spec
-        grown = Union(Structure(structure.kind, entries, children, structure.context), leaves, union.forms)
+        grown = Union(structure, leaves, union.forms)
         fills = {**self.draft.fills, path: Fill("ones")}
         return replace(self.draft, union=grown, fills=fills).with_probes(*rows)
 

@@ -47,13 +47,14 @@ class PinnedAxes:
         richest = max(table.rows, key=lambda row: len(row.sizes), default=None)
         if richest is None or not overrides.dynamic:
             return
-        sizes = richest.sizes
-        pinned = [axis for axis in table.axes if overrides.is_dynamic(axis) and axis in sizes]
-        still = [axis for axis in pinned if not varies(table.column(axis))]
+        classes: dict[tuple[int | None, int], list[Axis]] = {}
+        for axis, size in richest.sizes.items():
+            if overrides.is_dynamic(axis) and not varies(table.column(axis)):
+                classes.setdefault((axis.dim, size), []).append(axis)
         rows = []
-        for dim, size in dict.fromkeys((axis.dim, sizes[axis]) for axis in still):
-            together = [axis for axis in still if (axis.dim, sizes[axis]) == (dim, size)]
-            rows.append(Row(PINNED, {**sizes, **dict.fromkeys(together, size + 1)}))
+        for (_, size), together in classes.items():
+            changed = dict.fromkeys(together, size + 1)
+            rows.append(Row(PINNED, {**richest.sizes, **changed}))
         yield self._draft.with_probes(*rows)
 
     def untested(self, spent: SpentError) -> BlindSpot:
@@ -146,9 +147,10 @@ class _Search:
 
     def untried(self) -> tuple[Axis, ...]:
         """The axes that were in no experiment."""
-        tried = {axis for record in self.trials.records for axis in record.axes}
-        left = [axis for axis in self.still if axis not in self.found and axis not in self.state]
-        return tuple(axis for axis in left if axis not in tried)
+        known = self.found | self.state
+        for record in self.trials.records:
+            known |= set(record.axes)
+        return tuple(axis for axis in self.still if axis not in known)
 
     def run(self) -> None:
         """Tries all classes, in the order that :class:`AxesThatMayChange` says.
@@ -198,9 +200,9 @@ class _Search:
 
     def _try_batch(self, axes: Sequence[Axis]) -> None:
         sizes = [self.trials.size(axis) for axis in axes]
-        changes = [[2 * size for size in sizes]]
-        if len(set(sizes)) == 1:
-            changes.insert(0, [size + 1 for size in sizes])
+        twice = [2 * size for size in sizes]
+        have_one_size = len(set(sizes)) == 1
+        changes = (self.trials.grown(axes, 1), twice) if have_one_size else (twice,)
         for changed in changes:
             row = self.trials.probe(axes, changed, batch=True)
             if row is None:
@@ -220,15 +222,18 @@ class _Search:
     def _note_no_batch(self) -> None:
         """Notes that no batch was found, where every first dimension kept its size."""
         first = [axis for axis in self._table.axes if axis.dim == 0]
-        if not first or self.found or any(varies(self._table.column(axis)) for axis in first):
+        some_changed = any(varies(self._table.column(axis)) for axis in first)
+        if self.found or some_changed:
             return
         tested = [axis for axis in first if axis in self.still and not self._overrides.is_dynamic(axis)]
-        if not tested:
+        for record in self.trials.records:
+            axis = record.axes[0]
+            if axis not in tested:
+                continue
+            before, after = self.trials.size(axis), record.sizes[0]
+            detail = f"{axis} was {before} in every call, and with {after}, {record.finding}"
+            self._no_batch = BlindSpot(BlindKind.NO_BATCH, (axis,), detail=detail)
             return
-        record = next(record for record in self.trials.records if record.axes[0] in tested)
-        axis = record.axes[0]
-        detail = f"{axis} was {self.trials.size(axis)} in every call, and with {record.sizes[0]}, {record.finding}"
-        self._no_batch = BlindSpot(BlindKind.NO_BATCH, (axis,), detail=detail)
 
     # ------------------------------------------------------------------------------------------- one class
 
@@ -242,7 +247,7 @@ class _Search:
     def _try_sizes(self, axes: Sequence[Axis]) -> int:
         """The least step by which the model lets the axes change: 0 where it does not."""
         sizes = [self.trials.size(axis) for axis in axes]
-        row = self.trials.probe(axes, [size + 1 for size in sizes])
+        row = self.trials.probe(axes, self.trials.grown(axes, 1))
         if row is not None:
             self._add(axes, row)
             return 1
@@ -311,7 +316,7 @@ class _Search:
         found = sides(axes)
         rows = []
         for side in found:
-            row = self.trials.probe(side, [self.trials.size(axis) + step for axis in side])
+            row = self.trials.probe(side, self.trials.grown(side, step))
             if row is None:
                 return []
             rows.append(row)
@@ -347,7 +352,7 @@ class _Search:
             roots = {axis.path.root for axis in axes}
             if {*axes} <= self.found or len(roots) == 1:
                 continue
-            row = self.trials.probe(axes, [self.trials.size(axis) + 1 for axis in axes])
+            row = self.trials.probe(axes, self.trials.grown(axes, 1))
             if row is not None:
                 self._add(axes, row)
 
@@ -364,9 +369,12 @@ class _Search:
         free = [axis for axis in self.still if axis not in self.state]
         left = [axis for axis in free if axis not in self.found]
         for large, small, factor in multiples(free, left, self.base):
-            grown_large = [self.trials.size(axis) + factor for axis in large]
-            grown_small = [self.trials.size(axis) + 1 for axis in small]
-            row = self.trials.probe((*large, *small), [*grown_large, *grown_small])
-            if row is not None:
-                self._add((*large, *small), row)
-                self.lows = {axis: low for axis, low in self.lows.items() if axis not in large}
+            axes = (*large, *small)
+            grown_large = self.trials.grown(large, factor)
+            grown_small = self.trials.grown(small, 1)
+            row = self.trials.probe(axes, [*grown_large, *grown_small])
+            if row is None:
+                continue
+            self._add(axes, row)
+            for axis in large:
+                self.lows.pop(axis, None)

@@ -54,7 +54,8 @@ class AxisTrials:
         self._large_runs: int | None = None
         arguments = close_arguments(plan, base)
         self.expected = lab.run(arguments, why="the call that axes are changed in", memo=True)
-        self.judged = computed_outputs(base.values(), self.expected.leaves)
+        self._paths = list(self.expected.structure.paths())
+        self._judged = computed_outputs(base.values(), self.expected.leaves)
         is_large = work_of(lab.model, base) > lab.most_work
         self.is_fake = is_large and self._takes_fake(arguments)
 
@@ -77,6 +78,10 @@ class AxisTrials:
     def size(self, axis: Axis) -> int:
         """The size of an axis before any change."""
         return size_of(axis, self.base)
+
+    def grown(self, axes: Sequence[Axis], step: int) -> list[int]:
+        """The sizes of the axes after they have grown by a step, which is less than 0 where they shrink."""
+        return [self.size(axis) + step for axis in axes]
 
     def probe(self, axes: Sequence[Axis], sizes: Sequence[int], *, batch: bool = False) -> Row | None:
         """The row of a change that the model accepts, or None.
@@ -123,9 +128,10 @@ class AxisTrials:
 
         :raises SpentError: when the budget has ended
         """
-        number = self.base[axis.path] + 1
-        got, _ = self._run({**self.base, axis.path: number}, f"{axis} = {number}", real=True)
-        return got is None or self._differs(got, real=True)
+        number = self.size(axis) + 1
+        values = {**self.base, axis.path: number}
+        got, _ = self._run(values, f"{axis} = {number}", real=True)
+        return got is None or self._differs(got)
 
     def _resized(self, axes: Sequence[Axis], sizes: Sequence[int]) -> dict[Path, Any]:
         values = dict(self.base)
@@ -169,7 +175,8 @@ class AxisTrials:
 
     def _judged_axes(self, axes: Sequence[Axis], got: Tree[Any]) -> Finding:
         """Accepted when the result is another one, or would be for other values of one of the arguments."""
-        if self._differs(got):
+        differs = self._has_other_shapes(got) if self.is_fake else self._differs(got)
+        if differs:
             return _ACCEPTED
         for path in dict.fromkeys(axis.path for axis in axes):
             if self._is_read(path):
@@ -184,11 +191,16 @@ class AxisTrials:
 
     def _grown(self, got: Tree[Any], size: int) -> list[tuple[Path, torch.Tensor, torch.Tensor]]:
         """The outputs that got more rows, before and after; else those of which each row of the batch has several."""
-        grown = [output for output in self._tensor_outputs(got) if output[2].shape[0] > output[1].shape[0]]
-        same = [output for output in grown if output[1].shape[0] == size]
-        if same or not size:
-            return same
-        return [output for output in grown if output[1].shape[0] % size == 0]
+        one_each, several_each = [], []
+        for path, old, new in self._tensor_outputs(got):
+            n_rows = old.shape[0]
+            if new.shape[0] <= n_rows:
+                continue
+            if n_rows == size:
+                one_each.append((path, old, new))
+            elif size and n_rows % size == 0:
+                several_each.append((path, old, new))
+        return one_each or several_each
 
     def _rows_agree(self, got: Tree[Any], size: int) -> bool:
         """True when some output got more rows, and what was there before is as before.
@@ -206,24 +218,31 @@ class AxisTrials:
             after.append(new[same_region])
         return agreement(paths, before, after, atol=_ROWS_ATOL).holds
 
-    def _differs(self, got: Tree[Any], *, real: bool = False) -> bool:
+    def _differs(self, got: Tree[Any]) -> bool:
         """True when an output that the model computes is another one."""
-        before = [self.expected.leaves[i] for i in self.judged]
-        after = [got.leaves[i] for i in self.judged]
-        if self.is_fake and not real:
-            shapes_before = [getattr(leaf, "shape", leaf) for leaf in before]
-            shapes_after = [getattr(leaf, "shape", leaf) for leaf in after]
-            return bool(shapes_before != shapes_after)
-        paths = list(self.expected.structure.paths())
-        return not agreement([paths[i] for i in self.judged], before, after, atol=0.0).holds
+        paths = [self._paths[i] for i in self._judged]
+        before = self._computed(self.expected)
+        after = self._computed(got)
+        return not agreement(paths, before, after, atol=0.0).holds
+
+    def _has_other_shapes(self, got: Tree[Any]) -> bool:
+        """True when an output that the model computes has another shape: all that fake tensors tell."""
+        before = [getattr(leaf, "shape", leaf) for leaf in self._computed(self.expected)]
+        after = [getattr(leaf, "shape", leaf) for leaf in self._computed(got)]
+        return bool(before != after)
+
+    def _computed(self, result: Tree[Any]) -> list[Any]:
+        """The outputs that are no inputs passed through."""
+        return [result.leaves[i] for i in self._judged]
 
     def _is_read(self, path: Path) -> bool:
         """True when other values of a float input give another result."""
         value = self.base[path]
         if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
             return False
-        got, _ = self._run({**self.base, path: altered(value)}, f"other values of {path}", real=True)
-        return got is not None and self._differs(got, real=True)
+        values = {**self.base, path: altered(value)}
+        got, _ = self._run(values, f"other values of {path}", real=True)
+        return got is not None and self._differs(got)
 
 
 def _spelled(axes: Sequence[Axis], sizes: Sequence[int]) -> str:

@@ -93,8 +93,9 @@ def _drivers(trials: AxisTrials, axes: Sequence[Axis], changes: Sequence[_Change
     others = [change for change in _least_growths(trials, changes) if not {*change.axes} & {*axes}]
     drivers = []
     for change in others:
-        sizes = [trials.size(axis) + change.step(trials) for axis in axes]
-        if trials.reads((*change.axes, *axes), [*change.record.sizes, *sizes], axes):
+        grown = trials.grown(axes, change.step(trials))
+        together = (*change.axes, *axes)
+        if trials.reads(together, [*change.record.sizes, *grown], axes):
             drivers.append(change)
     return drivers
 
@@ -102,8 +103,10 @@ def _drivers(trials: AxisTrials, axes: Sequence[Axis], changes: Sequence[_Change
 def _least_growths(trials: AxisTrials, changes: Iterable[_Change]) -> list[_Change]:
     """The least growth of each class."""
     growing = [change for change in changes if change.step(trials) > 0]
-    growing.sort(key=lambda change: change.step(trials))
-    least = {change.axes: change for change in reversed(growing)}
+    growing.sort(key=lambda change: change.step(trials), reverse=True)
+    least: dict[tuple[Axis, ...], _Change] = {}
+    for change in growing:
+        least[change.axes] = change
     return list(least.values())[::-1]
 
 
@@ -112,17 +115,24 @@ def _moved_together(
 ) -> list[_Change]:
     """The accepted changes, with the co-dependent axes moved along with their drivers."""
     driving = {driver.axes for driver in drivers}
-    others = [change for change in accepted if change.axes not in driving and not {*change.axes} <= {*axes}]
-    to_repeat = [change for change in accepted if change.axes in driving]
+    others, to_repeat = [], []
+    for change in accepted:
+        if change.axes in driving:
+            to_repeat.append(change)
+        elif not {*change.axes} <= {*axes}:
+            others.append(change)
     to_repeat += [driver for driver in drivers if driver.row is None]
-    together = [_together(trials, axes, change) for change in to_repeat]
-    return [*others, *(change for change in together if change is not None)]
+    for change in to_repeat:
+        together = _together(trials, axes, change)
+        if together is not None:
+            others.append(together)
+    return others
 
 
 def _together(trials: AxisTrials, axes: Sequence[Axis], driver: _Change) -> _Change | None:
     """The change of the driver and of its co-dependent axes, where the model accepts it."""
-    sizes = [trials.size(axis) + driver.step(trials) for axis in axes]
-    if min(sizes) < 1:
+    grown = trials.grown(axes, driver.step(trials))
+    if min(grown) < 1:
         return None
-    row = trials.probe((*driver.axes, *axes), [*driver.record.sizes, *sizes])
+    row = trials.probe((*driver.axes, *axes), [*driver.record.sizes, *grown])
     return None if row is None else _Change(trials.records[-1], row)

@@ -56,10 +56,15 @@ class OmittedArguments:
             return
         test = _OmissionTest(plan, self._lab, tuple(_bases(plan, self._samples)))
         found = test.together(test.alone(candidates))
-        fills = {path: fill for path, fill in found.items() if fill is not None}
-        flags = frozenset(path for path, fill in found.items() if fill is None)
+        fills = dict(self._draft.fills)
+        flags = set()
+        for path, fill in found.items():
+            if fill is None:
+                flags.add(path)
+            else:
+                fills[path] = fill
         logger.debug("may be left out: %s", ", ".join(map(str, found)))
-        yield replace(self._draft, fills={**self._draft.fills, **fills}, optional=flags)
+        yield replace(self._draft, fills=fills, optional=frozenset(flags))
 
     def untested(self, spent: SpentError) -> BlindSpot:
         """All of them: what was found alone may not hold together."""

@@ -200,7 +200,12 @@ class Relations:
 
 def _holds(derived: Derived, mined: Mined, row: Row) -> bool:
     """True when a row obeys a relation between classes, or does not have all of them."""
-    sizes = {column.name: row.sizes[column.axes[0]] for column in mined.columns if column.axes[0] in row.sizes}
-    if derived.column.name not in sizes or not set(derived.expression.symbols) <= set(sizes):
+    sizes = {}
+    for column in mined.columns:
+        size = row.sizes.get(column.axes[0])
+        if size is not None:
+            sizes[column.name] = size
+    name, expression = derived.column.name, derived.expression
+    if not {name, *expression.symbols} <= set(sizes):
         return True
-    return derived.expression.evaluate(sizes) == sizes[derived.column.name]
+    return expression.evaluate(sizes) == sizes[name]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
@@ -47,15 +48,10 @@ def find_drafts(
                 drafts[position] = joined
                 break
         else:
-            drafts.append(_named(Draft(union_of((form,)), {}, overrides=overrides), len(drafts)))
+            drafts.append(Draft(union_of((form,)), {}, overrides=overrides))
     if len(drafts) == 1:
-        return [_named(drafts[0], None)]
-    return [_named(draft, number) for number, draft in enumerate(drafts)]
-
-
-def _named(draft: Draft, number: int | None) -> Draft:
-    name = "main" if number is None else f"graph_{number}"
-    return Draft(draft.union, draft.fills, name=name, overrides=draft.overrides)
+        return drafts
+    return [replace(draft, name=f"graph_{number}") for number, draft in enumerate(drafts)]
 
 
 def _joined(forms: Sequence[Form], samples: Sequence[Sample], lab: Lab, overrides: Overrides) -> Draft | None:
@@ -81,16 +77,19 @@ def _joined(forms: Sequence[Form], samples: Sequence[Sample], lab: Lab, override
 
 def _fill_choices(union: Union) -> Iterator[dict[Path, Fill]]:
     """What the missing leaves may be: per argument a short list, the likeliest first."""
-    missing = dict.fromkeys(path for form in union.forms for path in union.missing(form))
-    by_argument: dict[str, list[Path]] = {}
-    for path in missing:
-        by_argument.setdefault(path.root, []).append(path)
+    by_argument: dict[str, dict[Path, None]] = {}
+    for form in union.forms:
+        for path in union.missing(form):
+            by_argument.setdefault(path.root, {})[path] = None
     options = [_options(union, paths) for paths in by_argument.values()]
     for choice in product(*options):
-        yield {path: fill for part in choice for path, fill in part.items()}
+        fills: dict[Path, Fill] = {}
+        for part in choice:
+            fills |= part
+        yield fills
 
 
-def _options(union: Union, paths: Sequence[Path]) -> list[dict[Path, Fill]]:
+def _options(union: Union, paths: Iterable[Path]) -> list[dict[Path, Fill]]:
     """The ways to fill the leaves of one argument: a cache is empty, a mask hides nothing."""
     specs = {path: union.leaves[path] for path in paths}
     is_state = any(isinstance(spec, TensorSpec) and len(spec.shape) > 2 for spec in specs.values())

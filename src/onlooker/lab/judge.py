@@ -25,11 +25,13 @@ def results_agree(expected: Tree[Any], got: Tree[Any]) -> bool:
 
 def results_equal(values: Mapping[Path, Any], first: Tree[Any], second: Tree[Any]) -> bool:
     """True when the model computes exactly the same; inputs (of ``values``) that it passes through do not count."""
-    judged = computed_outputs(values.values(), first.leaves)
-    paths = list(first.structure.paths())
-    before = [first.leaves[i] for i in judged]
-    after = [second.leaves[i] for i in judged]
-    return agreement([paths[i] for i in judged], before, after, atol=0.0).holds
+    all_paths = list(first.structure.paths())
+    paths, before, after = [], [], []
+    for position in computed_outputs(values.values(), first.leaves):
+        paths.append(all_paths[position])
+        before.append(first.leaves[position])
+        after.append(second.leaves[position])
+    return agreement(paths, before, after, atol=0.0).holds
 
 
 def have_same_ranks(expected: Tree[Any], got: Tree[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What an export gives: the graphs of all regimes behind one callable, with the proof."""
+"""What an export gives: all graphs behind one callable, with the proof."""
 
 from __future__ import annotations
 

@@ -115,6 +115,12 @@ def test_a_share_bounds_the_runs_of_a_block() -> None:
     assert lab.left == 2
 
 
+@pytest.mark.parametrize(("budget", "share"), [(1, 48), (512, 48), (1024, 96), (5120, 480)])
+def test_a_larger_budget_has_larger_shares(budget: int, share: int) -> None:
+    _, observer = counting()
+    assert lab_of(observer, Budget(budget)).in_proportion(48) == share
+
+
 def test_what_an_export_could_not_test_is_noted_once() -> None:
     _, observer = counting()
     lab = lab_of(observer, Budget(0))

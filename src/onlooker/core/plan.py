@@ -1,4 +1,4 @@
-"""What was inferred of a regime: symbols, the expression of every axis, relations, presence, with Evidence."""
+"""What was inferred about one graph: symbols, the expression of every axis, relations, presence, with Evidence."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _names(text: str, axis: Axis) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was inferred of one regime of a recording: the calls that one graph can serve.
+    """What was inferred about the calls of a recording that one graph can serve.
 
     ``probes`` are the experiments with the model, the refused ones too, in their order; ``blind`` says what neither
     calls nor experiments could tell, each with the run that would.

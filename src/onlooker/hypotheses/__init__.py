@@ -1,1 +1,1 @@
-"""What is asked of the model: one file for each family of hypotheses."""
+"""What is tested with the model: one file for each family of hypotheses."""

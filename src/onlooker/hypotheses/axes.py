@@ -213,7 +213,7 @@ class _Search:
             return
 
     def _is_confirmed(self, axes: Sequence[Axis], changed: Sequence[int]) -> bool:
-        """True when a real run agrees with what fake tensors told of a batch."""
+        """True when a real run agrees with what fake tensors showed about a batch."""
         confirmed = self.trials.confirms(axes, changed)
         what = "the rows of a real run are as before" if confirmed else "a real run gave other rows than before"
         self.trials.notes.append(f"{shortened(axes)}: {what}")

@@ -32,7 +32,7 @@ _ACCEPTED = Finding(FindingKind.ACCEPTED)
 _UNREAD = Finding(FindingKind.UNREAD)
 _ROWS_CHANGED = Finding(FindingKind.ROWS_CHANGED)
 _OTHER_FORM = Finding(FindingKind.OTHER_FORM)
-#: runs of a large model that cannot be run with fake tensors
+#: runs, under the default budget, of a large model that cannot be run with fake tensors
 _MOST_LARGE = 12
 #: the tolerance for the rows of a batch, which other kernels may compute when there are more of them
 _ROWS_ATOL = 1e-4
@@ -51,6 +51,7 @@ class AxisTrials:
         self.records: list[Experiment] = []
         self.notes: list[str] = []
         self._n_rows = 0
+        self._most_large = lab.in_proportion(_MOST_LARGE)
         self._large_runs: int | None = None
         arguments = close_arguments(plan, base)
         self.expected = lab.run(arguments, why="the call that axes are changed in", memo=True)
@@ -65,9 +66,10 @@ class AxisTrials:
         except SpentError:
             raise
         except Exception as error:
-            self._large_runs = _MOST_LARGE
+            self._large_runs = self._most_large
             kind = type(error).__name__
-            self.notes.append(f"a large model that refuses fake tensors ({kind}) is probed at most {_MOST_LARGE} times")
+            times = f"at most {self._most_large} times"
+            self.notes.append(f"a large model that refuses fake tensors ({kind}) is probed {times}")
             logger.debug("fake tensors are refused: %s", error)
             return False
         self.notes.append("a large model is probed with fake tensors, which tell shapes only")
@@ -147,7 +149,7 @@ class AxisTrials:
     def _run(self, values: Mapping[Path, Any], why: str, *, real: bool = False) -> tuple[Tree[Any] | None, Finding]:
         """The result of the model; None, and why, where it refuses or gives a result of another form."""
         if self._large_runs == 0:
-            raise SpentError(f"{_MOST_LARGE} runs of a large model")
+            raise SpentError(f"{self._most_large} runs of a large model")
         if self._large_runs is not None:
             self._large_runs -= 1
         try:

@@ -40,8 +40,8 @@ FAMILIES: tuple[type[Family], ...] = (
 def resolved(draft: Draft, samples: Sequence[Sample], lab: Lab) -> Draft:
     """The draft with what the caller and the model say about all that the calls left open.
 
-    Without probing, or without a budget, only the caller is heard. A family whose share of the budget ends keeps what
-    it has found, and says what it could not test.
+    Without probing, or without a budget, only what the caller said counts. A family whose share of the budget ends
+    keeps what it has found, and says what it could not test.
     """
     families = FAMILIES if draft.overrides.probe and lab.budget.runs else (PinnedAxes,)
     n_records = len(lab.records)

@@ -29,7 +29,7 @@ def build_plan(
     confirmed: Mapping[Axis, str] | None = None,
     exclusions: Exclusions | None = None,
 ) -> Plan:
-    """The plan of a regime: every leaf of the union with its expressions, relations and evidence.
+    """The plan of one graph: every leaf of the union with its expressions, relations and evidence.
 
     ``confirmed`` has the label of the probe that the model refused when an axis was not as its relation says.
     """

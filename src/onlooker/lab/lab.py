@@ -12,7 +12,7 @@ from ..core.call import Signature
 from ..core.experiment import BlindKind, BlindSpot, Experiment, Finding
 from ..core.spec import Axis
 from ..core.structure import Tree
-from .budget import Budget
+from .budget import BUDGET, Budget
 from .memo import Memo, key_of
 from .runner import ModelRunner
 from .stages import Stages
@@ -50,7 +50,7 @@ class Lab:
         self.unknown: list[BlindSpot] = []
         self.stages = Stages()
         self._memo = Memo()
-        self._shares: list[int] = []
+        self._shares: list[tuple[int, str]] = []
         self._began = time.monotonic()
 
     # ------------------------------------------------------------------------------------------- the model
@@ -170,17 +170,26 @@ class Lab:
 
     @contextlib.contextmanager
     def share(self, most: int) -> Iterator[None]:
-        """Inside the block at most so many runs are made: no family of hypotheses takes the whole budget."""
-        self._shares.append(self._counted + most)
+        """Inside the block at most so many runs are made: no family of hypotheses takes the whole budget.
+
+        The number is that of the default budget; with a larger one it is larger in proportion.
+        """
+        runs = self.in_proportion(most)
+        self._shares.append((self._counted + runs, f"{runs} runs for one kind of question"))
         try:
             yield
         finally:
             self._shares.pop()
 
+    def in_proportion(self, most: int) -> int:
+        """The number of runs that is ``most`` under the default budget, or under a smaller one."""
+        return most * max(self.budget.runs, BUDGET[0]) // BUDGET[0]
+
     @property
     def left(self) -> int:
         """The number of runs that the budget, and the share of the block, still allow."""
-        return max(min([self.budget.runs, *self._shares]) - self._counted, 0)
+        ends = [end for end, _ in self._shares]
+        return max(min([self.budget.runs, *ends]) - self._counted, 0)
 
     @property
     def _counted(self) -> int:
@@ -197,8 +206,9 @@ class Lab:
             raise SpentError(f"{seconds:g} seconds")
         if self._counted >= self.budget.runs:
             raise SpentError(f"{self.budget.runs} runs")
-        if not self.left:
-            raise SpentError("runs for one kind of question")
+        for end, limit in self._shares:
+            if self._counted >= end:
+                raise SpentError(limit)
 
     def _count(self, why: str, *, necessary: bool) -> None:
         if necessary:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any, ClassVar
 
-from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind, shortened
+from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind
 from ..core.path import Path
 from ..core.spec import Axis
 from ..infer.relations import varies
@@ -214,10 +214,11 @@ class _Search:
 
     def _is_confirmed(self, axes: Sequence[Axis], changed: Sequence[int]) -> bool:
         """True when a real run agrees with what fake tensors showed about a batch."""
-        confirmed = self.trials.confirms(axes, changed)
-        what = "the rows of a real run are as before" if confirmed else "a real run gave other rows than before"
-        self.trials.notes.append(f"{shortened(axes)}: {what}")
-        return confirmed
+        is_confirmed = self.trials.confirms(axes, changed)
+        kind = FindingKind.CONFIRMED if is_confirmed else FindingKind.REFUTED
+        claim = "a real run keeps the rows that were there before"
+        self.trials.lab.record(axes, changed, finding=Finding(kind), claim=claim)
+        return is_confirmed
 
     def _note_no_batch(self) -> None:
         """Notes that no batch was found, where every first dimension kept its size."""

@@ -15,7 +15,7 @@ import torch.fx.experimental._config as symbolic_settings
 from frame import stopwatch
 
 from onlooker import InputObserver, Program
-from onlooker.probe import ledger
+from onlooker.lab import stages
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Run:
 @contextlib.contextmanager
 def stages_by_processor() -> Iterator[None]:
     """Inside the block a report gives the seconds of the processor per stage, and not those of the clock."""
-    with mock.patch.object(ledger, "time", SimpleNamespace(perf_counter=time.process_time)):
+    with mock.patch.object(stages, "time", SimpleNamespace(perf_counter=time.process_time)):
         yield
 
 

@@ -17,7 +17,7 @@ from exports import Run, pipeline
 from frame import Figure, main, seconds_of
 from subjects import Subject, subjects
 
-from onlooker.probe.ledger import STAGES
+from onlooker.lab.stages import STAGES
 
 MOST_RATIO, MOST_PROBES = 3.0, 20.0
 

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from onlooker import InputObserver
-from onlooker.probe.ledger import Ledger
-from onlooker.probe.subject import Subject
+from onlooker.lab.lab import Lab
 from onlooker.program import Program
 from onlooker.pytrees.open import open_arguments
 from onlooker.trace.graph import Graph
@@ -94,22 +93,26 @@ def _watched(name: str) -> Program:
 class Remembering:
     """The model, asked once for each call: its answers do not depend on what a program does."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject, self.ledger = subject, Ledger()
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.stages, self.runs, self.unknown = lab, lab.stages, lab.runs, ()
         self.answers: dict[Any, Any] = {}
 
     def try_out(self, arguments: dict[str, Any]) -> Any:
         tree = open_arguments(arguments)
         key = (tree.structure, tuple(map(_key, tree.leaves)))
         if key not in self.answers:
-            self.answers[key] = self.subject.try_out(arguments)
+            self.answers[key] = self.lab.subject.try_out(arguments)
         return self.answers[key]
 
+    @property
+    def subject(self) -> Remembering:
+        return self
+
     def untouched(self) -> Any:
-        return self.subject.untouched()
+        return self.lab.untouched()
 
     def __call__(self, arguments: dict[str, Any]) -> Any:
-        return self.subject(arguments)
+        return self.lab(arguments)
 
 
 def _key(leaf: Any) -> Any:

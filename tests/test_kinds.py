@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import onlooker
 from fuzz_values import DTYPES, KINDS, end_group
 from onlooker import InputObserver, OnlookerError, Program, RejectedCallError, UnsupportedError
+from onlooker.lab.judge import perturbed
 from onlooker.materialise.tensors import filled_tensor, resized
-from onlooker.probe.broken import perturbed
 from onlooker.pytrees.agree import agreement, leaf_difference
 from onlooker.pytrees.numbers import altered, as_dtype, as_numbers, as_numbers_dtype, is_same
 from onlooker.pytrees.open import open_arguments

@@ -17,8 +17,8 @@ from onlooker.core.plan import Fill, LeafPlan, Plan, Symbol
 from onlooker.core.spec import Axis, TensorSpec
 from onlooker.core.structure import Structure, Tree
 from onlooker.infer.build import build_plan
-from onlooker.infer.doubts import denials, doubts, readings
-from onlooker.infer.mine import Mined, Without, mine
+from onlooker.infer.doubtful import alternatives, doubtful_relations, readings_without
+from onlooker.infer.mine import Exclusions, Mined, mine
 from onlooker.infer.relations import FAMILIES, GUESSES, Column, Family, Grid
 from onlooker.infer.relations.difference import Difference
 from onlooker.infer.relations.division import Division
@@ -249,7 +249,7 @@ def tables(draw: st.DrawFn) -> Table:
 
 @given(tables(), st.booleans())
 def test_what_is_mined_holds_in_every_row(table: Table, guessing: bool) -> None:
-    mined = mine(table, Without(guessing=guessing))
+    mined = mine(table, Exclusions(guessing=guessing))
     for derived in mined.derived.values():
         for i in range(len(table.labels)):
             sizes = {c.name: v for c in mined.columns if (v := c.values[i]) is not None}
@@ -275,7 +275,7 @@ def test_simple_families_are_preferred(columns: Mapping[str, Values], families: 
 
 
 def texts(mined: Mined) -> list[str]:
-    return [doubt.text for doubt in doubts(mined)]
+    return [doubt.text for doubt in doubtful_relations(mined)]
 
 
 def test_expressions_are_doubted_before_equal_axes_of_several_arguments() -> None:
@@ -301,21 +301,21 @@ def test_a_state_is_not_taken_apart() -> None:
 def test_a_reading_without_a_relation_has_one_symbol_more() -> None:
     table = table_from(a1=(5, 7, 9), b1=(5, 7, 9), c1=(8, 10, 12))
     mined = mine(table)
-    for doubt in doubts(mined):
-        for without in readings(table, doubt):
-            assert len(mine(table, without).free) >= len(mined.free) + 1
+    for doubt in doubtful_relations(mined):
+        for exclusions in readings_without(table, doubt):
+            assert len(mine(table, exclusions).free) >= len(mined.free) + 1
 
 
 def test_what_follows_from_a_class_may_follow_from_either_part() -> None:
     table = table_from(a1=(5, 7, 9), b1=(5, 7, 9), c1=(8, 10, 12))
-    doubt = next(doubt for doubt in doubts(mine(table)) if doubt.kept)
-    spelled = {str(mine(table, without).of(axis_of("c1"))) for without in readings(table, doubt)}
+    doubt = next(doubt for doubt in doubtful_relations(mine(table)) if doubt.kept)
+    spelled = {str(mine(table, exclusions).of(axis_of("c1"))) for exclusions in readings_without(table, doubt)}
     assert {"s0 + 3", "s1 + 3"} <= spelled
 
 
 def test_a_denied_relation_makes_room_for_the_next_best() -> None:
     table = table_from(x1=(12, 14, 20), a1=(5, 6, 9), b1=(7, 8, 11), c1=(9, 11, 17))
-    first, *others = [mine(table, without).of(axis_of("x1")) for without in (Without(), *denials(table))]
+    first, *others = [mine(table, exclusions).of(axis_of("x1")) for exclusions in (Exclusions(), *alternatives(table))]
     assert str(first) in ("s1 + s2", "2*s1 + 2")
     assert any(str(other) != str(first) for other in others)
 

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from onlooker.core.call import Parameter, Signature
+from onlooker.core.experiment import BlindKind, BlindSpot
 from onlooker.core.expression import Expression
 from onlooker.core.path import Attr, Index, Name, Path
 from onlooker.core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
@@ -220,7 +221,7 @@ def test_the_stages_have_seconds_and_shares() -> None:
         {"stage": "export", "seconds": 1.5, "share": 0.75},
     ]
     assert data["probes"] == 7
-    line = "time: observe 0.00 s (< 1 %), probe 0.50 s (25 %), export 1.50 s (75 %); 7 probes of the model"
+    line = "time: observe 0.00 s (< 1 %), probe 0.50 s (25 %), export 1.50 s (75 %); 7 runs of the model"
     assert report.remarks == (line,)
     assert line in str(report)
 
@@ -230,7 +231,7 @@ def test_the_stages_have_seconds_and_shares() -> None:
 )
 def test_a_share_is_never_rounded_to_nothing_or_to_the_whole(seconds: tuple[int, int], texts: tuple[str, str]) -> None:
     (line,) = report_of(stages=tuple(zip(("infer", "export"), seconds, strict=True)), probes=1).remarks
-    assert line.endswith("; 1 probe of the model")
+    assert line.endswith("; 1 run of the model")
     assert all(f"({text})" in line for text in texts)
 
 
@@ -254,7 +255,7 @@ def test_the_range_of_a_symbol_is_what_is_served(
     assert graph.symbols == (("n", "", shown),)
 
 
-def plan_with(*leaves: LeafPlan, blind: tuple[str, ...] = ()) -> Plan:
+def plan_with(*leaves: LeafPlan, blind: tuple[BlindSpot | str, ...] = ()) -> Plan:
     return replace(PLAN, leaves=leaves, symbols=(), relations=(), blind=blind)
 
 
@@ -262,6 +263,7 @@ def signature_of(*names: str) -> Signature:
     return Signature((*(Parameter(name) for name in names), Parameter("kwargs", "VAR_KEYWORD")))
 
 
+UNPASSED = BlindSpot(BlindKind.MASK_NEVER_PASSED, argument="labels")
 BLIND = {
     "what the plan says": ((plan_with(blind=("no batch",)), plan_with(blind=("no batch",))), ("no batch",)),
     "never passed": ((plan_with(),), ("labels never passed: such a call is refused, watch one to have it served",)),
@@ -269,7 +271,7 @@ BLIND = {
         (plan_with(LeafPlan(Path((Name("labels"),)), constant=ConstantSpec(None))),),
         ("labels only passed as None: another value is refused, watch one to have it served",),
     ),
-    "told once": ((plan_with(blind=("labels was never passed: run it",)),), ("labels was never passed: run it",)),
+    "told once": ((plan_with(blind=(UNPASSED,)),), (str(UNPASSED),)),
     "a flag": (
         (plan_with(LeafPlan(Path((Name("labels"),)), constant=ConstantSpec(True))),),
         ("only labels=True seen: the other value is refused, watch a call that has it to have it served",),

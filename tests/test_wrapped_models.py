@@ -20,8 +20,8 @@ import torch.distributed as dist
 
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, OnlookerWarning, UnsupportedError
+from onlooker.hypotheses.replay import find_doubt
 from onlooker.observe.inner import inner_model
-from onlooker.probe.replay import find_doubt
 from test_faults import Delegates, described, outcome, recording_of
 
 
@@ -506,7 +506,7 @@ def test_one_call_that_is_refused_when_it_is_run_again_is_a_doubt() -> None:
         model(torch.ones(4, 3))
     model.seen.clear()
     store = observer._watcher.store()
-    doubt = find_doubt(store.samples, observer._subject(store))
+    doubt = find_doubt(store.samples, observer._lab(store))
     assert doubt is not None
     assert doubt.slug == "outputs-depend-on-earlier-calls"
     assert "call 1, run again from the state that stood before watching, is refused (ValueError: no first" in str(doubt)
@@ -739,7 +739,7 @@ def test_a_model_with_lora_becomes_onnx() -> None:
 
 def doubt_of(observer: InputObserver) -> OnlookerWarning | None:
     store = observer._watcher.store()
-    return find_doubt(store.samples, observer._subject(store))
+    return find_doubt(store.samples, observer._lab(store))
 
 
 def disabled_in_between(model: Any) -> None:

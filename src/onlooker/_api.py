@@ -16,6 +16,12 @@ from .core.recording import Recording
 from .export.graphs import export_graphs
 from .export.plans import find_plans
 from .export.targets import target_of
+from .hypotheses.overrides import Dims, Overrides, Range, overrides_of
+from .hypotheses.replay import find_doubt
+from .lab.budget import BUDGET, Budget, BudgetOption, budget_of
+from .lab.lab import Lab
+from .lab.one_process import check_one_process
+from .lab.runner import ModelRunner
 from .materialise.inferred import check_given, given_sample, infer_values, spelled
 from .materialise.info import InputObserverInfo, info_of
 from .materialise.missing import check_positions, named_values, with_missing_calls, with_missing_samples
@@ -24,10 +30,6 @@ from .materialise.union import CallUnion, union_of_calls
 from .observe.observer import Watcher
 from .observe.remove import names_to_remove
 from .observe.store import Sample, Store
-from .probe.pins import BUDGET, Dims, Pins, Range, pins_of
-from .probe.replay import find_doubt
-from .probe.spread import check_one_process
-from .probe.subject import Subject
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
 from .trace.exportable import check_exportable
@@ -116,15 +118,18 @@ class InputObserver:
         static: Dims | None = None,
         dynamic: Dims | None = None,
         ranges: Mapping[str, Range] | None = None,
-        budget: tuple[int, float] = BUDGET,
+        budget: BudgetOption = BUDGET,
     ) -> tuple[Plan, ...]:
         """What was inferred: one plan per graph that is needed.
 
-        With ``probe`` the model is asked whether axes that never changed may change. It is run, without gradients,
-        on copies of observed values; ``budget`` is the most runs for one graph, and the seconds after which no
-        other one is begun.
+        With ``probe`` the model is run, without gradients, on changed copies of observed values, to find out whether
+        axes that never changed may change. ``budget`` is the most runs of the model from the recording to the
+        program, ``(256, 60.0)`` these and the most seconds. The result depends on the speed of the machine only
+        where seconds are given. A few runs are always made, whatever the budget: recorded calls again before an
+        export, the first try to serve several kinds of calls with one graph, the example of each graph. The runs of
+        :meth:`Program.verify` count against no budget.
 
-        What the caller knows is not asked about, and obeyed: ``static={"pixel_values": [2, 3]}`` names dimensions
+        What the caller knows is not probed, and obeyed: ``static={"pixel_values": [2, 3]}`` names dimensions
         that stay as they were, ``dynamic={"input_ids": [0, 1]}`` dimensions that change though no call changed
         them, by argument, or by the path of one leaf as Python. ``ranges={"batch": (1, 64)}`` gives the least and
         the greatest size of a symbol, None for no limit: sizes are chosen and tried inside it, and a call outside
@@ -135,9 +140,10 @@ class InputObserver:
         :raises UsageError: ``bad-pin``, ``unknown-argument``, ``no-such-dimension``, ``no-such-symbol``,
             ``pin-contradicts-calls`` for pins that cannot be obeyed
         """
-        pins = pins_of(static, dynamic, ranges, budget if probe else (0, 0.0))
+        overrides = overrides_of(static, dynamic, ranges, probe=probe)
+        runs = budget_of(budget)
         store = self._watcher.store(method_name)
-        return self._find(store, self._subject(store), pins)[0]
+        return self._find(store, self._lab(store, runs), overrides)[0]
 
     def probe(
         self,
@@ -147,9 +153,9 @@ class InputObserver:
         static: Dims | None = None,
         dynamic: Dims | None = None,
         ranges: Mapping[str, Range] | None = None,
-        budget: tuple[int, float] = BUDGET,
+        budget: BudgetOption = BUDGET,
     ) -> Plan | tuple[Plan, ...]:
-        """Asks a model what calls could not tell: the plan, or a tuple of plans where one graph is not enough.
+        """Runs a model to find out what calls could not tell: the plan, or a tuple where one graph is not enough.
 
         ``model`` is the watched one by default; another instance with the same method may be smaller, or on
         another device than the one that was watched. The other options are those of :meth:`plans`.
@@ -157,9 +163,10 @@ class InputObserver:
         :raises ObservationError: ``no-calls``
         :raises UsageError: ``another-signature`` for a model whose method takes other arguments; and as :meth:`plans`
         """
-        pins = pins_of(static, dynamic, ranges, budget)
+        overrides = overrides_of(static, dynamic, ranges)
+        runs = budget_of(budget)
         store = self._watcher.store(method_name)
-        plans, _ = self._find(store, self._subject(store, model), pins)
+        plans, _ = self._find(store, self._lab(store, runs, model), overrides)
         return plans[0] if len(plans) == 1 else plans
 
     def export(
@@ -171,7 +178,7 @@ class InputObserver:
         static: Dims | None = None,
         dynamic: Dims | None = None,
         ranges: Mapping[str, Range] | None = None,
-        budget: tuple[int, float] = BUDGET,
+        budget: BudgetOption = BUDGET,
     ) -> Program:
         """Infers, probes, materialises and exports; ``program.verify()`` then proves it.
 
@@ -190,17 +197,19 @@ class InputObserver:
             ``export-refused``, ``no-lawful-sizes`` when no graph could be made
         """
         target_of(to)
-        pins = pins_of(static, dynamic, ranges, budget if probe else (0, 0.0))
+        overrides = overrides_of(static, dynamic, ranges, probe=probe)
+        runs = budget_of(budget)
         store = self._watcher.store(method_name)
-        subject = self._subject(store)
-        check_one_process(subject.model)
+        lab = self._lab(store, runs)
+        check_one_process(lab.model)
         check_exportable(store.samples, store.unkept)
-        doubt = find_doubt(store.samples, subject)
-        plans, prepared = self._find(store, subject, pins)
+        doubt = find_doubt(store.samples, lab)
+        plans, prepared = self._find(store, lab, overrides)
         plans = _doubted(plans, doubt)
-        with subject.ledger.stage("export"):
-            graphs, refusals = export_graphs(plans, prepared, subject, pins)
-            program = Program(graphs, store.recording, store.samples, subject, refusals, prepared.joins)
+        with lab.stages.stage("export"):
+            graphs, refusals = export_graphs(plans, prepared, lab, overrides)
+            lab.forget()
+            program = Program(graphs, store.recording, store.samples, lab, refusals, prepared.joins)
             return program.to(to)
 
     def code(self, *, to: str = "torch", **options: Any) -> str:
@@ -229,7 +238,7 @@ class InputObserver:
                 hint="Watch the method that was exported.",
             )
         check_exportable(store.samples, store.unkept)
-        return program.seen_with(ours, store.samples, self._subject(store))
+        return program.seen_with(ours, store.samples, self._lab(store))
 
     @property
     def info(self) -> InputObserverInfo | None:
@@ -361,24 +370,30 @@ class InputObserver:
         union = union_of_calls(with_missing_calls(recording.calls, given), recording.signature)
         return union, with_missing_samples(store.samples, given)
 
-    def _find(self, store: Store, subject: Subject, pins: Pins) -> tuple[tuple[Plan, ...], Prepared]:
+    def _find(self, store: Store, lab: Lab, overrides: Overrides) -> tuple[tuple[Plan, ...], Prepared]:
         """The plans of what was watched, and the calls in the form that graphs take."""
-        ledger = subject.ledger
-        ledger.seconds["observe"] = sum(call.seconds for call in store.recording.calls)
-        with ledger.stage("probe"):
-            probe = bool(pins.probes)
-            prepared = prepare(store.recording, store.samples, subject, probe=probe, unkept=store.unkept)
-        return tuple(find_plans(prepared, subject, pins)), prepared
+        lab.stages.seconds["observe"] = sum(call.seconds for call in store.recording.calls)
+        with lab.stages.stage("probe"):
+            probe = overrides.probe
+            prepared = prepare(store.recording, store.samples, lab, probe=probe, unkept=store.unkept)
+        earlier = tuple(lab.records)
+        plans = find_plans(prepared, lab, overrides)
+        unknown = tuple(lab.unknown)
+        whole = [replace(p, probes=(*earlier, *p.probes), blind=(*unknown, *p.blind)) for p in plans]
+        return tuple(whole), prepared
 
-    def _subject(self, store: Store, model: Any = None) -> Subject:
+    def _lab(self, store: Store, budget: Budget | None = None, model: Any = None) -> Lab:
+        """The Lab for the watched model, or for another one with the same method."""
         recording = store.recording
         if model is None or model is self._watcher.model:
-            return Subject(self._watcher.model, recording.method, recording.signature, self._watcher.former)
-        return Subject(check_model(model, recording), recording.method, recording.signature)
+            runner = ModelRunner(self._watcher.model, recording.method, recording.signature, self._watcher.former)
+        else:
+            runner = ModelRunner(check_model(model, recording), recording.method, recording.signature)
+        return Lab(runner, budget)
 
 
 def _doubted(plans: tuple[Plan, ...], doubt: OnlookerWarning | None) -> tuple[Plan, ...]:
-    """The plans with a doubt among what they do not cover, and a warning to the caller of :meth:`export`."""
+    """The plans with a doubt about hidden state among what they do not cover, and a warning to the caller."""
     if doubt is None:
         return plans
     warnings.warn(doubt, stacklevel=3)

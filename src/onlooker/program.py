@@ -1,4 +1,4 @@
-"""What an export gives: the graphs of all regimes behind one callable, with the proof."""
+"""What an export gives: all graphs behind one callable, with the proof."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from .export.save import save_graph
 from .export.target import check_options
 from .export.targets import target_of
 from .keep.folder import Kept, load_folder, save_folder
+from .lab.lab import Lab
+from .lab.runner import ModelRunner
+from .lab.stages import Stages
 from .materialise.limits import limits_of
 from .observe.bind import as_args_kwargs
 from .observe.store import Sample
-from .probe.ledger import Ledger
-from .probe.subject import Subject
 from .pytrees.hidden import hidden_tensors
 from .pytrees.joins import Join, join_tensors, joined
 from .report.blind import blind_spots
@@ -61,7 +62,7 @@ class Program:
         graphs: Sequence[Graph],
         recording: Recording,
         samples: Sequence[Sample],
-        subject: Subject | None,
+        subject: Lab | None,
         refusals: Sequence[str] = (),
         joins: Sequence[Join] = (),
     ) -> None:
@@ -70,7 +71,7 @@ class Program:
         self._recording = recording
         self._samples = tuple(samples)
         self._subject = subject
-        self._ledger = subject.ledger if subject is not None else Ledger()
+        self._stages = subject.stages if subject is not None else Stages()
         self._joins = tuple(joins)
         self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
         self._verdict: tuple[Tally, tuple[str, ...]] | None = None
@@ -132,22 +133,23 @@ class Program:
         kept = [replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples]
         for graph in self.graphs:
             trials += unseen_trials(graph, kept, sizes)
-        with self._ledger.stage("verify"):
+        with self._stages.stage("verify"):
             names = [graph.name for graph in self.graphs]
             self._verdict = run_trials(self._serve, subject, trials, atol=atol, graphs=names)
         return self._verdict[0]
 
-    def _subject_of(self, model: Any) -> Subject:
-        """The model that is asked: the one that was watched, or the one that is given."""
+    def _subject_of(self, model: Any) -> ModelRunner:
+        """The model to compare with, whose runs count against no budget: the one that was watched, or the given one."""
         if model is not None:
-            return Subject(check_model(model, self._recording), self._recording.method, self._recording.signature)
+            checked = check_model(model, self._recording)
+            return ModelRunner(checked, self._recording.method, self._recording.signature)
         if self._subject is None:
             raise UsageError(
                 "A program that was loaded has no model to compare with.",
                 slug="no-model",
                 hint="Give it: program.verify(model=model).",
             )
-        return self._subject
+        return self._subject.subject
 
     def _serve(self, arguments: dict[str, Any]) -> Any:
         args, kwargs = as_args_kwargs(self._recording.signature, arguments)
@@ -175,7 +177,8 @@ class Program:
         )
         tally, unlawful = self._verdict or (Tally(), ())
         missed = (*self._recording.missed, *self.refusals)
-        blind = blind_spots(self.plans, self._recording.signature)
+        unknown = self._subject.unknown if self._subject is not None else ()
+        blind = blind_spots(self.plans, self._recording.signature, unknown)
         return Report(
             self._recording.model,
             self._recording.method,
@@ -184,8 +187,8 @@ class Program:
             unlawful,
             missed,
             blind,
-            stages=self._ledger.stages(),
-            probes=self._ledger.probes,
+            stages=self._stages.stages(),
+            probes=self._subject.runs if self._subject is not None else 0,
         )
 
     def to(self, target: str, **options: Any) -> Program:
@@ -210,11 +213,11 @@ class Program:
                 hint="Keep the program of torch that observer.export() gives, and turn that one into each target.",
             )
         chosen.require()
-        with self._ledger.stage("export"):
+        with self._stages.stage("export"):
             graphs = chosen.convert(self.graphs, **options)
         return Program(graphs, self._recording, self._samples, self._subject, self.refusals, self._joins)
 
-    def seen_with(self, recording: Recording, samples: Sequence[Sample], subject: Subject) -> Program:
+    def seen_with(self, recording: Recording, samples: Sequence[Sample], subject: Lab) -> Program:
         """The same graphs, beside other calls and another model: see :meth:`InputObserver.adopted`."""
         return Program(self.graphs, recording, samples, subject, self.refusals, self._joins)
 

@@ -1,4 +1,4 @@
-"""What was inferred of a regime: symbols, the expression of every axis, relations, presence, with Evidence."""
+"""What was inferred about one graph: symbols, the expression of every axis, relations, presence, with Evidence."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass, field
 
 from .errors import UsageError
+from .experiment import BlindSpot, Experiment
 from .expression import Expression
 from .path import Path
 from .spec import Axis, ConstantSpec
 from .structure import Structure
 
-__all__ = ["Evidence", "Fill", "LeafPlan", "Plan", "Probe", "Relation", "Symbol"]
+__all__ = ["Evidence", "Fill", "LeafPlan", "Plan", "Relation", "Symbol"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +68,6 @@ class Relation:
         if self.family == "divisible":
             return f"{self.left} % {self.right} == 0"
         return f"{self.left} == {self.right}"
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One experiment: the axes that were changed together, the new size of each, and what the model did.
-
-    ``label`` names the row of an accepted probe in an :class:`Evidence`; one that was refused has none.
-    """
-
-    axes: tuple[Axis, ...]
-    sizes: tuple[int, ...]
-    outcome: str
-    label: str = ""
-
-    def __str__(self) -> str:
-        what = ", ".join(f"{axis} = {size}" for axis, size in zip(self.axes, self.sizes, strict=True))
-        return f"{self.label or 'a probe'} ({what}): {self.outcome}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +132,10 @@ def _of_symbol(symbol: Symbol) -> str:
     return f"{symbol.name} was {observed} in {symbol.evidence}; it may be {symbol.range}{step}."
 
 
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def _names(text: str, axis: Axis) -> bool:
     """True when the text is about the axis, and not about a longer name that ends in the same way."""
     return re.search(rf"(?<![\w.]){re.escape(str(axis))}(?!\w|\.\w|\[)", text) is not None
@@ -155,10 +143,10 @@ def _names(text: str, axis: Axis) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was inferred of one regime of a recording: the calls that one graph can serve.
+    """What was inferred about the calls of a recording that one graph can serve.
 
-    ``probes`` are the experiments with the model, the refused ones too; ``blind`` says what neither calls nor
-    probes could settle, each with the run that would.
+    ``probes`` are the experiments with the model, the refused ones too, in their order; ``blind`` says what neither
+    calls nor experiments could tell, each with the run that would.
     """
 
     name: str
@@ -170,8 +158,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     method: str = "forward"
     model: str = field(default="")
-    probes: tuple[Probe, ...] = ()
-    blind: tuple[str, ...] = ()
+    probes: tuple[Experiment, ...] = ()
+    blind: tuple[BlindSpot | str, ...] = ()
 
     @property
     def inputs(self) -> tuple[LeafPlan, ...]:
@@ -200,6 +188,10 @@ class Plan:
         known = ", ".join(s.name for s in self.symbols) or "none"
         raise UsageError(f"The plan has no symbol {name!r}.", slug="no-such-symbol", hint=f"It has {known}.")
 
+    def axes_of(self, name: str) -> tuple[Axis, ...]:
+        """The axes whose size is the symbol called ``name`` itself."""
+        return tuple(axis for leaf in self.inputs for axis, expression in leaf.axes if str(expression) == name)
+
     def explain(self, path: str, dim: int | None = None) -> str:
         """The whole evidence of one axis, as text: what was seen, what follows from what, and who says so.
 
@@ -220,10 +212,11 @@ class Plan:
         lines = [f"{axis} is {expression}."]
         if expression.is_constant:
             lines.append("It never changed, in calls and in probes.")
-        lines += [f"{note[0].upper()}{note[1:]}." for note in (*self.notes, *self.blind) if _names(note, axis)]
+        lines += [_sentence(note) for note in self.notes if _names(note, axis)]
+        lines += [_sentence(str(spot)) for spot in self.blind if isinstance(spot, BlindSpot) and axis in spot.axes]
         lines += [_of_symbol(self.symbol(name)) for name in expression.symbols]
         lines += [f"{r} ({r.family}): {r.evidence}." for r in self.relations if r.left == axis]
-        lines += [f"{probe}." for probe in self.probes if axis in probe.axes]
+        lines += [f"{experiment}." for experiment in self.probes if experiment.is_about(axis)]
         lines.append(f"{leaf.calls} of {len(self.calls)} calls had {path}.")
         if leaf.fill is not None:
             lines.append(f"Where a call lacks it, it is {leaf.fill}: the model then gave what it gives without it.")

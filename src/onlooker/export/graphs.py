@@ -10,16 +10,16 @@ from typing import Any
 from ..core.errors import ExportError
 from ..core.plan import Plan
 from ..core.structure import Tree
+from ..hypotheses.families import resolved
+from ..hypotheses.overrides import Overrides
+from ..hypotheses.shared_graphs import find_drafts
 from ..infer.sizes import Sizes
 from ..infer.unify import forms_of
+from ..lab.lab import Lab
 from ..materialise.arguments import leaf_values
 from ..materialise.counting import sizes_of
 from ..observe.inner import advice_on_inner
 from ..observe.store import Sample, copy_leaves
-from ..probe.pins import Pins
-from ..probe.regimes import find_regimes
-from ..probe.settle import settled
-from ..probe.subject import Subject
 from ..pytrees.open import open_arguments
 from ..trace.fixed_sizes import at_sizes, is_narrower
 from ..trace.graph import Graph
@@ -37,7 +37,7 @@ _MOST_FURTHER = 4
 
 
 def export_graphs(
-    plans: Sequence[Plan], prepared: Prepared, subject: Subject, pins: Pins | None = None
+    plans: Sequence[Plan], prepared: Prepared, lab: Lab, overrides: Overrides | None = None
 ) -> tuple[list[Graph], list[str]]:
     """The graphs of all plans that torch can export, and the reasons why not of the others.
 
@@ -46,7 +46,7 @@ def export_graphs(
 
     :raises ExportError: when not one plan can be exported, or what is exported serves no kept call: ``no-call-served``
     """
-    search = _Search(prepared, subject, pins or Pins())
+    search = _Search(prepared, lab, overrides or Overrides())
     search.export(plans)
     search.complete_observed()
     search.drop_useless()
@@ -59,8 +59,8 @@ def export_graphs(
 class _Search:
     """The graphs of a program, one search per plan."""
 
-    def __init__(self, prepared: Prepared, subject: Subject, pins: Pins) -> None:
-        self.prepared, self.samples, self.subject, self.pins = prepared, prepared.samples, subject, pins
+    def __init__(self, prepared: Prepared, lab: Lab, overrides: Overrides) -> None:
+        self.prepared, self.samples, self.lab, self.overrides = prepared, prepared.samples, lab, overrides
         self.searches: list[PlanSearch] = []
         self.refusals: list[str] = []
         self._first: ExportError | None = None
@@ -95,7 +95,7 @@ class _Search:
         ints = steering_ints(plan)
         refusal: ExportError | None = None
         try:
-            traced = export_graph(plan, self.samples, self.subject)
+            traced = export_graph(plan, self.samples, self.lab)
             ints = baked_ints(traced.graph)
             if not ints:
                 return [self._begun(traced)]
@@ -107,7 +107,7 @@ class _Search:
         for constant in per_value(plan, ints, self.prepared.recording.calls):
             logger.info("exporting %s", constant.name)
             try:
-                found.append(self._begun(export_graph(constant, self.samples, self.subject)))
+                found.append(self._begun(export_graph(constant, self.samples, self.lab)))
             except ExportError as error:
                 logger.debug("%s", error)
                 refusal = refusal or error
@@ -116,7 +116,7 @@ class _Search:
         return found
 
     def _begun(self, traced: Traced) -> PlanSearch:
-        search = PlanSearch(traced.graph.plan, self.samples, self.subject)
+        search = PlanSearch(traced.graph.plan, self.samples, self.lab)
         search.begin(traced)
         self._oblivious = self._oblivious or traced.graph.oblivious
         return search
@@ -191,7 +191,7 @@ class _Search:
 
     def _try(self, plan: Plan, choices: Sequence[Sizes] | None = None) -> None:
         try:
-            traced = export_graph(plan, self.samples, self.subject, choices=choices, oblivious=self._oblivious)
+            traced = export_graph(plan, self.samples, self.lab, choices=choices, oblivious=self._oblivious)
         except ExportError as error:
             logger.debug("%s", error)
             return
@@ -201,8 +201,8 @@ class _Search:
         """A graph of the calls of the same form alone."""
         recording = self.prepared.recording
         form = next(f for f in forms_of(recording.calls) if sample.call.index in {c.index for c in f.calls})
-        (regime,) = find_regimes(form.calls, self.samples, self.subject, self.pins)
-        plan = settled(regime, self.samples, self.subject, self.pins).plan()
+        (draft,) = find_drafts(form.calls, self.samples, self.lab, self.overrides)
+        plan = resolved(draft, self.samples, self.lab).plan()
         name = f"{plan.name}_{len(self.searches) + 1}"
         named = replace(plan, name=name, method=recording.method, model=recording.model)
         self._try(named)
@@ -270,7 +270,7 @@ class _Search:
         return ExportError(
             f"torch.export gives {len(graphs)} graphs, and none takes a call that was watched (calls {calls}).{why}",
             slug="no-call-served",
-            hint=f"{advice_on_inner(self.subject.model)}Write these lines without numbers of Python that are made from "
+            hint=f"{advice_on_inner(self.lab.model)}Write these lines without numbers of Python that are made from "
             "sizes or values, or pin what they ask about: export(static={'x': [1]}).",
         )
 

@@ -12,10 +12,10 @@ import torch
 
 from ..core.call import Signature
 from ..core.errors import RejectedCallError, UsageError
+from ..lab.runner import ModelRunner
 from ..observe.bind import as_args_kwargs
 from ..observe.hook import check_method, replaced_method
 from ..observe.inner import method_signature
-from ..probe.subject import Subject
 from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
 from .dispatch import Dispatcher
 from .effects import Effect, effects_of, objects_in
@@ -30,7 +30,7 @@ class Installed:
     with ``fallback=True``), ``refusals`` says why, once per reason.
     """
 
-    def __init__(self, dispatcher: Dispatcher, fallback: bool, subject: Subject) -> None:
+    def __init__(self, dispatcher: Dispatcher, fallback: bool, subject: ModelRunner) -> None:
         self.calls: Counter[str] = Counter({graph.name: 0 for graph in dispatcher.graphs})
         self.eager = 0
         self.refusals: list[str] = []
@@ -157,6 +157,6 @@ def installed(dispatcher: Dispatcher, model: Any, method: str, *, fallback: bool
     """
     check_method(model, method)
     _check_signature(method_signature(model, method)[1], dispatcher)
-    served = Installed(dispatcher, fallback, Subject(model, method, dispatcher.signature))
+    served = Installed(dispatcher, fallback, ModelRunner(model, method, dispatcher.signature))
     with replaced_method(model, method, served.serve):
         yield served

@@ -1,4 +1,4 @@
-"""Calls -> plans: regimes and probes, one after the other."""
+"""Calls -> plans: which calls share a graph, and what the model says about the axes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import logging
 from dataclasses import replace
 
 from ..core.plan import Plan
-from ..probe.pins import Pins, check_pins, check_ranges, check_static, check_symbols
-from ..probe.regimes import Regime, find_regimes
-from ..probe.settle import settled
-from ..probe.subject import Subject
+from ..hypotheses.draft import Draft
+from ..hypotheses.families import resolved
+from ..hypotheses.overrides import Overrides, check_overrides, check_ranges, check_static, check_symbols
+from ..hypotheses.shared_graphs import find_drafts
+from ..lab.lab import Lab
 from ..trace.prepare import Prepared
 
 __all__ = ["find_plans"]
@@ -17,29 +18,29 @@ __all__ = ["find_plans"]
 logger = logging.getLogger(__name__)
 
 
-def find_plans(prepared: Prepared, subject: Subject, pins: Pins) -> list[Plan]:
-    """The plan of each regime; what is pinned is obeyed, and the model is asked as often as the budget allows.
+def find_plans(prepared: Prepared, lab: Lab, overrides: Overrides) -> list[Plan]:
+    """The plan of each graph; the caller's overrides are obeyed, and the model is run as often as the budget allows.
 
     :raises UsageError: ``unknown-argument``, ``no-such-dimension``, ``no-such-symbol``, ``pin-contradicts-calls``
     """
     recording, samples = prepared.recording, prepared.samples
-    check_pins(pins, recording)
+    check_overrides(overrides, recording)
     logger.info("finding out which of %d calls one graph can serve", len(recording))
-    with subject.ledger.stage("infer"):
-        regimes = find_regimes(recording.calls, samples, subject, pins)
-    for regime in regimes if pins.static else ():
-        check_static(pins, regime.observed)
-    regimes = [settled(regime, samples, subject, pins) for regime in regimes]
-    with subject.ledger.stage("infer"):
-        plans = [_plan_of(regime, prepared) for regime in regimes]
-    check_symbols(pins, plans)
-    for plan, regime in zip(plans, regimes, strict=True) if pins.ranges else ():
-        check_ranges(pins, plan, regime.observed)
+    with lab.stages.stage("infer"):
+        drafts = find_drafts(recording.calls, samples, lab, overrides)
+    for draft in drafts if overrides.static else ():
+        check_static(overrides, draft.observed)
+    drafts = [resolved(draft, samples, lab) for draft in drafts]
+    with lab.stages.stage("infer"):
+        plans = [_plan_of(draft, prepared) for draft in drafts]
+    check_symbols(overrides, plans)
+    for plan, draft in zip(plans, drafts, strict=True) if overrides.ranges else ():
+        check_ranges(overrides, plan, draft.observed)
     return plans
 
 
-def _plan_of(regime: Regime, prepared: Prepared) -> Plan:
-    plan, recording = regime.plan(), prepared.recording
+def _plan_of(draft: Draft, prepared: Prepared) -> Plan:
+    plan, recording = draft.plan(), prepared.recording
     roots = {leaf.path.root for leaf in plan.leaves}
     notes = tuple(str(join) for join in prepared.joins if join.path.root in roots)
     return replace(plan, method=recording.method, model=recording.model, notes=plan.notes + notes)

@@ -9,7 +9,7 @@ from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
-from .mine import Mined, Without, mine
+from .mine import Exclusions, Mined, mine
 from .name import names_of
 from .relations import Column, evidence, step_of
 from .samples import Table
@@ -27,13 +27,13 @@ def build_plan(
     notes: tuple[str, ...] = (),
     ranges: Mapping[str, tuple[int, int | None]] | None = None,
     confirmed: Mapping[Axis, str] | None = None,
-    without: Without | None = None,
+    exclusions: Exclusions | None = None,
 ) -> Plan:
-    """The plan of a regime: every leaf of the union with its expressions, relations and evidence.
+    """The plan of one graph: every leaf of the union with its expressions, relations and evidence.
 
     ``confirmed`` has the label of the probe that the model refused when an axis was not as its relation says.
     """
-    mined = mine(table) if without is None else mine(table, without)
+    mined = mine(table) if exclusions is None else mine(table, exclusions)
     names = names_of(mined)
     spelled = _Spelled(mined, names, table)
     counts = _counts(union)

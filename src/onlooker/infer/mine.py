@@ -11,7 +11,7 @@ from ..core.spec import Axis
 from .relations import FAMILIES, GUESSES, Column, Family, Grid, evidence, group_equal
 from .samples import Table
 
-__all__ = ["Derived", "Mined", "Without", "mine"]
+__all__ = ["Derived", "Exclusions", "Mined", "mine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,16 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Mined:
-    """The classes of axes that change, and which of them follow from the others."""
+    """The classes of axes that change, and which of them follow from the others.
+
+    The first ``n_calls`` rows of the table are calls, the others experiments.
+    """
 
     columns: tuple[Column, ...]
     derived: Mapping[str, Derived]
     labels: tuple[str, ...]
     class_of: Mapping[Axis, Column]
+    n_calls: int
 
     @property
     def free(self) -> tuple[Column, ...]:
@@ -52,8 +56,8 @@ class Mined:
 
 
 @dataclass(frozen=True, slots=True)
-class Without:
-    """What a table is not to be read as, to see what it says without.
+class Exclusions:
+    """What a table is not to be read as, to see what it says exclusions.
 
     Axes that stand ``apart`` are a class of their own, the classes of ``free`` axes follow from no others, and
     the relations ``denied`` (the first axis of a class, and its expression as it was proposed) are passed over.
@@ -70,30 +74,31 @@ class Without:
         return bool(self.free) and not self.free.isdisjoint(column.axes)
 
 
-_NOTHING = Without()
+_NONE = Exclusions()
 
 
-def mine(table: Table, without: Without = _NOTHING) -> Mined:
+def mine(table: Table, exclusions: Exclusions = _NONE) -> Mined:
     """The relations of a table: equal axes form a class, and a class may follow from others.
 
     The families are tried in their order, on the largest classes first. What a class follows from may itself
     follow from others; in the end every expression is one of free classes.
     """
-    columns = group_equal(table, without.apart)
+    columns = group_equal(table, exclusions.apart)
     grid = Grid(columns)
     by_name = {column.name: column for column in columns}
     derived: dict[str, Derived] = {}
-    for family in (*FAMILIES, *GUESSES) if without.guessing else FAMILIES:
+    for family in (*FAMILIES, *GUESSES) if exclusions.guessing else FAMILIES:
         for target in sorted(columns, key=_greatest, reverse=True):
-            if target.name in derived or without.holds_back(target):
+            if target.name in derived or exclusions.holds_back(target):
                 continue
-            proposal = next(_allowed(family, target, grid, derived, without.denied), None)
+            proposal = next(_allowed(family, target, grid, derived, exclusions.denied), None)
             if proposal is not None:
                 sides = [target, *(by_name[name] for name in proposal.symbols)]
                 found = evidence(table.labels, *sides)
                 derived[target.name] = Derived(target, proposal, family.name, found, proposal)
     resolved = {name: _resolved(found, derived) for name, found in derived.items()}
-    return Mined(columns, resolved, table.labels, {axis: column for column in columns for axis in column.axes})
+    class_of = {axis: column for column in columns for axis in column.axes}
+    return Mined(columns, resolved, table.labels, class_of, table.n_calls)
 
 
 def _allowed(

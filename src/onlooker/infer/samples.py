@@ -27,10 +27,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The sizes by axis, in the order of the arguments, and the labels of the rows."""
+    """The sizes by axis, in the order of the arguments, and the labels of the rows.
+
+    The last ``n_probes`` rows are experiments, or the word of the caller; the ones before are calls.
+    """
 
     columns: Mapping[Axis, Cells]
     labels: tuple[str, ...]
+    n_probes: int = 0
 
     @classmethod
     def of(cls, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:
@@ -55,19 +59,25 @@ class Table:
         """The sizes of one axis."""
         return self.columns.get(axis, (None,) * len(self.labels))
 
+    @property
+    def n_calls(self) -> int:
+        """The number of rows that are calls: the first ones."""
+        return len(self.labels) - self.n_probes
+
     def with_row(self, row: Row) -> Table:
-        """The table with one more row."""
+        """The table with one more row, of an experiment."""
         return self.extended((), (row,))
 
     def extended(self, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:
-        """The table with further axes, which no row has so far, and with further rows."""
+        """The table with further axes, which no row has so far, and with further rows, of experiments."""
         columns = dict(self.columns)
         absent = (None,) * len(self.labels)
         for axis in axes:
             columns.setdefault(axis, absent)
         if rows:
             columns = {axis: column + tuple(row.sizes.get(axis) for row in rows) for axis, column in columns.items()}
-        return Table(columns, (*self.labels, *(row.label for row in rows)))
+        labels = (*self.labels, *(row.label for row in rows))
+        return Table(columns, labels, self.n_probes + len(rows))
 
 
 def axes_of(path: Path, spec: Spec) -> tuple[Axis, ...]:

@@ -1,7 +1,9 @@
-"""Chooses sizes: general ones for the export, and fresh ones for trials."""
+"""Chooses sizes: general ones for examples, changed ones for experiments, and fresh ones for trials."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -12,20 +14,33 @@ from ..core.plan import Plan, Symbol
 __all__ = [
     "Sizes",
     "choose_sizes",
+    "example_sizes",
     "expressed_sizes",
     "grain",
     "is_general",
     "is_possible",
     "observed_sizes",
+    "roomy_sizes",
+    "sizes_off_step",
     "static_sizes",
+    "stepped_sizes",
     "trial_sizes",
 ]
+
+logger = logging.getLogger(__name__)
 
 Sizes = dict[str, int]
 
 #: sizes up to this one are taken from small primes, larger ones from the neighbourhood of what was seen
 _SMALL = 24
 _MOST_TRIES = 4000
+_SMALL_PRIMES = (2, 3, 5, 7)
+#: a size that an experiment can make smaller
+_ROOM = 3
+#: by how much consecutive choices of roomy sizes differ
+_OFFSETS = (2, 0, 3, 1, 4)
+#: the most steps away from a size
+_MOST_STEPS = 11
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 
 
@@ -159,6 +174,54 @@ def grain(symbol: Symbol) -> int:
 def observed_sizes(plan: Plan) -> Sizes:
     """The greatest size that was seen of each symbol."""
     return {symbol.name: max(symbol.observed, default=2) for symbol in plan.symbols}
+
+
+def example_sizes(plan: Plan) -> Iterator[Sizes]:
+    """Sizes for an example: general small ones, then general ones near to what was observed, then the greatest.
+
+    Plans without general sizes have the greatest observed ones alone.
+    """
+    for near, offset in ((False, 0), (False, 1), (True, 0), (True, 1), (True, 3)):
+        try:
+            yield choose_sizes(plan, near=near, offset=offset)
+        except ExportError as error:
+            logger.debug("%s", error)
+    yield observed_sizes(plan)
+
+
+def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:
+    """General sizes, first those which can be made smaller; a ``number`` of another experiment gives other ones."""
+    for offset in (_OFFSETS[number % len(_OFFSETS)], 2, 4, 6):
+        with contextlib.suppress(ExportError):
+            sizes = choose_sizes(plan, offset=offset)
+            if min(expressed_sizes(plan, sizes), default=_ROOM) >= _ROOM:
+                yield sizes
+    yield from example_sizes(plan)
+
+
+def stepped_sizes(plan: Plan, sizes: Sizes, name: str, way: int) -> Sizes | None:
+    """The sizes with one symbol larger (``way`` 1) or smaller (-1) by a few of its steps, the others as they were.
+
+    General ones if there are any, else the first possible ones; None where no size of the symbol is possible.
+    """
+    step = plan.symbol(name).step
+    possible: list[Sizes] = []
+    for number in range(1, _MOST_STEPS + 1):
+        size = sizes[name] + way * number * step
+        changed = {**sizes, name: size}
+        if size > 1 and is_possible(plan, changed):
+            possible.append(changed)
+    general = (changed for changed in possible if is_general(plan, changed))
+    return next(general, possible[0] if possible else None)
+
+
+def sizes_off_step(symbol: Symbol) -> Iterator[int]:
+    """Sizes above the observed ones that are no multiples of the step: the next one, then ones of smaller steps."""
+    largest = max(symbol.observed)
+    yield largest + 1
+    for prime in _SMALL_PRIMES:
+        if symbol.step % prime == 0 and symbol.step > prime:
+            yield largest + symbol.step // prime
 
 
 def trial_sizes(

@@ -50,7 +50,7 @@ def _value(
     if leaf.is_tensor:
         shape = [expression.evaluate(sizes) for expression in leaf.shape]
         held = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
-        candidates = [tensor for tensor in held if tensor.ndim == len(shape)]  # other regimes may have other ranks
+        candidates = [tensor for tensor in held if tensor.ndim == len(shape)]  # other graphs may have other ranks
         positions = counted(plan, leaf, sizes, seen)
         if positions is not None:
             return positions

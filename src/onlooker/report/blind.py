@@ -1,34 +1,40 @@
-"""What neither calls nor probes could settle, each with the run that would."""
+"""What neither calls nor experiments could tell, each with the run that would."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from ..core.call import Signature
+from ..core.experiment import BlindKind, BlindSpot
 from ..core.plan import Plan
 
 __all__ = ["blind_spots"]
 
 
-def blind_spots(plans: Sequence[Plan], signature: Signature) -> tuple[str, ...]:
-    """The blind spots of all graphs, each once: open experiments, arguments never passed, flags with one value."""
-    told = list(dict.fromkeys(_of_plans(plans)))
-    taken = {leaf.path.root for plan in plans for leaf in plan.leaves if not _is_none(leaf.constant)}
-    passed = {leaf.path.root for plan in plans for leaf in plan.leaves}
-    names = [p.name for p in signature.parameters if not p.kind.startswith("VAR") and p.name not in taken]
-    open_masks = [text.partition(" ")[0] for text in told]
-    never = [name for name in names if name not in open_masks and name not in passed]
-    none = [name for name in names if name not in open_masks and name in passed]
+def blind_spots(plans: Sequence[Plan], signature: Signature, unknown: Sequence[BlindSpot] = ()) -> tuple[str, ...]:
+    """The blind spots of all graphs, each once: untested claims, arguments never passed, flags with one value.
+
+    ``unknown`` are further ones, of no graph alone.
+    """
+    spots = [*(spot for plan in plans for spot in plan.blind), *unknown]
+    untested_masks = {
+        spot.argument for spot in spots if isinstance(spot, BlindSpot) and spot.kind is BlindKind.MASK_NEVER_PASSED
+    }
+    leaves = [leaf for plan in plans for leaf in plan.leaves]
+    taken = {leaf.path.root for leaf in leaves if not _is_none(leaf.constant)}
+    passed = {leaf.path.root for leaf in leaves}
+    parameters = [parameter for parameter in signature.parameters if not parameter.kind.startswith("VAR")]
+    names = [parameter.name for parameter in parameters if parameter.name not in taken | untested_masks]
+    never = [name for name in names if name not in passed]
+    only_none = [name for name in names if name in passed]
+    told = [str(spot) for spot in spots]
     if never:
         told.append(f"{', '.join(never)} never passed: such a call is refused, watch one to have it served")
-    if none:
-        told.append(f"{', '.join(none)} only passed as None: another value is refused, watch one to have it served")
-    return (*told, *_flags(plans))
-
-
-def _of_plans(plans: Sequence[Plan]) -> Iterator[str]:
-    for plan in plans:
-        yield from plan.blind
+    if only_none:
+        told.append(
+            f"{', '.join(only_none)} only passed as None: another value is refused, watch one to have it served"
+        )
+    return tuple(dict.fromkeys((*told, *_flags(plans))))
 
 
 def _is_none(constant: object) -> bool:

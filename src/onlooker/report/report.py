@@ -19,7 +19,8 @@ class Report:
 
     ``unlawful`` are sizes that the model itself refuses, ``missed`` calls that were not recorded, ``blind``
     what neither calls nor probes could tell, with the run that would. ``stages`` are seconds: of the calls that
-    were observed, and of what was done with them; ``probes`` is how often the model was asked.
+    were observed, and of what was done with them; ``probes`` is how often the model was run between the recording
+    and the program.
     """
 
     model: str
@@ -68,8 +69,8 @@ class Report:
         if not self.stages:
             return ()
         stages = ", ".join(f"{name} {seconds:.2f} s ({_percent(share)})" for name, seconds, share in self.shares)
-        asked = f"{self.probes} {'probe' if self.probes == 1 else 'probes'}"
-        return (f"time: {stages}; {asked} of the model",)
+        runs = f"{self.probes} {'run' if self.probes == 1 else 'runs'}"
+        return (f"time: {stages}; {runs} of the model",)
 
     @property
     def shares(self) -> tuple[tuple[str, float, float], ...]:

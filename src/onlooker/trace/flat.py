@@ -17,8 +17,8 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..core.structure import Tree
 from ..infer.name import label_of
+from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments
-from ..probe.subject import Subject
 from ..pytrees.open import open_tree
 from .guard_count import fewer_guards
 from .size_ints import builtins_swapped
@@ -68,14 +68,14 @@ class FlatModel(torch.nn.Module):
     ``dynamic`` holds, after a run, which leaves of the result are tensors or sizes; only those are given.
     """
 
-    def __init__(self, subject: Subject, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> None:
+    def __init__(self, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> None:
         super().__init__()
-        self.watched = subject.model
-        self.training = bool(getattr(subject.model, "training", False))
-        self._run = _Runner(subject, plan, names, values)
+        self.watched = lab.model
+        self.training = bool(getattr(lab.model, "training", False))
+        self._run = _Runner(lab, plan, names, values)
 
     @classmethod
-    def of(cls, subject: Subject, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> FlatModel:
+    def of(cls, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> FlatModel:
         """The model with a signature that has the inputs of the plan, in their order.
 
         ``values`` are those of an example: what is no input, constants and objects, is taken from there.
@@ -87,7 +87,7 @@ class FlatModel(torch.nn.Module):
 
         forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         made: type[FlatModel] = type("FlatModel", (cls,), {"forward": forward})
-        return made(subject, plan, names, values)
+        return made(lab, plan, names, values)
 
     def limit_guards(self, most: int | None) -> None:
         """The most guards that a trace may meet; None for any number."""
@@ -112,8 +112,8 @@ class FlatModel(torch.nn.Module):
 class _Runner:
     """Runs the method on named inputs; no module, so that torch does not take its attributes for state."""
 
-    def __init__(self, subject: Subject, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> None:
-        self.subject, self.plan, self.names = subject, plan, names
+    def __init__(self, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> None:
+        self.lab, self.plan, self.names = lab, plan, names
         self.baked = {leaf.path: values[leaf.path] for leaf in plan.leaves if leaf.path not in names}
         self.flags: list[bool] = []
         self.most_guards: int | None = None
@@ -122,9 +122,9 @@ class _Runner:
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         rows = self.rows or contextlib.nullcontext()
-        counted = contextlib.nullcontext() if self.rows is None else _counting(self.subject.model, self.rows)
+        counted = contextlib.nullcontext() if self.rows is None else _counting(self.lab.model, self.rows)
         with fewer_guards(inputs.values(), self.most_guards), rows, counted, SizeTensors():
-            leaves = open_tree(self.subject(close_arguments(self.plan, values))).leaves
+            leaves = open_tree(self.lab(close_arguments(self.plan, values))).leaves
         self.flags[:] = [isinstance(leaf, (torch.Tensor, torch.SymInt)) for leaf in leaves]
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..core.recording import Recording
+from ..hypotheses.concatenated_lists import find_concatenated_lists
+from ..lab.lab import Lab
 from ..observe.store import Sample
 from ..observe.unkept import Unkept
-from ..probe.joins import find_joins
-from ..probe.subject import Subject
 from ..pytrees.joins import Join, join_specs, join_tensors, joined
 from .exportable import check_exportable
 
@@ -28,17 +28,17 @@ class Prepared:
 def prepare(
     recording: Recording,
     samples: Sequence[Sample],
-    subject: Subject,
+    lab: Lab,
     *,
     probe: bool = True,
     unkept: Sequence[Unkept] = (),
 ) -> Prepared:
-    """Asks the model about lists, and joins those that it only concatenates.
+    """Tests lists of tensors with the model, and joins those that it only concatenates.
 
     :raises UnsupportedError: ``unusual-tensor`` for calls that no program can serve
     """
     check_exportable(samples, unkept)
-    joins = find_joins(samples, subject) if probe else ()
+    joins = find_concatenated_lists(samples, lab) if probe and lab.budget.runs else ()
     if not joins:
         return Prepared(recording, tuple(samples))
     calls = tuple(replace(call, inputs=joined(call.inputs, joins, join_specs)) for call in recording.calls)

@@ -23,9 +23,9 @@ from ..core.contract import Constraint, Contract, Dropped, Origin
 from ..core.errors import ExportError
 from ..core.plan import Plan, Symbol
 from ..infer.sizes import Sizes, grain, is_general, is_possible
+from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample, copy_leaves
-from ..probe.subject import Subject
 from ..pytrees.agree import agreement
 from .fixed_sizes import at_sizes
 from .graph import Graph
@@ -78,8 +78,8 @@ class PlanSearch:
     ``model_takes`` says whether the model takes sizes; every answer is one run of the model.
     """
 
-    def __init__(self, plan: Plan, samples: Sequence[Sample], subject: Subject) -> None:
-        self.plan, self.samples, self.subject = plan, samples, subject
+    def __init__(self, plan: Plan, samples: Sequence[Sample], lab: Lab) -> None:
+        self.plan, self.samples, self.lab = plan, samples, lab
         self.graphs: list[ProvenGraph] = []
         self.notes: list[str] = []
         self._oblivious = False
@@ -133,9 +133,7 @@ class PlanSearch:
         free = {name: size for name, size in choice.items() if name not in pins}
         logger.info("tracing %s with %s", plan.name, choice)
         try:
-            traced = export_graph(
-                plan, self.samples, self.subject, choices=[free], oblivious=self._oblivious, named=False
-            )
+            traced = export_graph(plan, self.samples, self.lab, choices=[free], oblivious=self._oblivious, named=False)
         except ExportError as error:
             logger.debug("%s", error)
             self.notes.append(f"sizes such as {_listed(choice)} are refused by torch.export")
@@ -218,9 +216,9 @@ class PlanSearch:
         of_model, of_graph = Recorder(), Recorder()
         arguments = close_arguments(self.plan, {**values, **dict(zip(paths, ours, strict=True))})
         try:
-            expected = self.subject.try_out(close_arguments(self.plan, values))
+            expected = self.lab.run(close_arguments(self.plan, values), why="sizes of 0 and 1", memo=True)
             with as_in_a_trace():
-                traced = self.subject.run_within(arguments, of_model)
+                traced = self.lab.run_within(arguments, of_model, why="operators at sizes of 0 and 1")
             with of_graph:
                 got = graph(theirs)
         except Exception as error:
@@ -243,7 +241,11 @@ class PlanSearch:
 
     def _runs(self, sizes: Sizes) -> bool:
         try:
-            self.subject.try_out(close_arguments(self.plan, materialise(self.plan, sizes, self.samples)))
+            arguments = close_arguments(self.plan, materialise(self.plan, sizes, self.samples))
+            self.lab.run(arguments, why="the other side of a condition", memo=True)
+        except SpentError as spent:
+            self.lab.note_unknown("the other side of every condition was tried", spent)
+            return False
         except Exception as error:
             logger.debug("the model refuses %s: %s", sizes, error)
             return False

@@ -18,10 +18,10 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..infer.name import label_of
 from ..infer.sizes import Sizes
+from ..lab.example import Example, find_example
+from ..lab.lab import Lab
 from ..observe.inner import advice_on_inner
 from ..observe.store import Sample, copy_leaves
-from ..probe.example import Example, find_example
-from ..probe.subject import Subject
 from .by_values import UncheckedBranchError, depends_on_values
 from .decisions import Decision, recorded_decisions
 from .dims import Asked
@@ -52,7 +52,7 @@ class Traced:
 def export_graph(
     plan: Plan,
     samples: Sequence[Sample],
-    subject: Subject,
+    lab: Lab,
     *,
     choices: Sequence[Sizes] | None = None,
     oblivious: bool = False,
@@ -73,14 +73,14 @@ def export_graph(
     notes, join_rows = list(plan.notes), True
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
-        example = find_example(plan, samples, subject, choices=choices)
-        flat = FlatModel.of(subject, plan, names, example.values)
+        example = find_example(plan, samples, lab, choices=choices)
+        flat = FlatModel.of(lab, plan, names, example.values)
         flat.join_rows(join_rows)
         decisions: list[Decision] = []
         try:
             with recorded_decisions() as log:
                 try:
-                    program = _export(flat, subject, plan, names, example, asked)
+                    program = _export(flat, lab, plan, names, example, asked)
                 finally:
                     decisions = list(log.decisions.values())
         except Exception as error:
@@ -96,7 +96,7 @@ def export_graph(
             asked = replace(asked, ints=True)
             continue
         graph = graph_of(plan, names, program, example, flat)
-        if flat.n_joined and not is_exact_elsewhere(graph, samples, subject):
+        if flat.n_joined and not is_exact_elsewhere(graph, samples, lab):
             join_rows = False
             continue
         condition = path_condition(decisions, plan, names, graph.ranges)
@@ -105,7 +105,7 @@ def export_graph(
         contract = Contract((Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),))
         return Traced(replace(graph, contract=contract), condition)
     cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
-    raise _refused(plan, cause, subject) from cause
+    raise _refused(plan, cause, lab) from cause
 
 
 def _evidence(sizes: Mapping[str, int]) -> str:
@@ -127,10 +127,10 @@ def _fixed(graph: Graph, condition: PathCondition) -> Iterable[Constraint]:
     return found.values()
 
 
-def _refused(plan: Plan, refusal: Exception | None, subject: Subject) -> ExportError:
+def _refused(plan: Plan, refusal: Exception | None, lab: Lab) -> ExportError:
     place = place_of_error(refusal) if refusal is not None else ""
     where = f"The line of the model is {place}. " if place else ""
-    inner = advice_on_inner(subject.model)
+    inner = advice_on_inner(lab.model)
     return ExportError(
         f"torch.export refuses {plan.model or 'the model'}.{plan.method} ({plan.name}): {refusal}",
         slug="export-refused",
@@ -161,15 +161,15 @@ def _first_line(error: Exception) -> str:
 
 
 def _export(
-    flat: FlatModel, subject: Subject, plan: Plan, names: Mapping[Path, str], example: Example, asked: Asked
+    flat: FlatModel, lab: Lab, plan: Plan, names: Mapping[Path, str], example: Example, asked: Asked
 ) -> torch.export.ExportedProgram:
     leaves = copy_leaves(tuple(example.values[leaf.path] for leaf in plan.inputs))
     inputs = {names[leaf.path]: value for leaf, value in zip(plan.inputs, leaves, strict=True)}
     flat.limit_guards(None if asked.oblivious else most_guards(len(plan.inputs)))
-    ints = ints_stay_sizes(subject.model if asked.ints else None)
+    ints = ints_stay_sizes(lab.model if asked.ints else None)
     # torch caches what operators give for fake tensors; with symbolic sizes the cache takes as long as the trace itself
     uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
-    with uncached, torch.no_grad(), warnings.catch_warnings(), subject.untouched(traced=True), asked.settings(), ints:
+    with uncached, torch.no_grad(), warnings.catch_warnings(), lab.untouched(traced=True), asked.settings(), ints:
         warnings.simplefilter("ignore")
         shapes = asked.dynamic_shapes(plan, names)
         program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)

@@ -16,9 +16,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from ..infer.sizes import trial_sizes
+from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample, copy_leaves
-from ..probe.subject import Subject
 from ..pytrees.agree import agreement
 from .graph import Graph
 
@@ -122,13 +122,13 @@ def _apart(tensor: torch.Tensor, dim: int = 0) -> _Split | None:
     return _Split(tensor, dim, tuple(tensor.select(dim, 0) for _ in range(int(size.node.hint))))
 
 
-def is_exact_elsewhere(graph: Graph, samples: Sequence[Sample], subject: Subject) -> bool:
+def is_exact_elsewhere(graph: Graph, samples: Sequence[Sample], lab: Lab) -> bool:
     """True when the graph gives at other sizes what the model gives, wherever it runs, and it does run somewhere."""
     tried = 0
     for _, sizes in trial_sizes(graph.plan, [dict(graph.sizes)]):
         values = materialise(graph.plan, sizes, samples)
         try:
-            expected = subject.try_out(close_arguments(graph.plan, values))
+            expected = lab.try_out(close_arguments(graph.plan, values))
             got = graph(copy_leaves(tuple(values[leaf.path] for leaf in graph.plan.inputs)))
         except Exception:  # no size for the model, or none of the graph
             continue

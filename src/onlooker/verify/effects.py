@@ -9,7 +9,7 @@ import torch
 
 from ..core.path import Path
 from ..core.structure import Tree
-from ..probe.subject import Subject
+from ..lab.runner import ModelRunner
 from ..pytrees.agree import leaf_difference
 from ..pytrees.numbers import is_same
 from ..pytrees.open import map_tensors, open_arguments, open_tree
@@ -20,7 +20,7 @@ __all__ = ["Effects"]
 class Effects:
     """Compares what calls leave behind with what the model leaves behind; the model is asked only where in doubt."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: ModelRunner) -> None:
         self._subject = subject
         self._known: set[str] = set()
 

@@ -11,7 +11,7 @@ import torch
 from ..core.errors import RejectedCallError
 from ..core.structure import Tree
 from ..core.verdict import Check, Outcome, Tally
-from ..probe.subject import Subject
+from ..lab.runner import ModelRunner
 from ..pytrees.agree import agreement
 from ..pytrees.numbers import is_same
 from ..pytrees.open import map_tensors, open_arguments, open_tree
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 def run_trials(
     serve: Callable[[dict[str, Any]], Any],
-    subject: Subject,
+    subject: ModelRunner,
     trials: Iterable[Trial],
     *,
     atol: float = 1e-5,

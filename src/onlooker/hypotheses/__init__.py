@@ -1,0 +1,1 @@
+"""What is tested with the model: one file for each family of hypotheses."""

@@ -1,0 +1,228 @@
+"""Masks that no call passed: a mask of ones is often left out, and a program without it takes no padding.
+
+A parameter of the signature that is annotated as a tensor and called a mask gets a shape made of the symbols of the
+plan. It becomes an input, with ones as its default, when the model gives the same with ones as without the mask, on
+several sizes and for every observed form of a call, and something else when a part is hidden.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any, ClassVar
+
+import torch
+
+from ..core.errors import ExportError
+from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind
+from ..core.expression import Expression
+from ..core.path import Name, Path
+from ..core.plan import Fill, Plan
+from ..core.spec import TensorSpec
+from ..core.structure import LEAF, Structure, Tree
+from ..infer.samples import Row, row_of_values
+from ..infer.sizes import example_sizes
+from ..infer.unify import Union
+from ..lab.example import Example, find_example
+from ..lab.lab import Lab, SpentError
+from ..materialise.arguments import close_arguments
+from ..observe.store import Sample
+from ..pytrees.agree import agreement
+from .draft import Draft
+from .shared_graphs import is_neutral
+
+__all__ = ["AbsentMasks"]
+
+logger = logging.getLogger(__name__)
+
+#: examples without the mask
+_MOST_EXAMPLES = 3
+#: what is hidden at the end of a mask: the last element, else a quarter, for models that read frames of samples
+_HIDDEN_PARTS = (1 << 30, 4)
+_DTYPES = (torch.int64, torch.bool)
+
+
+class AbsentMasks:
+    """Ones are neutral for a mask that no call passed, so that a program may take one."""
+
+    question: ClassVar[str] = "which masks that no call passed does the model take?"
+    most_runs: ClassVar[int] = 160
+
+    def __init__(self, draft: Draft, samples: Sequence[Sample], lab: Lab) -> None:
+        self._draft, self._samples, self._lab = draft, samples, lab
+        self._untested: tuple[str, ...] = ()
+
+    def drafts(self) -> Iterator[Draft]:
+        """The draft after each mask: with it, or with the blind spot that it is unknown."""
+        draft = self._draft
+        names = tuple(self._candidates())
+        for number, name in enumerate(names):
+            self._untested = names[number:]
+            draft = self._with_mask(draft, name)
+            yield draft
+
+    def untested(self, spent: SpentError) -> BlindSpot:
+        """The masks that were not tested."""
+        detail = f"{', '.join(self._untested)} could be tested as a mask that no call passed"
+        return BlindSpot(BlindKind.BUDGET, argument=self._untested[0], detail=detail, limit=spent.limit)
+
+    def _candidates(self) -> Iterator[str]:
+        """The parameters that are masks by name and tensors by annotation, and that no call passed."""
+        leaves = self._draft.union.leaves
+        passed = {path.root for path in leaves}
+        for parameter in self._lab.signature.parameters:
+            is_optional_tensor = not parameter.required and "Tensor" in parameter.annotation
+            if not is_optional_tensor or not parameter.name.endswith("mask"):
+                continue
+            spec = leaves.get(Path((Name(parameter.name),)))
+            is_none = getattr(spec, "value", 0) is None
+            if parameter.name not in passed or is_none:
+                yield parameter.name
+
+    def _with_mask(self, draft: Draft, name: str) -> Draft:
+        plan = draft.plan()
+        examples = tuple(_examples(plan, self._samples, self._lab))
+        test = _MaskTest(draft, plan, self._samples, self._lab, name, examples)
+        claim = f"{name} may be given, and ones are its default"
+        for part in _HIDDEN_PARTS:
+            for length, dtype in _lengths(plan):
+                found = test.with_mask(length, dtype, part)
+                if found is not None:
+                    detail = f"its shape is (batch, {length})"
+                    finding = Finding(FindingKind.CONFIRMED, detail)
+                    self._lab.record(finding=finding, claim=claim, argument=name)
+                    return found
+        self._lab.record(finding=Finding(FindingKind.REFUTED), claim=claim, argument=name)
+        return draft.with_blind(BlindSpot(BlindKind.MASK_NEVER_PASSED, argument=name))
+
+
+def _lengths(plan: Plan) -> Iterator[tuple[Expression, torch.dtype]]:
+    """What the length of a mask may be: the sum of two lengths first, then one more than a length, then a length."""
+    first = {str(leaf.shape[0]) for leaf in plan.inputs if leaf.shape}
+    second = {str(leaf.shape[1]) for leaf in plan.inputs if len(leaf.shape) > 1}
+    names = [symbol.name for symbol in plan.symbols if symbol.name not in first]
+    lengths = [Expression.symbol(name) for name in names]
+    candidates = [one + two for one, two in combinations(lengths, 2)]
+    if "1" in second:
+        one = Expression.constant(1)
+        candidates += [length + one for length in lengths]
+    candidates += lengths
+    for dtype in _DTYPES:
+        for length in candidates:
+            yield length, dtype
+
+
+def _examples(plan: Plan, samples: Sequence[Sample], lab: Lab) -> Iterator[Example]:
+    """A few calls of general sizes that the model takes without the mask.
+
+    :raises SpentError: when the budget has ended
+    """
+    count = 0
+    for sizes in example_sizes(plan):
+        try:
+            yield find_example(plan, samples, lab, choices=[sizes], necessary=False)
+        except ExportError:
+            continue
+        count += 1
+        if count == _MOST_EXAMPLES:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class _MaskTest:
+    """One parameter of one draft; ``refused`` are the masks, each with the number of its example, that do not fit."""
+
+    draft: Draft
+    plan: Plan
+    samples: Sequence[Sample]
+    lab: Lab
+    name: str
+    examples: tuple[Example, ...]
+    refused: set[tuple[Any, ...]] = field(default_factory=set)
+
+    def with_mask(self, length: Expression, dtype: torch.dtype, part: int) -> Draft | None:
+        """The draft with a mask of that length, or None where it is not neutral, or hides nothing.
+
+        :raises SpentError: when the budget has ended
+        """
+        batch = next((e for leaf in self.plan.inputs for e in leaf.shape[:1] if e.is_symbol), None)
+        if batch is None:
+            return None
+        rows: list[Row] = []
+        shape = (0, 0)
+        for number, example in enumerate(self.examples):
+            shape = (batch.evaluate(example.sizes), length.evaluate(example.sizes))
+            if (number, shape, dtype) in self.refused:
+                return None
+            if not self._is_neutral(number, torch.ones(shape, dtype=dtype), part):
+                return None
+            rows.append(self._row(f"probe of {self.name} {number}", example.values, shape))
+        if len(rows) < 2:
+            return None
+        spec = TensorSpec(shape, str(dtype), _device(self.examples[-1].values))
+        extended = self._extended(spec, rows)
+        if all(is_neutral(extended, form, self.samples, self.lab) for form in extended.union.forms):
+            logger.debug("%s was never passed and is neutral as ones of (%s, %s)", self.name, batch, length)
+            return extended
+        return None
+
+    def _is_neutral(self, number: int, mask: torch.Tensor, part: int) -> bool:
+        """True when ones change nothing, and zeros in either end of the mask change something."""
+        example = self.examples[number]
+        arguments, expected = close_arguments(self.plan, example.values), example.outputs
+        mask = mask.to(_device(example.values))
+        got = self._run(arguments, mask, "of ones")
+        if got is None or not _has_equal_leaves(expected, got):
+            self.refused.add((number, tuple(mask.shape), mask.dtype))
+            return False
+        if mask.shape[1] < 2:
+            return True
+        first_half = slice(0, mask.shape[1] // 2)
+        end = slice(-1 - mask.shape[1] // part, None)
+        return all(self._hides(number, arguments, mask, where) for where in (first_half, end))
+
+    def _hides(self, number: int, arguments: Mapping[str, Any], mask: torch.Tensor, where: slice) -> bool:
+        """True when zeros there give another result: a mask that is too long is cut, and its end is never read."""
+        hidden = mask.clone()
+        hidden[0, where] = 0
+        got = self._run(arguments, hidden, "that hides a part")
+        if got is None:
+            self.refused.add((number, tuple(mask.shape), mask.dtype))
+            return False
+        return not _has_equal_leaves(self.examples[number].outputs, got)
+
+    def _run(self, arguments: Mapping[str, Any], mask: torch.Tensor, what: str) -> Tree[Any] | None:
+        """The result with the mask, None where the model refuses it."""
+        why = f"{self.name} of shape {tuple(mask.shape)} {what}"
+        return self.lab.try_run({**arguments, self.name: mask}, why=why, memo=True)
+
+    def _row(self, label: str, values: Mapping[Path, Any], shape: tuple[int, int]) -> Row:
+        mask = torch.empty(shape, device="meta")
+        return row_of_values(label, {**values, Path((Name(self.name),)): mask})
+
+    def _extended(self, spec: TensorSpec, rows: Sequence[Row]) -> Draft:
+        """The draft with the mask as its last argument."""
+        name, path = Name(self.name), Path((Name(self.name),))
+        union = self.draft.union
+        before = union.structure
+        children = dict(zip(before.entries, before.children, strict=True))
+        children.pop(name, None)
+        children[name] = Structure(LEAF)
+        structure = Structure(before.kind, tuple(children), tuple(children.values()), before.context)
+        leaves = dict(union.leaves)
+        leaves.pop(path, None)
+        leaves[path] = spec
+        grown = Union(structure, leaves, union.forms)
+        fills = {**self.draft.fills, path: Fill("ones")}
+        return replace(self.draft, union=grown, fills=fills).with_probes(*rows)
+
+
+def _has_equal_leaves(expected: Tree[Any], got: Tree[Any]) -> bool:
+    return agreement(expected.structure.paths(), expected.leaves, got.leaves).holds
+
+
+def _device(values: Mapping[Path, Any]) -> str:
+    devices = (str(value.device) for value in values.values() if isinstance(value, torch.Tensor))
+    return next(devices, "cpu")

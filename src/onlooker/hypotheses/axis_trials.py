@@ -1,0 +1,257 @@
+"""One call of the model, run again with some axes of another size, and judged."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..core.experiment import Experiment, Finding, FindingKind
+from ..core.path import Path
+from ..core.plan import Plan
+from ..core.spec import Axis
+from ..core.structure import Tree
+from ..infer.samples import Row, row_of_values
+from ..lab.judge import computed_outputs, have_same_ranks, perturbed, results_equal
+from ..lab.lab import Lab, SpentError
+from ..lab.work import work_of
+from ..materialise.arguments import close_arguments
+from ..materialise.tensors import resized
+from ..pytrees.agree import agreement
+from ..pytrees.numbers import altered
+from .axis_classes import size_of
+
+__all__ = ["AxisTrials"]
+
+logger = logging.getLogger(__name__)
+
+_ACCEPTED = Finding(FindingKind.ACCEPTED)
+_UNREAD = Finding(FindingKind.UNREAD)
+_ROWS_CHANGED = Finding(FindingKind.ROWS_CHANGED)
+_OTHER_FORM = Finding(FindingKind.OTHER_FORM)
+#: runs, under the default budget, of a large model that cannot be run with fake tensors
+_MOST_LARGE = 12
+#: the tolerance for the rows of a batch, which other kernels may compute when there are more of them
+_ROWS_ATOL = 1e-4
+
+
+class AxisTrials:
+    """Changes the sizes of axes of one call, the ``base``, and judges what the model does.
+
+    A model that takes a lot of work for one run is run with fake tensors: then shapes alone are judged, until a
+    real run confirms a batch. One that cannot run on fake tensors, since its path depends on values, gets a few
+    real runs. How much work it is follows from the model and the sizes, not from a clock.
+    """
+
+    def __init__(self, plan: Plan, base: Mapping[Path, Any], lab: Lab) -> None:
+        self.plan, self.base, self.lab = plan, base, lab
+        self.records: list[Experiment] = []
+        self.notes: list[str] = []
+        self._n_rows = 0
+        self._most_large = lab.in_proportion(_MOST_LARGE)
+        self._large_runs: int | None = None
+        arguments = close_arguments(plan, base)
+        self.expected = lab.run(arguments, why="the call that axes are changed in", memo=True)
+        self._paths = list(self.expected.structure.paths())
+        self._judged = computed_outputs(base.values(), self.expected.leaves)
+        is_large = work_of(lab.model, base) > lab.most_work
+        self.is_fake = is_large and self._takes_fake(arguments)
+
+    def _takes_fake(self, arguments: dict[str, Any]) -> bool:
+        try:
+            self.lab.run_fake(arguments, why="the same call with fake tensors")
+        except SpentError:
+            raise
+        except Exception as error:
+            self._large_runs = self._most_large
+            kind = type(error).__name__
+            times = f"at most {self._most_large} times"
+            self.notes.append(f"a large model that refuses fake tensors ({kind}) is probed {times}")
+            logger.debug("fake tensors are refused: %s", error)
+            return False
+        self.notes.append("a large model is probed with fake tensors, which tell shapes only")
+        return True
+
+    # ------------------------------------------------------------------------------------------- trials
+
+    def size(self, axis: Axis) -> int:
+        """The size of an axis before any change."""
+        return size_of(axis, self.base)
+
+    def grown(self, axes: Sequence[Axis], step: int) -> list[int]:
+        """The sizes of the axes after they have grown by a step, which is less than 0 where they shrink."""
+        return [self.size(axis) + step for axis in axes]
+
+    def probe(self, axes: Sequence[Axis], sizes: Sequence[int], *, batch: bool = False) -> Row | None:
+        """The row of a change that the model accepts, or None.
+
+        The other rows of a batch must come out as they did; any other axis must matter to the result.
+
+        :raises SpentError: when the budget has ended
+        """
+        values = self._resized(axes, sizes)
+        got, finding = self._run(values, _spelled(axes, sizes))
+        if got is not None:
+            finding = self._judged_batch(axes, got) if batch else self._judged_axes(axes, got)
+        is_accepted = finding.kind is FindingKind.ACCEPTED
+        label = f"probe {self._n_rows}" if is_accepted else ""
+        self.records.append(self.lab.record(axes, sizes, finding=finding, label=label))
+        if not is_accepted:
+            return None
+        self._n_rows += 1
+        return row_of_values(label, values)
+
+    def confirms(self, axes: Sequence[Axis], sizes: Sequence[int]) -> bool:
+        """True when a real run keeps the rows of a batch that fake tensors accepted.
+
+        :raises SpentError: when the budget has ended
+        """
+        got, _ = self._run(self._resized(axes, sizes), f"{_spelled(axes, sizes)}, really", real=True)
+        return got is not None and self._rows_agree(got, self.size(axes[0]))
+
+    def reads(self, axes: Sequence[Axis], sizes: Sequence[int], longer: Sequence[Axis]) -> bool:
+        """True when the model accepts the change, and its result depends on what the axes of ``longer`` have got more.
+
+        :raises SpentError: when the budget has ended
+        """
+        values = self._resized(axes, sizes)
+        why = _spelled(axes, sizes)
+        got, _ = self._run(values, why, real=True)
+        if got is None:
+            return False
+        other, _ = self._run(perturbed(values, self.base, longer), f"{why}, other values", real=True)
+        return other is not None and not results_equal(values, got, other)
+
+    def reads_int(self, axis: Axis) -> bool:
+        """True when the model refuses another int, or gives another result for it.
+
+        :raises SpentError: when the budget has ended
+        """
+        number = self.size(axis) + 1
+        values = {**self.base, axis.path: number}
+        got, _ = self._run(values, f"{axis} = {number}", real=True)
+        return got is None or self._differs(got)
+
+    def _resized(self, axes: Sequence[Axis], sizes: Sequence[int]) -> dict[Path, Any]:
+        values = dict(self.base)
+        for axis, size in zip(axes, sizes, strict=True):
+            if axis.dim is None:
+                values[axis.path] = size
+                continue
+            shape = list(values[axis.path].shape)
+            shape[axis.dim] = size
+            values[axis.path] = resized(values[axis.path], shape)
+        return values
+
+    def _run(self, values: Mapping[Path, Any], why: str, *, real: bool = False) -> tuple[Tree[Any] | None, Finding]:
+        """The result of the model; None, and why, where it refuses or gives a result of another form."""
+        if self._large_runs == 0:
+            raise SpentError(f"{self._most_large} runs of a large model")
+        if self._large_runs is not None:
+            self._large_runs -= 1
+        try:
+            arguments = close_arguments(self.plan, values)
+            if self.is_fake and not real:
+                got = self.lab.run_fake(arguments, why=why)
+            else:
+                got = self.lab.run(arguments, why=why, memo=True)
+        except SpentError:
+            raise
+        except Exception as error:
+            logger.debug("%s is refused: %s: %s", why, type(error).__name__, error)
+            return None, Finding(FindingKind.REFUSED, _first_line(error))
+        if not have_same_ranks(self.expected, got):
+            return None, _OTHER_FORM
+        return got, _ACCEPTED
+
+    # ------------------------------------------------------------------------------------------- verdicts
+
+    def _judged_batch(self, axes: Sequence[Axis], got: Tree[Any]) -> Finding:
+        """Accepted when the rows that were there before come out as before."""
+        size = self.size(axes[0])
+        holds = bool(self._grown(got, size)) if self.is_fake else self._rows_agree(got, size)
+        return _ACCEPTED if holds else _ROWS_CHANGED
+
+    def _judged_axes(self, axes: Sequence[Axis], got: Tree[Any]) -> Finding:
+        """Accepted when the result is another one, or would be for other values of one of the arguments."""
+        differs = self._has_other_shapes(got) if self.is_fake else self._differs(got)
+        if differs:
+            return _ACCEPTED
+        for path in dict.fromkeys(axis.path for axis in axes):
+            if self._is_read(path):
+                return _ACCEPTED
+        return _UNREAD
+
+    def _tensor_outputs(self, got: Tree[Any]) -> Iterator[tuple[Path, torch.Tensor, torch.Tensor]]:
+        """The outputs with dimensions, each before and after the change."""
+        for (path, old), new in zip(self.expected.items(), got.leaves, strict=True):
+            if isinstance(old, torch.Tensor) and old.ndim:
+                yield path, old, new
+
+    def _grown(self, got: Tree[Any], size: int) -> list[tuple[Path, torch.Tensor, torch.Tensor]]:
+        """The outputs that got more rows, before and after; else those of which each row of the batch has several."""
+        one_each, several_each = [], []
+        for path, old, new in self._tensor_outputs(got):
+            n_rows = old.shape[0]
+            if new.shape[0] <= n_rows:
+                continue
+            if n_rows == size:
+                one_each.append((path, old, new))
+            elif size and n_rows % size == 0:
+                several_each.append((path, old, new))
+        return one_each or several_each
+
+    def _rows_agree(self, got: Tree[Any], size: int) -> bool:
+        """True when some output got more rows, and what was there before is as before.
+
+        A table of all rows against all others grows along both dimensions.
+        """
+        grown = self._grown(got, size)
+        if not grown:
+            return False
+        paths = [path for path, _, _ in grown]
+        before = [old for _, old, _ in grown]
+        after = []
+        for _, old, new in grown:
+            same_region = tuple(slice(0, n) for n in old.shape)
+            after.append(new[same_region])
+        return agreement(paths, before, after, atol=_ROWS_ATOL).holds
+
+    def _differs(self, got: Tree[Any]) -> bool:
+        """True when an output that the model computes is another one."""
+        paths = [self._paths[i] for i in self._judged]
+        before = self._computed(self.expected)
+        after = self._computed(got)
+        return not agreement(paths, before, after, atol=0.0).holds
+
+    def _has_other_shapes(self, got: Tree[Any]) -> bool:
+        """True when an output that the model computes has another shape: all that fake tensors tell."""
+        before = [getattr(leaf, "shape", leaf) for leaf in self._computed(self.expected)]
+        after = [getattr(leaf, "shape", leaf) for leaf in self._computed(got)]
+        return bool(before != after)
+
+    def _computed(self, result: Tree[Any]) -> list[Any]:
+        """The outputs that are no inputs passed through."""
+        return [result.leaves[i] for i in self._judged]
+
+    def _is_read(self, path: Path) -> bool:
+        """True when other values of a float input give another result."""
+        value = self.base[path]
+        if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+            return False
+        values = {**self.base, path: altered(value)}
+        got, _ = self._run(values, f"other values of {path}", real=True)
+        return got is not None and self._differs(got)
+
+
+def _spelled(axes: Sequence[Axis], sizes: Sequence[int]) -> str:
+    return f"{', '.join(map(str, axes))} = {sizes[0]}"
+
+
+def _first_line(error: Exception) -> str:
+    """The kind of an error and the beginning of its message, without addresses: a plan is the same every time."""
+    lines = str(error).strip().splitlines() or [""]
+    return re.sub(r"0x[0-9a-f]+", "0x", f"{type(error).__name__}: {lines[0]}")[:120]

@@ -1,0 +1,123 @@
+"""One relation broken alone: one side made larger than the relation says, then the other, and the model run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..core.experiment import FindingKind
+from ..core.path import Path
+from ..core.plan import Plan
+from ..core.spec import Axis
+from ..core.structure import Tree
+from ..infer.doubtful import DoubtfulRelation
+from ..infer.sizes import Sizes, stepped_sizes
+from ..lab.example import Example
+from ..lab.judge import have_same_ranks, perturbed, results_equal
+from ..lab.lab import Lab
+from ..materialise.arguments import close_arguments
+from ..materialise.tensors import resized
+from .axis_classes import size_of
+
+__all__ = ["BrokenRelation"]
+
+logger = logging.getLogger(__name__)
+
+
+class BrokenRelation:
+    """A doubtful relation, in a plan that reads the table without it.
+
+    ``accepted`` are the values of a call that breaks the relation, where the model takes such a call.
+    """
+
+    def __init__(self, plan: Plan, doubt: DoubtfulRelation, example: Example, lab: Lab) -> None:
+        self._plan, self._doubt, self._example, self._lab = plan, doubt, example, lab
+        self._sizes = _read_sizes(plan, example.values)
+        self.accepted: dict[Path, Any] = {}
+
+    def finding(self) -> FindingKind:
+        """``ACCEPTED`` where the model takes both sides longer, and reads what was added; else why it does not count.
+
+        Where the other side is an expression, the first one is made shorter instead.
+
+        :raises SpentError: when the budget has ended
+        """
+        moved_axes, kept_axes = self._doubt.moved, self._doubt.kept
+        moved = self._changed(moved_axes, 1)
+        if moved is None:
+            return FindingKind.NO_SIZES
+        found = self._tested(moved, moved_axes)
+        if found is not FindingKind.ACCEPTED:
+            return found
+        self.accepted = moved
+        if self._symbol(kept_axes):
+            back, longer = self._changed(kept_axes, 1), kept_axes
+        else:
+            back, longer = self._changed(moved_axes, -1), ()
+        return FindingKind.NO_SIZES if back is None else self._tested(back, longer)
+
+    def _symbol(self, axes: Sequence[Axis]) -> str | None:
+        """The symbol of the axes in the plan without the relation."""
+        expression = self._plan.expression(axes[0]) if axes else None
+        return str(expression) if expression is not None and expression.is_symbol else None
+
+    def _changed(self, axes: Sequence[Axis], way: int) -> dict[Path, Any] | None:
+        """The values with these axes larger or smaller, and with them what follows from them; the rest as it was."""
+        name = self._symbol(axes)
+        sizes = stepped_sizes(self._plan, self._sizes, name, way) if name is not None else None
+        return None if sizes is None else self._resized(sizes)
+
+    def _resized(self, sizes: Sizes) -> dict[Path, Any]:
+        values = dict(self._example.values)
+        for leaf in self._plan.inputs:
+            value = values.get(leaf.path)
+            if leaf.is_tensor and isinstance(value, torch.Tensor):
+                shape = [expression.evaluate(sizes) for expression in leaf.shape]
+                values[leaf.path] = resized(value, shape)
+            elif leaf.value is not None:
+                values[leaf.path] = leaf.value.evaluate(sizes)
+        return values
+
+    def _tested(self, values: Mapping[Path, Any], longer: Sequence[Axis]) -> FindingKind:
+        """``ACCEPTED`` where the model takes the values, and reads what is new in the ``longer`` axes.
+
+        Each argument has to be read by itself: a mask that is too long is not, though what grows with it may be.
+        """
+        got = self._run(values, self._doubt.text)
+        if got is None:
+            return FindingKind.REFUSED
+        for root in dict.fromkeys(axis.path.root for axis in longer):
+            own = [axis for axis in longer if axis.path.root == root]
+            changed = perturbed(values, self._example.values, own)
+            other = self._run(changed, f"{self._doubt.text}, other values of {root}")
+            if other is None or results_equal(values, got, other):
+                return FindingKind.UNREAD
+        return FindingKind.ACCEPTED
+
+    def _run(self, values: Mapping[Path, Any], text: str) -> Tree[Any] | None:
+        """The result of the model, None where it refuses or gives a result of another form.
+
+        :raises SpentError: when the budget has ended
+        """
+        try:
+            arguments = close_arguments(self._plan, values)
+        except Exception as error:
+            logger.debug("a broken relation cannot be given: %s: %s", type(error).__name__, error)
+            return None
+        got = self._lab.try_run(arguments, why=f"not {text}", memo=True)
+        if got is None or not have_same_ranks(self._example.outputs, got):
+            return None
+        return got
+
+
+def _read_sizes(plan: Plan, values: Mapping[Path, Any]) -> Sizes:
+    """The size of each symbol in a call that obeys more relations than the plan has."""
+    sizes: Sizes = {}
+    for leaf in plan.inputs:
+        for axis, expression in leaf.axes:
+            if expression.is_symbol and values.get(leaf.path) is not None:
+                sizes.setdefault(str(expression), size_of(axis, values))
+    return sizes

@@ -1,0 +1,122 @@
+"""What is known about the calls that one graph can serve: from it the plan is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..core.experiment import BlindSpot, Experiment
+from ..core.path import Path
+from ..core.plan import Fill, Plan, Symbol
+from ..core.spec import Axis
+from ..infer.build import build_plan
+from ..infer.mine import Exclusions
+from ..infer.samples import Row, Table, axes_of, table_of_forms
+from ..infer.unify import Union
+from ..observe.store import Sample
+from .overrides import PINNED, Overrides, Range
+
+__all__ = ["Draft"]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Calls that one graph can serve, and what experiments said about them; :meth:`plan` infers the plan.
+
+    ``fills`` are the values of leaves that some calls lack. ``probes`` are rows of sizes that the model accepts,
+    ``experiments`` all records, the refused ones too. ``lows`` are the least sizes that the model takes, where
+    that is more than 1; ``confirmed`` has, by axis, the label of the experiment that confirmed its relation;
+    ``exclusions`` say how the table is not to be read; ``optional`` are the constants that a call may leave out.
+    ``blind`` is what no experiment could tell.
+    """
+
+    union: Union
+    fills: Mapping[Path, Fill]
+    probes: tuple[Row, ...] = ()
+    notes: tuple[str, ...] = ()
+    name: str = "main"
+    overrides: Overrides = field(default_factory=Overrides)
+    lows: Mapping[Axis, int] = field(default_factory=dict)
+    experiments: tuple[Experiment, ...] = ()
+    blind: tuple[BlindSpot, ...] = ()
+    confirmed: Mapping[Axis, str] = field(default_factory=dict)
+    exclusions: Exclusions | None = None
+    optional: frozenset[Path] = frozenset()
+
+    @property
+    def observed(self) -> Table:
+        """The sizes of all calls."""
+        return table_of_forms(self.union.forms, self.fills).extended(self._axes(), ())
+
+    @property
+    def table(self) -> Table:
+        """The sizes of all calls and experiments, without the axes that the caller made static."""
+        table = self.observed.extended((), self.probes)
+        if not self.overrides.static:
+            return table
+        columns = {axis: sizes for axis, sizes in table.columns.items() if not self.overrides.is_static(axis)}
+        return replace(table, columns=columns)
+
+    def own(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The kept calls that the draft is about."""
+        indices = {call.index for form in self.union.forms for call in form.calls}
+        return [sample for sample in samples if sample.call.index in indices]
+
+    def with_probes(self, *rows: Row) -> Draft:
+        """The draft with further rows of sizes that the model accepts."""
+        return replace(self, probes=(*self.probes, *rows))
+
+    def with_blind(self, *spots: BlindSpot) -> Draft:
+        """The draft with more that no experiment could tell."""
+        return replace(self, blind=(*self.blind, *spots))
+
+    def plan(self) -> Plan:
+        """What was inferred so far."""
+        table = self.table
+        ranges = self.overrides.ranges
+        static = tuple(f"{axis} is pinned static" for axis in self._axes() if self.overrides.is_static(axis))
+        plan = build_plan(
+            self.union,
+            table,
+            self.fills,
+            name=self.name,
+            notes=(*self.notes, *static),
+            ranges=ranges,
+            confirmed=self.confirmed,
+            exclusions=self.exclusions,
+        )
+        symbols = plan.symbols
+        if ranges or PINNED in table.labels:
+            symbols = tuple(_within_range(symbol, plan, table, ranges.get(symbol.name)) for symbol in symbols)
+        if self.lows:
+            symbols = tuple(self._with_low(symbol, plan) for symbol in symbols)
+        leaves = plan.leaves
+        if self.optional:
+            leaves = tuple(replace(leaf, optional=leaf.path in self.optional) for leaf in leaves)
+        return replace(plan, symbols=symbols, leaves=leaves, probes=self.experiments, blind=self.blind)
+
+    def _axes(self) -> Iterator[Axis]:
+        for path, spec in self.union.leaves.items():
+            yield from axes_of(path, spec)
+
+    def _with_low(self, symbol: Symbol, plan: Plan) -> Symbol:
+        """The symbol from the least size on that the model takes, where the caller gave no range and none was less."""
+        if symbol.name in self.overrides.ranges:
+            return symbol
+        lows = [self.lows.get(axis, 0) for axis in plan.axes_of(symbol.name)]
+        if not lows:
+            return symbol
+        return replace(symbol, low=min(max(symbol.low, *lows), *symbol.observed))
+
+
+def _within_range(symbol: Symbol, plan: Plan, table: Table, limits: Range | None) -> Symbol:
+    """The symbol without the sizes that only stand for the word of the caller, and none outside its range."""
+    seen: set[int] = set()
+    for axis in plan.axes_of(symbol.name):
+        pairs = zip(table.labels, table.column(axis), strict=True)
+        seen |= {size for label, size in pairs if size is not None and label != PINNED}
+    low, high = limits or (0, None)
+    kept = [size for size in symbol.observed if size in seen and low <= size]
+    if high is not None:
+        kept = [size for size in kept if size <= high]
+    return replace(symbol, observed=tuple(kept) or symbol.observed)

@@ -1,0 +1,178 @@
+"""Arguments that every call passed: which of them may a call leave out?
+
+``generate()`` drops a mask that hides nothing, and some of its ways leave out flags that the configuration of the
+model says anyway. A tensor may be left out where the model gives for ones, or zeros, of its shape what it gives
+without it; a flag where it gives the same with it and without it. Both are tested on several sizes, each argument
+alone and then all of them together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, ClassVar
+
+from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind
+from ..core.path import Path
+from ..core.plan import Fill, LeafPlan, Plan
+from ..core.spec import ConstantSpec
+from ..core.structure import Tree
+from ..infer.sizes import Sizes, example_sizes
+from ..lab.judge import results_agree
+from ..lab.lab import Lab, SpentError
+from ..materialise.arguments import close_arguments, fill_of, leaf_values, materialise
+from ..materialise.counting import sizes_of
+from ..observe.store import Sample
+from .draft import Draft
+
+__all__ = ["OmittedArguments"]
+
+logger = logging.getLogger(__name__)
+
+#: choices of general sizes beside those of the first and the last call
+_CHOICES = 1
+
+#: what stands for each argument that is left out; None for a flag, which nothing has to stand for
+_Defaults = dict[Path, Fill | None]
+
+
+class OmittedArguments:
+    """A call may leave out an argument that every call passed: a tensor with a neutral default, or a flag."""
+
+    question: ClassVar[str] = "which arguments that every call passed may be left out?"
+    most_runs: ClassVar[int] = 96
+
+    def __init__(self, draft: Draft, samples: Sequence[Sample], lab: Lab) -> None:
+        self._draft, self._lab = draft, lab
+        self._samples = draft.own(samples)
+
+    def drafts(self) -> Iterator[Draft]:
+        """The draft with a default for every tensor, and a word for every flag, that a call may leave out."""
+        plan = self._draft.plan()
+        candidates = [leaf for leaf in plan.leaves if _is_candidate(leaf, plan, self._lab)]
+        if not candidates or not self._samples:
+            return
+        test = _OmissionTest(plan, self._lab, tuple(_bases(plan, self._samples)))
+        found = test.together(test.alone(candidates))
+        fills = dict(self._draft.fills)
+        flags = set()
+        for path, fill in found.items():
+            if fill is None:
+                flags.add(path)
+            else:
+                fills[path] = fill
+        logger.debug("may be left out: %s", ", ".join(map(str, found)))
+        yield replace(self._draft, fills=fills, optional=frozenset(flags))
+
+    def untested(self, spent: SpentError) -> BlindSpot:
+        """All of them: what was found alone may not hold together."""
+        return BlindSpot(BlindKind.BUDGET, detail="every argument was left out", limit=spent.limit)
+
+
+def _is_candidate(leaf: LeafPlan, plan: Plan, lab: Lab) -> bool:
+    """True for a whole argument that every call passed, and that the signature does not require."""
+    if len(leaf.path.entries) > 1 or leaf.fill is not None or leaf.calls < len(plan.calls):
+        return False
+    parameter = lab.signature.get(leaf.path.root)
+    if parameter is None:
+        is_optional = lab.signature.of_kind("VAR_KEYWORD") is not None
+    else:
+        is_optional = not parameter.required and not parameter.kind.startswith("VAR")
+    if leaf.is_tensor or not is_optional:
+        return is_optional
+    default = parameter.default if parameter is not None else None
+    return leaf.constant is not None and leaf.constant not in (ConstantSpec(None), default)
+
+
+def _bases(plan: Plan, samples: Sequence[Sample]) -> Iterator[dict[Path, Any]]:
+    """The values of calls: at the sizes of the last one and of the first one, then at general ones."""
+    observed = [sizes_of(plan, leaf_values(sample)) for sample in (samples[-1], samples[0])]
+    seen: list[Sizes] = []
+    for sizes in (*observed, *islice(example_sizes(plan), _CHOICES)):
+        if sizes not in seen:
+            seen.append(sizes)
+            yield materialise(plan, sizes, samples)
+
+
+@dataclass(frozen=True, slots=True)
+class _OmissionTest:
+    """One plan, tested on some calls; the Lab remembers calls that were tried already."""
+
+    plan: Plan
+    lab: Lab
+    bases: tuple[Mapping[Path, Any], ...]
+
+    def alone(self, leaves: Sequence[LeafPlan]) -> _Defaults:
+        """The leaves that a call may leave out, each with its default.
+
+        :raises SpentError: when the budget has ended
+        """
+        found: _Defaults = {}
+        for leaf in leaves:
+            for fill in _defaults_of(leaf):
+                if self._holds({leaf.path: fill}):
+                    found[leaf.path] = fill
+                    break
+            kind = FindingKind.CONFIRMED if leaf.path in found else FindingKind.REFUTED
+            detail = f"it is then as {found[leaf.path]}" if found.get(leaf.path) is not None else ""
+            claim = f"{leaf.path} may be left out"
+            self.lab.record(finding=Finding(kind, detail), claim=claim, argument=leaf.path.root)
+        return found
+
+    def together(self, found: _Defaults) -> _Defaults:
+        """Those of them that a call may leave out at once, the first ones first.
+
+        :raises SpentError: when the budget has ended
+        """
+        if len(found) < 2 or self._holds(found):
+            return found
+        kept: _Defaults = {}
+        for path, fill in found.items():
+            if self._holds({**kept, path: fill}):
+                kept[path] = fill
+        return kept
+
+    def _holds(self, omitted: Mapping[Path, Fill | None]) -> bool:
+        """True when the model gives without these arguments what it gives with their defaults, wherever it runs."""
+        roots = {path.root for path in omitted}
+        n_held = 0
+        for number, base in enumerate(self.bases):
+            arguments = close_arguments(self.plan, base)
+            rest = {name: value for name, value in arguments.items() if name not in roots}
+            without = self._run(rest, omitted, "left out")
+            if without is None and number == 0:
+                return False
+            with_defaults = self._filled(base, omitted)
+            if with_defaults is None and without is None:
+                continue
+            if with_defaults is None or without is None or not results_agree(without, with_defaults):
+                return False
+            n_held += 1
+        return n_held >= min(2, len(self.bases))
+
+    def _filled(self, base: Mapping[Path, Any], omitted: Mapping[Path, Fill | None]) -> Tree[Any] | None:
+        """The result with the defaults; None where the model refuses it, or a size of a default shows nowhere else."""
+        known = sizes_of(self.plan, {path: value for path, value in base.items() if path not in omitted})
+        values = dict(base)
+        for leaf in self.plan.inputs:
+            fill = omitted.get(leaf.path)
+            if fill is None:
+                continue
+            values[leaf.path] = fill_of(replace(leaf, fill=fill), known)
+            if values[leaf.path].shape != base[leaf.path].shape:
+                return None
+        return self._run(close_arguments(self.plan, values), omitted, "as a default")
+
+    def _run(self, arguments: dict[str, Any], omitted: Collection[Path], what: str) -> Tree[Any] | None:
+        why = f"{', '.join(map(str, omitted))} {what}"
+        return self.lab.try_run(arguments, why=why, memo=True)
+
+
+def _defaults_of(leaf: LeafPlan) -> tuple[Fill | None, ...]:
+    """What may stand for an argument that is left out: a mask hides nothing, anything else adds nothing."""
+    if not leaf.is_tensor:
+        return (None,)
+    ones, zeros = Fill("ones"), Fill("zeros")
+    return (ones, zeros) if "mask" in leaf.path.root else (zeros, ones)

@@ -1,0 +1,211 @@
+"""Does a relation hold, or did a few calls agree by chance? The model is run at fresh sizes.
+
+First at sizes that obey all relations: where the model refuses them, a relation is false, and the next best
+explanation is tried. Then each relation is broken alone. A relation is dropped only if the model accepts a violation
+in both directions and the added elements change its output: a model that refuses confirms the relation, and so does
+one that ignores the surplus, as of a mask beyond the tokens. The axes of a dropped relation get symbols of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import ClassVar
+
+from ..core.errors import ExportError, OnlookerError
+from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind
+from ..core.plan import Plan
+from ..core.spec import Axis
+from ..infer.build import build_plan
+from ..infer.doubtful import DoubtfulRelation, alternatives, doubtful_relations, readings_without
+from ..infer.mine import Derived, Exclusions, Mined, mine
+from ..infer.samples import Row, Table, row_of_values
+from ..infer.sizes import Sizes, choose_sizes, roomy_sizes
+from ..lab.example import Example, find_example
+from ..lab.lab import Lab, SpentError
+from ..observe.store import Sample
+from .axis_classes import size_of
+from .broken_relation import BrokenRelation
+from .draft import Draft
+
+__all__ = ["Relations"]
+
+logger = logging.getLogger(__name__)
+
+#: choices of sizes that obey all relations, of which the model must take one
+_CHOICES = 3
+#: sizes at which a relation of little evidence is tried
+_GUESSES = 8
+_KEPT_BECAUSE = {
+    FindingKind.REFUSED: "the model refuses it otherwise",
+    FindingKind.UNREAD: "the model does not read what is too long",
+    FindingKind.NO_SIZES: "no sizes break it",
+}
+
+
+class Relations:
+    """A relation between axes may be a coincidence: rows that break a false one, labels that confirm the others."""
+
+    question: ClassVar[str] = "which relations between axes are a coincidence?"
+    most_runs: ClassVar[int] = 48
+
+    def __init__(self, draft: Draft, samples: Sequence[Sample], lab: Lab) -> None:
+        self._draft, self._lab = draft, lab
+        self._samples = draft.own(samples)
+        self._tested: set[str] = set()
+        self._confirmed: dict[Axis, str] = {}
+        self._guess: Exclusions | None = None
+        self._n_tested = 0
+
+    def drafts(self) -> Iterator[Draft]:
+        """The draft after each relation that was tested."""
+        if not self._samples:
+            return
+        try:
+            while self._step():
+                yield self._current()
+        except SpentError:
+            yield self._current()
+            raise
+        yield self._current()
+
+    def untested(self, spent: SpentError) -> BlindSpot:
+        """The relations that were not tested."""
+        return BlindSpot(BlindKind.BUDGET, detail="every relation was tested", limit=spent.limit)
+
+    def _current(self) -> Draft:
+        return replace(self._draft, confirmed=dict(self._confirmed), exclusions=self._guess)
+
+    def _step(self) -> bool:
+        """True when a relation turned out to be false: a row says so, and the table has to be read again."""
+        table = self._draft.table
+        mined = mine(table)
+        untested = [doubt for doubt in doubtful_relations(mined) if doubt.text not in self._tested]
+        untested = [doubt for doubt in untested if not self._may_be_absent(doubt)]
+        is_known = self._n_tested > 0 and self._guess is None
+        if not untested and (is_known or len(mined.free) < 2):
+            return False
+        example = self._example(self._plan(table, None))
+        if example is None:
+            return self._is_replaced(table, mined)
+        self._guess = None
+        for doubt in untested:
+            self._tested.add(doubt.text)
+            if self._is_coincidence(table, doubt, example):
+                return True
+        return False
+
+    def _may_be_absent(self, doubt: DoubtfulRelation) -> bool:
+        """True for the sizes of what a call may lack: they must follow from what it has, or nothing can stand in."""
+        fills = self._draft.fills
+        found = [fills[axis.path] for axis in doubt.moved if axis.path in fills]
+        return any(fill.kind in ("ones", "zeros") for fill in found)
+
+    def _plan(self, table: Table, exclusions: Exclusions | None) -> Plan:
+        draft = self._draft
+        return build_plan(draft.union, table, draft.fills, ranges=draft.overrides.ranges, exclusions=exclusions)
+
+    def _example(self, plan: Plan, choices: Iterable[Sizes] | None = None) -> Example | None:
+        """A call of general sizes that obey the plan, or None where the model refuses all that were tried.
+
+        :raises SpentError: when the budget has ended
+        """
+        most = 1 if self._guess is not None else _CHOICES
+        for choice in islice(roomy_sizes(plan, self._n_tested) if choices is None else choices, most):
+            try:
+                return find_example(plan, self._samples, self._lab, choices=[choice], necessary=False)
+            except OnlookerError as error:
+                logger.debug("%s", error)
+        return None
+
+    # ------------------------------------------------------------------------------------------- other explanations
+
+    def _is_replaced(self, table: Table, mined: Mined) -> bool:
+        """True when the model takes sizes that obey another explanation of the table, and not the first one."""
+        for exclusions in alternatives(table):
+            if self._guess is not None and not exclusions.guessing:
+                continue
+            plan = self._plan(table, exclusions)
+            if exclusions.guessing:
+                found = self._is_guessed(table, mined, exclusions, plan)
+                if found is None:
+                    continue
+                return found
+            example = self._example(plan)
+            if example is None:
+                continue
+            row = row_of_values(self._label, example.values)
+            false = tuple(d.column.axes[0] for d in mined.derived.values() if not _holds(d, mined, row))
+            if false:
+                self._reject(row, false, FindingKind.ACCEPTED, "and not as the calls have it")
+                return True
+        return False
+
+    def _is_guessed(self, table: Table, mined: Mined, exclusions: Exclusions, plan: Plan) -> bool | None:
+        """True when sizes that obey a guess are new and accepted, None when all are refused.
+
+        Where they are accepted and say nothing new, the guess is the best that there is: it is what the plan says.
+        """
+        known = {derived.column.axes[0] for derived in mined.derived.values()}
+        guessed = [derived.column.axes[0] for derived in mine(table, exclusions).derived.values()]
+        axes = tuple(axis for axis in guessed if axis not in known)
+        for offset in range(_GUESSES):
+            with contextlib.suppress(ExportError):
+                example = self._example(plan, [choose_sizes(plan, offset=offset)])
+                if example is None:
+                    return None
+                self._guess = exclusions
+                row = row_of_values(self._label, example.values)
+                if row.sizes not in [probe.sizes for probe in self._draft.probes]:
+                    self._reject(row, axes, FindingKind.ACCEPTED)
+                    return True
+        return False if self._guess is not None else None
+
+    # ------------------------------------------------------------------------------------------- one relation
+
+    def _is_coincidence(self, table: Table, doubt: DoubtfulRelation, example: Example) -> bool:
+        """True when the model takes sizes that break a relation, whichever side is the longer one, and reads them."""
+        found = []
+        for exclusions in readings_without(table, doubt):
+            broken = BrokenRelation(self._plan(table, exclusions), doubt, example, self._lab)
+            found.append(broken.finding())
+            if found[-1] is FindingKind.ACCEPTED:
+                row = row_of_values(self._label, broken.accepted)
+                self._reject(row, doubt.moved, FindingKind.REFUTED, claim=doubt.text)
+                return True
+        label = self._label
+        sizes = [size_of(axis, example.values) for axis in doubt.moved]
+        finding = Finding(FindingKind.CONFIRMED, _KEPT_BECAUSE[found[-1]])
+        self._record(doubt.moved, sizes, finding, label, doubt.text)
+        if all(kind is FindingKind.REFUSED for kind in found):
+            self._confirmed.update(dict.fromkeys(doubt.moved, label))
+        return False
+
+    @property
+    def _label(self) -> str:
+        return f"relation probe {self._n_tested}"
+
+    def _reject(self, row: Row, axes: Sequence[Axis], kind: FindingKind, detail: str = "", *, claim: str = "") -> None:
+        """Adds a row of sizes that break a relation."""
+        self._record(axes, [row.sizes[axis] for axis in axes], Finding(kind, detail), row.label, claim)
+        self._draft = self._draft.with_probes(row)
+
+    def _record(self, axes: Sequence[Axis], sizes: Sequence[int], finding: Finding, label: str, claim: str) -> None:
+        self._lab.record(axes, sizes, finding=finding, label=label, claim=claim)
+        self._n_tested += 1
+
+
+def _holds(derived: Derived, mined: Mined, row: Row) -> bool:
+    """True when a row obeys a relation between classes, or does not have all of them."""
+    sizes = {}
+    for column in mined.columns:
+        size = row.sizes.get(column.axes[0])
+        if size is not None:
+            sizes[column.name] = size
+    name, expression = derived.column.name, derived.expression
+    if not {name, *expression.symbols} <= set(sizes):
+        return True
+    return expression.evaluate(sizes) == sizes[name]

@@ -1,0 +1,123 @@
+"""Replays recorded calls to find hidden state: results that depend on more than the arguments.
+
+Such a model counts its calls, fills a table, draws random numbers, or is in training mode. An export captures a single
+call, so the user is warned. The cause may also stand around the calls, as autocast or a hook does: it does not stand
+around an experiment, and is in no graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..core.errors import ExportError, OnlookerWarning
+from ..core.experiment import Finding, FindingKind
+from ..lab.lab import Lab
+from ..lab.rerun import difference, rerun
+from ..observe.inner import advice_on_inner
+from ..observe.store import Sample
+from .surroundings import autocast_of_export, surroundings_of
+
+__all__ = ["find_doubt"]
+
+_MOST_REPLAYS = 2
+
+
+def find_doubt(samples: Sequence[Sample], lab: Lab) -> OnlookerWarning | None:
+    """A warning when the first or the last kept call, run again in private, gives another result than recorded.
+
+    :raises ExportError: ``replay-refused`` when the model refuses all that are run again
+    """
+    training = _is_training(lab.model)
+    refused: list[tuple[Sample, Exception]] = []
+    first_and_last = _first_and_last(samples)
+    for sample in first_and_last:
+        again = rerun(sample, lab)
+        if isinstance(again, Exception):
+            refused.append((sample, again))
+            continue
+        if training:
+            evaluated = rerun(sample, lab, eval_mode=True)
+            other = "" if isinstance(evaluated, Exception) else difference(again, evaluated)
+            if other:
+                return _in_training(sample, other)
+        other = difference(sample.outputs, again)
+        kind = FindingKind.REFUTED if other else FindingKind.CONFIRMED
+        claim = f"call {sample.call.index} gives the same when it is run again"
+        lab.record(finding=Finding(kind, other), claim=claim)
+        if other:
+            return _depends(sample, f"differs ({other})", surroundings_of(sample, lab))
+        block = autocast_of_export(sample, again, lab)
+        if block is not None:
+            return _inside_autocast(*block)
+    if refused and len(refused) == len(first_and_last):
+        raise _refusal(*refused[0], lab)
+    if not refused:
+        return None
+    sample, error = refused[0]
+    return _depends(sample, f"is refused ({_first_line(error)})")
+
+
+def _first_and_last(samples: Sequence[Sample]) -> list[Sample]:
+    whole = [sample for sample in samples if not sample.altered]
+    return whole if len(whole) <= _MOST_REPLAYS else [whole[0], whole[-1]]
+
+
+def _is_training(model: Any) -> bool:
+    return isinstance(model, torch.nn.Module) and any(module.training for module in model.modules())
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _refusal(sample: Sample, error: Exception, lab: Lab) -> ExportError:
+    found = surroundings_of(sample, lab)
+    text = (
+        f"The model took call {sample.call.index} while it was watched, and refuses it when it is run again in "
+        f"private: {_first_line(error).rstrip('.')}."
+    )
+    if found:
+        hint = f"It takes it {found}. {_MOVE}"
+    else:
+        inner = advice_on_inner(lab.model)
+        hint = inner.strip() or f"It may be a context, a hook or a global setting. {_MOVE}"
+    return ExportError(text, slug="replay-refused", hint=hint)
+
+
+_MOVE = (
+    "What stands around a call is in no graph: move it into the method, or watch a module whose forward does both, "
+    "the surroundings and the call."
+)
+
+
+def _in_training(sample: Sample, difference: str) -> OnlookerWarning:
+    return OnlookerWarning(
+        f"The model, or a module of it, is in training mode, and in evaluation mode call {sample.call.index} gives "
+        f"another result ({difference}).",
+        slug="training-mode",
+        hint="Call model.eval() before watching and exporting, unless the behaviour in training shall be exported.",
+    )
+
+
+def _inside_autocast(block: str, difference: str) -> OnlookerWarning:
+    return OnlookerWarning(
+        f"The export runs inside {block}, which is in no graph: outside, the results are others ({difference}).",
+        slug="export-inside-autocast",
+        hint="Move the block into the method, or run the program inside such a block only.",
+    )
+
+
+def _depends(sample: Sample, what: str, found: str = "") -> OnlookerWarning:
+    said = f" {found[0].upper()}{found[1:]}, it gives what was seen." if found else ""
+    return OnlookerWarning(
+        f"Outputs depend on earlier calls, or on something else than the arguments: call {sample.call.index}, run "
+        f"again from the state that stood before watching, {what}.{said}",
+        slug="outputs-depend-on-earlier-calls",
+        hint=f"The program is without it. {_MOVE}"
+        if found
+        else "The program does what such a first call does. Pass the state as an argument, or watch another method.",
+    )

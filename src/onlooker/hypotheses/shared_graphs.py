@@ -1,0 +1,170 @@
+"""Which calls can one graph serve? Two kinds of calls share one if what a call lacks can be filled, unnoticed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, product
+from typing import Any
+
+from ..core.call import Call
+from ..core.experiment import Finding, FindingKind
+from ..core.path import Path
+from ..core.plan import Fill, LeafPlan, Plan
+from ..core.spec import ConstantSpec, Spec, TensorSpec
+from ..core.structure import Tree
+from ..infer.unify import Form, Union, find_conflict, forms_of, growing_dim, union_of
+from ..lab.lab import Lab, SpentError
+from ..materialise.arguments import close_arguments, fill_of, leaf_values
+from ..materialise.counting import sizes_of
+from ..observe.store import Sample
+from ..pytrees.agree import agreement
+from .draft import Draft
+from .overrides import Overrides
+
+__all__ = ["find_drafts", "is_neutral"]
+
+logger = logging.getLogger(__name__)
+
+#: choices of values for what a call lacks
+_MOST_CHOICES = 12
+#: kept calls of one form that are run with the values
+_MOST_CALLS = 2
+_UNTESTED = "every way to serve several kinds of calls with one graph was tested"
+
+
+def find_drafts(
+    calls: Sequence[Call], samples: Sequence[Sample], lab: Lab, overrides: Overrides | None = None
+) -> list[Draft]:
+    """The fewest drafts that a greedy search finds: the richest form of a call first, each next one joins if it can."""
+    overrides = overrides or Overrides()
+    forms = sorted(forms_of(calls), key=lambda form: -form.example.n_tensors)
+    drafts: list[Draft] = []
+    for form in forms:
+        for position, draft in enumerate(drafts):
+            joined = _joined((*draft.union.forms, form), samples, lab, overrides)
+            if joined is not None:
+                drafts[position] = joined
+                break
+        else:
+            drafts.append(Draft(union_of((form,)), {}, overrides=overrides))
+    if len(drafts) == 1:
+        return drafts
+    return [replace(draft, name=f"graph_{number}") for number, draft in enumerate(drafts)]
+
+
+def _joined(forms: Sequence[Form], samples: Sequence[Sample], lab: Lab, overrides: Overrides) -> Draft | None:
+    """The draft of all forms, with values for what some lack that the model does not notice; None without any.
+
+    The runs of the first choice are necessary, since without them every form needs a graph of its own.
+    """
+    union = union_of(forms)
+    conflict = find_conflict(union)
+    if conflict is not None:
+        logger.debug("two graphs are needed: %s", conflict)
+        return None
+    for number, fills in enumerate(islice(_fill_choices(union), _MOST_CHOICES)):
+        draft = Draft(union, fills, overrides=overrides)
+        try:
+            if all(is_neutral(draft, form, samples, lab, necessary=number == 0) for form in forms):
+                return draft
+        except SpentError as spent:
+            lab.note_unknown(_UNTESTED, spent)
+            return None
+    return None
+
+
+def _fill_choices(union: Union) -> Iterator[dict[Path, Fill]]:
+    """What the missing leaves may be: per argument a short list, the likeliest first."""
+    by_argument: dict[str, dict[Path, None]] = {}
+    for form in union.forms:
+        for path in union.missing(form):
+            by_argument.setdefault(path.root, {})[path] = None
+    options = [_options(union, paths) for paths in by_argument.values()]
+    for choice in product(*options):
+        fills: dict[Path, Fill] = {}
+        for part in choice:
+            fills |= part
+        yield fills
+
+
+def _options(union: Union, paths: Iterable[Path]) -> list[dict[Path, Fill]]:
+    """The ways to fill the leaves of one argument: a cache is empty, a mask hides nothing."""
+    specs = {path: union.leaves[path] for path in paths}
+    is_state = any(isinstance(spec, TensorSpec) and len(spec.shape) > 2 for spec in specs.values())
+    kinds = ("empty", "zeros") if is_state else ("ones", "zeros")
+    found: list[dict[Path, Fill]] = []
+    for kind in kinds:
+        fills = {path: _fill(union, path, spec, kind) for path, spec in specs.items()}
+        option = {path: fill for path, fill in fills.items() if fill is not None}
+        if option not in found:
+            found.append(option)
+    return found
+
+
+def _fill(union: Union, path: Path, spec: Spec, kind: str) -> Fill | None:
+    if isinstance(spec, ConstantSpec):
+        return Fill("constant", value=0) if spec.is_int else None
+    if not isinstance(spec, TensorSpec):
+        return None
+    if kind != "empty":
+        return Fill(kind)
+    dim = growing_dim(union, path, spec)
+    return Fill("zeros") if dim is None else Fill("empty", dim=dim)
+
+
+def is_neutral(draft: Draft, form: Form, samples: Sequence[Sample], lab: Lab, *, necessary: bool = False) -> bool:
+    """True when the model gives for the calls of a form, filled, what it gave without the fills.
+
+    :raises SpentError: when the budget ended, and the runs are not necessary
+    """
+    missing = draft.union.missing(form)
+    if not missing:
+        return True
+    indices = {call.index for call in form.calls}
+    own = [sample for sample in samples if sample.call.index in indices]
+    if not own:
+        return False
+    plan = draft.plan()
+    roots = ", ".join(dict.fromkeys(path.root for path in missing))
+    for sample in own[:_MOST_CALLS]:
+        claim = f"call {sample.call.index} gives the same with a default for {roots}"
+        holds = _gives_the_same(plan, sample, lab, claim, necessary)
+        kind = FindingKind.CONFIRMED if holds else FindingKind.REFUTED
+        lab.record(finding=Finding(kind), claim=claim, argument=next(iter(missing)).root)
+        if not holds:
+            return False
+    return True
+
+
+def _gives_the_same(plan: Plan, sample: Sample, lab: Lab, why: str, necessary: bool) -> bool:
+    values = leaf_values(sample)
+    sizes = sizes_of(plan, values)
+    try:
+        filled = {leaf.path: _filled_value(leaf, values, sizes) for leaf in plan.leaves}
+        arguments = close_arguments(plan, filled)
+    except Exception as error:
+        logger.debug("a call cannot be filled: %s: %s", type(error).__name__, error)
+        return False
+    got = lab.try_run(arguments, why=why, memo=True, necessary=necessary)
+    return got is not None and _has_all_outputs(sample.outputs, got)
+
+
+def _filled_value(leaf: LeafPlan, values: Mapping[Path, Any], sizes: Mapping[str, int]) -> Any:
+    """The value of a leaf in a call: its own, else its fill, else its constant."""
+    value = values.get(leaf.path)
+    is_given = value is not None or (leaf.path in values and leaf.fill is None)
+    if is_given:
+        return value
+    if leaf.fill is not None:
+        return fill_of(leaf, sizes)
+    return leaf.constant.value if leaf.constant is not None else None
+
+
+def _has_all_outputs(expected: Tree[Any], got: Tree[Any]) -> bool:
+    """True when every output that was observed comes out with its value; there may be more."""
+    before, after = dict(expected.items()), dict(got.items())
+    if not before.keys() <= after.keys():
+        return False
+    return agreement(list(before), list(before.values()), [after[path] for path in before]).holds

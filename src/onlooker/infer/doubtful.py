@@ -1,0 +1,157 @@
+"""Which relations of a table may hold by chance, and how the table reads without each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from ..core.spec import Axis
+from .mine import Derived, Exclusions, Mined, mine
+from .relations import Column
+from .samples import Table
+
+__all__ = ["DoubtfulRelation", "alternatives", "doubtful_relations", "readings_without"]
+
+#: classes of axes that have as few sizes in calls as these may be two classes that agree by chance
+_FEW_ROWS = 3
+#: a relation that held for as many distinct sizes in calls is no chance
+_BEYOND_DOUBT = 4
+_MOST_PARTS = 6
+_MOST_READINGS = 5
+_MOST_GUESSES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtfulRelation:
+    """One relation: ``moved`` axes are tied to ``kept`` ones, and are given another size alone.
+
+    ``kept`` is empty for a class that is an expression of others; ``text`` says the relation.
+    """
+
+    moved: tuple[Axis, ...]
+    kept: tuple[Axis, ...]
+    text: str
+    exclusions: Exclusions
+
+
+def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
+    """The relations that may hold by chance: expressions of other classes, then equal axes of several arguments.
+
+    What stands inside one container, as the layers of a cache, is one state, and is never taken apart.
+    """
+    for derived in mined.derived.values():
+        column = derived.column
+        sources = [source for source in mined.columns if source.name in derived.proposed.symbols]
+        if _distinct_in_calls(mined, column, *sources) >= _BEYOND_DOUBT:
+            continue
+        places = {_place(axis) for found in (column, *sources) for axis in found.axes}
+        if len(places) > 1 or not _is_inside(column.axes[0]):
+            text = f"{column.axes[0]} == {_spelled(derived, sources)}"
+            yield DoubtfulRelation(column.axes, (), text, Exclusions(free=_held(mined, column)))
+    for column in mined.columns:
+        if _distinct_in_calls(mined, column) >= _BEYOND_DOUBT:
+            continue
+        for part in _parts(column, mined.n_calls):
+            yield _doubtful_equality(mined, column, part)
+
+
+def _doubtful_equality(mined: Mined, column: Column, part: tuple[Axis, ...]) -> DoubtfulRelation:
+    """The claim that a part of a class has the same size as the rest."""
+    rest = tuple(axis for axis in column.axes if axis not in part)
+    free = _held(mined, column) - {column.axes[0]} | {part[0]}
+    first_in_place = {_place(axis): axis for axis in reversed(part)}
+    moved = ", ".join(str(axis) for axis in part if axis in first_in_place.values())
+    exclusions = Exclusions(apart=frozenset(part), free=free)
+    return DoubtfulRelation(part, rest, f"{moved} == {rest[0]}", exclusions)
+
+
+def alternatives(table: Table) -> Iterator[Exclusions]:
+    """Other ways to read a table whose relations the model refuses, the likeliest first.
+
+    Each relation between classes is excluded alone, then all of them: the next best takes its place. Then relations of
+    little evidence are read too, all that fit and each alone.
+    """
+    found = [_as_denied(derived) for derived in mine(table).derived.values()]
+    for relation in found:
+        yield Exclusions(denied=frozenset((relation,)))
+    if len(found) > 1:
+        yield Exclusions(denied=frozenset(found))
+    denied: frozenset[tuple[Axis, str]] = frozenset()
+    for _ in range(_MOST_GUESSES):
+        guess = Exclusions(denied=denied, guessing=True)
+        fresh = {_as_denied(derived) for derived in mine(table, guess).derived.values()} - set(found)
+        if not fresh:
+            return
+        yield guess
+        if len(fresh) > 1:
+            for relation in sorted(fresh, key=str):
+                yield replace(guess, denied=denied | (fresh - {relation}))
+        denied |= fresh
+
+
+def readings_without(table: Table, doubt: DoubtfulRelation) -> Iterator[Exclusions]:
+    """The table without a relation: what followed from the class may follow from either part, or from others."""
+    yield doubt.exclusions
+    mined = mine(table, doubt.exclusions)
+    touched = {mined.class_of[axis].name for axis in (*doubt.moved, *doubt.kept) if axis in mined.class_of}
+    denied = [_as_denied(derived) for derived in mined.derived.values() if touched & set(derived.proposed.symbols)]
+    choices = [denied] if denied else []
+    if len(denied) > 1:
+        choices += [[relation] for relation in denied]
+    for choice in choices[: _MOST_READINGS - 1]:
+        yield replace(doubt.exclusions, denied=frozenset(choice))
+
+
+def _as_denied(derived: Derived) -> tuple[Axis, str]:
+    """The relation as :class:`Exclusions` names it."""
+    return derived.column.axes[0], str(derived.proposed)
+
+
+def _held(mined: Mined, column: Column) -> frozenset[Axis]:
+    """The class, and what it follows from: none of them may be explained by another one of them."""
+    names = {column.name}
+    if column.name in mined.derived:
+        names |= set(mined.derived[column.name].expression.symbols)
+    return frozenset(c.axes[0] for c in mined.columns if c.name in names)
+
+
+def _distinct_in_calls(mined: Mined, *columns: Column) -> int:
+    """The number of distinct sizes that calls had. Sizes of experiments were chosen to obey the relation."""
+    rows = zip(*(column.values[: mined.n_calls] for column in columns), strict=True)
+    return len({sizes for sizes in rows if None not in sizes})
+
+
+def _spelled(derived: Derived, sources: Sequence[Column]) -> str:
+    text = str(derived.proposed)
+    for column in sorted(sources, key=lambda column: -len(column.name)):
+        text = text.replace(column.name, str(column.axes[0]))
+    return text
+
+
+def _is_inside(axis: Axis) -> bool:
+    return len(axis.path.entries) > 1
+
+
+def _place(axis: Axis) -> tuple[str, int | None]:
+    """What is taken apart as a whole: a container, or one dimension of a tensor."""
+    return (axis.path.root, -1 if _is_inside(axis) else axis.dim)
+
+
+def _parts(column: Column, n_calls: int) -> Iterator[tuple[Axis, ...]]:
+    """What may part from a class: first dimensions, one place, or two places where few rows hold it together."""
+    places: dict[tuple[str, int | None], list[Axis]] = {}
+    for axis in column.axes:
+        places.setdefault(_place(axis), []).append(axis)
+    groups = [tuple(axes) for axes in places.values()]
+    if len(groups) < 2:
+        return
+    first = [axes for axes in groups if axes[0].dim == 0]
+    if 1 < len(first) < len(groups):
+        yield tuple(axis for axes in first for axis in axes)
+    yield from groups if len(groups) > 2 else groups[1:]
+    seen = {size for size in column.values[:n_calls] if size is not None}
+    if 3 < len(groups) <= _MOST_PARTS and len(seen) <= _FEW_ROWS:
+        for one, two in combinations(groups, 2):
+            if len(groups) > 4 or groups[0] not in (one, two):
+                yield one + two

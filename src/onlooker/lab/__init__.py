@@ -1,0 +1,1 @@
+"""Runs the model for experiments: one budget, one memo, one record."""

@@ -1,0 +1,71 @@
+"""A call of general sizes that the model itself accepts, with its result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import ExportError
+from ..core.path import Path
+from ..core.plan import Plan
+from ..core.structure import Tree
+from ..infer.sizes import Sizes, example_sizes
+from ..materialise.arguments import close_arguments, materialise
+from ..observe.store import Sample
+from .lab import Lab, SpentError
+
+__all__ = ["Example", "find_example"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Sizes that the model accepts, the values of all leaves, and the result."""
+
+    sizes: Sizes
+    values: Mapping[Path, Any]
+    outputs: Tree[Any]
+
+
+def find_example(
+    plan: Plan,
+    samples: Sequence[Sample],
+    lab: Lab,
+    *,
+    fixed: Mapping[str, int] | None = None,
+    choices: Iterable[Sizes] | None = None,
+    necessary: bool = True,
+) -> Example:
+    """The first general sizes that the model itself accepts in eager mode.
+
+    ``choices`` are tried instead of the usual ones; ``fixed`` sizes are kept whatever is chosen. An export cannot
+    do without an example, so its runs are ``necessary``; for an experiment they are not.
+
+    :raises ExportError: ``no-lawful-sizes`` when it refuses all that were tried
+    :raises SpentError: for an experiment, when the budget has ended
+    """
+    refusal: Exception | None = None
+    for choice in example_sizes(plan) if choices is None else choices:
+        sizes = {**choice, **(fixed or {})}
+        why = "an example at " + ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        for varied in (True, False):
+            values = materialise(plan, sizes, samples, varied=varied)
+            try:
+                result = lab.run(close_arguments(plan, values), why=why, memo=True, necessary=necessary)
+            except SpentError:
+                raise
+            except Exception as error:
+                refusal = error
+                logger.debug("sizes %s are refused by the model: %s", sizes, error)
+            else:
+                return Example(sizes, values, result)
+    names = ", ".join(s.name for s in plan.symbols) or "this call"
+    raise ExportError(
+        f"The model refuses every choice of general sizes for {names}; "
+        f"the last refusal was {type(refusal).__name__}: {refusal}.",
+        slug="no-lawful-sizes",
+        hint="Watch calls of other sizes, so that relations between axes show.",
+    ) from refusal

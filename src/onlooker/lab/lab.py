@@ -1,0 +1,260 @@
+"""The Lab: every run of the model that is not the user's own, under one budget, with one memo and one record."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..core.call import Signature
+from ..core.experiment import BlindKind, BlindSpot, Experiment, Finding
+from ..core.spec import Axis
+from ..core.structure import Tree
+from ..pytrees.open import open_tree
+from .budget import BUDGET, Budget
+from .memo import Memo, key_of
+from .runner import ModelRunner
+from .stages import Stages
+from .work import MOST_WORK
+
+__all__ = ["Lab", "SpentError"]
+
+logger = logging.getLogger(__name__)
+
+
+class SpentError(Exception):
+    """The budget ended before an experiment; a user never sees it. ``limit`` says which end was reached."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"the budget of {limit} has ended")
+        self.limit = limit
+
+
+class Lab:
+    """Runs the model for experiments.
+
+    ``runs`` counts all of them, ``necessary`` those which no budget forbids: recorded calls that are run again,
+    the first try to serve several kinds of calls with one graph, the example of each trace. ``budget`` bounds the
+    others. ``records`` has one value per experiment, ``unknown`` what was not tested since the budget ended.
+    ``stages`` are the seconds of each stage, for the report.
+    """
+
+    def __init__(self, subject: ModelRunner, budget: Budget | None = None, *, most_work: int = MOST_WORK) -> None:
+        self.subject = subject
+        self.budget = budget or Budget()
+        self.most_work = most_work
+        self.runs = 0
+        self.necessary = 0
+        self.records: list[Experiment] = []
+        self.unknown: list[BlindSpot] = []
+        self.stages = Stages()
+        self._memo = Memo()
+        self._shares: list[tuple[int, str]] = []
+        self._began = time.monotonic()
+
+    # ------------------------------------------------------------------------------------------- the model
+
+    @property
+    def model(self) -> Any:
+        """The model that is run."""
+        return self.subject.model
+
+    @property
+    def method(self) -> str:
+        """The name of the method that was watched."""
+        return self.subject.method
+
+    @property
+    def signature(self) -> Signature:
+        """The signature of the method."""
+        return self.subject.signature
+
+    @property
+    def ledger(self) -> Stages:
+        """The seconds of each stage, under the name that the export knows."""
+        return self.stages
+
+    def untouched(self, *, traced: bool = False) -> contextlib.AbstractContextManager[None]:
+        """See :meth:`ModelRunner.untouched`."""
+        return self.subject.untouched(traced=traced)
+
+    def __call__(self, arguments: dict[str, Any]) -> Any:
+        """The method itself, on the arguments themselves: a trace runs it, and counts as no run."""
+        return self.subject(arguments)
+
+    # ------------------------------------------------------------------------------------------- runs
+
+    def run(self, arguments: dict[str, Any], *, why: str, memo: bool = False, necessary: bool = False) -> Tree[Any]:
+        """The result of the model for copies of the arguments. What is given may be shared: do not change it.
+
+        With ``memo`` a result that is known is given again, and counts as no run. A ``necessary`` run is made
+        whatever the budget says.
+
+        :raises SpentError: when the budget has ended
+        :raises Exception: what the model raises
+        """
+        return self._run(self.subject.try_out, arguments, "real", why, memo=memo, necessary=necessary)
+
+    def run_fake(self, arguments: dict[str, Any], *, why: str) -> Tree[Any]:
+        """The result for tensors without values: shapes only, at next to no cost. It counts as a run.
+
+        :raises SpentError: when the budget has ended
+        :raises Exception: what the model raises
+        """
+        return self._run(self.subject.try_fake, arguments, "fake", why, memo=True, necessary=False)
+
+    def try_run(
+        self, arguments: dict[str, Any], *, why: str, memo: bool = False, necessary: bool = False
+    ) -> Tree[Any] | None:
+        """As :meth:`run`; None where the model refuses the arguments.
+
+        :raises SpentError: when the budget has ended
+        """
+        try:
+            return self.run(arguments, why=why, memo=memo, necessary=necessary)
+        except SpentError:
+            raise
+        except Exception as error:
+            logger.debug("%s is refused: %s: %s", why, type(error).__name__, error)
+            return None
+
+    def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:
+        """As :meth:`run`, for experiments with exported graphs.
+
+        :raises SpentError: when the budget has ended
+        :raises Exception: what the model raises
+        """
+        try:
+            return self.run(arguments, why="an experiment with a graph")
+        except SpentError as spent:
+            self.note_unknown("every guard and every range of the graphs was tested", spent)
+            raise
+
+    def run_within(
+        self, arguments: dict[str, Any], within: contextlib.AbstractContextManager[Any], *, why: str
+    ) -> Tree[Any]:
+        """The result of the model for the arguments themselves, inside a block that looks at the run.
+
+        :raises SpentError: when the budget has ended
+        :raises Exception: what the model raises
+        """
+        self._count(why, necessary=False)
+        with self.stages.experiment(), torch.no_grad(), self.untouched(), within:
+            return open_tree(self.subject(arguments))
+
+    @contextlib.contextmanager
+    def private_run(self, *, why: str) -> Iterator[None]:
+        """A necessary run that the block makes itself, in another way than :meth:`run` does."""
+        self._count(why, necessary=True)
+        with self.stages.experiment(), self.untouched():
+            yield
+
+    def _run(
+        self,
+        way: Callable[[dict[str, Any]], Tree[Any]],
+        arguments: dict[str, Any],
+        kind: str,
+        why: str,
+        *,
+        memo: bool,
+        necessary: bool,
+    ) -> Tree[Any]:
+        digest = key_of(arguments) if memo else None
+        key = f"{kind} {digest}" if digest is not None else None
+        if key is not None and self._memo.has(key):
+            return self._memo.result(key)
+        self._count(why, necessary=necessary)
+        try:
+            with self.stages.experiment():
+                result = way(arguments)
+        except Exception as error:
+            self._memo.keep(key, error)
+            raise
+        self._memo.keep(key, result)
+        return result
+
+    def forget(self) -> None:
+        """Frees the results that are remembered: a program keeps its Lab, and needs none of them."""
+        self._memo.forget()
+
+    # ------------------------------------------------------------------------------------------- the budget
+
+    @contextlib.contextmanager
+    def share(self, most: int) -> Iterator[None]:
+        """Inside the block at most so many runs are made: no family of hypotheses takes the whole budget.
+
+        The number is that of the default budget; with a larger one it is larger in proportion.
+        """
+        runs = self.in_proportion(most)
+        self._shares.append((self._counted + runs, f"{runs} runs for one kind of question"))
+        try:
+            yield
+        finally:
+            self._shares.pop()
+
+    def in_proportion(self, most: int) -> int:
+        """The number of runs that is ``most`` under the default budget, or under a smaller one."""
+        return most * max(self.budget.runs, BUDGET[0]) // BUDGET[0]
+
+    @property
+    def left(self) -> int:
+        """The number of runs that the budget, and the share of the block, still allow."""
+        ends = [end for end, _ in self._shares]
+        return max(min([self.budget.runs, *ends]) - self._counted, 0)
+
+    @property
+    def _counted(self) -> int:
+        """The runs that count against the budget."""
+        return self.runs - self.necessary
+
+    def check_budget(self) -> None:
+        """Passes when another run is allowed.
+
+        :raises SpentError: when the budget has ended
+        """
+        seconds = self.budget.seconds
+        if seconds is not None and time.monotonic() - self._began >= seconds:
+            raise SpentError(f"{seconds:g} seconds")
+        if self._counted >= self.budget.runs:
+            raise SpentError(f"{self.budget.runs} runs")
+        for end, limit in self._shares:
+            if self._counted >= end:
+                raise SpentError(limit)
+
+    def _count(self, why: str, *, necessary: bool) -> None:
+        if necessary:
+            self.necessary += 1
+        else:
+            self.check_budget()
+        self.runs += 1
+        if necessary:
+            logger.info("run %d: %s", self.runs, why)
+        else:
+            logger.info("run %d, experiment %d of at most %d: %s", self.runs, self._counted, self.budget.runs, why)
+
+    # ------------------------------------------------------------------------------------------- the record
+
+    def record(
+        self,
+        axes: Sequence[Axis] = (),
+        sizes: Sequence[int] = (),
+        *,
+        finding: Finding,
+        label: str = "",
+        claim: str = "",
+        argument: str = "",
+    ) -> Experiment:
+        """Writes down one experiment, and gives the value that was written."""
+        experiment = Experiment(tuple(axes), tuple(sizes), finding, label, claim, argument)
+        self.records.append(experiment)
+        return experiment
+
+    def note_unknown(self, what: str, spent: SpentError) -> None:
+        """Writes down, once, what was not tested since the budget ended."""
+        spot = BlindSpot(BlindKind.BUDGET, detail=what, limit=spent.limit)
+        if spot not in self.unknown:
+            self.unknown.append(spot)

@@ -1,0 +1,57 @@
+"""A recorded call, run once more in private, and what differs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from ..core.structure import Tree
+from ..observe.bind import as_args_kwargs
+from ..observe.store import Sample
+from ..pytrees.agree import agreement
+from ..pytrees.open import open_tree
+from .lab import Lab
+
+__all__ = ["difference", "rerun"]
+
+logger = logging.getLogger(__name__)
+
+
+def rerun(
+    sample: Sample,
+    lab: Lab,
+    *,
+    eval_mode: bool = False,
+    with_hooks: bool = False,
+    context: AbstractContextManager[Any] | None = None,
+) -> Tree[Any] | Exception:
+    """The result of the call, or what it raises. The run is necessary: no budget forbids it.
+
+    ``eval_mode`` puts every module into evaluation mode, ``with_hooks`` calls the model itself instead of its
+    method, ``context`` is entered around the call.
+    """
+    around = context or contextlib.nullcontext()
+    try:
+        with torch.no_grad(), lab.private_run(why=f"call {sample.call.index} again"), around:
+            if eval_mode:
+                for module in lab.model.modules():
+                    vars(module)["training"] = False
+            if not with_hooks:
+                return open_tree(lab(sample.arguments()))
+            args, kwargs = as_args_kwargs(lab.signature, sample.arguments())
+            return open_tree(lab.model(*args, **kwargs))
+    except Exception as error:
+        logger.debug("call %d cannot be run again: %s: %s", sample.call.index, type(error).__name__, error)
+        return error
+
+
+def difference(left: Tree[Any], right: Tree[Any]) -> str:
+    """The first leaf that differs, in words; nothing where all agree."""
+    paths = list(left.structure.paths())
+    if paths != list(right.structure.paths()):
+        return "it has other outputs"
+    return agreement(paths, left.leaves, right.leaves).note

@@ -1,0 +1,126 @@
+"""Arguments that every call passed may be left out where the model says so."""
+
+import pytest
+import torch
+from torch import nn
+
+from onlooker import InputObserver, RejectedCallError
+from onlooker.zoo import tiny_model
+
+
+class Masked(nn.Module):
+    """A mask, kinds and positions, each of which may be left out; positions have no neutral value."""
+
+    def forward(
+        self,
+        x,
+        mask: torch.Tensor | None = None,
+        kinds: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
+        *,
+        named: bool | None = None,
+        doubled: bool = False,
+        **extra,
+    ):
+        length = x.shape[1]
+        scores = x @ x.transpose(1, 2)
+        if mask is not None:
+            scores = scores.masked_fill(mask[:, None, :] == 0, -1e9)
+        out = scores.softmax(-1) @ x
+        out = out + (torch.zeros(x.shape[:2]) if kinds is None else kinds)[..., None]
+        out = out + (torch.arange(length)[None] if positions is None else positions)[..., None]
+        out = 2 * out if doubled else out
+        return {"out": out} if named or named is None else (out,)
+
+
+def masked_calls(*sizes, **flags):
+    torch.manual_seed(0)
+    model, observer = Masked(), InputObserver()
+    with observer(model), torch.no_grad():
+        for batch, length in sizes:
+            mask = torch.ones(batch, length, dtype=torch.int64)
+            mask[0, :2] = 0
+            kinds = torch.arange(batch * length).reshape(batch, length) % 2
+            positions = torch.arange(length).expand(batch, length) + 3
+            model(torch.randn(batch, length, 4), mask, kinds, positions, **flags)
+    return model, observer
+
+
+def test_a_mask_that_every_call_passed_may_be_left_out():
+    model, observer = masked_calls((2, 5), (3, 7))
+    (plan,) = observer.plans()
+    fills = {leaf.path.code(): leaf.fill and leaf.fill.kind for leaf in plan.inputs}
+    assert fills == {"x": None, "mask": "ones", "kinds": "zeros", "positions": None}
+    program = observer.export()
+    x, positions = torch.randn(4, 9, 4), torch.ones(4, 9, dtype=torch.int64)
+    kinds = torch.ones(4, 9, dtype=torch.int64)
+    for given in ({}, {"kinds": kinds}, {"mask": positions.tril()}):
+        torch.testing.assert_close(program(x, positions=positions, **given), model(x, positions=positions, **given))
+    with pytest.raises(RejectedCallError, match="positions was in every observed call"):
+        program(x)
+
+
+def test_nothing_is_left_out_without_probes():
+    _, observer = masked_calls((2, 5), (3, 7))
+    (plan,) = observer.plans(probe=False)
+    assert [leaf.path.code() for leaf in plan.inputs if leaf.fill is not None] == []
+
+
+def test_a_mask_whose_length_nothing_else_tells_may_not_be_left_out():
+    class Free(nn.Module):
+        def forward(self, x, mask: torch.Tensor | None = None):
+            return x.cumsum(1) + (0 if mask is None else (mask - 1).sum())
+
+    model, observer = Free(), InputObserver()
+    with observer(model), torch.no_grad():
+        for length in (3, 5, 6):
+            model(torch.randn(2, length + 4), torch.arange(float(length * length)).reshape(length, length))
+        model(torch.randn(2, 5), torch.arange(4.0).reshape(2, 2))
+    (plan,) = observer.plans()
+    assert plan.leaf("mask").fill is None
+
+
+def test_flags_that_say_what_the_model_does_anyway_may_be_left_out():
+    model, observer = masked_calls((2, 5), (3, 7), named=True, doubled=True, unread=3)
+    (plan,) = observer.plans()
+    assert [leaf.path.code() for leaf in plan.leaves if leaf.optional] == ["named", "unread"]
+    program = observer.export()
+    x, positions = torch.randn(4, 9, 4), torch.ones(4, 9, dtype=torch.int64)
+    got = program(x, positions=positions, doubled=True)
+    torch.testing.assert_close(got, model(x, positions=positions, doubled=True))
+    with pytest.raises(RejectedCallError, match="doubled is always True"):
+        program(x, positions=positions)
+
+
+def test_two_flags_that_say_the_same_together_only_are_not_left_out():
+    class Both(nn.Module):
+        def forward(self, x, one: bool = False, two: bool = False):
+            return x + 1 if one != two else x.cumsum(1)
+
+    model, observer = Both(), InputObserver()
+    with observer(model):
+        model(torch.ones(2, 3), one=True, two=True)
+    (plan,) = observer.plans()
+    assert not any(leaf.optional for leaf in plan.leaves)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_a_program_of_padded_prompts_generates_for_unpadded_ones(architecture):
+    model = tiny_model(architecture).model
+    ids = torch.tensor([[0, 0, 5, 6, 7, 9], [3, 4, 5, 8, 9, 2]])
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        model.generate(ids, attention_mask=(ids > 0).long(), max_new_tokens=3, do_sample=False)
+    program = observer.export()
+    assert len(program.graphs) == 1
+    for prompt, options in ((torch.tensor([[3, 4, 5, 8, 9]]), {}), (ids, {"attention_mask": (ids > 0).long()})):
+        expected = model.generate(prompt, max_new_tokens=4, do_sample=False, **options)
+        with program.installed(model) as served:
+            got = model.generate(prompt, max_new_tokens=4, do_sample=False, **options)
+        assert torch.equal(got, expected)
+        assert sum(served.calls.values()) == 4
+    positions = torch.arange(6)[None]
+    got = program(input_ids=ids[1:], position_ids=positions, logits_to_keep=1)  # without use_cache and return_dict
+    expected = model(input_ids=ids[1:], position_ids=positions, logits_to_keep=1)
+    assert type(got) is type(expected)
+    torch.testing.assert_close(got.logits, expected.logits)

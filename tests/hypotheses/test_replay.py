@@ -1,0 +1,112 @@
+"""Recorded calls that are run again: hidden state, training mode, and what they say of the results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from onlooker import InputObserver, OnlookerWarning
+from onlooker.hypotheses.replay import find_doubt
+
+
+class Counter(torch.nn.Module):
+    """Adds the number of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x + self.calls
+
+
+class CountsInABuffer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x + self.calls
+
+
+class Table(torch.nn.Module):
+    """Grows a rotary table when it needs a longer one: its results do not depend on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.zeros(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > len(self.table):
+            self.table = torch.arange(float(x.shape[1]))
+        return x + self.table[: x.shape[1]]
+
+
+class Draws(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(x.shape)
+
+
+def watched(model: torch.nn.Module, n: int = 3) -> InputObserver:
+    observer = InputObserver()
+    with observer(model):
+        for size in range(2, 2 + n):
+            model(torch.rand(size, 4))
+    return observer
+
+
+TRAINING = {
+    "dropout": lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)),
+    "batch norm": lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)),
+    "one module of an evaluated model": lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout()).eval(),
+}
+
+
+@pytest.mark.parametrize("make", TRAINING.values(), ids=TRAINING)
+def test_training_mode_is_said_where_it_matters(make: Any) -> None:
+    model = make()
+    model[1].train()
+    doubt = find_doubt(*asked(watched(model)))
+    assert doubt is not None
+    assert doubt.slug == "training-mode"
+    assert model[1].training
+    model.eval()
+    assert find_doubt(*asked(watched(model))) is None
+
+
+def asked(observer: InputObserver) -> Any:
+    store = observer._watcher.store()
+    return store.samples, observer._lab(store)
+
+
+@pytest.mark.parametrize("cls", [torch.nn.Identity, Table, lambda: torch.nn.Linear(4, 4)])
+def test_results_that_depend_on_the_arguments_only_raise_no_doubt(cls: Any) -> None:
+    assert find_doubt(*asked(watched(cls()))) is None
+
+
+@pytest.mark.parametrize("cls", [Counter, CountsInABuffer, Draws])
+@pytest.mark.parametrize("training", [False, True])
+def test_results_that_depend_on_something_else_are_said(cls: Any, training: bool) -> None:
+    model = cls().train(training)
+    observer = watched(model)
+    before, state = dict(vars(model)), torch.get_rng_state()
+    doubt = find_doubt(*asked(observer))
+    assert doubt is not None
+    assert doubt.slug == "outputs-depend-on-earlier-calls"
+    assert vars(model) == before
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_doubt_stands_in_the_report() -> None:
+    model = Counter().eval()
+    observer = watched(model)
+    with pytest.warns(OnlookerWarning) as caught:
+        program = observer.export()
+    (warning,) = caught
+    assert "call 2, run again from the state that stood before watching, differs" in str(warning.message)
+    assert "Outputs depend on earlier calls" in str(program.report)
+    assert model.calls == 3

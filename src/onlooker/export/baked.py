@@ -27,7 +27,9 @@ _SOURCE = re.compile(r"L\['(\w+)'\](?:\.size\(\)\[(\d+)\])?")
 
 
 def sized(leaf: LeafPlan, sizes: Sizes) -> Any:
-    """What a guard sees of an input: a shape, or an int."""
+    """What a guard sees of an input: a shape, or an int; no guard is about a float."""
+    if leaf.is_float:
+        return torch.empty((), dtype=torch.float64, device="meta")
     if leaf.value is not None:
         return leaf.value.evaluate(sizes)
     shape = [expression.evaluate(sizes) for expression in leaf.shape]

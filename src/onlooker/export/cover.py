@@ -27,7 +27,7 @@ from .baked import at_sizes, baked_symbols, is_narrower
 from .dispatch import Dispatcher, Mismatch
 from .graph import Graph
 from .relax import relaxed
-from .steering import at_call, steering_ints
+from .steering import at_call, steering_ints, steering_numbers
 from .torch_ import export_graph
 from .widen import widened
 
@@ -136,9 +136,9 @@ class Coverage:
 
     def _at_ints(self, plan: Plan, sample: Sample, number: int) -> Iterator[Graph | None]:
         """Graphs of the same plan with the ints of the call as constants: a guard on one has a side of one value."""
-        ints = steering_ints(plan)
-        if ints:
-            constant = at_call(plan, ints, sample.call)
+        numbers = steering_numbers(plan)
+        if numbers:
+            constant = at_call(plan, numbers, sample.call)
             yield self._export(constant, None)
             yield self._around(constant, sample, number)
 

@@ -67,11 +67,14 @@ class Asked:
             yield
 
     def dynamic_shapes(self, plan: Plan, names: Mapping[Path, str]) -> dict[str, Any]:
-        """``{input: {dimension: Dim}}``; an int is a dynamic input."""
+        """``{input: {dimension: Dim}}``; an int is a dynamic input, a float a tensor without dimensions."""
         dims: dict[str, Any] = {}
         shapes: dict[str, Any] = {}
         for leaf in plan.inputs:
             name = names[leaf.path]
+            if leaf.is_float:
+                shapes[name] = {}
+                continue
             if not leaf.is_tensor:
                 shapes[name] = torch.export.Dim.AUTO if self.auto else torch.export.Dim.DYNAMIC
                 continue

@@ -16,10 +16,11 @@ from ..probe.regimes import Regime, find_regimes
 from ..probe.settle import settled
 from ..probe.subject import Subject
 from .cover import Coverage
+from .float_inputs import float_graphs
 from .graph import Graph
 from .prepare import Prepared
 from .relax import relaxed
-from .steering import baked_ints, per_value, steering_ints
+from .steering import baked_ints, input_floats, per_value, steering_ints
 from .torch_ import export_graph
 from .widen import widened
 
@@ -107,10 +108,17 @@ def _serving_nothing(graphs: Sequence[Graph], samples: Sequence[Sample], subject
 
 
 def _graphs_of(plan: Plan, prepared: Prepared, subject: Subject) -> list[Graph]:
-    """The graph of a plan; where torch refuses ints that vary, or bakes one in, a graph for each of their values.
+    """The graph of a plan; where torch refuses ints or floats that vary, or bakes one in, a graph for each value.
 
     :raises ExportError: ``export-refused`` and others, as of the plan itself
     """
+    if input_floats(plan):
+        return float_graphs(plan, prepared.recording.calls, lambda one: _graphs_of_ints(one, prepared, subject))
+    return _graphs_of_ints(plan, prepared, subject)
+
+
+def _graphs_of_ints(plan: Plan, prepared: Prepared, subject: Subject) -> list[Graph]:
+    """The same, without another way for floats."""
     logger.info("exporting %s (%d inputs)", plan.name, len(plan.inputs))
     ints = steering_ints(plan)
     refusal: ExportError | None = None

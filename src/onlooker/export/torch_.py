@@ -23,6 +23,8 @@ from ..probe.subject import Subject
 from .by_values import UncheckedBranchError, depends_on_values
 from .dims import Asked, least_of, read_refusal
 from .flat import FlatModel, identifiers, output_labels
+from .float_check import check_floats
+from .float_tensors import floats_stay_numbers, with_float_tensors
 from .graph import Graph, Outputs
 from .guard_count import TooManyGuardsError, most_guards
 from .lines import Guard, listening, place_of_error, reasons
@@ -50,7 +52,7 @@ def export_graph(
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
     ``oblivious`` asks at once without guards on 0 and 1, which is else done after a trace that met too many.
 
-    :raises ExportError: ``export-refused`` with the last message of torch
+    :raises ExportError: ``export-refused`` with the last message of torch, ``float-not-kept``
     """
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
@@ -88,6 +90,7 @@ def export_graph(
         if flat.n_joined and not is_exact_elsewhere(graph, samples, subject):
             join_rows = False
             continue
+        check_floats(graph, samples, subject)
         notes += reasons(heard, plan, names, _narrow(graph))
         seconds, told = time.perf_counter() - start, tuple(dict.fromkeys(notes))
         return replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=asked.named(plan))
@@ -146,10 +149,11 @@ def _export(
     flat: FlatModel, subject: Subject, plan: Plan, names: Mapping[Path, str], example: Example, asked: Asked
 ) -> torch.export.ExportedProgram:
     leaves = copy_leaves(tuple(example.values[leaf.path] for leaf in plan.inputs))
-    inputs = {names[leaf.path]: value for leaf, value in zip(plan.inputs, leaves, strict=True)}
+    inputs = dict(zip(names.values(), with_float_tensors(leaves), strict=True))
     flat.limit_guards(None if asked.oblivious else most_guards(len(plan.inputs)))
     ints = ints_stay_sizes(subject.model if asked.ints else None)
-    with torch.no_grad(), warnings.catch_warnings(), subject.untouched(traced=True), asked.settings(), ints:
+    floats = floats_stay_numbers(subject.model, plan)
+    with torch.no_grad(), warnings.catch_warnings(), subject.untouched(traced=True), asked.settings(), ints, floats:
         warnings.simplefilter("ignore")
         return torch.export.export(flat, (), inputs, dynamic_shapes=asked.dynamic_shapes(plan, names), strict=False)
 
@@ -168,6 +172,7 @@ def graph_of(
         flat.dynamic,
         tuple(None if flag else leaf for leaf, flag in zip(example.outputs.leaves, flat.dynamic, strict=True)),
         tuple(i for i, leaf in enumerate(example.outputs.leaves) if flat.dynamic[i] and type(leaf) is int),
+        tuple(i for i, leaf in enumerate(example.outputs.leaves) if flat.dynamic[i] and isinstance(leaf, float)),
     )
     obtained, ranges = read_obtained(program, plan, names)
     return Graph(

@@ -16,6 +16,7 @@ from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from ..core.structure import Tree
 from ..core.traffic import Breach, BreachKind, CheckedCall
 from ..export.graph import Graph
+from ..export.route import default_float
 
 __all__ = ["breaches_of", "checked"]
 
@@ -41,6 +42,8 @@ def breaches_of(graph: Graph, inputs: Tree[Spec], signature: Signature) -> Itera
         spec = given.pop(leaf.path, None)
         if leaf.is_constant:
             yield from _constant(graph, leaf, spec, signature)
+        elif spec is None and leaf.is_float and default_float(leaf, signature) is not None:
+            continue
         elif spec is None or (isinstance(spec, ConstantSpec) and spec.value is None):
             missing.append(leaf)
         else:
@@ -57,6 +60,10 @@ def breaches_of(graph: Graph, inputs: Tree[Spec], signature: Signature) -> Itera
 
 
 def _input(leaf: LeafPlan, spec: Spec, sizes: _Sizes) -> Iterator[Breach]:
+    if leaf.is_float:
+        if not isinstance(spec, ConstantSpec) or not leaf.takes_float(spec.value):
+            yield Breach(BreachKind.TYPE, str(leaf.path), "a float", str(spec))
+        return
     if not leaf.is_tensor:
         if not isinstance(spec, ConstantSpec) or not isinstance(spec.value, int) or not spec.is_int:
             yield Breach(BreachKind.TYPE, str(leaf.path), "an int", str(spec))

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
+
+import torch
+from torch._export.serde.serialize import _SYM_OPS
 
 from ..core.errors import ExportError
 from ..core.path import Path
@@ -23,6 +27,8 @@ from .graph import Graph
 __all__ = ["check_floats"]
 
 logger = logging.getLogger(__name__)
+_OPERATORS = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+_WRITTEN = frozenset({operator.getitem, *_SYM_OPS})
 _BEYOND = (math.inf, -math.inf, math.nan)
 
 
@@ -37,11 +43,23 @@ def check_floats(graph: Graph, samples: Sequence[Sample], subject: Subject) -> N
     floats = [leaf for leaf in plan.inputs if leaf.is_float]
     if not floats:
         return
+    function = _unwritten(graph)
+    if function:
+        raise _decides(graph, "any float", f"the graph has {function}() of it, which torch writes into no file")
     values = materialise(plan, graph.sizes, samples)
     for choice in float_choices(plan):
         _check(graph, values | choice, subject, must_run=True)
     for number in _BEYOND:
         _check(graph, values | {leaf.path: number for leaf in floats}, subject, must_run=False)
+
+
+def _unwritten(graph: Graph) -> str:
+    """A function of Python in the graph that torch cannot write into a file, ``round(t)`` for instance."""
+    for node in graph.artifact.graph.nodes:
+        target = node.target
+        if node.op == "call_function" and not isinstance(target, _OPERATORS) and target not in _WRITTEN:
+            return str(getattr(target, "__name__", target))
+    return ""
 
 
 def _check(graph: Graph, values: dict[Path, Any], subject: Subject, *, must_run: bool) -> None:

@@ -57,6 +57,6 @@ def with_float_tensors(inputs: Sequence[Any]) -> Sequence[Any]:
     >>> with_float_tensors([0.1, 2])
     [tensor(0.1000, dtype=torch.float64), 2]
     """
-    if not any(isinstance(value, float) for value in inputs):
+    if not any(issubclass(kind, float) for kind in set(map(type, inputs))):
         return inputs
     return [torch.tensor(float(v), dtype=torch.float64) if isinstance(v, float) else v for v in inputs]

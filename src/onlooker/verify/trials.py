@@ -14,6 +14,7 @@ from ..export.graph import Graph
 from ..infer.sizes import trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
+from ..materialise.floats import float_choices
 from ..observe.store import Sample
 from ..pytrees.numbers import as_numbers, is_same
 from .values import in_other_layout, redrawn
@@ -46,7 +47,7 @@ def unseen_trials(
 ) -> Iterator[Trial]:
     """Sizes never used: every symbol small and large, alone and together; masks padded; what is optional left out.
 
-    Then values never used, for sizes of which the values before were tried, and tensors that are not contiguous.
+    Then floats never used, and values never used, for sizes of which the values before were tried, and tensors that are not contiguous.
     ``further`` sizes are tried beside them, for graphs that have all their symbols.
     """
     plan = graph.plan
@@ -55,9 +56,20 @@ def unseen_trials(
     tried = trial_sizes(plan, used, [*_wide_sizes(plan), *further])
     for number, (label, sizes) in enumerate(tried):
         yield from trials_of_sizes(plan, samples, label, sizes, thorough=number < _THOROUGH)
+    yield from _of_floats(graph, samples)
     known = [("the sizes of the export", dict(graph.sizes))]
     for number, (label, sizes) in enumerate((tried or known)[:2]):
         yield from _of_values(plan, samples, label, sizes, beyond=number == 1 or not tried)
+
+
+def _of_floats(graph: Graph, samples: Sequence[Sample]) -> Iterator[Trial]:
+    """The sizes of the export with floats that no call had: between those of calls, beyond them, negative, zero."""
+    plan, pairs = graph.plan, tuple(graph.sizes.items())
+    choices = float_choices(plan, watched=False)
+    values = materialise(plan, graph.sizes, samples) if choices else {}
+    for choice in choices:
+        label = ", ".join(f"{path} = {value}" for path, value in choice.items())
+        yield Trial("unseen", label, close_arguments(plan, values | choice), pairs, plan)
 
 
 def _wide_sizes(plan: Plan) -> Iterator[dict[str, int]]:

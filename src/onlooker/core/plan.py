@@ -138,9 +138,14 @@ class LeafPlan:
         """True for a float that is an input."""
         return bool(self.floats)
 
+    @property
+    def float_class(self) -> str:
+        """The class of a float that is an input: ``float``, or ``float64`` of numpy."""
+        return type(self.floats[0].value).__name__ if self.floats else ""
+
     def takes_float(self, value: object) -> bool:
         """True for a float of the class that calls had: a scalar of numpy is no float of Python."""
-        return bool(self.floats) and type(value).__name__ == type(self.floats[0].value).__name__
+        return isinstance(value, float) and type(value).__name__ == self.float_class
 
     @property
     def axes(self) -> tuple[tuple[Axis, Expression], ...]:

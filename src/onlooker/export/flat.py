@@ -1,7 +1,8 @@
 """The model with a flat signature, for the time of an export.
 
-torch.export then sees tensors and ints by name only, and floats as tensors without dimensions: no cache, no ``**kwargs`` (which it cannot spell dynamic
-shapes for), no class that would have to be registered where the program is loaded.
+torch.export then sees tensors and ints by name only, and floats as tensors without dimensions: no cache, no
+``**kwargs`` (which it cannot spell dynamic shapes for), no class that would have to be registered where the program
+is loaded.
 """
 
 from __future__ import annotations

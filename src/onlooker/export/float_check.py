@@ -24,7 +24,7 @@ from ..probe.subject import Subject
 from ..pytrees.agree import agreement
 from .graph import Graph
 
-__all__ = ["check_floats"]
+__all__ = ["checked_floats"]
 
 logger = logging.getLogger(__name__)
 _OPERATORS = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
@@ -32,8 +32,8 @@ _WRITTEN = frozenset({operator.getitem, *_SYM_OPS})
 _BEYOND = (math.inf, -math.inf, math.nan)
 
 
-def check_floats(graph: Graph, samples: Sequence[Sample], subject: Subject) -> None:
-    """Passes where the graph gives what the model gives, for all floats that are tried and that the model takes.
+def checked_floats(graph: Graph, samples: Sequence[Sample], subject: Subject) -> Graph:
+    """The graph, where it gives what the model gives for all floats that are tried and that the model takes.
 
     The graph need not take infinities and NaN that no call had, but gives nothing else for them.
 
@@ -42,7 +42,7 @@ def check_floats(graph: Graph, samples: Sequence[Sample], subject: Subject) -> N
     plan = graph.plan
     floats = [leaf for leaf in plan.inputs if leaf.is_float]
     if not floats:
-        return
+        return graph
     function = _unwritten(graph)
     if function:
         raise _decides(graph, "any float", f"the graph has {function}() of it, which torch writes into no file")
@@ -51,6 +51,7 @@ def check_floats(graph: Graph, samples: Sequence[Sample], subject: Subject) -> N
         _check(graph, values | choice, subject, must_run=True)
     for number in _BEYOND:
         _check(graph, values | {leaf.path: number for leaf in floats}, subject, must_run=False)
+    return graph
 
 
 def _unwritten(graph: Graph) -> str:
@@ -85,5 +86,5 @@ def _decides(graph: Graph, shown: str, why: str) -> ExportError:
     return ExportError(
         f"A float decides what {graph.plan.model or 'the model'}.{graph.plan.method} computes: with {shown}, {why}.",
         slug="float-decides",
-        hint="Compute with the float alone, without asking for its class or its text, to have one graph for all values.",
+        hint="Compute with the float without asking for its class or its text, to have one graph for all values.",
     )

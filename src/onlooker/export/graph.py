@@ -21,8 +21,8 @@ __all__ = ["Graph", "Outputs"]
 class Outputs:
     """What the model returns: the containers, the leaves that the graph gives by name, the constants.
 
-    ``ints`` are the positions of the leaves that are Python ints, as the counter of a sliding cache is, ``floats`` those
-    of floats.
+    ``ints`` are the positions of the leaves that are Python ints, as the counter of a sliding cache is, ``floats``
+    those of floats.
     """
 
     structure: Structure

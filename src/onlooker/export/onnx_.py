@@ -156,9 +156,7 @@ def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
     others = {} if number is None else {name: v for name, v in values.items() if name not in names.inputs}
     rest = [torch.tensor(number) if name == SELECTOR else _nothing(value) for name, value in others.items()]
     outputs = graph.outputs
-    start = ort_runner(
-        opened.session, [*names.inputs, *others], names.outputs, outputs.are_ints, outputs.are_floats
-    )
+    start = ort_runner(opened.session, [*names.inputs, *others], names.outputs, outputs.are_ints, outputs.are_floats)
 
     def run(inputs: Sequence[Any], _alive: Any = opened) -> Sequence[Any]:
         return start([*inputs, *rest])

@@ -91,8 +91,8 @@ class Route:
             _place_ints(self._ints, leaves, inputs, absent)
         for target, source, leaf in self._floats:
             inputs[target] = checked_float(leaf, leaves[source])
-        for target, default in self._default_floats:
-            inputs[target] = default
+        for target, number in self._default_floats:
+            inputs[target] = number
         if self._missing or absent:
             self._fill(absent, inputs)
         if self._limits:
@@ -153,7 +153,7 @@ def checked_float(leaf: LeafPlan, value: Any) -> float:
     :raises Mismatch: for anything else, an int for instance, of which a model may make something else
     """
     if not leaf.takes_float(value):
-        raise Mismatch(f"{leaf.path} is a float, the call has {spec_of(value)}")
+        raise Mismatch(f"{leaf.path} is a {leaf.float_class}, the call has {spec_of(value)}")
     return float(value)
 
 

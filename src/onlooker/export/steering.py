@@ -1,8 +1,8 @@
 """Ints and floats that steer the Python of a model: one graph for each value that was seen.
 
 An int or a float that varies is an input of a graph. Where it chooses a path (``for _ in range(steps)``,
-``x[:, -keep:] if keep else x``, ``x * t if t > 0 else x``) torch refuses that, or bakes in the one value of its example.
-The plan is then asked for with the number as a constant, once per value.
+``x[:, -keep:] if keep else x``, ``x * t if t > 0 else x``) torch refuses that, or bakes in the one value of its
+example. The plan is then asked for with the number as a constant, once per value.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ..probe.subject import Subject
 from .by_values import UncheckedBranchError, depends_on_values
 from .dims import Asked, least_of, read_refusal
 from .flat import FlatModel, identifiers, output_labels
-from .float_check import check_floats
+from .float_check import checked_floats
 from .float_tensors import floats_stay_numbers, with_float_tensors
 from .graph import Graph, Outputs
 from .guard_count import TooManyGuardsError, most_guards
@@ -90,10 +90,13 @@ def export_graph(
         if flat.n_joined and not is_exact_elsewhere(graph, samples, subject):
             join_rows = False
             continue
-        check_floats(graph, samples, subject)
         notes += reasons(heard, plan, names, _narrow(graph))
         seconds, told = time.perf_counter() - start, tuple(dict.fromkeys(notes))
-        return replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=asked.named(plan))
+        return checked_floats(
+            replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=asked.named(plan)),
+            samples,
+            subject,
+        )
     cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
     raise _refused(plan, cause, subject) from cause
 

@@ -68,8 +68,8 @@ def _value(
     if leaf.constant is not None:
         return leaf.constant.value
     if leaf.is_float:
-        held = (v[leaf.path] for v in seen if leaf.takes_float(v.get(leaf.path)))
-        return next(held, leaf.floats[0].value)
+        floats = (v[leaf.path] for v in seen if leaf.takes_float(v.get(leaf.path)))
+        return next(floats, leaf.floats[0].value)
     return next((v[leaf.path] for v in seen if leaf.path in v), None)
 
 

@@ -33,7 +33,15 @@ def drawn_floats(leaf: LeafPlan) -> list[float]:
     low, high = finite[0], finite[-1]
     gap = max(zip(finite[1:], finite, strict=False), key=lambda pair: pair[0] - pair[1], default=(high, low))
     span = high - low or abs(high) or 1.0
-    drawn = [(gap[0] + gap[1]) / 2, high + 1.125 * span, low - 1.0625 * span, -(high or 1.0), *_LIKELY, 1e-6, 1e3 * high]
+    drawn = [
+        (gap[0] + gap[1]) / 2,
+        high + 1.125 * span,
+        low - 1.0625 * span,
+        -(high or 1.0),
+        *_LIKELY,
+        1e-6,
+        1e3 * high,
+    ]
     known = {(value, math.copysign(1.0, value)) for value in finite}
     fresh = dict.fromkeys(v for v in drawn if math.isfinite(v) and (v, math.copysign(1.0, v)) not in known)
     return [_like(watched[0], value) for value in fresh]

@@ -62,7 +62,7 @@ def breaches_of(graph: Graph, inputs: Tree[Spec], signature: Signature) -> Itera
 def _input(leaf: LeafPlan, spec: Spec, sizes: _Sizes) -> Iterator[Breach]:
     if leaf.is_float:
         if not isinstance(spec, ConstantSpec) or not leaf.takes_float(spec.value):
-            yield Breach(BreachKind.TYPE, str(leaf.path), "a float", str(spec))
+            yield Breach(BreachKind.TYPE, str(leaf.path), f"a {leaf.float_class}", str(spec))
         return
     if not leaf.is_tensor:
         if not isinstance(spec, ConstantSpec) or not isinstance(spec.value, int) or not spec.is_int:

@@ -47,7 +47,8 @@ def unseen_trials(
 ) -> Iterator[Trial]:
     """Sizes never used: every symbol small and large, alone and together; masks padded; what is optional left out.
 
-    Then floats never used, and values never used, for sizes of which the values before were tried, and tensors that are not contiguous.
+    Then floats never used, values never used, for sizes of which the values before were tried, and tensors that are
+    not contiguous.
     ``further`` sizes are tried beside them, for graphs that have all their symbols.
     """
     plan = graph.plan

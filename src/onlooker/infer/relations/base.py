@@ -29,7 +29,7 @@ def shared(*columns: Column) -> list[tuple[int, ...]]:
     """The rows that all columns have."""
     rows = zip(*(column.values for column in columns), strict=True)
     if not any(None in column.values for column in columns):
-        return list(rows)  # type: ignore[arg-type]  # the usual case, in one step: there may be 100,000 calls
+        return list(rows)  # the usual case, in one step: there may be 100,000 calls
     return [tuple(v for v in row if v is not None) for row in rows if None not in row]
 
 

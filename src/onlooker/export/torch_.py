@@ -52,7 +52,7 @@ def export_graph(
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
     ``oblivious`` asks at once without guards on 0 and 1, which is else done after a trace that met too many.
 
-    :raises ExportError: ``export-refused`` with the last message of torch, ``float-not-kept``
+    :raises ExportError: ``export-refused`` with the last message of torch, ``float-decides``
     """
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]

@@ -228,7 +228,8 @@ class Options:
 
 class Nested(nn.Module):
     def forward(self, x: torch.Tensor, options: Options, **others: Any) -> torch.Tensor:
-        return x * options.scale + options.shifts["first"][0] - others["minus"]
+        minus: float = others["minus"]
+        return x * options.scale + options.shifts["first"][0] - minus
 
 
 def test_floats_stand_in_containers_and_among_keywords() -> None:

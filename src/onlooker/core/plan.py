@@ -96,6 +96,9 @@ class LeafPlan:
     and the constant of a baked one. ``fill`` is used where a call does not have the leaf; without one a
     call has to bring it. A constant is ``optional`` where the model does the same without it. ``calls`` counts
     the calls that had it.
+
+    A float that changes from call to call is an input as well: ``floats`` are some of the values that calls had, the
+    least and the greatest one among them. The graph takes it as a tensor of float64 without dimensions.
     """
 
     path: Path
@@ -107,11 +110,26 @@ class LeafPlan:
     fill: Fill | None = None
     calls: int = 0
     optional: bool = False
+    floats: tuple[ConstantSpec, ...] = ()
 
     @property
     def is_tensor(self) -> bool:
         """True for a tensor."""
         return bool(self.dtype)
+
+    @property
+    def is_float(self) -> bool:
+        """True for a float that is an input."""
+        return bool(self.floats)
+
+    @property
+    def float_class(self) -> str:
+        """The class of a float that is an input: ``float``, or ``float64`` of numpy."""
+        return type(self.floats[0].value).__name__ if self.floats else ""
+
+    def takes_float(self, value: object) -> bool:
+        """True for a float of the class that calls had: a scalar of numpy is no float of Python."""
+        return isinstance(value, float) and type(value).__name__ == self.float_class
 
     @property
     def axes(self) -> tuple[tuple[Axis, Expression], ...]:
@@ -123,7 +141,7 @@ class LeafPlan:
     @property
     def is_constant(self) -> bool:
         """True for what is baked into the program."""
-        return not self.dtype and self.value is None
+        return not self.dtype and self.value is None and not self.floats
 
 
 def _of_symbol(symbol: Symbol) -> str:
@@ -163,7 +181,7 @@ class Plan:
 
     @property
     def inputs(self) -> tuple[LeafPlan, ...]:
-        """The leaves that the program takes: tensors and sizes, no baked constants."""
+        """The leaves that the program takes: tensors, sizes and floats that change, no baked constants."""
         return tuple(leaf for leaf in self.leaves if not leaf.is_constant)
 
     def leaf(self, path: str) -> LeafPlan:
@@ -207,6 +225,8 @@ class Plan:
                 slug="path-not-found",
                 hint=f"It is {leaf.constant if leaf.is_constant else f'a tensor of {len(leaf.shape)} dimensions'}.",
             )
+        if leaf.is_float:
+            return self._explained_float(leaf)
         axis = Axis(leaf.path, dim)
         expression = self.expression(axis)
         lines = [f"{axis} is {expression}."]
@@ -221,6 +241,12 @@ class Plan:
         if leaf.fill is not None:
             lines.append(f"Where a call lacks it, it is {leaf.fill}: the model then gave what it gives without it.")
         return "\n".join(lines)
+
+    def _explained_float(self, leaf: LeafPlan) -> str:
+        path = leaf.path.code()
+        lines = [f"{path} is a float that is an input: calls had {', '.join(map(str, leaf.floats))}."]
+        lines += [f"{note[0].upper()}{note[1:]}." for note in (*self.notes, *map(str, self.blind)) if path in note]
+        return "\n".join([*lines, f"{leaf.calls} of {len(self.calls)} calls had {path}."])
 
     def expression(self, axis: Axis) -> Expression:
         """The expression of one axis."""

@@ -50,6 +50,11 @@ class ConstantSpec:
         """True for an int that is not a bool: such a leaf counts as an axis."""
         return isinstance(self.value, int) and not isinstance(self.value, bool)
 
+    @property
+    def is_float(self) -> bool:
+        """True for a float, and for a scalar of numpy that is one: where it changes, it may be an input of a graph."""
+        return isinstance(self.value, float)
+
     def __str__(self) -> str:
         try:
             return repr(self.value)

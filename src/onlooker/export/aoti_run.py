@@ -92,12 +92,14 @@ def _runner(model: Any, graph: Graph, layouts: Sequence[Any], alive: Any) -> Run
     orders = [None if o is None or o == list(range(len(o))) else tuple(o) for o in layouts]
     if len(orders) != len(leaves):
         raise ValueError(f"{len(orders)} inputs for {len(leaves)}")
-    are_ints, boxed_run = graph.outputs.are_ints, model.loader.boxed_run
+    pairs = zip(graph.outputs.are_ints, graph.outputs.are_floats, strict=True)
+    kinds: list[Any] = [int if is_int else float if is_float else None for is_int, is_float in pairs]
+    boxed_run = model.loader.boxed_run
 
     def run(inputs: Sequence[Any], _alive: Any = alive) -> Sequence[Any]:
         given = [_laid(*item) for item in zip(inputs, devices, orders, strict=True)]
         found = boxed_run(given)
-        return [int(value) if is_int else value for value, is_int in zip(found, are_ints, strict=True)]
+        return [value if kind is None else kind(value) for value, kind in zip(found, kinds, strict=True)]
 
     return run
 

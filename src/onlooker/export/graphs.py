@@ -22,10 +22,11 @@ from ..observe.inner import advice_on_inner
 from ..observe.store import Sample, copy_leaves
 from ..pytrees.open import open_arguments
 from ..trace.fixed_sizes import at_sizes, is_narrower
+from ..trace.float_inputs import float_graphs
 from ..trace.graph import Graph
 from ..trace.prepare import Prepared
 from ..trace.search import PlanSearch
-from ..trace.steering import at_call, baked_ints, per_value, steering_ints
+from ..trace.steering import at_call, baked_ints, input_floats, per_value, steering_ints, steering_numbers
 from ..trace.torch_export import Traced, export_graph
 from .dispatch import Dispatcher, Mismatch
 
@@ -87,10 +88,15 @@ class _Search:
             raise self._first
 
     def _searches_of(self, plan: Plan) -> list[PlanSearch]:
-        """The search of a plan; where torch refuses ints that vary, or bakes one in, one for each of their values.
+        """The search of a plan; where torch refuses numbers that vary, or bakes one in, one for each of their values.
 
         :raises ExportError: ``export-refused`` and others, as of the plan itself
         """
+        if input_floats(plan):
+            return float_graphs(plan, self.prepared.recording.calls, self._searches_of_ints)
+        return self._searches_of_ints(plan)
+
+    def _searches_of_ints(self, plan: Plan) -> list[PlanSearch]:
         logger.info("exporting %s (%d inputs)", plan.name, len(plan.inputs))
         ints = steering_ints(plan)
         refusal: ExportError | None = None
@@ -160,9 +166,9 @@ class _Search:
 
     def _with_constants(self, plan: Plan, sample: Sample) -> Iterator[Plan]:
         """The plan with ints, or with sizes that torch bakes, as this call has them."""
-        ints = steering_ints(plan)
-        if ints:
-            yield at_call(plan, ints, sample.call)
+        numbers = steering_numbers(plan)
+        if numbers:
+            yield at_call(plan, numbers, sample.call)
         sizes = sizes_of(plan, leaf_values(sample))
         for number, names in enumerate(self._baked(plan, sizes)):
             fixed = {name: sizes[name] for name in sorted(names)}

@@ -154,7 +154,8 @@ def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
         raise damaged(opened.where, f"the model has no input {', '.join(missing) or SELECTOR}")
     others = {} if number is None else {name: v for name, v in values.items() if name not in names.inputs}
     rest = [torch.tensor(number) if name == SELECTOR else _nothing(value) for name, value in others.items()]
-    start = ort_runner(opened.session, [*names.inputs, *others], names.outputs, graph.outputs.are_ints)
+    outputs = graph.outputs
+    start = ort_runner(opened.session, [*names.inputs, *others], names.outputs, outputs.are_ints, outputs.are_floats)
 
     def run(inputs: Sequence[Any], _alive: Any = opened) -> Sequence[Any]:
         return start([*inputs, *rest])
@@ -177,6 +178,6 @@ def _obtained(shapes: Mapping[str, Sequence[Any]], graph: Graph, names: Names) -
             found |= {str(Axis(leaf.path, dim)): "unused" for dim in range(len(leaf.shape))}
             continue
         found |= {str(Axis(leaf.path, dim)): str(size) for dim, size in enumerate(shapes[name])}
-        if not leaf.is_tensor:
+        if leaf.value is not None:
             found[str(Axis(leaf.path, None))] = str(leaf.value)
     return found

@@ -46,13 +46,20 @@ _FLOAT8_OUT = {
 }
 
 
-def ort_runner(session: Any, labels: Sequence[str], names: Sequence[str], are_ints: Sequence[bool] = ()) -> Runner:
+def ort_runner(
+    session: Any,
+    labels: Sequence[str],
+    names: Sequence[str],
+    are_ints: Sequence[bool] = (),
+    are_floats: Sequence[bool] = (),
+) -> Runner:
     """A function of the inputs, in the order of ``labels``, that gives the outputs called ``names``.
 
     Inputs which the session does not have are left out. A tensor that is contiguous and lies on the CPU is shared
     with the session for the time of the run; the results are memory of ONNX Runtime that lives as long as they
     do, and no other run writes there. Where inputs lie on another device, the results are moved to the first
-    one's. ``are_ints`` says which outputs are ints: these come as Python ints, as ints go in.
+    one's. ``are_ints`` says which outputs are ints: these come as Python ints, as ints go in; ``are_floats`` the same
+    of floats.
     What ONNX Runtime refuses is a RuntimeError.
     """
     types = {value.name: value.type for value in session.get_inputs()}
@@ -61,6 +68,7 @@ def ort_runner(session: Any, labels: Sequence[str], names: Sequence[str], are_in
     plain = _NUMPY.issuperset(types.values()) and _NUMPY_OUT.issuperset(kinds[name] for name in names)
     start = _by_numpy(session, used, names) if plain else _by_dlpack(session, used, names, kinds)
     ints = tuple(position for position, is_int in enumerate(are_ints) if is_int)
+    floats = tuple(position for position, is_float in enumerate(are_floats) if is_float)
 
     def run(inputs: Sequence[Any]) -> list[Any]:
         try:
@@ -72,6 +80,8 @@ def ort_runner(session: Any, labels: Sequence[str], names: Sequence[str], are_in
             results = [result.to(device) for result in results]
         for position in ints:
             results[position] = int(results[position])
+        for position in floats:
+            results[position] = float(results[position])
         return results
 
     return run

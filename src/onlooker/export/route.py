@@ -19,7 +19,7 @@ from ..pytrees.open import spec_of
 from .contexts import conflict
 from .fills import Filler
 
-__all__ = ["Mismatch", "Route"]
+__all__ = ["Mismatch", "Route", "default_float"]
 
 #: the dtype of a tensor, and its rank
 _Kind = tuple[torch.dtype, int]
@@ -54,11 +54,17 @@ class Route:
             raise Mismatch(Breach(BreachKind.FLAG, *reason))
         kinds: dict[_Kind, list[tuple[int, int, LeafPlan]]] = {}
         self._ints: list[tuple[int, int, LeafPlan]] = []
+        self._floats: list[tuple[int, int, LeafPlan]] = []
+        self._default_floats: list[tuple[int, float]] = []
         missing: list[tuple[int, LeafPlan]] = []
         for target, leaf in enumerate(plan.inputs):
             source = places.get(leaf.path)
-            if source is None:
+            if source is None and leaf.is_float and (default := default_float(leaf, signature)) is not None:
+                self._default_floats.append((target, default))
+            elif source is None:
                 missing.append((target, leaf))
+            elif leaf.is_float:
+                self._floats.append((target, source, leaf))
             elif leaf.is_tensor:
                 kinds.setdefault((dtype_of(leaf.dtype), len(leaf.shape)), []).append((target, source, leaf))
             else:
@@ -87,6 +93,10 @@ class Route:
             _place_tensors(tensors, leaves, inputs, absent)
         if self._ints:
             _place_ints(self._ints, leaves, inputs, absent)
+        for target, source, leaf in self._floats:
+            inputs[target] = checked_float(leaf, leaves[source])
+        for target, number in self._default_floats:
+            inputs[target] = number
         if self._missing or absent:
             self._fill(absent, inputs)
         return inputs
@@ -118,6 +128,23 @@ def _place_tensors(
         if not fits:
             raise Mismatch(_other_kind(leaf, value))
         inputs[target] = value
+
+
+def default_float(leaf: LeafPlan, signature: Signature) -> float | None:
+    """The float that a call which leaves out this argument means; None where it is no float."""
+    parameter = signature.get(leaf.path.root) if len(leaf.path.entries) == 1 else None
+    default = parameter.default.value if parameter is not None and parameter.default is not None else None
+    return float(default) if isinstance(default, float) and leaf.takes_float(default) else None
+
+
+def checked_float(leaf: LeafPlan, value: Any) -> float:
+    """The float of a call.
+
+    :raises Mismatch: for anything else, an int for instance, of which a model may make something else
+    """
+    if not leaf.takes_float(value):
+        raise Mismatch(Breach(BreachKind.TYPE, str(leaf.path), f"a {leaf.float_class}", str(spec_of(value))))
+    return float(value)
 
 
 def _place_ints(

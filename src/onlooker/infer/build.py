@@ -38,6 +38,7 @@ def build_plan(
     spelled = _Spelled(mined, names, table)
     counts = _counts(union)
     leaves = tuple(_leaf(path, spec, spelled, fills.get(path), counts[path]) for path, spec in union.leaves.items())
+    leaves = tuple(_with_floats(leaf, union) for leaf in leaves)
     calls = tuple(sorted(call.index for form in union.forms for call in form.calls))
     return Plan(
         name,
@@ -101,6 +102,14 @@ def _leaf(path: Path, spec: Spec, spelled: _Spelled, fill: Fill | None, calls: i
             return LeafPlan(path, value=found, fill=fill, calls=calls)
         return LeafPlan(path, constant=spec, fill=fill, calls=calls)
     return LeafPlan(path, fill=fill, calls=calls)
+
+
+def _with_floats(leaf: LeafPlan, union: Union) -> LeafPlan:
+    """The leaf as an input where it is a float that changes."""
+    floats = union.floats.get(leaf.path, ())
+    if leaf.constant is None or not leaf.constant.is_float or len(floats) < 2:
+        return leaf
+    return replace(leaf, constant=None, floats=floats)
 
 
 def _symbol(column: Column, name: str, mined: Mined, ranges: Mapping[str, tuple[int, int | None]]) -> Symbol:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..core.call import Call
 from ..core.path import Attr, Name, Path
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import Structure, Tree
+from .floats import Floats, float_kind, floats_of, merged_floats
 
 __all__ = ["Form", "Union", "find_conflict", "forms_of", "growing_dim", "union_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Calls of the same structure, constants and ranks: they can differ in sizes only."""
+    """Calls of the same structure, constants and ranks: they can differ in sizes and in floats only.
+
+    ``floats`` are some of the values of each float.
+    """
 
     calls: tuple[Call, ...]
+    floats: Floats = field(default_factory=dict, compare=False)
 
     @property
     def example(self) -> Call:
@@ -32,11 +37,15 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """The union of some forms: per argument the richest of their structures, and an example of each leaf."""
+    """The union of some forms: per argument the richest of their structures, and an example of each leaf.
+
+    ``floats`` are some of the values of each float: where there are two, it changes.
+    """
 
     structure: Structure
     leaves: dict[Path, Spec]
     forms: tuple[Form, ...]
+    floats: Floats = field(default_factory=dict, compare=False)
 
     def missing(self, form: Form) -> tuple[Path, ...]:
         """The leaves that a form lacks: not there, or None where others have something."""
@@ -49,15 +58,19 @@ def _absent(own: Spec | None, spec: Spec) -> bool:
 
 
 def _kinds(leaves: tuple[Spec, ...]) -> tuple[object, ...]:
-    """What the leaves of two calls of one form have in common: all but sizes."""
+    """What the leaves of two calls of one form have in common: all but sizes and floats."""
     return tuple(
-        (spec.dtype, len(spec.shape), spec.device)
-        if type(spec) is TensorSpec
-        else "int"
-        if isinstance(spec, ConstantSpec) and spec.is_int
-        else spec
+        (spec.dtype, len(spec.shape), spec.device) if type(spec) is TensorSpec else _constant_kind(spec)
         for spec in leaves
     )
+
+
+def _constant_kind(spec: Spec) -> object:
+    if not isinstance(spec, ConstantSpec):
+        return spec
+    if spec.is_int:
+        return "int"
+    return float_kind(spec) if spec.is_float else spec
 
 
 def forms_of(calls: Iterable[Call]) -> tuple[Form, ...]:
@@ -71,7 +84,7 @@ def forms_of(calls: Iterable[Call]) -> tuple[Form, ...]:
         if known is None:
             known = seen[id(structure)] = structure, numbers.setdefault(structure, len(numbers))
         groups.setdefault((known[1], *_kinds(call.inputs.leaves)), []).append(call)
-    return tuple(Form(tuple(group)) for group in groups.values())
+    return tuple(Form(tuple(group), floats_of(group)) for group in groups.values())
 
 
 def union_of(forms: Sequence[Form]) -> Union:
@@ -86,7 +99,8 @@ def union_of(forms: Sequence[Form]) -> Union:
     names = tuple(Name(name) for name in children)
     structure = Structure(outer.kind, names, tuple(s for s, _ in children.values()), outer.context)
     specs = tuple(spec for _, group in children.values() for spec in group)
-    return Union(structure, dict(zip(structure.paths(), specs, strict=True)), tuple(forms))
+    floats = merged_floats(form.floats for form in forms)
+    return Union(structure, dict(zip(structure.paths(), specs, strict=True)), tuple(forms), floats)
 
 
 def _arguments(inputs: Tree[Spec]) -> dict[str, tuple[Structure, tuple[Spec, ...]]]:
@@ -119,7 +133,8 @@ def _compatible(left: Spec, right: Spec) -> bool:
     if isinstance(left, TensorSpec) and isinstance(right, TensorSpec):
         return (left.dtype, len(left.shape), left.device) == (right.dtype, len(right.shape), right.device)
     if isinstance(left, ConstantSpec) and isinstance(right, ConstantSpec):
-        return left == right or (left.is_int and right.is_int)
+        both_floats = left.is_float and right.is_float and float_kind(left) == float_kind(right)
+        return left == right or both_floats or (left.is_int and right.is_int)
     return isinstance(left, OpaqueSpec) and left == right
 
 

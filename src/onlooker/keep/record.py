@@ -45,6 +45,7 @@ class GraphRecord:
     named: Mapping[str, tuple[int | None, int | None]] = dataclasses.field(default_factory=dict)
     oblivious: bool = False
     ints: tuple[int, ...] = ()
+    floats: tuple[int, ...] = ()
     seconds: float = 0.0
 
 
@@ -102,8 +103,8 @@ def graph_of(record: GraphRecord, where: str) -> Graph:
     if len(counts) != 1:
         raise damaged(where, "its outputs are not as many as its structure has")
     _check_plan(record, where)
-    if not all(0 <= position < len(record.dynamic) for position in record.ints):
-        raise damaged(where, "an int stands at a place that its outputs do not have")
+    if not all(0 <= position < len(record.dynamic) for position in (*record.ints, *record.floats)):
+        raise damaged(where, "a number stands at a place that its outputs do not have")
     same: Any = {name: getattr(record, name) for name in _SAME} | {"plan": plan}
     given: Any = {name: getattr(record, name) for name in _OUTPUTS}
     outputs = Outputs(structure=structure, constants=constants, **given)

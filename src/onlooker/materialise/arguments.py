@@ -67,6 +67,9 @@ def _value(
         return leaf.value.evaluate(sizes)
     if leaf.constant is not None:
         return leaf.constant.value
+    if leaf.is_float:
+        floats = (v[leaf.path] for v in seen if leaf.takes_float(v.get(leaf.path)))
+        return next(floats, leaf.floats[0].value)
     return next((v[leaf.path] for v in seen if leaf.path in v), None)
 
 

@@ -114,6 +114,7 @@ def union_of_calls(calls: Sequence[Call], signature: Signature) -> CallUnion:
     union = union_of(forms)
     for form in forms:
         _check(form.example, union, forms[0].example, signature)
+    _check_floats(union)
     conflict = find_conflict(union)
     if conflict is not None:
         raise ObservationError(
@@ -144,6 +145,18 @@ def _check(call: Call, union: Union, first: Call, signature: Signature) -> None:
             raise ObservationError(
                 f"{_argument(root, first)} has {count} tensors in call {call.index} and {most} in others.",
                 slug="container-changes",
+                hint=_SEVERAL_GRAPHS,
+            )
+
+
+def _check_floats(union: Union) -> None:
+    """A float is a constant of arguments for torch.export by hand: two values contradict each other."""
+    for path, values in union.floats.items():
+        if len(values) > 1:
+            raise ObservationError(
+                f"Two calls were made with different constant values: {path} is {values[0]} in one and {values[-1]} "
+                "in another one.",
+                slug="constant-changes",
                 hint=_SEVERAL_GRAPHS,
             )
 

@@ -53,7 +53,8 @@ def leaf_difference(expected: Any, got: Any) -> float:
     if not isinstance(expected, torch.Tensor):
         if isinstance(got, torch.Tensor) and got.ndim == 0:
             got = got.item()
-        return 0.0 if type(expected) is type(got) and expected == got else math.inf
+        both_nan = expected != expected and got != got
+        return 0.0 if type(expected) is type(got) and (expected == got or both_nan) else math.inf
     if not isinstance(got, torch.Tensor) or _unusual(expected, got) or _kind(expected) != _kind(got):
         return math.inf
     if expected.numel() == 0:

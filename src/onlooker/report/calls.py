@@ -17,6 +17,7 @@ from .text import as_text
 __all__ = ["CallsReport", "LeafRow", "calls_report"]
 
 _MOST_SIZES = 5
+_MOST_KINDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class CallsReport:
             table.add_column(name, overflow="fold")
         for row in self.leaves:
             sizes = f"[{', '.join(_listed(sizes) for sizes in row.sizes)}]" if row.sizes else ""
-            table.add_row(Text(row.path), Text(", ".join(row.kinds)), Text(sizes), str(row.count))
+            table.add_row(Text(row.path), Text(_shown(row.kinds)), Text(sizes), str(row.count))
         return Group(table, *(Text(f"  a call was not recorded: {text}", style="dim") for text in self.missed))
 
 
@@ -88,6 +89,12 @@ def _row(path: Path, found: Sequence[tuple[Spec, int]]) -> LeafRow:
 
 def _kind(spec: Spec) -> str:
     return f"{spec.dtype.removeprefix('torch.')}, rank {len(spec.shape)}" if isinstance(spec, TensorSpec) else str(spec)
+
+
+def _shown(kinds: Sequence[str]) -> str:
+    """The kinds; of many constants, as floats that change, the first ones."""
+    more = len(kinds) - _MOST_KINDS
+    return ", ".join([*kinds[:_MOST_KINDS], f"{more} more"] if more > 1 else kinds)
 
 
 def _listed(sizes: Sequence[int]) -> str:

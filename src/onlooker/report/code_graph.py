@@ -40,8 +40,8 @@ def written(graph: GraphCode, signature: Signature, imports: Imports, to: str) -
     wraps = _wraps(graph, signature)
     baked = {leaf.path: leaf for leaf in plan.leaves if leaf.is_constant}
     roots = [(entry.name, child) for entry, child in _roots(plan.structure)]
-    for leaf in baked.values():
-        if leaf.constant is None:
+    for leaf in plan.leaves:
+        if (leaf.is_constant and leaf.constant is None) or (leaf.is_float and len(leaf.path.entries) > 1):
             raise imports.refuse(leaf.path)
     given = [(root, child) for root, child in roots if not (wraps and _is_baked(root, child, baked))]
     conditions = _conditions(graph) if to == "torch" and graph.plan.symbols else ()
@@ -73,6 +73,7 @@ def _wraps(graph: GraphCode, signature: Signature) -> bool:
     return (
         graph.plan.method != "forward"
         or not by_name
+        or any(leaf.is_float for leaf in graph.plan.inputs)
         or holds_class(graph.plan.structure)
         or holds_class(graph.outputs)
         or not all(graph.dynamic)
@@ -106,8 +107,12 @@ def _call(graph: GraphCode, signature: Signature, imports: Imports) -> list[tupl
     """The arguments of the call inside the module: by position where Python wants it, else by name."""
     baked = {leaf.path: leaf for leaf in graph.plan.leaves if leaf.is_constant}
     pieces: dict[str, Piece] = {}
+    floats = {leaf.path for leaf in graph.plan.inputs if leaf.is_float}
     for entry, child in _roots(graph.plan.structure):
         path = Path((entry,))
+        if path in floats:
+            pieces[entry.name] = f"{entry.name}.item()"
+            continue
         is_baked = _is_baked(entry.name, child, baked)
         pieces[entry.name] = (
             quoted(_constant(baked[path])) if is_baked else as_classes(child, path, entry.name, imports, graph.hidden)
@@ -153,6 +158,8 @@ def _dynamic_shapes(graph: GraphCode, name: str, given: list[tuple[str, Structur
     dims: dict[str, str] = {}
     shapes: dict[Path, Piece] = {leaf.path: "None" for leaf in plan.leaves}
     for leaf in plan.inputs:
+        if leaf.is_float:
+            continue
         if not leaf.is_tensor:
             shapes[leaf.path] = "None" if _is_number(graph.obtained.get(leaf.path.code(), "")) else "Dim.AUTO"
             continue

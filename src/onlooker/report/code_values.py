@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..core.expression import Expression
 from ..core.plan import LeafPlan
 from .code_layout import Piece, bracketed, quoted
@@ -27,6 +29,8 @@ def value_code(leaf: LeafPlan, limits: tuple[float, float] | None) -> Piece:
     >>> flat(value_code(LeafPlan(Path((Name("input_ids"),)), "torch.int64", "cpu", (two,)), (3, 90)))
     'torch.randint(3, 91, (2,))'
     """
+    if leaf.is_float:
+        return bracketed("torch.tensor(", [("", _first_finite(leaf)), ("dtype=", "torch.float64")], ")")
     if not leaf.is_tensor:
         return str(leaf.value)
     dtype, items = leaf.dtype.removeprefix("torch."), list[tuple[str, Piece]]([("", shape_code(leaf.shape))])
@@ -42,6 +46,12 @@ def value_code(leaf: LeafPlan, limits: tuple[float, float] | None) -> Piece:
     if dtype in _RANDOM:
         return bracketed("torch.randn(", [*items, *(device if dtype == "float32" else typed)], ")")
     return bracketed("torch.zeros(", [*items, *typed], ")")
+
+
+def _first_finite(leaf: LeafPlan) -> str:
+    """A float that a call had."""
+    values = [float(spec.value) for spec in leaf.floats if isinstance(spec.value, float)]
+    return next((repr(value) for value in values if math.isfinite(value)), "0.5")
 
 
 def _shown(leaf: LeafPlan, dtype: str, limits: tuple[float, float] | None) -> bool | None:

@@ -85,6 +85,9 @@ def _needs(contract: Contract) -> list[str]:
 
 
 def _axis_rows(plan: Plan, leaf: LeafPlan, obtained: Mapping[str, str]) -> list[AxisRow]:
+    if leaf.is_float:
+        seen = ", ".join(map(str, leaf.floats[:3])) + (" ..." if len(leaf.floats) > 3 else "")
+        return [AxisRow(leaf.path.code(), seen, "any float", "any float")]
     expressions = list(enumerate(leaf.shape)) if leaf.is_tensor else [(None, leaf.value)]
     rows = []
     for dim, expression in expressions:

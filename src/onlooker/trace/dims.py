@@ -60,11 +60,14 @@ class Asked:
             yield
 
     def dynamic_shapes(self, plan: Plan, names: Mapping[Path, str]) -> dict[str, Any]:
-        """``{input: {dimension: Dim}}``; an int is a dynamic input."""
+        """``{input: {dimension: Dim}}``; an int is a dynamic input, a float a tensor without dimensions."""
         dims: dict[str, Any] = {}
         shapes: dict[str, Any] = {}
         for leaf in plan.inputs:
             name = names[leaf.path]
+            if leaf.is_float:
+                shapes[name] = {}
+                continue
             if leaf.value is not None and not leaf.value.symbols:
                 shapes[name] = None
                 continue

@@ -1,7 +1,8 @@
 """The model with a flat signature, for the time of an export.
 
-torch.export then sees tensors and ints by name only: no cache, no ``**kwargs`` (which it cannot spell dynamic
-shapes for), no class that would have to be registered where the program is loaded.
+torch.export then sees tensors and ints by name only, and floats as tensors without dimensions: no cache, no
+``**kwargs`` (which it cannot spell dynamic shapes for), no class that would have to be registered where the program
+is loaded.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _present(label: str) -> str:
 class FlatModel(torch.nn.Module):
     """One method of a model, taking the inputs of a plan by name and giving the leaves of its result.
 
-    ``dynamic`` holds, after a run, which leaves of the result are tensors or sizes; only those are given.
+    ``dynamic`` holds, after a run, which leaves of the result are tensors, sizes or floats; only those are given.
     """
 
     def __init__(self, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> None:
@@ -104,7 +105,7 @@ class FlatModel(torch.nn.Module):
 
     @property
     def dynamic(self) -> tuple[bool, ...]:
-        """Per leaf of the last result: True for a tensor or a size."""
+        """Per leaf of the last result: True for a tensor, a size or a float."""
         flags: tuple[bool, ...] = tuple(self._run.flags)
         return flags
 
@@ -115,17 +116,19 @@ class _Runner:
     def __init__(self, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> None:
         self.lab, self.plan, self.names = lab, plan, names
         self.baked = {leaf.path: values[leaf.path] for leaf in plan.leaves if leaf.path not in names}
+        self.floats = tuple(leaf.path for leaf in plan.inputs if leaf.is_float)
         self.flags: list[bool] = []
         self.most_guards: int | None = None
         self.rows: WholeRows | None = None
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
+        values |= {path: values[path].item() for path in self.floats}
         rows = self.rows or contextlib.nullcontext()
         counted = contextlib.nullcontext() if self.rows is None else _counting(self.lab.model, self.rows)
         with fewer_guards(inputs.values(), self.most_guards), rows, counted, SizeTensors():
             leaves = open_tree(self.lab(close_arguments(self.plan, values))).leaves
-        self.flags[:] = [isinstance(leaf, (torch.Tensor, torch.SymInt)) for leaf in leaves]
+        self.flags[:] = [isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat)) for leaf in leaves]
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
 
 

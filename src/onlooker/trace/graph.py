@@ -13,6 +13,7 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..core.structure import Structure
 from ..infer.name import label_of
+from .float_tensors import with_float_tensors
 
 __all__ = ["Graph", "Outputs"]
 
@@ -21,7 +22,8 @@ __all__ = ["Graph", "Outputs"]
 class Outputs:
     """What the model returns: the containers, the leaves that the graph gives by name, the constants.
 
-    ``ints`` are the positions of the leaves that are Python ints, as the counter of a sliding cache is.
+    ``ints`` are the positions of the leaves that are Python ints, as the counter of a sliding cache is, ``floats``
+    those of floats.
     """
 
     structure: Structure
@@ -29,6 +31,7 @@ class Outputs:
     dynamic: tuple[bool, ...]
     constants: tuple[Any, ...]
     ints: tuple[int, ...] = ()
+    floats: tuple[int, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -39,6 +42,11 @@ class Outputs:
     def are_ints(self) -> tuple[bool, ...]:
         """Per leaf that the graph gives: True for a Python int."""
         return tuple(position in self.ints for position, flag in enumerate(self.dynamic) if flag)
+
+    @property
+    def are_floats(self) -> tuple[bool, ...]:
+        """Per leaf that the graph gives: True for a float of Python."""
+        return tuple(position in self.floats for position, flag in enumerate(self.dynamic) if flag)
 
     def leaves(self, values: Sequence[Any]) -> list[Any]:
         """All leaves of the result, from those that the graph gives.
@@ -91,6 +99,6 @@ class Graph:
         return tuple(label_of(leaf.path) for leaf in self.plan.inputs)
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        """All leaves of the result for inputs in the order of the plan."""
+        """All leaves of the result for inputs in the order of the plan; a float may be one of Python."""
         with torch.no_grad():
-            return self.outputs.leaves(self.run(inputs))
+            return self.outputs.leaves(self.run(with_float_tensors(inputs)))

@@ -25,7 +25,7 @@ import torch
 from ..patches.swap import swapped
 from .decisions import Decision
 
-__all__ = ["asks_for_int", "bakes_int", "builtins_swapped", "ints_stay_sizes"]
+__all__ = ["asks_for_int", "bakes_int", "builtins_swapped", "files_of", "ints_stay_sizes"]
 
 _ASKS = re.compile(r"(?<![\w.])(int|range|divmod)\(")
 
@@ -100,14 +100,14 @@ def builtins_swapped(model: Any, names: Mapping[str, Any]) -> Iterator[None]:
     A file that has such a name of its own keeps it.
     """
     with contextlib.ExitStack() as stack:
-        for file in _files(model):
+        for file in files_of(model):
             for name, value in names.items():
                 if name not in vars(file):
                     stack.enter_context(swapped(file, name, value))
         yield
 
 
-def _files(model: Any) -> list[ModuleType]:
+def files_of(model: Any) -> list[ModuleType]:
     """The files of the classes of all modules, those of torch left out."""
     modules = model.modules() if isinstance(model, torch.nn.Module) else ()
     classes = dict.fromkeys(cls for module in modules for cls in type(module).__mro__)

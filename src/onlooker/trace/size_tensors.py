@@ -54,7 +54,7 @@ class SizeTensors(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is torch.as_tensor and args and isinstance(args[0], torch.SymInt):
+        if func is torch.as_tensor and args and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
             func = torch.tensor  # the other one makes it a number
         result = func(*args, **kwargs)
         if type(result) is FakeTensor and result.ndim == 0 and result.dtype in (torch.int64, torch.int32):

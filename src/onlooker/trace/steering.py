@@ -1,8 +1,8 @@
-"""Ints that steer the Python of a model: one graph for each value that was seen.
+"""Ints and floats that steer the Python of a model: one graph for each value that was seen.
 
-An int that varies is a dynamic input of a graph. Where it chooses a path (``for _ in range(steps)``,
-``x[:, -keep:] if keep else x``) torch refuses that, or bakes in the one value of its example. The plan is then asked
-for with the int as a constant, once per value.
+An int or a float that varies is an input of a graph. Where it chooses a path (``for _ in range(steps)``,
+``x[:, -keep:] if keep else x``, ``x * t if t > 0 else x``) torch refuses that, or bakes in the one value of its
+example. The plan is then asked for with the number as a constant, once per value.
 """
 
 from __future__ import annotations
@@ -14,13 +14,25 @@ from dataclasses import replace
 from ..core.call import Call
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
-from ..core.spec import Axis, ConstantSpec
+from ..core.spec import Axis, ConstantSpec, Spec
 from ..infer.name import label_of
 from .graph import Graph
 
-__all__ = ["at_call", "baked_ints", "per_value", "steering_ints"]
+__all__ = ["at_call", "baked_ints", "input_floats", "per_value", "steering_ints", "steering_numbers"]
 
 _MOST_VALUES = 4
+#: how many of the values that are not served are named
+_MOST_LISTED = 6
+
+
+def input_floats(plan: Plan) -> tuple[LeafPlan, ...]:
+    """The floats that vary."""
+    return tuple(leaf for leaf in plan.inputs if leaf.is_float)
+
+
+def steering_numbers(plan: Plan) -> tuple[LeafPlan, ...]:
+    """The ints and floats that may choose a path: those that vary, and that no tensor has as a size."""
+    return (*steering_ints(plan), *input_floats(plan))
 
 
 def steering_ints(plan: Plan) -> tuple[LeafPlan, ...]:
@@ -37,38 +49,48 @@ def baked_ints(graph: Graph) -> tuple[LeafPlan, ...]:
 
 
 def per_value(plan: Plan, leaves: Sequence[LeafPlan], calls: Iterable[Call]) -> list[Plan]:
-    """The plan with these ints as constants, once for each of the values that most calls had, at most a handful."""
-    groups: dict[tuple[int, ...], list[Call]] = {}
+    """The plan with these numbers as constants, once for each of the values that most calls had, at most a handful."""
+    own = set(plan.calls)
+    groups: dict[tuple[ConstantSpec, ...], list[Call]] = {}
     for call in calls:
-        if call.index in plan.calls:
-            groups.setdefault(tuple(_value(leaf, call) for leaf in leaves), []).append(call)
+        if call.index in own:
+            groups.setdefault(_values(leaves, call), []).append(call)
     ordered = sorted(groups.items(), key=lambda group: -sum(call.count for call in group[1]))
     kept, rest = ordered[:_MOST_VALUES], ordered[_MOST_VALUES:]
     names = ", ".join(str(leaf.path) for leaf in leaves)
-    more = f"; {_listed(rest)} was seen too, and is one graph too many" if rest else ""
+    verb = "was seen too, and is one graph too many" if len(rest) == 1 else "were seen too, and are graphs too many"
+    more = f"; {_listed(rest)} {verb}" if rest else ""
     blind = f"only {names} = {_listed(kept)} served: each value takes its own way through the model{more}"
     plan = replace(plan, blind=(*plan.blind, blind))
     return [_at(plan, leaves, values, group) for values, group in kept]
 
 
-def _listed(groups: Iterable[tuple[tuple[int, ...], Sequence[Call]]]) -> str:
-    return " or ".join(", ".join(map(str, values)) for values, _ in groups)
+def _listed(groups: Sequence[tuple[tuple[ConstantSpec, ...], Sequence[Call]]]) -> str:
+    shown = [", ".join(map(str, values)) for values, _ in groups[:_MOST_LISTED]]
+    more = len(groups) - len(shown)
+    return " or ".join([*shown, f"{more} more"] if more else shown)
 
 
 def at_call(plan: Plan, leaves: Sequence[LeafPlan], call: Call) -> Plan:
-    """The plan with these ints as one call has them."""
-    return _at(plan, leaves, tuple(_value(leaf, call) for leaf in leaves), [call])
+    """The plan with these numbers as one call has them."""
+    return _at(plan, leaves, _values(leaves, call), [call])
 
 
-def _value(leaf: LeafPlan, call: Call) -> int:
-    """The int of a call; one that it lacks is as its fill."""
-    spec = dict(call.inputs.items()).get(leaf.path)
+def _values(leaves: Sequence[LeafPlan], call: Call) -> tuple[ConstantSpec, ...]:
+    """The numbers of a call; an int that it lacks is as its fill, a float as one of other calls."""
+    own = dict(call.inputs.items())
+    return tuple(_value(leaf, own.get(leaf.path)) for leaf in leaves)
+
+
+def _value(leaf: LeafPlan, spec: Spec | None) -> ConstantSpec:
+    if leaf.is_float:
+        return spec if isinstance(spec, ConstantSpec) and spec.is_float else leaf.floats[0]
     if isinstance(spec, ConstantSpec) and isinstance(spec.value, int):
-        return spec.value
-    return leaf.fill.value if leaf.fill is not None else 0
+        return ConstantSpec(int(spec.value))
+    return ConstantSpec(leaf.fill.value if leaf.fill is not None else 0)
 
 
-def _at(plan: Plan, leaves: Sequence[LeafPlan], values: Sequence[int], calls: Sequence[Call]) -> Plan:
+def _at(plan: Plan, leaves: Sequence[LeafPlan], values: Sequence[ConstantSpec], calls: Sequence[Call]) -> Plan:
     fixed = dict(zip((leaf.path for leaf in leaves), values, strict=True))
     kept = tuple(_constant(leaf, fixed[leaf.path], len(calls)) if leaf.path in fixed else leaf for leaf in plan.leaves)
     shown = {name for leaf in kept if not leaf.is_constant for _, e in leaf.axes for name in e.symbols}
@@ -85,12 +107,12 @@ def _at(plan: Plan, leaves: Sequence[LeafPlan], values: Sequence[int], calls: Se
     )
 
 
-def _constant(leaf: LeafPlan, value: int, calls: int) -> LeafPlan:
-    """The int as a constant; a call may lack it where its fill is that constant."""
-    optional = leaf.fill is not None and leaf.fill.value == value
-    return LeafPlan(leaf.path, constant=ConstantSpec(value), calls=calls, optional=optional)
+def _constant(leaf: LeafPlan, value: ConstantSpec, calls: int) -> LeafPlan:
+    """The number as a constant; a call may lack it where its fill is that constant."""
+    optional = leaf.fill is not None and ConstantSpec(leaf.fill.value) == value
+    return LeafPlan(leaf.path, constant=value, calls=calls, optional=optional)
 
 
-def _named(fixed: Mapping[Path, int]) -> str:
-    words = (f"{label_of(path)}_{str(value).replace('-', 'minus_')}" for path, value in fixed.items())
+def _named(fixed: Mapping[Path, ConstantSpec]) -> str:
+    words = (f"{label_of(path)}_{str(value.value).replace('-', 'minus_')}" for path, value in fixed.items())
     return re.sub(r"\W", "_", "_".join(words))

@@ -26,6 +26,8 @@ from .by_values import UncheckedBranchError, depends_on_values
 from .decisions import Decision, recorded_decisions
 from .dims import Asked
 from .flat import FlatModel, identifiers, output_labels
+from .float_check import checked_floats
+from .float_tensors import floats_stay_numbers, with_float_tensors
 from .graph import Graph, Outputs
 from .guard_count import TooManyGuardsError, most_guards
 from .lines import place_of_error
@@ -64,7 +66,7 @@ def export_graph(
     ``named`` asks for sizes by named Dims first, which a guard on one of them makes torch refuse.
     ``oblivious`` asks at once without guards on 0 and 1, which is else done after a trace that met too many.
 
-    :raises ExportError: ``export-refused`` with the last message of torch
+    :raises ExportError: ``export-refused`` with the last message of torch, ``float-decides``
     """
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
@@ -103,7 +105,7 @@ def export_graph(
         seconds, told = time.perf_counter() - start, tuple(dict.fromkeys(notes))
         graph = replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=asked.named(plan))
         contract = Contract((Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),))
-        return Traced(replace(graph, contract=contract), condition)
+        return Traced(checked_floats(replace(graph, contract=contract), samples, lab), condition)
     cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
     raise _refused(plan, cause, lab) from cause
 
@@ -164,12 +166,21 @@ def _export(
     flat: FlatModel, lab: Lab, plan: Plan, names: Mapping[Path, str], example: Example, asked: Asked
 ) -> torch.export.ExportedProgram:
     leaves = copy_leaves(tuple(example.values[leaf.path] for leaf in plan.inputs))
-    inputs = {names[leaf.path]: value for leaf, value in zip(plan.inputs, leaves, strict=True)}
+    inputs = dict(zip(names.values(), with_float_tensors(leaves), strict=True))
     flat.limit_guards(None if asked.oblivious else most_guards(len(plan.inputs)))
     ints = ints_stay_sizes(lab.model if asked.ints else None)
     # torch caches what operators give for fake tensors; with symbolic sizes the cache takes as long as the trace itself
     uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
-    with uncached, torch.no_grad(), warnings.catch_warnings(), lab.untouched(traced=True), asked.settings(), ints:
+    floats = floats_stay_numbers(lab.model, plan)
+    with (
+        uncached,
+        torch.no_grad(),
+        warnings.catch_warnings(),
+        lab.untouched(traced=True),
+        asked.settings(),
+        ints,
+        floats,
+    ):
         warnings.simplefilter("ignore")
         shapes = asked.dynamic_shapes(plan, names)
         program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)
@@ -198,6 +209,7 @@ def graph_of(
         flat.dynamic,
         tuple(None if flag else leaf for leaf, flag in zip(example.outputs.leaves, flat.dynamic, strict=True)),
         tuple(i for i, leaf in enumerate(example.outputs.leaves) if flat.dynamic[i] and type(leaf) is int),
+        tuple(i for i, leaf in enumerate(example.outputs.leaves) if flat.dynamic[i] and isinstance(leaf, float)),
     )
     obtained, ranges = read_obtained(program, plan, names)
     return Graph(

@@ -13,6 +13,7 @@ from ..core.plan import LeafPlan, Plan, Symbol
 from ..infer.sizes import trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
+from ..materialise.floats import float_choices
 from ..observe.store import Sample
 from ..pytrees.numbers import as_numbers, is_same
 from ..trace.graph import Graph
@@ -50,7 +51,8 @@ def unseen_trials(
 ) -> Iterator[Trial]:
     """Sizes never used: every symbol small and large, alone and together; masks padded; what is optional left out.
 
-    Then values never used, for sizes of which the values before were tried, and tensors that are not contiguous.
+    Then floats never used, values never used, for sizes of which the values before were tried, and tensors that are
+    not contiguous.
     ``further`` sizes are tried beside them, for graphs that have all their symbols.
     """
     plan = graph.plan
@@ -62,9 +64,20 @@ def unseen_trials(
         for trial in trials_of_sizes(plan, samples, label, sizes, thorough=number < _THOROUGH):
             yield replace(trial, is_promised=promised)
     tried = [(label, sizes) for label, sizes in tried if graph.contract.holds(sizes)]
+    yield from _of_floats(graph, samples)
     known = [("the sizes of the export", dict(graph.sizes))]
     for number, (label, sizes) in enumerate((tried or known)[:2]):
         yield from _of_values(plan, samples, label, sizes, beyond=number == 1 or not tried)
+
+
+def _of_floats(graph: Graph, samples: Sequence[Sample]) -> Iterator[Trial]:
+    """The sizes of the export with floats that no call had: between those of calls, beyond them, negative, zero."""
+    plan, pairs = graph.plan, tuple(graph.sizes.items())
+    choices = float_choices(plan, watched=False)
+    values = materialise(plan, graph.sizes, samples) if choices else {}
+    for choice in choices:
+        label = ", ".join(f"{path} = {value}" for path, value in choice.items())
+        yield Trial("unseen", label, close_arguments(plan, values | choice), pairs, plan)
 
 
 def _wide_sizes(plan: Plan) -> Iterator[dict[str, int]]:

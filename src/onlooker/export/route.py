@@ -10,7 +10,7 @@ import torch
 from ..core.call import Signature
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan, Symbol
-from ..core.spec import ConstantSpec
+from ..core.spec import ConstantSpec, OpaqueSpec
 from ..core.structure import Structure
 from ..materialise.arguments import dtype_of
 from ..pytrees.open import spec_of
@@ -42,6 +42,7 @@ class Route:
         self._plan = plan
         places = {path: position for position, path in enumerate(structure.paths())}
         self._constants = _constants(plan, places, signature)
+        self._objects = _objects(plan, places)
         self._rest = _rest(plan, places, signature)
         reason = conflict(plan.structure, structure)
         if reason is not None:
@@ -74,6 +75,11 @@ class Route:
             value = leaves[source]
             if type(value) is not kind or value != constant or kind is float:
                 _check_constant(path, constant, value)
+        for source, path, opaque in self._objects:
+            came = spec_of(leaves[source])
+            if came != opaque:
+                words = came.beside(opaque) if isinstance(came, OpaqueSpec) else came
+                raise Mismatch(f"{path} is always the {opaque} of the watched calls, the call has {words}")
         for source, path, default in self._rest:
             if leaves[source] is not None:
                 _check_rest(path, default, leaves[source])
@@ -208,6 +214,18 @@ def _constants(plan: Plan, places: Mapping[Path, int], signature: Signature) -> 
         is_needed = leaf.calls == len(plan.calls) and not leaf.optional
         if is_needed and default != baked and baked.value is not None:
             raise Mismatch(f"{leaf.path} is always {baked}, the call does not give it")
+    return found
+
+
+def _objects(plan: Plan, places: Mapping[Path, int]) -> list[tuple[int, Path, OpaqueSpec]]:
+    """The leaves that are objects which could not be opened, and must be the same as they were."""
+    found: list[tuple[int, Path, OpaqueSpec]] = []
+    for leaf in plan.leaves:
+        source = places.get(leaf.path)
+        if leaf.opaque is not None and source is not None:
+            found.append((source, leaf.path, leaf.opaque))
+        elif leaf.opaque is not None and leaf.calls == len(plan.calls) and not leaf.optional:
+            raise Mismatch(f"{leaf.path} is always the {leaf.opaque} of the watched calls, the call does not give it")
     return found
 
 

@@ -100,7 +100,7 @@ def _leaf(path: Path, spec: Spec, spelled: _Spelled, fill: Fill | None, calls: i
         if found is not None:
             return LeafPlan(path, value=found, fill=fill, calls=calls)
         return LeafPlan(path, constant=spec, fill=fill, calls=calls)
-    return LeafPlan(path, fill=fill, calls=calls)
+    return LeafPlan(path, fill=fill, calls=calls, opaque=spec)
 
 
 def _symbol(column: Column, name: str, mined: Mined, ranges: Mapping[str, tuple[int, int | None]]) -> Symbol:

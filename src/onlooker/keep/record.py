@@ -86,7 +86,7 @@ def record_of(graph: Graph) -> GraphRecord:
 def _constant(value: Any) -> ConstantSpec | OpaqueSpec:
     if isinstance(value, StandIn):
         return OpaqueSpec(value._stand_in_for)
-    found = spec_of(value)
+    found = spec_of(value, identified=False)
     return found if isinstance(found, (ConstantSpec, OpaqueSpec)) else OpaqueSpec("torch.Tensor")
 
 

@@ -201,7 +201,7 @@ class Store:
     def _finish(self, begun: _Begun, result: Any, seconds: float) -> None:
         try:
             structure, leaves = self._ledger.outputs.open(None, (result,), lambda: _result(result))
-            row = self._ledger.numbers.row(leaves)
+            row = self._ledger.numbers.row(leaves, identified=False)
             outputs = None if begun.kept is None else self._copied(open_tree(result), begun)
             with self._lock:
                 self._note(begun, (structure, row), outputs, seconds)

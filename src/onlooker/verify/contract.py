@@ -12,7 +12,7 @@ from ..core.call import Signature
 from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import LeafPlan, Symbol
-from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
+from ..core.spec import Axis, ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import Tree
 from ..core.traffic import Breach, BreachKind, CheckedCall
 from ..export.graph import Graph
@@ -72,16 +72,17 @@ def _input(leaf: LeafPlan, spec: Spec, sizes: _Sizes) -> Iterator[Breach]:
 
 
 def _constant(graph: Graph, leaf: LeafPlan, spec: Spec | None, signature: Signature) -> Iterator[Breach]:
-    baked = leaf.constant
+    baked = leaf.constant or leaf.opaque
     if baked is None:
         return
     if spec is not None:
         if spec != baked:
-            yield Breach(BreachKind.CONSTANT, str(leaf.path), str(baked), str(spec))
+            came = spec.beside(baked) if isinstance(spec, OpaqueSpec) else str(spec)
+            yield Breach(BreachKind.CONSTANT, str(leaf.path), str(baked), came)
         return
     parameter = signature.get(leaf.path.root)
     default = parameter.default if parameter is not None else None
-    if leaf.calls == len(graph.plan.calls) and default != baked and baked.value is not None:
+    if leaf.calls == len(graph.plan.calls) and default != baked and baked != ConstantSpec(None):
         yield Breach(BreachKind.CONSTANT, str(leaf.path), str(baked), "nothing")
 
 

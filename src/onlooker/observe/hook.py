@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import threading
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from ..core.errors import UnsupportedError, UsageError
+from ..core.locks import lock_of
 from .wrapper import MISSING, Around, Wrapper, class_wrapper, instance_wrapper
 
 __all__ = ["Place", "check_method", "replaced_method"]
 
-_lock = threading.RLock()
+_lock = lock_of(sys.modules[__name__])
 
 
 def check_method(obj: Any, name: str) -> None:

@@ -7,7 +7,6 @@ the place of each among the leaves, which thousands of calls have in common.
 from __future__ import annotations
 
 import operator
-import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from ..core.call import Call, Passing
+from ..core.locks import lock_of
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import Tree
 from ..pytrees.open import NESTED, spec_of
@@ -35,7 +35,7 @@ class SpecNumbers:
     """A number for every spec that was seen; a spec is written out when somebody asks for it."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = lock_of(self)
         self._numbers: dict[Any, int] = {}
         self._keys: list[Any] = []
         self._kinds: list[int] = []

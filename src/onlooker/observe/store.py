@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import itertools
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +15,14 @@ import torch
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from ..core.call import Call, Passing, Signature
+from ..core.locks import lock_of
 from ..core.recording import Recording
 from ..core.structure import Structure, Tree
 from ..pytrees.open import open_arguments, open_tree
 from .bind import Binder
 from .budget import Budget
 from .copies import Copying, copy_leaves, why_without_values, without_function_modes
+from .forks import Elsewhere
 from .ledger import Ledger
 from .missed import Missed, reason
 from .remove import call_without, tree_without
@@ -55,19 +56,20 @@ class Store:
     """
 
     def __init__(self, signature: inspect.Signature, recording: Recording, budget: Budget | None = None) -> None:
+        self._lock = lock_of(self)
         self.signature = signature
         self.blocks = 0
         self.hook = contextlib.ExitStack()
         self.place: Any = None
         self.number = next(_numbers)
         self.missed = Missed()
+        self._elsewhere = Elsewhere()
         self._unkept: dict[Structure, Unkept] = {}
         self._entry_point = recording
         self._binder = Binder(signature)
         self._ledger = Ledger()
         self._kept = Samples(budget or Budget(), self.missed)
         self._cached: tuple[Any, Recording] = ((), recording)
-        self._lock = threading.RLock()
 
     @property
     def n_values(self) -> int:
@@ -123,11 +125,14 @@ class Store:
     def recording(self) -> Recording:
         """The calls so far, as a value."""
         with self._lock:
-            state = (self._ledger.n_calls, self._ledger.n_changes, missed := self.missed.texts())
+            state = (self._ledger.n_calls, self._ledger.n_changes, missed := self._missed_texts())
             if self._cached[0] != state:
                 calls = self._ledger.calls()
                 self._cached = state, replace(self._entry_point, calls=calls, missed=missed)
             return self._cached[1]
+
+    def _missed_texts(self) -> tuple[str, ...]:
+        return (*self.missed.texts(), *self._elsewhere.texts())
 
     def watch(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the call and records it when it has returned; an exception of the call is passed on."""
@@ -210,6 +215,8 @@ class Store:
 
     def _note(self, begun: _Begun, outputs: Form, values: Tree[Any] | None, seconds: float) -> None:
         """Notes a finished call, and keeps its values where there are some and they are still wanted."""
+        if self._elsewhere.is_child:
+            self._elsewhere.count()
         keeps = begun.kept is not None and values is not None
         keeps = keeps and (self._kept.wants_more or self._kept.is_new(begun.form))
         self._ledger.add(begun.inputs, outputs, begun.passed, seconds, alone=keeps)

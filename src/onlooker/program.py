@@ -10,6 +10,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from .core.errors import UsageError
+from .core.files import write_into
 from .core.kinds import as_path, check_kind
 from .core.path import Path
 from .core.plan import Plan
@@ -290,15 +291,22 @@ class Program:
         self.graphs = save_folder(kept, self.report.to_dict(), folder, values=values)
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
-        """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their paths."""
+        """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their paths.
+
+        Other files there stay; where a disk is full, all files that stood there are as they were.
+
+        :raises UsageError: ``not-a-directory``
+        :raises SavedFileError: ``not-written``
+        """
         folder = as_path(directory, "The folder of the graphs")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise UsageError(f"{folder} is a file.", slug="not-a-directory", hint="Name a directory.") from error
-        if all(graph.target == "torch" for graph in self.graphs):
-            return [save_graph(graph, folder) for graph in self.graphs]
-        return [folder / name for name in target_of(self.graphs[0].target).write(self.graphs, folder)]
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder} is a file.", slug="not-a-directory", hint="Name a directory.")
+        with write_into(folder) as inside:
+            if all(graph.target == "torch" for graph in self.graphs):
+                names = [save_graph(graph, inside).name for graph in self.graphs]
+            else:
+                names = target_of(self.graphs[0].target).write(self.graphs, inside)
+        return [folder / name for name in names]
 
     def __repr__(self) -> str:
         names = ", ".join(graph.name for graph in self.graphs)

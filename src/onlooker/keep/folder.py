@@ -13,6 +13,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,8 +32,8 @@ from ..export.target import file_name
 from ..export.targets import target_of
 from ..observe.store import Sample
 from ..pytrees.joins import Join
-from .atomic import new_folder
-from .manifest import check_files, is_ours, read_manifest, write_manifest
+from .atomic import is_being_saved, left_whole, new_folder
+from .manifest import MANIFEST, check_files, read_manifest, write_manifest
 from .record import ProgramRecord, check_program, graph_of, record_of, without_calls
 from .values import VALUES, read_values, write_values
 
@@ -39,6 +41,9 @@ __all__ = ["Kept", "load_folder", "save_folder"]
 
 #: the targets whose files are machine code, which loading runs
 _MACHINE_CODE = ("aoti",)
+#: how often a folder is read that another run is replacing, and the seconds between
+_MOST_READS = 40
+_PAUSE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, va
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
     """
     target = target_of(kept.graphs[0].target)
-    with new_folder(directory, is_ours) as folder:
+    with new_folder(directory) as folder:
         files = target.write(kept.graphs, folder)
         tally, unlawful = kept.verdict or (None, ())
         record = ProgramRecord(
@@ -93,9 +98,40 @@ def _held(graphs: Sequence[Graph], files: Sequence[str]) -> list[str]:
 def load_folder(directory: Path, *, operators: Collection[str] = (), machine_code: bool = False) -> Kept:
     """The program of a folder that :func:`save_folder` wrote, checked at every step.
 
+    A folder that another run replaces meanwhile is read again.
+
     :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``,
         ``folder-incomplete``, ``device-missing``, ``machine-code``
     """
+    for _ in range(_MOST_READS):
+        before = _state(directory)
+        try:
+            return _loaded(directory, operators, machine_code)
+        except SavedFileError as error:
+            refusal = error
+        if before == _state(directory) and not is_being_saved(directory):
+            break
+        time.sleep(_PAUSE)
+    left = left_whole(directory)
+    if left is None:
+        raise refusal
+    raise SavedFileError(
+        f"{refusal.message} A save of it was killed.",
+        slug="save-was-killed",
+        hint=f"The program is whole in {left}: load that, or rename it to {directory}. The next save removes it.",
+    ) from refusal
+
+
+def _state(directory: Path) -> tuple[int, int, int] | None:
+    """What is another one after the folder, or its list of files, was replaced."""
+    try:
+        listed = os.stat(directory / MANIFEST)
+        return os.stat(directory).st_ino, listed.st_ino, listed.st_mtime_ns
+    except (OSError, ValueError):
+        return None
+
+
+def _loaded(directory: Path, operators: Collection[str], machine_code: bool) -> Kept:
     manifest = read_manifest(directory)
     listed = manifest["files"]
     check_files(directory, listed)

@@ -24,6 +24,7 @@ from .materialise.shapes import DimNames, constant_axes, infer_shapes
 from .materialise.union import CallUnion, union_of_calls
 from .observe.observer import Watcher
 from .observe.remove import names_to_remove
+from .observe.state import kept_state
 from .observe.store import Sample, Store
 from .probe.pins import BUDGET, Dims, Pins, Range, pins_of
 from .probe.replay import find_doubt
@@ -197,7 +198,7 @@ class InputObserver:
         doubt = find_doubt(store.samples, subject)
         plans, prepared = self._find(store, subject, pins)
         plans = _doubted(plans, doubt)
-        with subject.ledger.stage("export"):
+        with subject.ledger.stage("export"), kept_state(subject.model, {}):  # a program shares buffers with its model
             graphs, refusals = export_graphs(plans, prepared, subject, pins)
             program = Program(graphs, store.recording, store.samples, subject, refusals, prepared.joins)
             return program.to(to)

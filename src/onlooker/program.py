@@ -25,6 +25,7 @@ from .export.targets import target_of
 from .keep.folder import Kept, load_folder, save_folder
 from .materialise.limits import limits_of
 from .observe.bind import as_args_kwargs
+from .observe.state import kept_state
 from .observe.store import Sample
 from .probe.ledger import Ledger
 from .probe.subject import Subject
@@ -133,7 +134,7 @@ class Program:
         kept = [replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples]
         for graph in self.graphs:
             trials += unseen_trials(graph, kept, sizes)
-        with self._ledger.stage("verify"):
+        with self._ledger.stage("verify"), kept_state(subject.model, {}):  # a program shares buffers with its model
             names = [graph.name for graph in self.graphs]
             self._verdict = run_trials(self._serve, subject, trials, atol=atol, graphs=names)
         return self._verdict[0]

@@ -117,3 +117,4 @@ def _put_back(wrapper: Wrapper) -> None:
     while (known := Wrapper.of(before)) is not None and not known.is_used:
         before = known.before
     wrapper.put(before)
+    wrapper.hand_over()

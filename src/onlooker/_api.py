@@ -16,6 +16,7 @@ from .core.recording import Recording
 from .export.exportable import check_exportable
 from .export.exporter import export_graphs, find_plans
 from .export.prepare import Prepared, prepare
+from .export.quiet import quietly
 from .export.targets import target_of
 from .materialise.inferred import check_given, given_sample, infer_values, spelled
 from .materialise.info import InputObserverInfo, info_of
@@ -162,6 +163,7 @@ class InputObserver:
         plans, _ = self._find(store, self._subject(store, model), pins)
         return plans[0] if len(plans) == 1 else plans
 
+    @quietly
     def export(
         self,
         *,

@@ -19,6 +19,7 @@ from .core.verdict import Tally
 from .export.dispatch import Dispatcher
 from .export.graph import Graph
 from .export.installed import Installed, installed
+from .export.quiet import quietly
 from .export.save import save_graph
 from .export.target import check_options
 from .export.targets import target_of
@@ -190,6 +191,7 @@ class Program:
             probes=self._ledger.probes,
         )
 
+    @quietly
     def to(self, target: str, **options: Any) -> Program:
         """The same plans for another target: ``"onnx"`` or ``"aoti"`` from a program of torch.export.
 

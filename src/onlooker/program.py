@@ -77,6 +77,7 @@ class Program:
         self._joins = tuple(joins)
         self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
         self._verdict: tuple[Tally, tuple[str, ...]] | None = None
+        self._limits: Mapping[Path, tuple[float, float]] = {}
 
     @property
     def recording(self) -> Recording:
@@ -216,7 +217,9 @@ class Program:
         chosen.require()
         with self._ledger.stage("export"):
             graphs = chosen.convert(self.graphs, **options)
-        return Program(graphs, self._recording, self._samples, self._subject, self.refusals, self._joins)
+        made = Program(graphs, self._recording, self._samples, self._subject, self.refusals, self._joins)
+        made._limits = self._limits
+        return made
 
     def seen_with(self, recording: Recording, samples: Sequence[Sample], subject: Subject) -> Program:
         """The same graphs, beside other calls and another model: see :meth:`InputObserver.adopted`."""
@@ -259,7 +262,7 @@ class Program:
             raise UsageError(
                 f"No script is written for {to!r}.", slug="unknown-target", hint="A script exports to torch or onnx."
             )
-        limits = limits_of([replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples])
+        limits = self._seen_limits()
         graphs = [
             GraphCode(
                 graph.plan,
@@ -278,6 +281,11 @@ class Program:
         ]
         return script_of(graphs, self._recording.signature, to=wanted, source=source)
 
+    def _seen_limits(self) -> Mapping[Path, tuple[float, float]]:
+        """The least and the greatest number of ids and masks: of the kept calls, or as they were saved."""
+        kept = [replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples]
+        return {**self._limits, **limits_of(kept)}
+
     def save(self, directory: str | FilePath, *, values: bool = False) -> None:
         """Writes the program as a folder, which :func:`load` reads: graphs, plans, report, weights stored once.
 
@@ -289,7 +297,8 @@ class Program:
         :raises SavedFileError: ``folder-not-ours``, ``not-written``
         :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
         """
-        kept = Kept(self.graphs, self._recording, self._samples, self.refusals, self._joins, self._verdict)
+        limits, verdict = self._seen_limits(), self._verdict
+        kept = Kept(self.graphs, self._recording, self._samples, self.refusals, self._joins, limits, verdict)
         folder = as_path(directory, "The folder of a program")
         self.graphs = save_folder(kept, self.report.to_dict(), folder, values=values)
 
@@ -341,5 +350,5 @@ def load(directory: str | FilePath, *, operators: Collection[str] = (), machine_
     check_kind(operators, Collection, "operators", "the names of namespaces, as a list")
     kept = load_folder(as_path(directory, "The folder of a program"), operators=operators, machine_code=machine_code)
     program = Program(kept.graphs, kept.recording, kept.samples, None, kept.refusals, kept.joins)
-    program._verdict = kept.verdict
+    program._verdict, program._limits = kept.verdict, kept.limits
     return program

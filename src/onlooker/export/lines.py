@@ -59,15 +59,25 @@ class Guard:
             if match is not None:
                 dim = match.group(2)
                 found[symbol] = axes.get((match.group(1), int(dim) if dim else None), source)
-        texts = {symbol: sympy.Symbol(text) for symbol, text in found.items()}
+        texts = {symbol: sympy.Symbol(_as_term(text)) for symbol, text in found.items()}
         return _written(self.condition.xreplace(texts)), frozenset(found.values())
+
+
+def _as_term(text: str) -> str:
+    """A size that stands in a larger one: ``(past + sequence)``."""
+    return text if re.fullmatch(r"\w+", text) else f"({text})"
 
 
 def _written(condition: Any) -> str:
     """``batch == 3``, where sympy writes ``Eq(batch, 3)``."""
     if isinstance(condition, sympy.core.relational.Relational):
-        return f"{condition.lhs} {condition.rel_op} {condition.rhs}"
+        return f"{_side(condition.lhs)} {condition.rel_op} {_side(condition.rhs)}"
     return str(condition)
+
+
+def _side(side: Any) -> str:
+    """One side of a comparison, without brackets around the whole."""
+    return str(side)[1:-1] if isinstance(side, sympy.Symbol) and str(side).startswith("(") else str(side)
 
 
 @contextlib.contextmanager

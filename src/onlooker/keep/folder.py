@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ..core.codec import read_document, write_document
 from ..core.codec_text import damaged, read_json, write_json
 from ..core.errors import OnlookerError, SavedFileError
 from ..core.files import read_file
+from ..core.path import Path as FieldPath
 from ..core.recording import Recording
 from ..core.verdict import Tally
 from ..export.graph import Graph
@@ -55,6 +56,7 @@ class Kept:
     samples: tuple[Sample, ...] = ()
     refusals: tuple[str, ...] = ()
     joins: tuple[Join, ...] = ()
+    limits: Mapping[FieldPath, tuple[float, float]] = field(default_factory=dict)
     verdict: tuple[Tally, tuple[str, ...]] | None = None
 
 
@@ -74,6 +76,7 @@ def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, va
             tuple(files),
             kept.refusals,
             kept.joins,
+            kept.limits,
             tally,
             unlawful,
         )
@@ -147,7 +150,7 @@ def _loaded(directory: Path, operators: Collection[str], machine_code: bool) -> 
     loaded = _read_graphs(graphs, record.files, listed, directory, operators, machine_code)
     samples = read_values(recording, directory) if VALUES in listed else ()
     verdict = None if record.tally is None else (record.tally, record.unlawful)
-    return Kept(tuple(loaded), recording, tuple(samples), record.refusals, record.joins, verdict)
+    return Kept(tuple(loaded), recording, tuple(samples), record.refusals, record.joins, record.limits, verdict)
 
 
 def _check_listed(names: Sequence[str], listed: Collection[str], directory: Path) -> None:

@@ -51,6 +51,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             slug="file-foreign",
             hint="Give the folder that program.save() has written.",
         )
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise damaged(str(path), "it is a link, a folder or a device, and no file")
     document: dict[str, Any] = read_json(read_file(path, _MOST_BYTES), str(path))
     check_version(document, "program", str(path))
     own = document.pop("sha256", None)

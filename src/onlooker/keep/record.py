@@ -50,13 +50,17 @@ class GraphRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """A program: ``recording`` has the names and the signature, and no calls; ``files`` are those of the graphs."""
+    """A program: ``recording`` has the names and the signature, and no calls; ``files`` are those of the graphs.
+
+    ``limits`` has the least and the greatest number of ids and masks, from which a script draws its own.
+    """
 
     recording: Recording
     graphs: tuple[GraphRecord, ...]
     files: tuple[str, ...]
     refusals: tuple[str, ...] = ()
     joins: tuple[Join, ...] = ()
+    limits: Mapping[Path, tuple[float, float]] = dataclasses.field(default_factory=dict)
     tally: Tally | None = None
     unlawful: tuple[str, ...] = ()
 

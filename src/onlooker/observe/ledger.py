@@ -26,6 +26,8 @@ __all__ = ["Ledger", "Row", "SpecNumbers"]
 Row = tuple[int, ...]
 _tensor_key = operator.attrgetter("shape", "dtype", "device")
 _BY_VALUE = (bool, int, str, type(None))
+#: what one call takes about, and one number in it, and one spec, with its places in tables
+_ENTRY_BYTES, _NUMBER_BYTES, _SPEC_BYTES = 200, 12, 250
 #: objects of one class that are told from each other, and the name of all others: no object has it
 _MOST_OBJECTS = 64
 _ANOTHER = "object after many others"
@@ -42,6 +44,7 @@ class SpecNumbers:
         self._wide_kinds: list[int] = []
         self._kind_numbers: dict[Any, int] = {}
         self._objects: dict[str, int] = {}
+        self.nbytes = 0
 
     def row(self, leaves: Sequence[Any], *, identified: bool = True) -> Row:
         """The number of each leaf's spec; objects of results are not told from others of their class."""
@@ -70,6 +73,7 @@ class SpecNumbers:
         if number is not None:
             return number
         kind, wide = _kinds(key)
+        self.nbytes += _SPEC_BYTES + (len(key[1]) if isinstance(key[1], str) else 0)
         self._keys.append(key)
         self._kinds.append(self._kind_numbers.setdefault(kind, len(self._kind_numbers)))
         self._wide_kinds.append(self._kind_numbers.setdefault(wide, len(self._kind_numbers)))
@@ -138,6 +142,7 @@ class Ledger:
         self.outputs = Opener()
         self.n_calls = 0
         self.n_changes = 0
+        self.nbytes = 0
         self._forms: dict[Any, int] = {}
         self._form_list: list[Any] = []
         self._entries: list[Row] = []
@@ -164,6 +169,7 @@ class Ledger:
         return index
 
     def _append(self, entry: Row, index: int, count: int, seconds: float) -> None:
+        self.nbytes += _ENTRY_BYTES + _NUMBER_BYTES * len(entry)
         self._entries.append(entry)
         self._indices.append(index)
         self._counts.append(count)
@@ -178,6 +184,7 @@ class Ledger:
         number = self._forms.setdefault(form, len(self._form_list))
         if number == len(self._form_list):
             self._form_list.append(form)
+            self.nbytes += _ENTRY_BYTES + 2 * _NUMBER_BYTES * len(row)
         return (number, *places)
 
     def _rows(self, entry: Row) -> tuple[tuple[int, Row], tuple[int, Row], tuple[tuple[str, Passing], ...]]:

@@ -39,7 +39,7 @@ class Watcher:
         :raises ArgumentKindError: ``wrong-kind``
         """
         check_kind(method, str, "method_name", "the name of a method")
-        if isinstance(model, type):
+        if issubclass(type(model), type):  # not isinstance, which asks the object
             check_kind(model, (), "The model", f"an instance of {model.__name__}: calls of one model are watched")
         if isinstance(n_values, bool) or not isinstance(n_values, int) or n_values < 0:
             raise UsageError(

@@ -68,8 +68,11 @@ class Store:
         self._entry_point = recording
         self._binder = Binder(signature)
         self._ledger = Ledger()
-        self._kept = Samples(budget or Budget(), self.missed)
+        self._budget = budget or Budget()
+        self._kept = Samples(self._budget, self.missed)
+        self._counted_bytes = 0
         self._cached: tuple[Any, Recording] = ((), recording)
+        self._is_full = False
 
     @property
     def n_values(self) -> int:
@@ -165,6 +168,9 @@ class Store:
         return result
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Begun | None:
+        if self._is_full:
+            self.missed.add(f"a call after very many different ones was not recorded (limit: {self._budget})")
+            return None
         try:
             names, values, passed = self._binder(args, kwargs)
             structure, leaves = self._ledger.inputs.open(names, values, lambda: _arguments(names, values))
@@ -220,9 +226,18 @@ class Store:
         keeps = begun.kept is not None and values is not None
         keeps = keeps and (self._kept.wants_more or self._kept.is_new(begun.form))
         self._ledger.add(begun.inputs, outputs, begun.passed, seconds, alone=keeps)
+        if self._ledger.nbytes + self._ledger.numbers.nbytes != self._counted_bytes:
+            self._count_bytes()
         if keeps and begun.kept is not None and values is not None:
             call = self._ledger.last_call()
             self._kept.add(Sample(call, begun.kept, values, self._kept.wants_more), begun.form)
+
+    def _count_bytes(self) -> None:
+        """Notes what the specs take by now; from some number of different calls on no further ones are recorded."""
+        total = self._ledger.nbytes + self._ledger.numbers.nbytes
+        self._budget.spec_bytes += total - self._counted_bytes
+        self._counted_bytes = total
+        self._is_full = not self._budget.has_room_for_specs
 
     def _miss(self, when: str, error: Exception) -> None:
         """A call that could not be recorded is named in the recording, never in the user's run."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
-__all__ = ["MISSING", "Around", "Wrapper", "class_wrapper", "instance_wrapper"]
+__all__ = ["MISSING", "Around", "Wrapper", "class_wrapper", "instance_wrapper", "own_attributes"]
 
 #: what stood in a place where nothing was
 MISSING: Any = object()
@@ -64,7 +64,7 @@ class Wrapper:
 
     def passed(self, obj: Any) -> None:
         """Counts the calls of replicas, which ``torch.nn.DataParallel`` makes for every call."""
-        if getattr(obj, "__dict__", {}).get("_is_replica") is True:
+        if own_attributes(obj).get("_is_replica") is True:
             self.n_replicas += 1
 
     def stand(self, function: Any) -> Wrapper:
@@ -84,6 +84,15 @@ class Wrapper:
             if name not in now:
                 attributes.pop(name, None)
         attributes.update({k: v for k, v in now.items() if k not in before or before[k] is not v})
+
+
+def own_attributes(obj: Any) -> dict[str, Any]:
+    """The ``__dict__`` of an object, without any code of its class; an empty one where it has none."""
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except Exception:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def run_around(

@@ -61,6 +61,11 @@ class Place:
         """The number of calls of replicas of objects of the class, which passed."""
         return self.wrapper.n_replicas
 
+    @property
+    def n_others(self) -> int:
+        """The number of calls of other objects of the class, which passed."""
+        return self.wrapper.n_others
+
     def still_stands(self) -> bool:
         """True when calls meet the wrapper."""
         own = own_attributes(self.obj)

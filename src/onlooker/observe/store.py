@@ -7,6 +7,7 @@ import inspect
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,7 @@ from .bind import Binder
 from .budget import Budget
 from .copies import Copying, copy_leaves, why_without_values, without_function_modes
 from .forks import Elsewhere
+from .instead import Parts
 from .ledger import Ledger
 from .missed import Missed, reason
 from .remove import call_without, tree_without
@@ -63,6 +65,9 @@ class Store:
         self.place: Any = None
         self.number = next(_numbers)
         self.missed = Missed()
+        self.n_others = 0
+        self.part_calls: Counter[str] = Counter()
+        self._parts: Parts | None = None
         self._elsewhere = Elsewhere()
         self._unkept: dict[Structure, Unkept] = {}
         self._entry_point = recording
@@ -71,6 +76,7 @@ class Store:
         self._budget = budget or Budget()
         self._kept = Samples(self._budget, self.missed)
         self._counted_bytes = 0
+        self.was_compiled = False
         self._cached: tuple[Any, Recording] = ((), recording)
         self._is_full = False
 
@@ -113,8 +119,22 @@ class Store:
         """The number of calls so far."""
         return self._ledger.n_calls
 
+    def begin_block(self, model: Any) -> None:
+        """Counts what is called instead, until the method is called."""
+        if not self.n_calls:
+            self._parts = Parts(model)
+            self._parts.begin()
+
+    def _end_parts(self) -> None:
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.end()
+            self.part_calls += parts.calls
+
     def end_block(self, method: str) -> None:
         """Notes what was not seen in the block that ends."""
+        self._end_parts()
+        self.n_others += self.place.n_others
         if not self.place.still_stands():
             self.missed.add(f"{method} was replaced inside the block: calls after that were not seen")
         if self.place.n_replicas:
@@ -122,6 +142,7 @@ class Store:
         if self.number in _compiled:
             _compiled.discard(self.number)
             self.missed.add(f"{method} was compiled inside the block: calls of the compiled code were not seen")
+            self.was_compiled = True
         self.hook.close()
 
     @property
@@ -147,6 +168,8 @@ class Store:
             return original(*args, **kwargs)
         if torch._C._len_torch_function_stack():
             return self._watch_under_modes(original, args, kwargs)
+        if self._parts is not None:
+            self._end_parts()
         begun = self._begin(args, kwargs)
         start = time.perf_counter()
         result = original(*args, **kwargs)

@@ -32,6 +32,7 @@ class Wrapper:
         self.arounds: dict[int, tuple[Around, ...]] = {}
         self.function: Any = None
         self.n_replicas = 0
+        self.n_others = 0
         self.original: Any = None
         self._attributes: dict[str, Any] = {}
 
@@ -63,9 +64,11 @@ class Wrapper:
             self.arounds.pop(id(obj), None)
 
     def passed(self, obj: Any) -> None:
-        """Counts the calls of replicas, which ``torch.nn.DataParallel`` makes for every call."""
+        """Counts the calls of other objects; those of replicas alone, which ``DataParallel`` makes for each call."""
         if own_attributes(obj).get("_is_replica") is True:
             self.n_replicas += 1
+        else:
+            self.n_others += 1
 
     def stand(self, function: Any) -> Wrapper:
         """Puts the function in its place."""

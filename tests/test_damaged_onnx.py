@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import shutil
@@ -252,3 +253,144 @@ def test_any_bytes_of_a_model_give_errors_of_ours(
     resigned(folder)
     check_loaded(folder, pristine)
     shutil.rmtree(folder.parent)
+
+
+# models that are small as files
+
+
+def opsets(*names: str) -> list[Any]:
+    return [onnx.helper.make_opsetid("", 20), *(onnx.helper.make_opsetid(name, 1) for name in names)]
+
+
+def called(name: str, given: str, made: str) -> Any:
+    return onnx.helper.make_node(name, [given], [made], domain="own")
+
+
+def in_a_branch(name: str, given: str, made: str) -> Any:
+    out = onnx.helper.make_tensor_value_info(f"{made}_in", onnx.TensorProto.FLOAT, ["n"])
+    branch = onnx.helper.make_graph([called(name, given, f"{made}_in")], "branch", [], [out])
+    return onnx.helper.make_node("If", ["yes"], [made], then_branch=branch, else_branch=branch)
+
+
+def doubling(call: Callable[[str, str, str], Any], depth: int, model: Any) -> None:
+    """Functions of which each calls the one before it twice."""
+    bodies = [[onnx.helper.make_node("Neg", ["x"], ["y"])]]
+    bodies += [[call(f"F{i}", "x", "m"), call(f"F{i}", "m", "y")] for i in range(depth)]
+    for i, nodes in enumerate(bodies):
+        constant = onnx.helper.make_node("Constant", [], ["yes"], value=onnx.helper.make_tensor("v", 9, [], [True]))
+        made = onnx.helper.make_function("own", f"F{i}", ["x"], ["y"], [constant, *nodes], opsets("own"))
+        model.functions.append(made)
+    started(model, called(f"F{depth}", "start", "more"))
+
+
+def in_a_circle(model: Any) -> None:
+    for name, other in (("A", "B"), ("B", "A")):
+        model.functions.append(
+            onnx.helper.make_function("own", name, ["x"], ["y"], [called(other, "x", "y")], opsets("own"))
+        )
+    started(model, called("A", "start", "more"))
+
+
+def heavy(model: Any) -> None:
+    """A function with a constant of 1 MB, which is called forty times."""
+    weight = onnx.numpy_helper.from_array(torch.ones(2**18).numpy(), "v")
+    nodes = [
+        onnx.helper.make_node("Constant", [], ["c"], value=weight),
+        onnx.helper.make_node("Add", ["x", "c"], ["y"]),
+    ]
+    model.functions.append(onnx.helper.make_function("own", "H", ["x"], ["y"], nodes, opsets()))
+    steps = ["start", *(f"h{i}" for i in range(39)), "more"]
+    started(model, *(called("H", a, b) for a, b in itertools.pairwise(steps)))
+
+
+def started(model: Any, *nodes: Any) -> None:
+    model.opset_import.append(onnx.helper.make_opsetid("own", 1))
+    model.graph.initializer.append(onnx.helper.make_tensor("start", onnx.TensorProto.FLOAT, [1], [1.0]))
+    model.graph.node.extend(nodes)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("more", onnx.TensorProto.FLOAT, ["n"]))
+
+
+def sparse(model: Any) -> None:
+    wide = model.graph.sparse_initializer.add(dims=[2**20, 2**20])
+    wide.values.CopyFrom(onnx.helper.make_tensor("wide", onnx.TensorProto.FLOAT, [1], [1.0]))
+    wide.indices.CopyFrom(onnx.helper.make_tensor("at", onnx.TensorProto.INT64, [1], [0]))
+
+
+EXPANDING: dict[str, Callable[[Any], None]] = {
+    "functions that call each other twice": lambda m: doubling(called, 15, m),
+    "so many that nobody can count them": lambda m: doubling(called, 3000, m),
+    "in branches": lambda m: doubling(in_a_branch, 15, m),
+    "in a circle": in_a_circle,
+    "a heavy function": heavy,
+    "a sparse weight": sparse,
+}
+
+
+@pytest.mark.parametrize("way", EXPANDING.values(), ids=EXPANDING)
+def test_what_grows_when_it_is_loaded_is_refused(folder: Path, way: Callable[[Any], None]) -> None:
+    changed(folder, way)
+    with pytest.raises(OnlookerError, match=r"\[file-damaged\]"):
+        onlooker.load(folder)
+
+
+def test_functions_that_do_not_grow_are_taken(folder: Path, pristine: Path) -> None:
+    changed(folder, lambda model: doubling(called, 5, model))
+    check_loaded(folder, pristine)
+    assert torch.equal(onlooker.load(folder)(x=torch.arange(4)), onlooker.load(pristine)(x=torch.arange(4)))
+
+
+#: what no machine has room for, or time, made of constants alone
+ENDLESS: dict[str, list[tuple[str, list[str], str]]] = {
+    "ConstantOfShape": [("ConstantOfShape", ["shape"], "big")],
+    "Expand": [("Expand", ["one", "shape"], "big")],
+    "Tile": [("Expand", ["one", "ones"], "wide"), ("Tile", ["wide", "shape"], "big")],
+    "Range": [("Range", ["zero", "many", "one"], "big")],
+    "forty large products": [
+        ("ConstantOfShape", ["square"], "m0"),
+        *(("MatMul", [f"m{i}", f"m{i}"], f"m{i + 1}") for i in range(40)),
+        ("Identity", ["m40"], "big"),
+    ],
+    "of the shape of an input": [
+        ("Shape", ["x"], "rank"),
+        ("Size", ["rank"], "few"),
+        ("Mul", ["few", "many_ints"], "more_ints"),
+        ("Unsqueeze", ["more_ints", "first"], "shape_of_x"),
+        ("ConstantOfShape", ["shape_of_x"], "big"),
+    ],
+}
+
+
+@pytest.mark.parametrize("steps", ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize("inside", [False, True], ids=["in the graph", "in a function"])
+def test_nothing_is_computed_before_the_first_run(
+    folder: Path, steps: list[tuple[str, list[str], str]], inside: bool
+) -> None:
+    ints, floats = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
+    constants = [
+        onnx.helper.make_tensor("shape", ints, [2], [2**23, 2**23]),
+        onnx.helper.make_tensor("square", ints, [2], [8192, 8192]),
+        onnx.helper.make_tensor("ones", ints, [2], [1, 1]),
+        onnx.helper.make_tensor("one", floats, [], [1.0]),
+        onnx.helper.make_tensor("zero", floats, [], [0.0]),
+        onnx.helper.make_tensor("many", floats, [], [2.0**46]),
+        onnx.helper.make_tensor("many_ints", ints, [], [2**46]),
+        onnx.helper.make_tensor("first", ints, [1], [0]),
+    ]
+
+    def change(model: Any) -> None:
+        nodes = [onnx.helper.make_node(op, given, [made]) for op, given, made in steps]
+        nodes.append(onnx.helper.make_node("ReduceSum", ["big"], ["more"], keepdims=0))
+        x = model.graph.input[0].name
+        if inside:
+            held = [onnx.helper.make_node("Constant", [], [c.name], value=c) for c in constants]
+            made = onnx.helper.make_function("own", "Big", ["x"], ["more"], [*held, *nodes], opsets())
+            model.functions.append(made)
+            started(model, onnx.helper.make_node("Big", [x], ["more"], domain="own"))
+        else:
+            model.graph.initializer.extend(constants)
+            for node in nodes:
+                node.input[:] = [x if name == "x" else name for name in node.input]
+            started(model, *nodes)
+
+    changed(folder, change)
+    assert onlooker.load(folder).graphs

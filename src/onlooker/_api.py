@@ -15,6 +15,7 @@ from .core.plan import Plan
 from .core.recording import Recording
 from .export.graphs import export_graphs
 from .export.plans import find_plans
+from .export.quiet import quietly
 from .export.targets import target_of
 from .hypotheses.overrides import Dims, Overrides, Range, overrides_of
 from .hypotheses.replay import find_doubt
@@ -29,6 +30,7 @@ from .materialise.shapes import DimNames, constant_axes, infer_shapes
 from .materialise.union import CallUnion, union_of_calls
 from .observe.observer import Watcher
 from .observe.remove import names_to_remove
+from .observe.state import kept_state
 from .observe.store import Sample, Store
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
@@ -169,6 +171,7 @@ class InputObserver:
         plans, _ = self._find(store, self._lab(store, runs, model), overrides)
         return plans[0] if len(plans) == 1 else plans
 
+    @quietly
     def export(
         self,
         *,
@@ -206,7 +209,7 @@ class InputObserver:
         doubt = find_doubt(store.samples, lab)
         plans, prepared = self._find(store, lab, overrides)
         plans = _doubted(plans, doubt)
-        with lab.stages.stage("export"):
+        with lab.stages.stage("export"), kept_state(lab.model, {}):  # a program shares buffers with its model
             graphs, refusals = export_graphs(plans, prepared, lab, overrides)
             lab.forget()
             program = Program(graphs, store.recording, store.samples, lab, refusals, prepared.joins)

@@ -10,6 +10,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from .core.errors import UsageError
+from .core.files import write_into
 from .core.kinds import as_path, check_kind
 from .core.path import Path
 from .core.plan import Plan
@@ -17,6 +18,7 @@ from .core.recording import Recording
 from .core.verdict import Tally
 from .export.dispatch import Dispatcher
 from .export.installed import Installed, installed
+from .export.quiet import quietly
 from .export.save import save_graph
 from .export.target import check_options
 from .export.targets import target_of
@@ -26,6 +28,7 @@ from .lab.runner import ModelRunner
 from .lab.stages import Stages
 from .materialise.limits import limits_of
 from .observe.bind import as_args_kwargs
+from .observe.state import kept_state
 from .observe.store import Sample
 from .pytrees.hidden import hidden_tensors
 from .pytrees.joins import Join, join_tensors, joined
@@ -75,6 +78,7 @@ class Program:
         self._joins = tuple(joins)
         self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
         self._verdict: tuple[Tally, tuple[str, ...]] | None = None
+        self._limits: Mapping[Path, tuple[float, float]] = {}
 
     @property
     def recording(self) -> Recording:
@@ -133,7 +137,7 @@ class Program:
         kept = [replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples]
         for graph in self.graphs:
             trials += unseen_trials(graph, kept, sizes)
-        with self._stages.stage("verify"):
+        with self._stages.stage("verify"), kept_state(subject.model, {}):  # a program shares buffers with its model
             names = [graph.name for graph in self.graphs]
             self._verdict = run_trials(self._serve, subject, trials, atol=atol, graphs=names)
         return self._verdict[0]
@@ -191,6 +195,7 @@ class Program:
             probes=self._subject.runs if self._subject is not None else 0,
         )
 
+    @quietly
     def to(self, target: str, **options: Any) -> Program:
         """The same plans for another target: ``"onnx"`` or ``"aoti"`` from a program of torch.export.
 
@@ -215,7 +220,9 @@ class Program:
         chosen.require()
         with self._stages.stage("export"):
             graphs = chosen.convert(self.graphs, **options)
-        return Program(graphs, self._recording, self._samples, self._subject, self.refusals, self._joins)
+        made = Program(graphs, self._recording, self._samples, self._subject, self.refusals, self._joins)
+        made._limits = self._limits
+        return made
 
     def seen_with(self, recording: Recording, samples: Sequence[Sample], subject: Lab) -> Program:
         """The same graphs, beside other calls and another model: see :meth:`InputObserver.adopted`."""
@@ -258,7 +265,7 @@ class Program:
             raise UsageError(
                 f"No script is written for {to!r}.", slug="unknown-target", hint="A script exports to torch or onnx."
             )
-        limits = limits_of([replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples])
+        limits = self._seen_limits()
         graphs = [
             GraphCode(
                 graph.plan,
@@ -277,6 +284,11 @@ class Program:
         ]
         return script_of(graphs, self._recording.signature, to=wanted, source=source)
 
+    def _seen_limits(self) -> Mapping[Path, tuple[float, float]]:
+        """The least and the greatest number of ids and masks: of the kept calls, or as they were saved."""
+        kept = [replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples]
+        return {**self._limits, **limits_of(kept)}
+
     def save(self, directory: str | FilePath, *, values: bool = False) -> None:
         """Writes the program as a folder, which :func:`load` reads: graphs, plans, report, weights stored once.
 
@@ -288,20 +300,28 @@ class Program:
         :raises SavedFileError: ``folder-not-ours``, ``not-written``
         :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
         """
-        kept = Kept(self.graphs, self._recording, self._samples, self.refusals, self._joins, self._verdict)
+        limits, verdict = self._seen_limits(), self._verdict
+        kept = Kept(self.graphs, self._recording, self._samples, self.refusals, self._joins, limits, verdict)
         folder = as_path(directory, "The folder of a program")
         self.graphs = save_folder(kept, self.report.to_dict(), folder, values=values)
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
-        """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their paths."""
+        """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their paths.
+
+        Other files there stay; where a disk is full, all files that stood there are as they were.
+
+        :raises UsageError: ``not-a-directory``
+        :raises SavedFileError: ``not-written``
+        """
         folder = as_path(directory, "The folder of the graphs")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise UsageError(f"{folder} is a file.", slug="not-a-directory", hint="Name a directory.") from error
-        if all(graph.target == "torch" for graph in self.graphs):
-            return [save_graph(graph, folder) for graph in self.graphs]
-        return [folder / name for name in target_of(self.graphs[0].target).write(self.graphs, folder)]
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"{folder} is a file.", slug="not-a-directory", hint="Name a directory.")
+        with write_into(folder) as inside:
+            if all(graph.target == "torch" for graph in self.graphs):
+                names = [save_graph(graph, inside).name for graph in self.graphs]
+            else:
+                names = target_of(self.graphs[0].target).write(self.graphs, inside)
+        return [folder / name for name in names]
 
     def __repr__(self) -> str:
         names = ", ".join(graph.name for graph in self.graphs)
@@ -333,5 +353,5 @@ def load(directory: str | FilePath, *, operators: Collection[str] = (), machine_
     check_kind(operators, Collection, "operators", "the names of namespaces, as a list")
     kept = load_folder(as_path(directory, "The folder of a program"), operators=operators, machine_code=machine_code)
     program = Program(kept.graphs, kept.recording, kept.samples, None, kept.refusals, kept.joins)
-    program._verdict = kept.verdict
+    program._verdict, program._limits = kept.verdict, kept.limits
     return program

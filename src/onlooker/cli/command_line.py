@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import io
 import json
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
 
@@ -47,7 +48,8 @@ def main(argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
             stderr.write(_parser().format_help())
             return ExitCode.ERROR
         command: Command = options.command
-        with redirect_stdout(stderr):  # what the user's code and torch print is no answer
+        open_still = Unclosable(stderr)
+        with redirect_stdout(open_still), redirect_stderr(open_still):  # what others print is no answer
             answer = command.run(options, stderr)
         _write(answer, options, stdout, stderr)
         return answer.code
@@ -59,6 +61,44 @@ def main(argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
         return ExitCode.ERROR
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
+
+
+class Unclosable(io.TextIOBase):
+    """A stream for the code of the user, which may close what it takes for its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes the text, also after somebody has closed this."""
+        return self.stream.write(text)
+
+    def close(self) -> None:
+        """The stream itself stays open."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["stream"], name)
+
+    def flush(self) -> None:
+        """Writes what waits."""
+        self.stream.flush()
+
+    def isatty(self) -> bool:
+        """As the stream says."""
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        """As the stream says."""
+        return self.stream.fileno()
+
+    def writable(self) -> bool:
+        """True: it is there to be written to."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """That of the stream."""
+        return self.stream.encoding
 
 
 def _complain(error: OnlookerError, stderr: TextIO) -> None:

@@ -16,7 +16,7 @@ from ..export.targets import TARGETS
 from ..program import Program
 from .command import Answer, ExitCode, to_type
 from .progress import progress
-from .saved import directory_to_write
+from .saved import directory_to_write, in_full
 from .user_function import HELP, Used, load_function, raised_by_the_user
 
 __all__ = ["Export", "watch"]
@@ -58,6 +58,7 @@ class Export:
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Watches, exports, verifies and saves."""
         directory_to_write(options.out)
+        out, recording = in_full(options.out), in_full(options.recording)
         pins: dict[str, Any] = {
             "static": dimensions(options.static, "--static"),
             "dynamic": dimensions(options.dynamic, "--dynamic"),
@@ -69,16 +70,16 @@ class Export:
             used = load_function(options.function)
             say("watching its use")
             observer = watch(used, options.method, options.keep)
-            if options.recording is not None:
-                observer.recording(options.method).save(options.recording)
+            if recording is not None:
+                observer.recording(options.method).save(recording)
             say("exporting")
             program = observer.export(to=options.to, method_name=options.method, probe=not options.no_probe, **pins)
             if not options.no_verify:
                 say("verifying")
                 program.verify()
-            if options.out is not None:
+            if out is not None:
                 say(f"writing into {options.out}")
-                program.save(options.out, values=options.values)
+                program.save(out, values=options.values)
         return _answer(program, options)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from ..core.errors import UsageError
 from ..core.recording import Recording
 from ..program import Program, load
 
-__all__ = ["add_program", "directory_to_write", "read_either", "read_program"]
+__all__ = ["add_program", "directory_to_write", "in_full", "read_either", "read_program"]
 
 
 def add_program(parser: argparse.ArgumentParser, metavar: str = "DIR", story: str = "the folder of a program") -> None:
@@ -50,3 +51,8 @@ def directory_to_write(place: Path | None) -> None:
             slug="not-a-directory",
             hint="Name another place with --out.",
         )
+
+
+def in_full(place: Path | None) -> Path | None:
+    """A path from the root on: the code of the user may change the working directory."""
+    return None if place is None else Path(os.path.abspath(place))

@@ -48,7 +48,7 @@ def load_function(name: str) -> Used:
     :raises FunctionRaisedError: ``function-raised``
     """
     place, colon, attribute = name.rpartition(":")
-    if not colon or not place or not attribute.isidentifier():
+    if not colon or not _is_module(place) or not attribute.isidentifier():
         raise UsageError(f"{name!r} names no function.", slug="bad-function", hint=_HINT)
     module = _module(place)
     function = getattr(module, attribute, None)
@@ -63,6 +63,17 @@ def load_function(name: str) -> Used:
     raise UsageError(
         f"{name} returned {_described(result)}, and not a model and a callable.", slug="bad-function", hint=_HINT
     )
+
+
+def _is_module(place: str) -> bool:
+    """True for what can be the file or the name of a module."""
+    if "\0" in place or not place:
+        return False
+    return _is_file(place) or all(part.isidentifier() for part in place.split("."))
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place
 
 
 def _described(result: Any) -> str:
@@ -81,7 +92,7 @@ def _module(place: str) -> ModuleType:
     if here not in sys.path:
         sys.path.insert(0, here)
     importlib.invalidate_caches()
-    return _from_file(Path(place)) if place.endswith(".py") or "/" in place else _by_name(place)
+    return _from_file(Path(place)) if _is_file(place) else _by_name(place)
 
 
 def _from_file(file: Path) -> ModuleType:
@@ -156,6 +167,6 @@ def _their_traceback(error: BaseException) -> str:
 def source_of(name: str) -> str:
     """The body of a function that gives the model, for a script which runs in the same directory."""
     place, _, attribute = name.rpartition(":")
-    if place.endswith(".py") or "/" in place:
+    if _is_file(place):
         return f"import runpy\n\nreturn runpy.run_path({quoted(place)})[{quoted(attribute)}]()[0]"
     return f"from {place} import {attribute}\n\nreturn {attribute}()[0]"

@@ -37,7 +37,7 @@ class OnlookerError(Exception):
     """The base of all errors that onlooker raises on purpose.
 
     ``message`` says what happened and where, ``slug`` names the entry in ``docs/messages.md``,
-    ``hint`` says what to do about it.
+    ``hint`` says what to do about it. ``details`` is more than anybody wants to read at once: what torch printed.
 
     >>> str(OnlookerError("No call was seen.", slug="no-calls", hint="Run the model inside the block."))
     'No call was seen. Run the model inside the block. [no-calls]'
@@ -47,6 +47,7 @@ class OnlookerError(Exception):
         self.message = message
         self.slug = slug
         self.hint = hint
+        self.details = ""
         super().__init__(" ".join(part for part in (message, hint, f"[{slug}]") if part))
 
 

@@ -6,12 +6,14 @@ import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 
 from .codec_text import MOST_BYTES
 from .errors import SavedFileError
+from .staging import moved_into, remove_abandoned, staging
 
-__all__ = ["cannot_write", "read_file", "sync_folder", "write_file", "write_synced"]
+__all__ = ["cannot_write", "read_file", "removed_if_empty", "sync_folder", "write_file", "write_into", "write_synced"]
 
 
 def write_file(path: FilePath, content: bytes) -> None:
@@ -34,6 +36,46 @@ def write_file(path: FilePath, content: bytes) -> None:
         if beside:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
+
+
+@contextlib.contextmanager
+def write_into(folder: FilePath) -> Iterator[FilePath]:
+    """Gives an empty folder to write into, and moves its files into ``folder`` when the block ends.
+
+    A block that raises changes nothing in ``folder``; files of other names stay there.
+
+    :raises SavedFileError: ``not-written``
+    """
+    try:
+        with removed_if_empty(folder), staging(folder) as beside:
+            inside, old = beside / "new", beside / "old"
+            inside.mkdir()
+            old.mkdir()
+            yield inside
+            others = [name for name in os.listdir(folder) if not os.path.lexists(inside / name)]
+            moved_into(folder, inside, old, stays=others)
+            sync_folder(folder)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    remove_abandoned(folder)
+
+
+@contextlib.contextmanager
+def removed_if_empty(folder: FilePath) -> Iterator[None]:
+    """Makes a folder and those above it; when the block raises, the new ones are removed again."""
+    made = []
+    while not os.path.lexists(folder):
+        made.append(folder)
+        folder = folder.parent
+    try:
+        for path in reversed(made):
+            path.mkdir(exist_ok=True)
+        yield
+    except BaseException:
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
 
 
 def _umask() -> int:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path as FilePath
 from typing import Any
 
-from .errors import ArgumentKindError
+from .errors import ArgumentKindError, UsageError
 
 __all__ = ["as_path", "check_kind"]
 
@@ -33,6 +33,23 @@ def as_path(value: object, what: str) -> FilePath:
     """A path, from text or a path.
 
     :raises ArgumentKindError: ``wrong-kind``
+    :raises UsageError: ``bad-path`` for a text that no system takes as a path
+
     """
     check_kind(value, (str, os.PathLike), what, "a path, as text or as a pathlib.Path")
-    return FilePath(value)  # type: ignore[arg-type]
+    text: Any = os.fspath(value)  # type: ignore[call-overload]
+    check_kind(text, str, what, "a path, as text or as a pathlib.Path")
+    if not _is_path(text):
+        raise UsageError(
+            f"{what} is {text!r}, which no system takes as a path.",
+            slug="bad-path",
+            hint="Give a name without the character 0, of characters that can be written.",
+        )
+    return FilePath(text)
+
+
+def _is_path(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False

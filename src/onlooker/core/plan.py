@@ -9,7 +9,7 @@ from .errors import UsageError
 from .experiment import BlindSpot, Experiment
 from .expression import Expression
 from .path import Path
-from .spec import Axis, ConstantSpec
+from .spec import Axis, ConstantSpec, OpaqueSpec
 from .structure import Structure
 
 __all__ = ["Evidence", "Fill", "LeafPlan", "Plan", "Relation", "Symbol"]
@@ -95,7 +95,7 @@ class LeafPlan:
     ``shape`` has an expression per dimension (empty for an int), ``value`` the expression of an int leaf
     and the constant of a baked one. ``fill`` is used where a call does not have the leaf; without one a
     call has to bring it. A constant is ``optional`` where the model does the same without it. ``calls`` counts
-    the calls that had it.
+    the calls that had it. ``opaque`` is an object that could not be opened, which is baked too.
 
     A float that changes from call to call is an input as well: ``floats`` are some of the values that calls had, the
     least and the greatest one among them. The graph takes it as a tensor of float64 without dimensions.
@@ -111,6 +111,7 @@ class LeafPlan:
     calls: int = 0
     optional: bool = False
     floats: tuple[ConstantSpec, ...] = ()
+    opaque: OpaqueSpec | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -219,11 +220,12 @@ class Plan:
         :raises UsageError: ``path-not-found`` for a leaf or a dimension that the plan does not have
         """
         leaf = self.leaf(path)
+        constant = leaf.constant or leaf.opaque
         if leaf.is_constant or (leaf.is_tensor and (dim is None or not 0 <= dim < len(leaf.shape))):
             raise UsageError(
                 f"{path} has no dimension {dim}.",
                 slug="path-not-found",
-                hint=f"It is {leaf.constant if leaf.is_constant else f'a tensor of {len(leaf.shape)} dimensions'}.",
+                hint=f"It is {constant if leaf.is_constant else f'a tensor of {len(leaf.shape)} dimensions'}.",
             )
         if leaf.is_float:
             return self._explained_float(leaf)

@@ -64,12 +64,22 @@ class ConstantSpec:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueSpec:
-    """An object that could not be opened: only the name of its class is known."""
+    """An object that could not be opened: the name of its class, and a text that tells it from others.
+
+    ``identity`` is equal for arguments that are the same to a model (:mod:`onlooker.pytrees.identity`); it is empty
+    where nobody compares, as in the results of a call.
+    """
 
     kind: str
+    identity: str = ""
 
     def __str__(self) -> str:
-        return f"<{self.kind}>"
+        is_said = self.identity and not self.identity.startswith(("object ", "state "))
+        return f"<{self.kind}: {self.identity}>" if is_said else f"<{self.kind}>"
+
+    def beside(self, other: object) -> str:
+        """This one in words, where it came instead of ``other``."""
+        return f"another {self}" if str(self) == str(other) else str(self)
 
 
 Spec = TensorSpec | ConstantSpec | OpaqueSpec

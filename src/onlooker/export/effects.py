@@ -15,6 +15,7 @@ import torch
 from ..core.path import Path
 from ..core.structure import Structure, Tree
 from ..pytrees.adopt import Place, placed
+from ..pytrees.agree import leaf_difference
 from ..pytrees.deepcopy import torch_deepcopy
 from ..pytrees.layers import is_cache
 from ..pytrees.open import is_model_output, open_tree
@@ -58,16 +59,29 @@ def effects_of(names: Mapping[str, Any], values: Mapping[str, Any], run: Callabl
         same = structure == before[name][0] and leaves.keys() == before[name][1].keys()
         old = before[name][1]
         kept = {path: leaf for path, (leaf, _) in leaves.items() if path in old and old[path][0] is leaf}
-        written = frozenset(path for path in kept if old[path][1] != leaves[path][1])
+        written = frozenset(path for path in kept if _is_written(old[path][1], leaves[path][1]))
         changed = not same or bool(written) or any(_differs(old[path][0], leaves[path][0]) for path in leaves)
         found[name] = Effect(changed, written, placed(result, copies[name]))
     return found
 
 
-def _state(value: Any) -> tuple[Structure, dict[Path, tuple[Any, int]]]:
-    """The leaves by path, each tensor with the count of its writes."""
+def _state(value: Any) -> tuple[Structure, dict[Path, tuple[Any, Any]]]:
+    """The leaves by path, each tensor with the count of its writes; torch counts none of an inference tensor, which
+    stands with its values instead."""
     tree = open_tree(value)
-    return tree.structure, {path: (leaf, getattr(leaf, "_version", 0)) for path, leaf in tree.items()}
+    return tree.structure, {path: (leaf, _writes(leaf)) for path, leaf in tree.items()}
+
+
+def _writes(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return 0
+    return leaf.clone() if leaf.is_inference() else leaf._version
+
+
+def _is_written(before: Any, after: Any) -> bool:
+    if isinstance(before, torch.Tensor):
+        return leaf_difference(before, after) > 0
+    return bool(before != after)
 
 
 def _differs(before: Any, after: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 
 from ..core.call import Signature
 from ..core.errors import RejectedCallError, UsageError
+from ..core.locks import lock_of
 from ..lab.runner import ModelRunner
 from ..observe.bind import as_args_kwargs
 from ..observe.hook import check_method, replaced_method
@@ -38,7 +38,7 @@ class Installed:
         self._fallback = fallback
         self._subject = subject
         self._effects: dict[tuple[Any, ...], dict[str, Effect]] = {}
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
 
     def serve(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the call; what the caller holds is brought to the state after the call.

@@ -78,7 +78,7 @@ class Onnx:
                 write_models([merged_model(models, [graph.name for graph in graphs])], [Path(folder, MERGED)], _SMALL)
             else:
                 write_models(models, [Path(folder, file_name(graph, self)) for graph in graphs], _SMALL)
-            return self.read(converted, Path(folder))
+            return self._read(converted, Path(folder), folds=True)
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
         """One ``.onnx`` a graph; what several use, and all weights of a model above 2 GiB, is in ``weights.bin``."""
@@ -90,18 +90,22 @@ class Onnx:
         return [path.name for path in write_models(models, [folder / name for name in by_name], LARGEST)]
 
     def read(self, graphs: Sequence[Graph], folder: Path) -> list[Graph]:
-        """The graphs with sessions; what was obtained is read from the models.
+        """The graphs with sessions; what was obtained is read from the models, which somebody else may have made.
 
         :raises SavedFileError: ``file-damaged``
         :raises ExportError: ``onnx-refused``
         :raises MissingPackageError: ``missing-package``
         """
         self.require()
+        return self._read(graphs, folder, folds=False)
+
+    def _read(self, graphs: Sequence[Graph], folder: Path, *, folds: bool) -> list[Graph]:
         is_merged = (folder / MERGED).exists()
         paths = [folder / MERGED] if is_merged else [folder / file_name(graph, self) for graph in graphs]
         # a copy for each graph, laid out for speed, would hold every weight once more
         models = read_models(paths)
-        opened = [_opened(m, path, prepack=len(graphs) == 1) for m, path in zip(models, paths, strict=True)]
+        prepack = len(graphs) == 1
+        opened = [_opened(m, path, prepack, folds) for m, path in zip(models, paths, strict=True)]
         if is_merged:
             return [_loaded(graph, opened[0], number) for number, graph in enumerate(graphs)]
         return [_loaded(graph, file, None) for graph, file in zip(graphs, opened, strict=True)]
@@ -140,8 +144,8 @@ class _Opened:
     alive: Any
 
 
-def _opened(model: Any, path: Path, *, prepack: bool) -> _Opened:
-    session, alive = open_session(path, lent_tensors(model), prepack=prepack)
+def _opened(model: Any, path: Path, prepack: bool, folds: bool) -> _Opened:
+    session, alive = open_session(path, lent_tensors(model), prepack=prepack, folds=folds)
     return _Opened(torch.onnx.ONNXProgram(model, None), path.name, session, alive)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..core.codec_text import damaged
 from ..core.errors import SavedFileError
+from .onnx_bounds import check_bounds
 from .onnx_weights import (
     WEIGHTS,
     attach,
@@ -55,6 +56,7 @@ def _read(path: Path, whole: Any) -> Any:
     try:
         proto = onnx.load_model(str(path), load_external_data=False)
         check_places(proto)
+        check_bounds(proto, path.name)
         model = onnx_ir.serde.deserialize_model(proto)
         attach(model, whole)
     except SavedFileError:

@@ -9,15 +9,19 @@ from typing import Any
 import numpy
 
 from ..core.errors import ExportError
+from .onnx_bounds import NOT_FOLDED
 
 __all__ = ["open_session"]
 
 
-def open_session(path: Path, weights: Mapping[str, Any], *, prepack: bool) -> tuple[Any, tuple[Any, ...]]:
+def open_session(
+    path: Path, weights: Mapping[str, Any], *, prepack: bool, folds: bool = True
+) -> tuple[Any, tuple[Any, ...]]:
     """A session on the CPU, and what has to live as long as it does.
 
     ``weights`` are tensors of onnx_ir by name, in place of what the file says of them: they are used where they
-    are, by all sessions. With ``prepack`` each session makes itself a copy that is laid out for speed.
+    are, by all sessions. With ``prepack`` each session makes itself a copy that is laid out for speed. Unless it
+    ``folds``, nothing that depends on constants alone is computed here: a foreign model may ask for any amount.
 
     :raises ExportError: ``onnx-refused`` with the message of ONNX Runtime
     """
@@ -31,7 +35,10 @@ def open_session(path: Path, weights: Mapping[str, Any], *, prepack: bool) -> tu
     for name, value in values.items():
         options.add_initializer(name, value)
     try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        without = [] if folds else list(NOT_FOLDED)
+        session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=without
+        )
     except Exception as error:
         raise ExportError(
             f"ONNX Runtime does not take {path.name}: {type(error).__name__}: {error}",

@@ -11,7 +11,7 @@ from ..contract.checker import kind_of
 from ..core.call import Signature
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
-from ..core.spec import ConstantSpec
+from ..core.spec import ConstantSpec, OpaqueSpec
 from ..core.structure import Structure
 from ..core.traffic import Breach, BreachKind
 from ..materialise.arguments import dtype_of
@@ -48,6 +48,7 @@ class Route:
         self._plan = plan
         places = {path: position for position, path in enumerate(structure.paths())}
         self._constants = _constants(plan, places, signature)
+        self._objects = _objects(plan, places)
         self._rest = _rest(plan, places, signature)
         reason = conflict(plan.structure, structure)
         if reason is not None:
@@ -84,6 +85,12 @@ class Route:
             value = leaves[source]
             if type(value) is not kind or value != constant or kind is float:
                 _check_constant(path, constant, value)
+        for source, path, opaque in self._objects:
+            came = spec_of(leaves[source])
+            if came != opaque:
+                got = came.beside(opaque) if isinstance(came, OpaqueSpec) else str(came)
+                expected = f"the {opaque} of the watched calls"
+                raise Mismatch(Breach(BreachKind.CONSTANT, str(path), expected, got))
         for source, path, default in self._rest:
             if leaves[source] is not None:
                 _check_rest(path, default, leaves[source])
@@ -203,6 +210,19 @@ def _constants(plan: Plan, places: Mapping[Path, int], signature: Signature) -> 
         is_needed = leaf.calls == len(plan.calls) and not leaf.optional
         if is_needed and default != baked and baked.value is not None:
             raise Mismatch(Breach(BreachKind.CONSTANT, str(leaf.path), str(baked), "nothing"))
+    return found
+
+
+def _objects(plan: Plan, places: Mapping[Path, int]) -> list[tuple[int, Path, OpaqueSpec]]:
+    """The leaves that are objects which could not be opened, and must be the same as they were."""
+    found: list[tuple[int, Path, OpaqueSpec]] = []
+    for leaf in plan.leaves:
+        source = places.get(leaf.path)
+        if leaf.opaque is not None and source is not None:
+            found.append((source, leaf.path, leaf.opaque))
+        elif leaf.opaque is not None and leaf.calls == len(plan.calls) and not leaf.optional:
+            expected = f"the {leaf.opaque} of the watched calls"
+            raise Mismatch(Breach(BreachKind.CONSTANT, str(leaf.path), expected, "nothing"))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import torch
 
@@ -18,5 +19,36 @@ def save_graph(graph: Graph, folder: Path) -> Path:
         graph.artifact.save(path)
         return path
     path = folder / f"{graph.name}.pt2"
-    torch.export.save(graph.artifact, path)
+    with open(path, "wb") as file:
+        kept = _Kept(file)
+        torch.export.save(graph.artifact, kept)  # type: ignore[arg-type]
+        if kept.error is not None:
+            raise kept.error
     return path
+
+
+class _Kept:
+    """A file for torch to write to, which keeps the first error of the system for later.
+
+    An exception inside of the writer of torch ends the process: it comes out of a destructor in C++.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.error: OSError | None = None
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        """Writes the data, unless something has failed before."""
+        if self.error is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """The file is flushed when it is closed."""
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Where torch goes back to the beginning of what it wrote, nothing is read."""
+        return 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,7 +72,16 @@ def write_tensors(tables: Tables, path: Path) -> None:
         for table, name, tensor in memory.tensors:
             places[table][name] = _place(entry, tensor, memory.low)
     head = write_document("weights", Mapping[str, Mapping[str, Place]], places)
-    save_file(entries, path, metadata={"onlooker": write_json(head).decode()})
+    try:
+        save_file(entries, path, metadata={"onlooker": write_json(head).decode()})
+    except SafetensorError as error:
+        raise _of_system(error) from error
+
+
+def _of_system(error: SafetensorError) -> OSError:
+    """The error of the system that the library tells in words: ``I/O error: No space left on device (os error 28)``."""
+    number = re.search(r"os error (\d+)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
 
 
 def _memories(tables: Tables) -> list[_Memory]:

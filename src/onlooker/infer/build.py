@@ -101,7 +101,7 @@ def _leaf(path: Path, spec: Spec, spelled: _Spelled, fill: Fill | None, calls: i
         if found is not None:
             return LeafPlan(path, value=found, fill=fill, calls=calls)
         return LeafPlan(path, constant=spec, fill=fill, calls=calls)
-    return LeafPlan(path, fill=fill, calls=calls)
+    return LeafPlan(path, fill=fill, calls=calls, opaque=spec)
 
 
 def _with_floats(leaf: LeafPlan, union: Union) -> LeafPlan:

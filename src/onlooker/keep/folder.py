@@ -13,8 +13,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from ..core.codec import read_document, write_document
 from ..core.codec_text import damaged, read_json, write_json
 from ..core.errors import OnlookerError, SavedFileError
 from ..core.files import read_file
+from ..core.path import Path as FieldPath
 from ..core.recording import Recording
 from ..core.verdict import Tally
 from ..export.onnx_merge import MERGED
@@ -30,8 +33,8 @@ from ..export.targets import target_of
 from ..observe.store import Sample
 from ..pytrees.joins import Join
 from ..trace.graph import Graph
-from .atomic import new_folder
-from .manifest import check_files, is_ours, read_manifest, write_manifest
+from .atomic import is_being_saved, left_whole, new_folder
+from .manifest import MANIFEST, check_files, read_manifest, write_manifest
 from .record import ProgramRecord, check_program, graph_of, record_of, without_calls
 from .values import VALUES, read_values, write_values
 
@@ -39,6 +42,9 @@ __all__ = ["Kept", "load_folder", "save_folder"]
 
 #: the targets whose files are machine code, which loading runs
 _MACHINE_CODE = ("aoti",)
+#: how often a folder is read that another run is replacing, and the seconds between
+_MOST_READS = 40
+_PAUSE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class Kept:
     samples: tuple[Sample, ...] = ()
     refusals: tuple[str, ...] = ()
     joins: tuple[Join, ...] = ()
+    limits: Mapping[FieldPath, tuple[float, float]] = field(default_factory=dict)
     verdict: tuple[Tally, tuple[str, ...]] | None = None
 
 
@@ -60,7 +67,7 @@ def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, va
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
     """
     target = target_of(kept.graphs[0].target)
-    with new_folder(directory, is_ours) as folder:
+    with new_folder(directory) as folder:
         files = target.write(kept.graphs, folder)
         tally, unlawful = kept.verdict or (None, ())
         record = ProgramRecord(
@@ -69,6 +76,7 @@ def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, va
             tuple(files),
             kept.refusals,
             kept.joins,
+            kept.limits,
             tally,
             unlawful,
         )
@@ -93,9 +101,40 @@ def _held(graphs: Sequence[Graph], files: Sequence[str]) -> list[str]:
 def load_folder(directory: Path, *, operators: Collection[str] = (), machine_code: bool = False) -> Kept:
     """The program of a folder that :func:`save_folder` wrote, checked at every step.
 
+    A folder that another run replaces meanwhile is read again.
+
     :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``,
         ``folder-incomplete``, ``device-missing``, ``machine-code``
     """
+    for _ in range(_MOST_READS):
+        before = _state(directory)
+        try:
+            return _loaded(directory, operators, machine_code)
+        except SavedFileError as error:
+            refusal = error
+        if before == _state(directory) and not is_being_saved(directory):
+            break
+        time.sleep(_PAUSE)
+    left = left_whole(directory)
+    if left is None:
+        raise refusal
+    raise SavedFileError(
+        f"{refusal.message} A save of it was killed.",
+        slug="save-was-killed",
+        hint=f"The program is whole in {left}: load that, or rename it to {directory}. The next save removes it.",
+    ) from refusal
+
+
+def _state(directory: Path) -> tuple[int, int, int] | None:
+    """What is another one after the folder, or its list of files, was replaced."""
+    try:
+        listed = os.stat(directory / MANIFEST)
+        return os.stat(directory).st_ino, listed.st_ino, listed.st_mtime_ns
+    except (OSError, ValueError):
+        return None
+
+
+def _loaded(directory: Path, operators: Collection[str], machine_code: bool) -> Kept:
     manifest = read_manifest(directory)
     listed = manifest["files"]
     check_files(directory, listed)
@@ -111,7 +150,7 @@ def load_folder(directory: Path, *, operators: Collection[str] = (), machine_cod
     loaded = _read_graphs(graphs, record.files, listed, directory, operators, machine_code)
     samples = read_values(recording, directory) if VALUES in listed else ()
     verdict = None if record.tally is None else (record.tally, record.unlawful)
-    return Kept(tuple(loaded), recording, tuple(samples), record.refusals, record.joins, verdict)
+    return Kept(tuple(loaded), recording, tuple(samples), record.refusals, record.joins, record.limits, verdict)
 
 
 def _check_listed(names: Sequence[str], listed: Collection[str], directory: Path) -> None:

@@ -16,8 +16,9 @@ from ..core.codec import SCHEMA, check_version
 from ..core.codec_text import damaged, read_json, write_json
 from ..core.errors import SavedFileError
 from ..core.files import read_file, write_synced
+from ..core.staging import hidden
 
-__all__ = ["MANIFEST", "check_files", "is_ours", "read_manifest", "write_manifest"]
+__all__ = ["MANIFEST", "check_files", "is_ours", "listed", "read_manifest", "write_manifest"]
 
 #: the name of the list
 MANIFEST = "onlooker.json"
@@ -50,6 +51,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             slug="file-foreign",
             hint="Give the folder that program.save() has written.",
         )
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise damaged(str(path), "it is a link, a folder or a device, and no file")
     document: dict[str, Any] = read_json(read_file(path, _MOST_BYTES), str(path))
     check_version(document, "program", str(path))
     own = document.pop("sha256", None)
@@ -94,13 +97,24 @@ def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
             raise damaged(str(path), f"it cannot be read ({error.strerror or error})") from error
 
 
-def is_ours(folder: Path) -> bool:
-    """True for a folder in which every file was written by onlooker."""
+def is_ours(folder: Path, *, whole: bool = False) -> bool:
+    """True for a folder in which every file was written by onlooker; when ``whole``, and in which all of them are."""
     try:
-        names = set(read_manifest(folder)["files"])
+        files = read_manifest(folder)["files"]
+        if whole:
+            check_files(folder, files)
     except SavedFileError:
         return False
-    return set(os.listdir(folder)) <= {MANIFEST, *names}
+    ours = {MANIFEST, *files, *(path.name for path in hidden(folder))}
+    return set(os.listdir(folder)) <= ours
+
+
+def listed(folder: Path) -> set[str]:
+    """The names of all files that the list of a folder has, and of the list; none where there is no list."""
+    try:
+        return {MANIFEST, *read_manifest(folder)["files"]}
+    except SavedFileError:
+        return set()
 
 
 def _digest(path: Path) -> str:

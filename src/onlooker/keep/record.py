@@ -51,13 +51,17 @@ class GraphRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """A program: ``recording`` has the names and the signature, and no calls; ``files`` are those of the graphs."""
+    """A program: ``recording`` has the names and the signature, and no calls; ``files`` are those of the graphs.
+
+    ``limits`` has the least and the greatest number of ids and masks, from which a script draws its own.
+    """
 
     recording: Recording
     graphs: tuple[GraphRecord, ...]
     files: tuple[str, ...]
     refusals: tuple[str, ...] = ()
     joins: tuple[Join, ...] = ()
+    limits: Mapping[Path, tuple[float, float]] = dataclasses.field(default_factory=dict)
     tally: Tally | None = None
     unlawful: tuple[str, ...] = ()
 
@@ -87,7 +91,7 @@ def record_of(graph: Graph) -> GraphRecord:
 def _constant(value: Any) -> ConstantSpec | OpaqueSpec:
     if isinstance(value, StandIn):
         return OpaqueSpec(value._stand_in_for)
-    found = spec_of(value)
+    found = spec_of(value, identified=False)
     return found if isinstance(found, (ConstantSpec, OpaqueSpec)) else OpaqueSpec("torch.Tensor")
 
 

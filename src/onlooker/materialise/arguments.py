@@ -11,7 +11,7 @@ from ..core.errors import ObservationError
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 from ..observe.store import Sample
-from ..pytrees.open import close_tree
+from ..pytrees.open import close_tree, spec_of
 from .counting import counted
 from .tensors import filled_tensor, resized
 
@@ -70,7 +70,8 @@ def _value(
     if leaf.is_float:
         floats = (v[leaf.path] for v in seen if leaf.takes_float(v.get(leaf.path)))
         return next(floats, leaf.floats[0].value)
-    return next((v[leaf.path] for v in seen if leaf.path in v), None)
+    held = [v[leaf.path] for v in seen if leaf.path in v]
+    return next((value for value in held if spec_of(value) == leaf.opaque), held[0] if held else None)
 
 
 def _best_source(candidates: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:

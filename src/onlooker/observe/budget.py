@@ -15,6 +15,8 @@ __all__ = ["Budget", "free_bytes", "in_words"]
 GIB = 1 << 30
 #: of the memory that is free when watching begins, at most this share, and never more than this
 _SHARE, _MOST = 0.25, 4 * GIB
+#: what the specs of calls may take in any case: those of some ten thousand different calls
+_SPECS = 1 << 24
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -34,11 +36,21 @@ class Budget:
             )
         self.max_bytes = max_bytes
         self._limits: dict[torch.device, int] = {}
+        self.spec_bytes = 0
+
+    @property
+    def has_room_for_specs(self) -> bool:
+        """True while the specs of calls take less than they may: as much as values, and never less than 16 MiB."""
+        if self.spec_bytes < _SPECS:
+            return True
+        limit = self.max_bytes if self.max_bytes is not None else self._limit(torch.device("cpu"))
+        return self.spec_bytes < limit
 
     def fits(self, held: Mapping[torch.device, int], needed: Mapping[torch.device, int]) -> bool:
         """True when what is needed may be added to what is held."""
         if self.max_bytes is not None:
-            return sum(held.values()) + sum(needed.values()) <= self.max_bytes
+            specs = max(0, self.spec_bytes - _SPECS)
+            return sum(held.values()) + sum(needed.values()) + specs <= self.max_bytes
         return all(held.get(device, 0) + nbytes <= self._limit(device) for device, nbytes in needed.items())
 
     def _limit(self, device: torch.device) -> int:

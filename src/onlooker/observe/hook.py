@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import threading
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from ..core.errors import UnsupportedError, UsageError
-from .wrapper import MISSING, Around, Wrapper, class_wrapper, instance_wrapper
+from ..core.locks import lock_of
+from .wrapper import MISSING, Around, Wrapper, class_wrapper, instance_wrapper, own_attributes
 
 __all__ = ["Place", "check_method", "replaced_method"]
 
-_lock = threading.RLock()
+_lock = lock_of(sys.modules[__name__])
 
 
 def check_method(obj: Any, name: str) -> None:
@@ -25,13 +26,21 @@ def check_method(obj: Any, name: str) -> None:
     :raises UsageError: ``no-such-method`` when the object has no such method
     :raises UnsupportedError: ``script-module`` for a module of TorchScript
     """
-    if isinstance(obj, torch.jit.ScriptModule):
+    if issubclass(type(obj), torch.jit.ScriptModule):
         raise UnsupportedError(
             f"{type(obj).__name__} is a module of TorchScript, whose methods do not run in Python.",
             slug="script-module",
             hint="Watch the module that it was made from.",
         )
-    if not callable(getattr(obj, name, None)):
+    try:
+        is_method = callable(getattr(obj, name, None))
+    except Exception as error:  # a class that raises something else for what it lacks
+        raise UnsupportedError(
+            f"{name} of this {type(obj).__name__} cannot be read: {type(error).__name__}: {error}.",
+            slug="not-watchable",
+            hint="Watch an object whose attributes can be read.",
+        ) from error
+    if not is_method:
         raise UsageError(
             f"{type(obj).__name__} does not have a method {name!r}.",
             slug="no-such-method",
@@ -52,9 +61,14 @@ class Place:
         """The number of calls of replicas of objects of the class, which passed."""
         return self.wrapper.n_replicas
 
+    @property
+    def n_others(self) -> int:
+        """The number of calls of other objects of the class, which passed."""
+        return self.wrapper.n_others
+
     def still_stands(self) -> bool:
         """True when calls meet the wrapper."""
-        own = getattr(self.obj, "__dict__", {})
+        own = own_attributes(self.obj)
         met = own[self.name] if self.name in own else inspect.getattr_static(type(self.obj), self.name, None)
         while met is not None and met is not self.wrapper.function:
             known = Wrapper.of(met)
@@ -93,7 +107,7 @@ def replaced_method(obj: Any, name: str, around: Around) -> Iterator[Place]:
 def _wrapper(obj: Any, name: str) -> Wrapper:
     """The wrapper that calls of the method meet: the one that stands there, or a new one."""
     cls = type(obj)
-    own = getattr(obj, "__dict__", {})
+    own = own_attributes(obj)
     if name in own:
         known = Wrapper.of(own[name])
         if known is not None and known.is_used:
@@ -103,9 +117,20 @@ def _wrapper(obj: Any, name: str) -> Wrapper:
     if known is not None and known.is_used:
         return known
     if inspect.getattr_static(cls, name, MISSING) is not MISSING:
-        with contextlib.suppress(TypeError, AttributeError):  # a class that cannot be changed
+        with contextlib.suppress(Exception):  # a class that cannot be changed, whatever it raises
             return class_wrapper(obj, cls, name)
-    return instance_wrapper(obj, own, name)
+    made = instance_wrapper(obj, own, name)
+    if Wrapper.of(own_attributes(obj).get(name)) is not made:
+        raise _not_watchable(obj, name)
+    return made
+
+
+def _not_watchable(obj: Any, name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{name} of this {type(obj).__name__} cannot be replaced: neither its class nor the object lets it be set.",
+        slug="not-watchable",
+        hint="Watch an object that holds it and calls it, or a subclass of its class.",
+    )
 
 
 def _put_back(wrapper: Wrapper) -> None:
@@ -116,3 +141,4 @@ def _put_back(wrapper: Wrapper) -> None:
     while (known := Wrapper.of(before)) is not None and not known.is_used:
         before = known.before
     wrapper.put(before)
+    wrapper.hand_over()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
+from types import MethodType
 from typing import Any
 
 import torch
@@ -56,7 +58,25 @@ def method_signature(model: Any, method: str) -> tuple[inspect.Signature, Signat
         if len(children) != 1:
             break
         found = children[0]
+    static = inspect.getattr_static(type(found), method, None)
+    if isinstance(static, functools.singledispatchmethod):
+        return read_signature(_dispatched(MethodType(static.func, found)))
     return read_signature(getattr(found, method))
+
+
+def _dispatched(bound: MethodType) -> Any:
+    """A function that shows how a ``singledispatchmethod`` is called: its first argument by position.
+
+    Python shows such a method with its ``self``.
+    """
+    first, *rest = inspect.signature(bound).parameters.values()
+
+    def shown(*args: Any, **kwargs: Any) -> Any:
+        return bound(*args, **kwargs)
+
+    first = first.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
+    shown.__signature__ = inspect.Signature([first, *rest])  # type: ignore[attr-defined]
+    return shown
 
 
 def _hands_on(model: Any) -> bool:

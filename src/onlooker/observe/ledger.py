@@ -7,7 +7,6 @@ the place of each among the leaves, which thousands of calls have in common.
 from __future__ import annotations
 
 import operator
-import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from ..core.call import Call, Passing
+from ..core.locks import lock_of
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import Tree
 from ..pytrees.open import NESTED, spec_of
@@ -26,36 +26,54 @@ __all__ = ["Ledger", "Row", "SpecNumbers"]
 Row = tuple[int, ...]
 _tensor_key = operator.attrgetter("shape", "dtype", "device")
 _BY_VALUE = (bool, int, str, type(None))
+#: what one call takes about, and one number in it, and one spec, with its places in tables
+_ENTRY_BYTES, _NUMBER_BYTES, _SPEC_BYTES = 200, 12, 250
+#: objects of one class that are told from each other, and the name of all others: no object has it
+_MOST_OBJECTS = 64
+_ANOTHER = "object after many others"
 
 
 class SpecNumbers:
     """A number for every spec that was seen; a spec is written out when somebody asks for it."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = lock_of(self)
         self._numbers: dict[Any, int] = {}
         self._keys: list[Any] = []
         self._kinds: list[int] = []
         self._wide_kinds: list[int] = []
         self._kind_numbers: dict[Any, int] = {}
+        self._objects: dict[str, int] = {}
+        self.nbytes = 0
 
-    def row(self, leaves: Sequence[Any]) -> Row:
-        """The number of each leaf's spec."""
-        tensor = torch.Tensor
+    def row(self, leaves: Sequence[Any], *, identified: bool = True) -> Row:
+        """The number of each leaf's spec; objects of results are not told from others of their class."""
+        tensor, constant_key = torch.Tensor, _constant_key if identified else _result_key
         try:
-            keys = [_tensor_key(leaf) if isinstance(leaf, tensor) else _constant_key(leaf) for leaf in leaves]
+            keys = [_tensor_key(leaf) if isinstance(leaf, tensor) else constant_key(leaf) for leaf in leaves]
         except RuntimeError:
-            keys = [_sizeless_key(leaf) if isinstance(leaf, tensor) else _constant_key(leaf) for leaf in leaves]
+            keys = [_sizeless_key(leaf) if isinstance(leaf, tensor) else constant_key(leaf) for leaf in leaves]
         row = tuple(map(self._numbers.get, keys))
         return tuple(map(self._number, keys)) if None in row else row  # type: ignore[return-value]
 
     def _number(self, key: Any) -> int:
         with self._lock:
             number = self._numbers.get(key)
-            return self._add(key) if number is None else number
+            return self._add(self._limited(key)) if number is None else number
+
+    def _limited(self, key: Any) -> Any:
+        """The key, of an object one that stands for all further ones where its class has many: each call brings one."""
+        if key[0] is not Spec or not isinstance(key[1], OpaqueSpec) or not key[1].identity:
+            return key
+        count = self._objects[key[1].kind] = self._objects.get(key[1].kind, 0) + 1
+        return key if count <= _MOST_OBJECTS else (Spec, OpaqueSpec(key[1].kind, _ANOTHER))
 
     def _add(self, key: Any) -> int:
+        number = self._numbers.get(key)
+        if number is not None:
+            return number
         kind, wide = _kinds(key)
+        self.nbytes += _SPEC_BYTES + (len(key[1]) if isinstance(key[1], str) else 0)
         self._keys.append(key)
         self._kinds.append(self._kind_numbers.setdefault(kind, len(self._kind_numbers)))
         self._wide_kinds.append(self._kind_numbers.setdefault(wide, len(self._kind_numbers)))
@@ -80,6 +98,11 @@ def _constant_key(leaf: Any) -> tuple[Any, ...]:
     return (cls, leaf) if cls in _BY_VALUE else (Spec, spec_of(leaf))
 
 
+def _result_key(leaf: Any) -> tuple[Any, ...]:
+    cls = type(leaf)
+    return (cls, leaf) if cls in _BY_VALUE else (Spec, spec_of(leaf, identified=False))
+
+
 def _sizeless_key(leaf: torch.Tensor) -> Any:
     """The key of any tensor: a nested one, or a parameter that is not initialised, raises when asked for sizes."""
     try:
@@ -93,6 +116,8 @@ def _kinds(key: tuple[Any, ...]) -> tuple[Any, Any]:
         kind = (key[1], len(key[0]))
         return kind, kind
     spec = _spec(key)
+    if isinstance(spec, OpaqueSpec):
+        return spec, spec.kind
     if not isinstance(spec, ConstantSpec):
         return spec, spec
     return ("int", "int") if spec.is_int else (spec, type(spec.value))
@@ -117,6 +142,7 @@ class Ledger:
         self.outputs = Opener()
         self.n_calls = 0
         self.n_changes = 0
+        self.nbytes = 0
         self._forms: dict[Any, int] = {}
         self._form_list: list[Any] = []
         self._entries: list[Row] = []
@@ -143,6 +169,7 @@ class Ledger:
         return index
 
     def _append(self, entry: Row, index: int, count: int, seconds: float) -> None:
+        self.nbytes += _ENTRY_BYTES + _NUMBER_BYTES * len(entry)
         self._entries.append(entry)
         self._indices.append(index)
         self._counts.append(count)
@@ -157,6 +184,7 @@ class Ledger:
         number = self._forms.setdefault(form, len(self._form_list))
         if number == len(self._form_list):
             self._form_list.append(form)
+            self.nbytes += _ENTRY_BYTES + 2 * _NUMBER_BYTES * len(row)
         return (number, *places)
 
     def _rows(self, entry: Row) -> tuple[tuple[int, Row], tuple[int, Row], tuple[tuple[str, Passing], ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from ..core.locks import lock_of
 
 __all__ = ["Missed", "reason"]
 
@@ -15,7 +15,7 @@ class Missed:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._more = 0
-        self._lock = threading.RLock()
+        self._lock = lock_of(self)
 
     def add(self, text: str) -> None:
         """Notes it once more."""

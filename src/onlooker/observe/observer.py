@@ -14,6 +14,7 @@ from ..pytrees.nodes import qualified_name
 from .budget import Budget
 from .hook import check_method, replaced_method
 from .inner import advice_on_inner, method_signature
+from .instead import advice_on_parts
 from .state import Attributes, changed_since, read_attributes
 from .store import Store
 
@@ -39,7 +40,7 @@ class Watcher:
         :raises ArgumentKindError: ``wrong-kind``
         """
         check_kind(method, str, "method_name", "the name of a method")
-        if isinstance(model, type):
+        if issubclass(type(model), type):  # not isinstance, which asks the object
             check_kind(model, (), "The model", f"an instance of {model.__name__}: calls of one model are watched")
         if isinstance(n_values, bool) or not isinstance(n_values, int) or n_values < 0:
             raise UsageError(
@@ -70,6 +71,7 @@ class Watcher:
         """Puts the wrapper on; inside another block of the same method it is there, and sees each call once."""
         if store.blocks == 0:
             store.place = store.hook.enter_context(replaced_method(model, method, store.watch))
+            store.begin_block(model)
         store.blocks += 1
 
     def _end(self, store: Store, method: str) -> None:
@@ -98,7 +100,7 @@ class Watcher:
         name = method or next(iter(self.stores), "forward")
         store = self.stores.get(name)
         if store is None or not store.n_calls:
-            hint = f"{advice_on_inner(self.model)}{_ADVICE}"
+            hint = f"{advice_on_inner(self.model)}{_instead(self.model, name, store)}{_ADVICE}"
             raise ObservationError(_nothing_seen(name, store), slug="no-calls", hint=hint)
         return store
 
@@ -125,6 +127,22 @@ def _nothing_seen(method: str, store: Store | None) -> str:
     if store.recording.missed:
         return f"No inputs were captured. No input was captured by {method}: {store.recording.missed[0]}."
     return f"No inputs were captured. No input was captured: no call of {method} has finished inside the block."
+
+
+def _instead(model: Any, method: str, store: Store | None) -> str:
+    """What was called in place of the method, and how often, with a space after it; nothing where that is not known."""
+    if store is None:
+        return ""
+    found = advice_on_parts(store.part_calls)
+    if store.n_others:
+        kind = type(model).__name__
+        found += (
+            f"{method} of other objects of {kind} was called {store.n_others} times: of a copy perhaps, which the code "
+            "makes itself; watch the object that is called. "
+        )
+    if store.was_compiled:
+        found += 'Inside `with torch.compiler.set_stance("force_eager"):` compiled code runs as it was written. '
+    return found
 
 
 _ADVICE = (

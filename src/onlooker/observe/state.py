@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from ..pytrees.numbers import is_same
 
 __all__ = ["Attributes", "changed_since", "kept_state", "read_attributes"]
 
@@ -58,7 +61,7 @@ def kept_state(model: Any, former: Mapping[tuple[str, str], Any]) -> Iterator[No
     """
     modules = dict(_modules(model))
     saved = [(module, dict(vars(module)), _contents(module)) for module in modules.values()]
-    buffers = _buffers(model)
+    buffers = _kept_buffers(model)
     for (path, name), value in former.items():
         if path in modules:
             vars(modules[path])[name] = value
@@ -69,10 +72,8 @@ def kept_state(model: Any, former: Mapping[tuple[str, str], Any]) -> Iterator[No
             _put_back(vars(module), attributes)
             for container, content in contents:
                 _refill(container, content)
-        with torch.no_grad():
-            for buffer, version, copy in buffers:
-                if buffer._version != version:
-                    buffer.copy_(copy)
+        for kept in buffers:
+            kept.put_back()
 
 
 def _put_back(now: dict[str, Any], attributes: dict[str, Any]) -> None:
@@ -96,10 +97,29 @@ def _refill(container: Any, content: Any) -> None:
         container.update(content)
 
 
-def _buffers(model: Any) -> list[tuple[torch.Tensor, int, torch.Tensor]]:
+@dataclass(frozen=True, slots=True)
+class _KeptBuffer:
+    """A buffer with its values; torch counts the writes to it (``version``), but for an inference tensor."""
+
+    buffer: torch.Tensor
+    version: int | None
+    copy: torch.Tensor
+
+    def put_back(self) -> None:
+        """Gives the buffer its values again, where it was written."""
+        if self.version is not None:
+            if self.buffer._version != self.version:
+                with torch.no_grad():
+                    self.buffer.copy_(self.copy)
+        elif not is_same(self.buffer, self.copy):
+            with torch.inference_mode():
+                self.buffer.copy_(self.copy)
+
+
+def _kept_buffers(model: Any) -> list[_KeptBuffer]:
     if not isinstance(model, torch.nn.Module):
         return []
-    found = [buffer for buffer in model.buffers() if not buffer.is_inference()]
+    found = list(model.buffers())
     if sum(buffer.nbytes for buffer in found) > _MOST_BUFFER_BYTES:
         return []
-    return [(buffer, buffer._version, buffer.detach().clone()) for buffer in found]
+    return [_KeptBuffer(b, None if b.is_inference() else b._version, b.detach().clone()) for b in found]

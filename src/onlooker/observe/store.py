@@ -6,8 +6,8 @@ import contextlib
 import inspect
 import itertools
 import logging
-import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,12 +16,15 @@ import torch
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from ..core.call import Call, Passing, Signature
+from ..core.locks import lock_of
 from ..core.recording import Recording
 from ..core.structure import Structure, Tree
 from ..pytrees.open import open_arguments, open_tree
 from .bind import Binder
 from .budget import Budget
 from .copies import Copying, copy_leaves, why_without_values, without_function_modes
+from .forks import Elsewhere
+from .instead import Parts
 from .ledger import Ledger
 from .missed import Missed, reason
 from .remove import call_without, tree_without
@@ -55,19 +58,27 @@ class Store:
     """
 
     def __init__(self, signature: inspect.Signature, recording: Recording, budget: Budget | None = None) -> None:
+        self._lock = lock_of(self)
         self.signature = signature
         self.blocks = 0
         self.hook = contextlib.ExitStack()
         self.place: Any = None
         self.number = next(_numbers)
         self.missed = Missed()
+        self.n_others = 0
+        self.part_calls: Counter[str] = Counter()
+        self._parts: Parts | None = None
+        self._elsewhere = Elsewhere()
         self._unkept: dict[Structure, Unkept] = {}
         self._entry_point = recording
         self._binder = Binder(signature)
         self._ledger = Ledger()
-        self._kept = Samples(budget or Budget(), self.missed)
+        self._budget = budget or Budget()
+        self._kept = Samples(self._budget, self.missed)
+        self._counted_bytes = 0
+        self.was_compiled = False
         self._cached: tuple[Any, Recording] = ((), recording)
-        self._lock = threading.RLock()
+        self._is_full = False
 
     @property
     def n_values(self) -> int:
@@ -108,8 +119,22 @@ class Store:
         """The number of calls so far."""
         return self._ledger.n_calls
 
+    def begin_block(self, model: Any) -> None:
+        """Counts what is called instead, until the method is called."""
+        if not self.n_calls:
+            self._parts = Parts(model)
+            self._parts.begin()
+
+    def _end_parts(self) -> None:
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.end()
+            self.part_calls += parts.calls
+
     def end_block(self, method: str) -> None:
         """Notes what was not seen in the block that ends."""
+        self._end_parts()
+        self.n_others += self.place.n_others
         if not self.place.still_stands():
             self.missed.add(f"{method} was replaced inside the block: calls after that were not seen")
         if self.place.n_replicas:
@@ -117,17 +142,21 @@ class Store:
         if self.number in _compiled:
             _compiled.discard(self.number)
             self.missed.add(f"{method} was compiled inside the block: calls of the compiled code were not seen")
+            self.was_compiled = True
         self.hook.close()
 
     @property
     def recording(self) -> Recording:
         """The calls so far, as a value."""
         with self._lock:
-            state = (self._ledger.n_calls, self._ledger.n_changes, missed := self.missed.texts())
+            state = (self._ledger.n_calls, self._ledger.n_changes, missed := self._missed_texts())
             if self._cached[0] != state:
                 calls = self._ledger.calls()
                 self._cached = state, replace(self._entry_point, calls=calls, missed=missed)
             return self._cached[1]
+
+    def _missed_texts(self) -> tuple[str, ...]:
+        return (*self.missed.texts(), *self._elsewhere.texts())
 
     def watch(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the call and records it when it has returned; an exception of the call is passed on."""
@@ -139,6 +168,8 @@ class Store:
             return original(*args, **kwargs)
         if torch._C._len_torch_function_stack():
             return self._watch_under_modes(original, args, kwargs)
+        if self._parts is not None:
+            self._end_parts()
         begun = self._begin(args, kwargs)
         start = time.perf_counter()
         result = original(*args, **kwargs)
@@ -160,6 +191,9 @@ class Store:
         return result
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Begun | None:
+        if self._is_full:
+            self.missed.add(f"a call after very many different ones was not recorded (limit: {self._budget})")
+            return None
         try:
             names, values, passed = self._binder(args, kwargs)
             structure, leaves = self._ledger.inputs.open(names, values, lambda: _arguments(names, values))
@@ -201,7 +235,7 @@ class Store:
     def _finish(self, begun: _Begun, result: Any, seconds: float) -> None:
         try:
             structure, leaves = self._ledger.outputs.open(None, (result,), lambda: _result(result))
-            row = self._ledger.numbers.row(leaves)
+            row = self._ledger.numbers.row(leaves, identified=False)
             outputs = None if begun.kept is None else self._copied(open_tree(result), begun)
             with self._lock:
                 self._note(begun, (structure, row), outputs, seconds)
@@ -210,12 +244,23 @@ class Store:
 
     def _note(self, begun: _Begun, outputs: Form, values: Tree[Any] | None, seconds: float) -> None:
         """Notes a finished call, and keeps its values where there are some and they are still wanted."""
+        if self._elsewhere.is_child:
+            self._elsewhere.count()
         keeps = begun.kept is not None and values is not None
         keeps = keeps and (self._kept.wants_more or self._kept.is_new(begun.form))
         self._ledger.add(begun.inputs, outputs, begun.passed, seconds, alone=keeps)
+        if self._ledger.nbytes + self._ledger.numbers.nbytes != self._counted_bytes:
+            self._count_bytes()
         if keeps and begun.kept is not None and values is not None:
             call = self._ledger.last_call()
             self._kept.add(Sample(call, begun.kept, values, self._kept.wants_more), begun.form)
+
+    def _count_bytes(self) -> None:
+        """Notes what the specs take by now; from some number of different calls on no further ones are recorded."""
+        total = self._ledger.nbytes + self._ledger.numbers.nbytes
+        self._budget.spec_bytes += total - self._counted_bytes
+        self._counted_bytes = total
+        self._is_full = not self._budget.has_room_for_specs
 
     def _miss(self, when: str, error: Exception) -> None:
         """A call that could not be recorded is named in the recording, never in the user's run."""

@@ -7,10 +7,10 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
-__all__ = ["MISSING", "Around", "Wrapper", "class_wrapper", "instance_wrapper"]
+__all__ = ["MISSING", "Around", "Wrapper", "class_wrapper", "instance_wrapper", "own_attributes"]
 
 #: what stood in a place where nothing was
 MISSING: Any = object()
@@ -32,11 +32,14 @@ class Wrapper:
         self.arounds: dict[int, tuple[Around, ...]] = {}
         self.function: Any = None
         self.n_replicas = 0
+        self.n_others = 0
+        self.original: Any = None
+        self._attributes: dict[str, Any] = {}
 
     @staticmethod
     def of(value: Any) -> Wrapper | None:
         """The wrapper whose function this is; None for any other value."""
-        found = value.__dict__.get(_MARK) if isinstance(value, (FunctionType, _Held)) else None
+        found = value.__dict__.get(_MARK) if isinstance(value, (FunctionType, _Held, _Stand)) else None
         return found if isinstance(found, Wrapper) else None
 
     @property
@@ -61,16 +64,38 @@ class Wrapper:
             self.arounds.pop(id(obj), None)
 
     def passed(self, obj: Any) -> None:
-        """Counts the calls of replicas, which ``torch.nn.DataParallel`` makes for every call."""
-        if getattr(obj, "__dict__", {}).get("_is_replica") is True:
+        """Counts the calls of other objects; those of replicas alone, which ``DataParallel`` makes for each call."""
+        if own_attributes(obj).get("_is_replica") is True:
             self.n_replicas += 1
+        else:
+            self.n_others += 1
 
     def stand(self, function: Any) -> Wrapper:
         """Puts the function in its place."""
         function.__dict__[_MARK] = self
         self.function = function
+        self._attributes = dict(function.__dict__)
         self.put(function)
         return self
+
+    def hand_over(self) -> None:
+        """Gives the original function the attributes that were set on the one that stood for it."""
+        if self.original is None:
+            return
+        before, now, attributes = self._attributes, self.function.__dict__, self.original.__dict__
+        for name in before:
+            if name not in now:
+                attributes.pop(name, None)
+        attributes.update({k: v for k, v in now.items() if k not in before or before[k] is not v})
+
+
+def own_attributes(obj: Any) -> dict[str, Any]:
+    """The ``__dict__`` of an object, without any code of its class; an empty one where it has none."""
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except Exception:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def run_around(
@@ -99,41 +124,128 @@ def class_wrapper(obj: Any, cls: type, name: str) -> Wrapper:
     if isinstance(found, FunctionType):
 
         @functools.wraps(found)
-        def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-            own = arounds.get(id(self))
+        def method(*args: Any, **kwargs: Any) -> Any:
+            own = arounds.get(id(args[0])) if args else None
             if own is None:
-                wrapper.passed(self)
-                return found(self, *args, **kwargs)
-            return run_around(functools.partial(found, self), own, args, kwargs)
+                wrapper.passed(args[0] if args else None)
+                return found(*args, **kwargs)
+            return run_around(functools.partial(found, args[0]), own, args[1:], kwargs)
 
-        return wrapper.stand(method)
+        @functools.wraps(found)
+        def decorated(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return method(self, *args, **kwargs)
 
-    bound = getattr(obj, name)
+        wrapper.original = found
+        return wrapper.stand(decorated if hasattr(found, "__wrapped__") else _posed(method, found))
 
-    @functools.wraps(bound)
-    def other(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        call = found.__get__(self, type(self)) if hasattr(type(found), "__get__") else found
-        own = arounds.get(id(self))
-        return call(*args, **kwargs) if own is None else run_around(call, own, args, kwargs)
+    is_data = hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+    return wrapper.stand((_DataStand if is_data else _Stand)(found, arounds))
 
-    with contextlib.suppress(ValueError, TypeError):
-        signature = inspect.signature(bound)
-        first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-        while first.name in signature.parameters:
-            first = first.replace(name=f"_{first.name}")
-        parameters = (first, *signature.parameters.values())
-        other.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return wrapper.stand(other)
+
+def _posed(function: Any, original: FunctionType) -> Any:
+    """The function with the signature and the defaults of another one, whoever asks and however.
+
+    ``inspect.signature`` follows ``__wrapped__``; ``inspect.getfullargspec`` reads ``__signature__`` instead, which
+    must not stand on a function that was decorated: both would give the same then.
+    """
+    function.__defaults__, function.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
+    if not hasattr(original, "__signature__"):
+        with contextlib.suppress(ValueError, TypeError):
+            function.__signature__ = inspect.signature(original)
+    return function
+
+
+class _Stand:
+    """What stands for a method that is no function in its class: a static one, a cached one, any descriptor.
+
+    Only the objects that are watched get another one than they had; the attributes are those of the original.
+    """
+
+    def __init__(self, found: Any, arounds: dict[int, tuple[Around, ...]]) -> None:
+        self._found, self._arounds = found, arounds
+
+    def __get__(self, obj: Any, cls: Any = None) -> Any:
+        found = self._found
+        bound = found.__get__(obj, cls) if hasattr(type(found), "__get__") else found
+        own = None if obj is None else self._arounds.get(id(obj))
+        if own is None:
+            return bound
+        if isinstance(bound, MethodType):
+            return MethodType(_Unbound(bound, own), bound.__self__)
+        return _Bound(bound, own)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_found"], name)
+
+
+class _DataStand(_Stand):
+    """The same for a descriptor that decides what is assigned, as a property does."""
+
+    def __set__(self, obj: Any, value: Any) -> None:
+        type(self._found).__set__(self._found, obj, value)
+
+    def __delete__(self, obj: Any) -> None:
+        type(self._found).__delete__(self._found, obj)
+
+
+class _Bound:
+    """A method of a watched object, with the attributes of the one that it stands for."""
+
+    def __init__(self, original: Callable[..., Any], arounds: tuple[Around, ...]) -> None:
+        self.__dict__.update(_texts_of(original), _original=original, _arounds=arounds)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return run_around(self._original, self._arounds, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return _attribute_of(self.__dict__["_original"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._original, name, value)
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+
+class _Unbound(_Bound):
+    """The function of a method that is bound already, to the object or to its class."""
+
+    def __init__(self, bound: MethodType, arounds: tuple[Around, ...]) -> None:
+        super().__init__(bound.__func__, arounds)
+        self.__dict__["_bound"] = bound
+
+    def __call__(self, _: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return run_around(self._bound, self._arounds, args, kwargs)
+
+
+def _texts_of(original: Any) -> dict[str, Any]:
+    """What every object has, so that nobody would look for it in the original."""
+    return {name: getattr(original, name) for name in ("__module__", "__doc__") if hasattr(original, name)}
+
+
+def _attribute_of(original: Any, name: str) -> Any:
+    """An attribute of what an object stands for; ``inspect`` reads the signature and the source by the first two."""
+    if name == "__signature__":
+        try:
+            return inspect.signature(original)
+        except (TypeError, ValueError):
+            raise AttributeError(name) from None
+    if name == "__wrapped__":
+        return getattr(original, name, original)
+    return getattr(original, name)
 
 
 class _Held:
     """A wrapper that an object holds itself: its copy and its pickle are those of what it replaces."""
 
     def __init__(self, wrapper: Wrapper, obj: Any, original: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, original)
-        self._key, self._original, self._arounds = id(obj), original, wrapper.arounds
-        with contextlib.suppress(ValueError, TypeError):
-            self.__signature__ = inspect.signature(original)
+        self.__dict__.update(_texts_of(original), _key=id(obj), _original=original, _arounds=wrapper.arounds)
+
+    def __getattr__(self, name: str) -> Any:
+        return _attribute_of(self.__dict__["_original"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._original, name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         own = self._arounds.get(self._key)

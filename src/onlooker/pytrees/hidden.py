@@ -8,6 +8,7 @@ import torch
 
 from ..core.path import Path
 from ..core.structure import Structure
+from .identity import attributes_of
 
 __all__ = ["hidden_tensors"]
 
@@ -21,7 +22,7 @@ def hidden_tensors(structure: Structure) -> dict[Path, dict[str, torch.Tensor]]:
             continue
         made = build([torch.empty(0)] * len(node.children))
         shown = {getattr(entry, "name", None) for entry in node.entries}
-        held = {name: value for name, value in vars(made).items() if name not in shown}
+        held = {name: value for name, value in attributes_of(made).items() if name not in shown}
         tensors = {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
         if tensors:
             found[path] = tensors

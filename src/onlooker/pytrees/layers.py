@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from ..core.path import Attr
-from .nodes import Opened, constant_text, qualified_name
+from .identity import constant_text
+from .nodes import Opened, qualified_name
 
 __all__ = ["FOLLOWING", "holds_tensors", "is_cache", "is_cache_class", "is_layer", "is_layer_class", "open_cache"]
 

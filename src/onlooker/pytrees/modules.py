@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from ..core.path import Attr
-from .nodes import Opened, constant_text, qualified_name
+from .identity import constant_text
+from .nodes import Opened, qualified_name
 
 __all__ = ["open_module"]
 

@@ -10,7 +10,7 @@ import torch
 
 from ..core.path import Entry
 
-__all__ = ["ATOMS", "Opened", "constant_text", "is_plain", "qualified_name"]
+__all__ = ["ATOMS", "Opened", "is_plain", "qualified_name"]
 
 #: the classes of the leaves that are no tensors; the symbolic ones are met while torch traces a model
 ATOMS = (bool, int, float, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -38,16 +38,3 @@ def is_plain(value: Any) -> bool:
     if type(value) is dict:
         return all(map(is_plain, value.values()))
     return isinstance(value, (*ATOMS, torch.dtype, torch.device, torch.layout))
-
-
-def constant_text(value: Any) -> str:
-    """A text that is equal for equal constants: used where a container compares its context."""
-    if isinstance(value, type) or callable(value):
-        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k!r}: {constant_text(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (*ATOMS, torch.dtype, torch.device, torch.layout)):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return f"{type(value).__name__}({', '.join(map(constant_text, value))})"
-    return f"<{qualified_name(type(value))}>"

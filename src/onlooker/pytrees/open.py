@@ -10,23 +10,23 @@ become a constant of the program (and break its conversion to ONNX).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import types
-from collections import OrderedDict
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.utils._pytree as torch_pytree
 from torch.nn.parameter import is_lazy
 
 from ..core.errors import ObservationError
-from ..core.path import Attr, Entry, Index, Key, Name
+from ..core.path import Attr, Entry, Name, Path
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import LEAF, Structure, Tree
-from .layers import open_cache
-from .modules import open_module
-from .nodes import ATOMS, Opened, constant_text, qualified_name
+from .identity import identity_of
+from .nodes import ATOMS, Opened, qualified_name
+from .openers import NAMED_TUPLE, is_leaf, is_model_output, take_apart
 
 __all__ = [
     "ARGUMENTS",
@@ -42,40 +42,33 @@ __all__ = [
     "take_apart",
 ]
 
-#: the context of a named tuple, whose shapes torch.export wants in the same class
-NAMED_TUPLE = "named tuple"
 #: the kind of the structure that holds the arguments of a call by name
 ARGUMENTS = "arguments"
 #: the kind of a tensor whose rows have lengths of their own
 NESTED = "nested tensor"
-_CLOSED = (
-    type,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.Size,
-    torch.nn.Module,
-    types.ModuleType,
-    bytes,
-)
+#: the kind of what refers to an object above it; its context says how many levels above
+ABOVE = "above"
 _DEEPEST = 24
 _LEAF = Structure(LEAF)
 _PLAIN_LEAVES = frozenset({torch.Tensor, torch.nn.Parameter, *ATOMS})
 
 
-def is_leaf(value: Any) -> bool:
-    """True for what is never opened; of modules, only those that are arguments are."""
-    return isinstance(value, (torch.Tensor, *ATOMS, *_CLOSED)) or callable(value)
+def spec_of(leaf: Any, *, identified: bool = True) -> Spec:
+    """The spec of a leaf; a nested tensor, or a parameter that is not initialised, has no sizes to tell.
 
-
-def spec_of(leaf: Any) -> Spec:
-    """The spec of a leaf; a nested tensor, or a parameter that is not initialised, has no sizes to tell."""
+    An object that could not be opened is told from others, unless not ``identified``: results are compared
+    themselves.
+    """
     if isinstance(leaf, torch.Tensor) and not leaf.is_nested and not is_lazy(leaf):
         return TensorSpec(tuple(leaf.shape), str(leaf.dtype), str(leaf.device))
     if isinstance(leaf, (bool, int, float, str, type(None))):
         return ConstantSpec(leaf)
-    nested = isinstance(leaf, torch.Tensor) and leaf.is_nested
-    return OpaqueSpec(NESTED if nested else qualified_name(type(leaf)))
+    if isinstance(leaf, torch.Tensor) and leaf.is_nested:
+        return OpaqueSpec(NESTED)
+    if isinstance(leaf, OpaqueSpec):  # stands for an object of a recorded call
+        return leaf
+    kind = qualified_name(type(leaf))
+    return OpaqueSpec(kind, identity_of(leaf)) if identified else OpaqueSpec(kind)
 
 
 def open_tree(value: Any) -> Tree[Any]:
@@ -85,8 +78,8 @@ def open_tree(value: Any) -> Tree[Any]:
     >>> [path.code() for path in tree.structure.paths()]
     ["['a'][0]", "['a'][1]"]
     """
-    leaves: list[Any] = []
-    return Tree(_open(value, leaves, ()), tuple(leaves))
+    opening = _Opening()
+    return Tree(opening.open(value), tuple(opening.leaves))
 
 
 def open_arguments(arguments: dict[str, Any]) -> Tree[Any]:
@@ -95,10 +88,10 @@ def open_arguments(arguments: dict[str, Any]) -> Tree[Any]:
     >>> open_arguments({"x": torch.zeros(2), "flags": [True]}).structure.n_leaves
     2
     """
-    leaves: list[Any] = []
-    children = tuple(_open(value, leaves, ()) for value in arguments.values())
+    opening = _Opening()
+    children = tuple(opening.open(value) for value in arguments.values())
     names = tuple(Name(name) for name in arguments)
-    return Tree(Structure(ARGUMENTS, names, children), tuple(leaves))
+    return Tree(Structure(ARGUMENTS, names, children), tuple(opening.leaves))
 
 
 def close_tree(structure: Structure, leaves: Sequence[Any]) -> Any:
@@ -125,20 +118,75 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
     return close_tree(tree.structure, [memo.get(id(leaf), leaf) for leaf in tree.leaves])
 
 
-def _open(value: Any, leaves: list[Any], above: tuple[int, ...]) -> Structure:
-    if type(value) in _PLAIN_LEAVES:
-        leaves.append(value)
-        return _LEAF
-    opened = None
-    if (not is_leaf(value) or isinstance(value, torch.nn.Module)) and len(above) < _DEEPEST and id(value) not in above:
-        opened = take_apart(value)
-    if opened is None:
-        leaves.append(value)
-        return _LEAF
-    inside = (*above, id(value))
-    children = tuple(_open(child, leaves, inside) for _, child in opened.children)
-    entries = tuple(entry for entry, _ in opened.children)
-    return Structure(opened.kind, entries, children, opened.context, opened.build)
+class _Opening:
+    """One value on its way down to the leaves.
+
+    An attribute that refers back to an object above it (``child.parent``, also by a weak reference) is no leaf: it
+    would be the object of the watched call for ever. Closing sets it to the object that was built.
+    """
+
+    def __init__(self) -> None:
+        self.leaves: list[Any] = []
+        self._above: list[int] = []
+        self._entries: list[Entry] = []
+        self._backs: list[list[_Back]] = []
+
+    def open(self, value: Any) -> Structure:
+        """The structure of a value, whose leaves are added."""
+        opened = None if type(value) in _PLAIN_LEAVES else self._taken_apart(value)
+        if opened is None:
+            self.leaves.append(value)
+            return _LEAF
+        depth, start = len(self._above), len(self._entries)
+        self._above.append(id(value))
+        self._backs.append([])
+        children = []
+        for entry, child in opened.children:
+            self._entries.append(entry)
+            children.append(self._child(entry, child))
+            self._entries.pop()
+        self._above.pop()
+        backs = [replace(back, entries=back.entries[start:]) for back in self._backs.pop(depth)]
+        build = _pointed(opened.build, backs) if backs else opened.build
+        entries = tuple(entry for entry, _ in opened.children)
+        return Structure(opened.kind, entries, tuple(children), opened.context, build)
+
+    def _taken_apart(self, value: Any) -> Opened | None:
+        if is_leaf(value) and not isinstance(value, torch.nn.Module):
+            return None
+        if len(self._above) >= _DEEPEST or id(value) in self._above:
+            return None
+        return take_apart(value)
+
+    def _child(self, entry: Entry, child: Any) -> Structure:
+        is_weak = isinstance(child, weakref.ref)
+        target = child() if is_weak else child
+        if not isinstance(entry, Attr) or id(target) not in self._above:
+            return self.open(child)
+        level = self._above.index(id(target))
+        self._backs[level].append(_Back(tuple(self._entries), is_weak))
+        return Structure(ABOVE, context=str(len(self._above) - level), extra=lambda _: None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Back:
+    """An attribute that refers to an object above it: the way down to it, and whether the reference is weak."""
+
+    entries: tuple[Entry, ...]
+    is_weak: bool
+
+
+def _pointed(build: Callable[[list[Any]], Any], backs: Sequence[_Back]) -> Callable[[list[Any]], Any]:
+    def built(values: list[Any]) -> Any:
+        made = build(values)
+        for back in backs:
+            *way, last = back.entries
+            with contextlib.suppress(AttributeError, LookupError, TypeError):  # built from what is no child of it
+                holder = Path(tuple(way)).follow(made)
+                object.__setattr__(holder, getattr(last, "name", ""), weakref.ref(made) if back.is_weak else made)
+        return made
+
+    return built
 
 
 def _close(structure: Structure, leaves: Iterator[Any]) -> Any:
@@ -155,141 +203,3 @@ def _close(structure: Structure, leaves: Iterator[Any]) -> Any:
             hint="Watch the model again in this process.",
         )
     return build(values)
-
-
-def take_apart(value: Any) -> Opened | None:
-    """One level of a container: its children, and what builds it again; None for what cannot be opened."""
-    for opener in (_builtin, open_cache, _registered, _module, _model_output, _dataclass, _plain_object):
-        opened = opener(value)
-        if opened is not None:
-            return opened
-    return None
-
-
-def _builtin(value: Any) -> Opened | None:
-    cls = type(value)
-    if cls in (list, tuple):
-        return Opened(cls.__name__, tuple((Index(i), child) for i, child in enumerate(value)), cls)
-    if isinstance(value, tuple) and hasattr(cls, "_fields"):
-        fields = tuple((Attr(name), child) for name, child in zip(cls._fields, value, strict=True))
-        return Opened(qualified_name(cls), fields, lambda values: cls(*values), NAMED_TUPLE)
-    if cls in (dict, OrderedDict):
-        keys = tuple(value)
-        children = tuple((Key(key), child) for key, child in value.items())
-        return Opened(cls.__name__, children, lambda values: cls(zip(keys, values, strict=True)))
-    return None
-
-
-def _module(value: Any) -> Opened | None:
-    if not isinstance(value, torch.nn.Module):
-        return None
-    return open_module(value, lambda child: _holds_tensor(child, 0), _worth_opening)
-
-
-def _registered(value: Any) -> Opened | None:
-    cls = type(value)
-    node = torch_pytree.SUPPORTED_NODES.get(cls)
-    if node is None or is_model_output(value):
-        return None
-    children, context = node.flatten_fn(value)
-    entries: Sequence[Entry] = [Index(i) for i in range(len(children))]
-    if node.flatten_with_keys_fn is not None:
-        entries = [_entry(value, key, child) for key, child in node.flatten_with_keys_fn(value)[0]]
-    return Opened(
-        qualified_name(cls),
-        tuple(zip(entries, children, strict=True)),
-        lambda values: node.unflatten_fn(values, context),
-        constant_text(context),
-    )
-
-
-def _entry(value: Any, key: Any, child: Any) -> Entry:
-    """A step that can be followed, from a key of torch's pytrees."""
-    if isinstance(key, torch_pytree.SequenceKey):
-        return Index(key.idx)
-    name = key.key if isinstance(key, torch_pytree.MappingKey) else getattr(key, "name", str(key))
-    if isinstance(name, str) and getattr(value, name, None) is child:
-        return Attr(name)
-    return Key(name)
-
-
-def is_model_output(value: Any) -> bool:
-    """True for a ``ModelOutput`` of transformers, without importing transformers."""
-    return isinstance(value, OrderedDict) and any(c.__name__ == "ModelOutput" for c in type(value).__mro__)
-
-
-def _model_output(value: Any) -> Opened | None:
-    if not is_model_output(value):
-        return None
-    cls, keys = type(value), tuple(value)
-    children = tuple((Attr(key), value[key]) for key in keys)
-    return Opened(qualified_name(cls), children, lambda values: cls(**dict(zip(keys, values, strict=True))))
-
-
-def _dataclass(value: Any) -> Opened | None:
-    cls = type(value)
-    if not dataclasses.is_dataclass(cls):
-        return None
-    names = tuple(f.name for f in dataclasses.fields(cls) if hasattr(value, f.name))
-    children = tuple((Attr(name), getattr(value, name)) for name in names)
-    hidden = {name: child for name, child in getattr(value, "__dict__", {}).items() if name not in names}
-    return Opened(
-        qualified_name(cls),
-        children,
-        lambda values: _rebuilt(cls, {**dict(zip(names, values, strict=True)), **hidden}),
-        constant_text(hidden) if hidden else "",
-    )
-
-
-def _rebuilt(cls: type, attributes: dict[str, Any]) -> Any:
-    obj: Any = object.__new__(cls)
-    for name, child in attributes.items():
-        object.__setattr__(obj, name, child)
-    return obj
-
-
-def _plain_object(value: Any) -> Opened | None:
-    cls = type(value)
-    if cls.__module__.partition(".")[0] in ("torch", "builtins", "numpy"):
-        return None
-    attributes = _attributes(value)
-    if not _holds_tensor(list(attributes.values()), 0):
-        return None
-    shown = {name: child for name, child in attributes.items() if _worth_opening(child)}
-    hidden = {name: child for name, child in attributes.items() if name not in shown}
-    names = tuple(shown)
-    return Opened(
-        qualified_name(cls),
-        tuple((Attr(name), child) for name, child in shown.items()),
-        lambda values: _rebuilt(cls, {**hidden, **dict(zip(names, values, strict=True))}),
-        constant_text(hidden),
-    )
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    """What an object holds itself: in its slots (a class of attrs has them by default), and in its ``__dict__``."""
-    slots: list[str] = []
-    for cls in reversed(type(value).__mro__):
-        names = vars(cls).get("__slots__", ())
-        for name in [names] if isinstance(names, str) else names:
-            mangled = name.startswith("__") and not name.endswith("__")
-            slots.append(f"_{cls.__name__.lstrip('_')}{name}" if mangled else name)
-    own = [name for name in slots if name not in ("__dict__", "__weakref__")]
-    held = {name: getattr(value, name) for name in own if hasattr(value, name)}
-    return {**held, **getattr(value, "__dict__", {})}
-
-
-def _worth_opening(value: Any) -> bool:
-    return isinstance(value, (torch.Tensor, *ATOMS)) or not is_leaf(value)
-
-
-def _holds_tensor(value: Any, depth: int) -> bool:
-    if isinstance(value, torch.Tensor):
-        return True
-    if is_leaf(value) or depth > 4:
-        return False
-    if isinstance(value, dict):
-        return any(_holds_tensor(child, depth + 1) for child in value.values())
-    if isinstance(value, (list, tuple)):
-        return any(_holds_tensor(child, depth + 1) for child in value)
-    return _holds_tensor(_attributes(value), depth + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import threading
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ import torch.utils._pytree as torch_pytree
 
 from ..core.errors import UsageError
 from ..core.kinds import check_kind
+from ..core.locks import lock_of
 from .caches import flatten_cache, flatten_cache_with_keys, unflatten_cache
 from .context import dump_context, load_context
 
@@ -34,7 +35,7 @@ class _Ours:
     holders: int = 1
 
 
-_lock = threading.RLock()
+_lock = lock_of(sys.modules[__name__])
 _ours: dict[type, _Ours] = {}
 
 

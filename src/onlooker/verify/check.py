@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -60,18 +59,11 @@ def _checked(dispatcher: Dispatcher, inputs: Tree[Spec], index: int, count: int)
     return nearest or CheckedCall(index, "", (Breach(BreachKind.SIGNATURE, "the program", "a graph", "none"),), count)
 
 
-@dataclass(frozen=True, slots=True)
-class _Unopened:
-    """Stands for an object of which only the name of its class is known."""
-
-    kind: str
-
-
 def _without_values(spec: Spec) -> Any:
     """A leaf as dispatch sees it: a tensor has its shape and dtype only."""
     if isinstance(spec, TensorSpec):
         return torch.empty(spec.shape, dtype=dtype_of(spec.dtype), device="meta")
-    return spec.value if isinstance(spec, ConstantSpec) else _Unopened(spec.kind)
+    return spec.value if isinstance(spec, ConstantSpec) else spec
 
 
 def _recorded(recording: Recording, other: Recording) -> Iterator[tuple[int, int, Tree[Spec]]]:

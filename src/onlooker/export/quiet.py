@@ -1,0 +1,125 @@
+"""What torch prints while it traces: kept for the error and for the log, and off the user's screen.
+
+For each trace that fails on a value torch prints the graph so far to ``sys.stderr``, some hundred kilobytes for a real
+model, and most of these traces are only attempts. What is printed by anybody else, the model above all, passes.
+
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/export/_trace.py, ``partial_fx_graph``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+from ..core.errors import OnlookerError
+from ..core.locks import lock_of
+
+__all__ = ["Printed", "quietly", "what_torch_prints"]
+
+logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MOST = 20_000
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_lock = lock_of(sys.modules[__name__])
+_stand: _Stand | None = None
+
+
+class Printed:
+    """What torch printed: its beginning, and how much there was."""
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._length = 0
+
+    def add(self, text: str) -> None:
+        """Notes what was printed."""
+        if self._length < _MOST:
+            self._kept.append(text[: _MOST - self._length])
+        self._length += len(text)
+
+    @property
+    def text(self) -> str:
+        """All that is kept; it says what it lacks."""
+        kept = "".join(self._kept).strip()
+        return f"{kept}\n[{self._length} characters in all]" if self._length > _MOST else kept
+
+
+class _Stand:
+    """Stands for ``sys.stderr``: what comes from a file of torch goes to those who listen, all else passes."""
+
+    def __init__(self, stream: Any) -> None:
+        self.__dict__.update(stream=stream, heard=[])
+
+    def write(self, text: str) -> int:
+        if not sys._getframe(1).f_code.co_filename.startswith(_TORCH):
+            return int(self.stream.write(text))
+        for printed in list(self.heard):
+            printed.add(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["stream"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["stream"], name, value)
+
+
+@contextlib.contextmanager
+def what_torch_prints() -> Iterator[Printed]:
+    """Inside the block what torch prints to ``sys.stderr`` is kept; blocks of several threads may overlap."""
+    printed = Printed()
+    stand = _begin(printed)
+    try:
+        yield printed
+    finally:
+        if stand is not None:
+            _end(stand, printed)
+        if printed.text:
+            logger.debug("torch printed:\n%s", printed.text)
+
+
+def _begin(printed: Printed) -> _Stand | None:
+    global _stand
+    with _lock:
+        if sys.stderr is None:  # a program without a console
+            return None
+        if _stand is None or sys.stderr is not _stand:
+            _stand = _Stand(sys.stderr)
+            sys.stderr = _stand
+        _stand.heard.append(printed)
+        return _stand
+
+
+def _end(stand: _Stand, printed: Printed) -> None:
+    global _stand
+    with _lock:
+        stand.heard.remove(printed)
+        if not stand.heard:
+            if sys.stderr is stand:
+                sys.stderr = stand.stream
+            if _stand is stand:
+                _stand = None
+
+
+def quietly(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, during which torch prints nothing; an error of ours has it in its ``details``."""
+
+    @functools.wraps(function)
+    def quiet(*args: P.args, **kwargs: P.kwargs) -> R:
+        with what_torch_prints() as printed:
+            try:
+                return function(*args, **kwargs)
+            except OnlookerError as error:
+                error.details = error.details or printed.text
+                raise
+
+    return quiet

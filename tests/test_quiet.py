@@ -1,0 +1,120 @@
+"""What torch prints of its graphs is kept for the error and the log; what others print goes where it went."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from onlooker import ExportError, InputObserver
+from onlooker.export import quiet
+from onlooker.export.quiet import what_torch_prints
+
+
+class Branches(torch.nn.Module):
+    """Cannot be exported: the value decides, and no program could check it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sys.stderr.write("the model speaks\n")
+        return x * 2 if int(x.sum().item()) > 2 else x
+
+
+class Counts(torch.nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return x[: int(mask.sum().item())] * 2
+
+
+def printed_by_torch(text: str) -> None:
+    """Prints as a file of torch does."""
+    code = compile(f"import sys; print({text!r}, file=sys.stderr)", torch.__file__, "exec")
+    exec(code, {})
+
+
+def test_graphs_are_in_the_details_and_in_the_log(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    model, observer = Branches(), InputObserver()
+    with observer(model):
+        model(torch.ones(2, 1))
+        model(torch.ones(3, 1))
+    before = sys.stderr
+    with caplog.at_level(logging.DEBUG, "onlooker.export.quiet"), pytest.raises(ExportError) as caught:
+        observer.export(probe=False)
+    assert sys.stderr is before
+    assert "def forward" in caught.value.details
+    assert len(caught.value.details) < 21_000
+    assert "def forward" in caplog.text
+    shown = capsys.readouterr().err
+    assert "the model speaks" in shown
+    assert "def forward" not in shown
+
+
+def test_an_export_that_goes_well_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    model, observer = Counts(), InputObserver()
+    with observer(model):
+        for n in (3, 4):
+            model(torch.ones(n, 3), torch.ones(n - 1))
+    capsys.readouterr()
+    observer.export(probe=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_long_prints_are_cut() -> None:
+    with what_torch_prints() as printed:
+        for _ in range(50):
+            printed_by_torch("x" * 1000)
+    assert printed.text.startswith("xxx")
+    assert printed.text.endswith("[50050 characters in all]")
+    assert len(printed.text) < 21_000
+
+
+def test_blocks_of_threads_may_overlap(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stderr
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with what_torch_prints():
+            inside.set()
+            leave.wait(20)
+
+    thread = threading.Thread(target=other)
+    with what_torch_prints() as printed:
+        thread.start()
+        inside.wait(20)
+        printed_by_torch("mine")
+    printed_by_torch("nobody's")
+    sys.stderr.write("ours\n")
+    leave.set()
+    thread.join()
+    assert sys.stderr is before
+    assert quiet._stand is None
+    assert printed.text == "mine"
+    assert capsys.readouterr().err == "ours\n"
+
+
+def test_a_stream_that_was_replaced_inside_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream:
+        encoding = "mine"
+
+        def write(self, text: str) -> int:
+            return len(text)
+
+    mine, before = Stream(), sys.stderr
+    with what_torch_prints():
+        assert sys.stderr.encoding == before.encoding
+        sys.stderr = mine  # type: ignore[assignment]
+    assert sys.stderr is mine
+    sys.stderr = before
+    monkeypatch.setattr(sys, "stderr", None)
+    with what_torch_prints():
+        assert sys.stderr is None
+
+
+def test_the_signature_of_export_is_its_own() -> None:
+    names: Any = inspect.signature(InputObserver.export).parameters
+    assert {"self", "to", "budget"} <= set(names)

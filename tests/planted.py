@@ -1,0 +1,859 @@
+"""Random modules with hidden branches, and an oracle that looks for calls that a verified program serves wrongly.
+
+A module is generated Python source: one to three steps, each with a condition on sizes (or on an int argument) and
+two arms that differ only in some values or some sizes, or not at all. :func:`examine` watches a module, exports it,
+verifies the program, and compares program and model on a dense grid of sizes with ordinary and extreme values.
+
+``python tests/planted.py --examples 200 --seed 1`` prints what was found, with the source of the first wrong modules;
+``--module 17`` repeats number 17 of that seed alone, ``--shrink`` looks for the smallest wrong module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import itertools
+import logging
+import math
+import random
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
+
+import torch
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+from hypothesis import strategies as st
+
+from onlooker import InputObserver, OnlookerError, RejectedCallError
+
+T = TypeVar("T")
+Sizes = Mapping[str, int]
+
+#: What the watched sizes are drawn from.
+LENGTHS = (5, 8, 3, 4, 6, 7, 9, 12, 15, 16, 20, 24, 30, 32, 40, 48, 2, 1)
+BATCHES = (2, 3, 4, 5, 8, 1)
+INTS = (5, 3, 1, 2, 8, 12, 20, 30, 40, 50, 0, -1, -7)
+DIVISORS = (4, 2, 3, 8)
+
+#: Inputs of a module -> the axes (and int arguments) of its calls.
+INPUTS = {
+    ("x",): ("batch", "length"),
+    ("x", "y"): ("batch", "length", "other"),
+    ("x", "k"): ("batch", "length", "k"),
+}
+#: How the result starts, from the inputs.
+STARTS = {
+    ("x",): ("x * 1.0", "x", "x + x.shape[1]"),
+    ("x", "y"): ("x + y.sum(1, keepdim=True)", "torch.cat([x, y], 1)", "x * y.shape[1]"),
+    ("x", "k"): ("x + k", "x", "x * k"),
+}
+
+#: Numbers that a condition may test or a body may use: {c} is a constant, {d} a divisor.
+NUMBERS = {
+    "x": {
+        "length": ("x.shape[1]", "x.size(-1)", "x.shape[1]"),
+        "batch": ("x.shape[0]", "len(x)", "x.size(0)"),
+        "product": ("x.shape[0] * x.shape[1]", "x.numel()", "x.view(-1).shape[0]", "x.shape[1] ** 2"),
+        "sum": ("x.shape[0] + x.shape[1]", "x.shape[1] - x.shape[0]", "sum(x.shape)", "abs(x.shape[1] - {c})"),
+        "floor division": ("x.shape[1] // {d}", "(x.shape[1] + {d} - 1) // {d}", "len(range(0, x.shape[1], {d}))"),
+        "modulo": ("x.shape[1] % {d}", "-x.shape[1] % {d}", "x.numel() % {d}", "x.shape[0] % {d}"),
+        "minimum": ("min(x.shape[1], {c})", "max(x.shape[1], {c})", "max(x.shape)", "min(x.shape)"),
+        "slice": ("x[:, :{c}].shape[1]", "x[:, {c}:].shape[1]", "x[:, ::{d}].shape[1]", "len(x[{d}:])"),
+        "float": ("math.ceil(x.shape[1] / {d})", "int(x.shape[1] * 0.75)", "x.shape[1] / {d}"),
+        "rank": ("x.squeeze(0).dim()", "x.squeeze(1).dim()", "x.squeeze().dim()", "x.squeeze(0).shape[0]"),
+    },
+    "y": {
+        "other": ("y.shape[1]", "y.size(1)"),
+        "two inputs": (
+            "x.shape[1] + y.shape[1]",
+            "x.shape[1] - y.shape[1]",
+            "y.shape[1] - x.shape[1]",
+            "x.shape[1] * y.shape[1]",
+            "max(x.shape[1], y.shape[1])",
+            "min(x.shape[1], y.shape[1])",
+            "torch.cat([x, y], 1).shape[1]",
+            "y.numel() - x.numel()",
+        ),
+    },
+    "k": {
+        "int": ("k", "k", "abs(k)", "k % {d}", "k // {d}", "max(k, {c})"),
+        "int and size": ("k + x.shape[1]", "k - x.shape[1]", "k * x.shape[0]", "x[:, :k].shape[1]"),
+    },
+}
+
+#: Conditions on a number {n}; {c} and {e} are constants, {d} a divisor.
+CONDITIONS = {
+    ">": ("{n} > {c}",),
+    ">=": ("{n} >= {c}",),
+    "<": ("{n} < {c}",),
+    "<=": ("{n} <= {c}",),
+    "==": ("{n} == {c}",),
+    "!=": ("{n} != {c}",),
+    "%": ("{n} % {d} == 0", "{n} % {d}", "not {n} % {d}", "{n} % {d} != 1"),
+    "between": ("{c} < {n} < {e}", "{n} > {c} and {n} != {e}", "{n} < {c} or {n} > {e}", "{n} in ({c}, {e})"),
+}
+#: Conditions without a number of their own, by the input that they need.
+WHOLE_CONDITIONS = {
+    "x": {
+        "== 1": ("x.shape[0] == 1", "x.shape[1] == 1", "x.shape[1] != 1", "x.shape[0] > 1", "x.numel() == 1"),
+        "== 0": ("x.shape[1] == 0", "x.numel() == 0", "not len(x)", "x.shape[1] < 1"),
+        "rank": ("x.squeeze(0).dim() == 1", "x.squeeze(1).dim() == 2", "x.squeeze().dim() < 2"),
+        "square": ("x.shape[0] == x.shape[1]", "x.shape[1] > x.shape[0]", "x.shape[1] % x.shape[0] == 0"),
+    },
+    "y": {
+        "two inputs": ("x.shape[1] == y.shape[1]", "x.shape == y.shape", "x.shape[1] > y.shape[1]", "y.shape[1] == 1")
+    },
+    "k": {"int": ("k", "k == 1", "k > 0", "k < x.shape[1]", "k == x.shape[0]")},
+}
+
+#: Pairs of arms: expressions of ``out``. {n} is a number, {c} a constant of the length, {b} one of the batch.
+ARMS = {
+    "same": (
+        ("out * 2", "2 * out"),
+        ("out + 0", "out * 1"),
+        ("out.cumsum(1)", "torch.cumsum(out, dim=1)"),
+        ("out[:, : out.shape[1]] * 2", "out * 2"),
+        ("F.pad(out, (0, 0)) + 1", "out + 1"),
+        ("out.reshape(out.shape[0], out.shape[1]).relu()", "out.relu()"),
+        ("out - out.mean(1, keepdim=True)", "out - out.mean(dim=-1, keepdim=True)"),
+    ),
+    "scale": (("out * 2", "out * 3"), ("out + 1", "out"), ("out", "-out")),
+    "window": (
+        ("out * (torch.arange(out.shape[1]) < {c})", "out * 1"),
+        ("out.masked_fill(torch.arange(out.shape[1]) >= {c}, 0.0)", "out"),
+        ("out * (torch.arange(out.shape[0]) < {b})[:, None]", "out"),
+        ("out.tril({c})", "out"),
+    ),
+    "clamp": (("out.clamp(-50, 50)", "out"), ("out.clamp(max=50) * 2", "out * 2"), ("out.tanh()", "out.tanh() * 1.0")),
+    "sign": (("out.abs()", "out"), ("out.relu()", "out.clamp(min=-0.5)"), ("out.clamp(min=-100)", "out")),
+    "special": (
+        ("torch.where(out == 0, 1.0, out)", "out"),
+        ("torch.where(out.isnan(), 0.0, out)", "out"),
+        ("torch.where(out.isinf(), 7.0, out)", "out"),
+        ("out.nan_to_num(0.0, 1e4, -1e4)", "out"),
+    ),
+    "number": (
+        ("out * min({n}, {c})", "out * {n}"),
+        ("out * {n}", "out * max({n}, {c})"),
+        ("out + {n}", "out + {c}"),
+        ("out.sum(1, keepdim=True) / max({n}, 1) + out", "out.sum(1, keepdim=True) / {one} + out"),
+    ),
+    "pad": (
+        ("F.pad(out, (0, -out.shape[1] % {d}))", "out"),
+        ("F.pad(out, (0, max({c} - out.shape[1], 0)))", "out"),
+        ("F.pad(out, (0, {n} % {d}))", "out"),
+    ),
+    "concatenation": (
+        ("torch.cat([out, out[:, {c}:]], 1)", "out"),
+        ("torch.cat([out[:, {c}:], out[:, :{c}]], 1)", "out"),
+        ("torch.cat([out, out[:, :1]], 1)", "torch.cat([out, out[:, -1:]], 1)"),
+    ),
+    "cut": (("out[:, :{one}]", "out"), ("out[:, -{one}:]", "out"), ("out[:{one}]", "out")),
+    "order": (
+        ("out.flip(1)", "out"),
+        ("out.flip(0).cumsum(0)", "out.cumsum(0)"),
+        ("out.cumsum(1)", "out"),
+        ("out - out.mean(0)", "out - out.mean(0, keepdim=True) * 1.0"),
+        ("out.roll({n}, 1)", "out"),
+    ),
+}
+
+#: Steps without a condition, which decide something about sizes all the same.
+PLAIN_STEPS = {
+    "minimum": ("out = out * min({n}, {c})", "out = out + max({n} - {c}, 0)"),
+    "loop": (
+        "for _ in range({n} // {d}):\n    out = out * 1.25 + 1",
+        "for start in range(0, out.shape[1], {wide}):\n    out = out + out[:, start : start + 1]",
+        "out = torch.cat([out[:, i : i + {wide}].flip(1) for i in range(0, out.shape[1], {wide})], 1)",
+    ),
+    "attempt": (
+        "try:\n    out = out.view(out.shape[0], -1, {d}).flip(2).flatten(1)\nexcept RuntimeError:\n    out = out * 1",
+        "try:\n    out = out + torch.ones({one})\nexcept RuntimeError:\n    out = out - 1",
+    ),
+    "lookup": ("out = out * {{{c}: 2.0, {e}: 3.0}}.get({n}, 1.0)", "out = out * ({n} > {c}) + bool({n} == {e})"),
+    "refusal": ("if {n} > {high}:\n    raise ValueError('too large')", "assert {n} != {c} + 1"),
+}
+
+#: How the two arms are written; {q} is the condition, {a} and {z} are the arms.
+FLOWS = {
+    "statement": "if {q}:\n{a}\nelse:\n{z}",
+    "expression": "out = {a} if {q} else {z}",
+    "one sided": "if {q}:\n{a}",
+    "reversed": "if not ({q}):\n{z}\nelse:\n{a}",
+    "chosen": "out = ((lambda: {z}), (lambda: {a}))[bool({q})]()",
+    "table": "out = {{True: (lambda: {a}), False: (lambda: {z})}}[bool({q})]()",
+    "flag": "flag = {q}\nif flag:\n{a}\nelse:\n{z}",
+}
+#: Where the arm is an expression, so that nothing can be nested in it.
+EXPRESSION_FLOWS = ("expression", "chosen", "table")
+
+HEADER = "import math\n\nimport torch\nfrom torch import nn\nfrom torch.nn import functional as F\n"
+
+
+class Chooser(Protocol):
+    """Where the choices come from: Hypothesis, which can shrink them, or a random number generator."""
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options; the first is the simplest."""
+
+
+class Drawn:
+    """The choices of Hypothesis."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+
+    def pick(self, options: Sequence[T]) -> T:
+        return self.draw(st.sampled_from(options))
+
+
+class Seeded:
+    """The choices of a generator that a seed and a number repeat."""
+
+    def __init__(self, seed: int, number: int) -> None:
+        self.random = random.Random(f"{seed}:{number}")
+
+    def pick(self, options: Sequence[T]) -> T:
+        return self.random.choice(options)
+
+
+class Unusable(Exception):
+    """A module that refuses what was to be watched."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A module, the sizes of its watched calls, and what was planted in it."""
+
+    source: str
+    inputs: tuple[str, ...]
+    watched: tuple[Sizes, ...]
+    conditions: tuple[str, ...] = ()
+    constants: tuple[int, ...] = ()
+    features: frozenset[str] = frozenset()
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return INPUTS[self.inputs]
+
+
+def placeholders(inputs: Sequence[str], sizes: Sizes) -> dict[str, Any]:
+    """The inputs without values, which is enough to evaluate a condition."""
+    found: dict[str, Any] = {"x": torch.empty(sizes["batch"], sizes["length"], device="meta")}
+    if "y" in inputs:
+        found["y"] = torch.empty(sizes["batch"], sizes["other"], device="meta")
+    if "k" in inputs:
+        found["k"] = sizes["k"]
+    return found
+
+
+def evaluated(text: str, inputs: Sequence[str], sizes: Sizes) -> Any:
+    """The value of a number or condition of the source, None where Python refuses it."""
+    try:
+        return eval(text, {"math": math, "torch": torch, **placeholders(inputs, sizes)})
+    except (ArithmeticError, ValueError, RuntimeError, IndexError):
+        return None
+
+
+# the generator
+
+
+@dataclass
+class Writer:
+    """Writes the source of one module."""
+
+    chooser: Chooser
+    inputs: tuple[str, ...]
+    watched: tuple[Sizes, ...]
+    conditions: list[str] = field(default_factory=list)
+    constants: list[int] = field(default_factory=list)
+    features: set[str] = field(default_factory=set)
+    hosts: list[str] = field(default_factory=list)
+    members: list[str] = field(default_factory=list)
+
+    def chance(self, percent: int) -> bool:
+        return self.chooser.pick(range(100)) >= 100 - percent
+
+    def of_family(self, table: Mapping[str, Sequence[T]], prefix: str) -> T:
+        """A member of a random family, whose name becomes a feature of the module."""
+        family = self.chooser.pick(tuple(table))
+        self.features.add(f"{prefix} {family}")
+        return self.chooser.pick(table[family])
+
+    def constant(self, number: str) -> int:
+        """A constant on, beside, between, below or above the values that a number has in the watched calls."""
+        values = {evaluated(number, self.inputs, sizes) for sizes in self.watched}
+        known = sorted(int(value) for value in values if value is not None) or [4]
+        least, greatest = known[0], known[-1]
+        between = [(a + b) // 2 for a, b in itertools.pairwise(known)]
+        beside = [value + step for value in known for step in (-1, 1)]
+        far = [least // 2, greatest + greatest // 2 + 1, 2 * greatest, least // 3 + 1]
+        groups = (between or far, far, known, beside, (1, 0, 2))
+        chosen = self.chooser.pick(self.chooser.pick(groups))
+        self.constants.append(chosen)
+        return chosen
+
+    def number(self, prefix: str) -> str:
+        """The text of a number that depends on sizes or on an int."""
+        table = NUMBERS[self.chooser.pick(self.inputs)]
+        template = self.of_family(table, prefix)
+        return template.format(c=self.constant("x.shape[1]"), d=self.chooser.pick(DIVISORS))
+
+    def condition(self) -> str:
+        """The text of a condition; two may be joined."""
+        if self.chance(25):
+            text = self.of_family(WHOLE_CONDITIONS[self.chooser.pick(self.inputs)], "condition")
+        else:
+            number = self.number("condition on")
+            template = self.of_family(CONDITIONS, "condition")
+            number = number if number.isalnum() else f"({number})"
+            constants = sorted((self.constant(number), self.constant(number)))
+            text = template.format(n=number, c=constants[0], e=constants[1], d=self.chooser.pick(DIVISORS))
+        self.conditions.append(text)
+        return text
+
+    def filled(self, template: str) -> str:
+        """A template of an arm or of a step with its numbers and constants."""
+        length, batch = self.constant("x.shape[1]"), self.constant("x.shape[0]")
+        number = self.number("uses") if "{n}" in template else ""
+        high = max([int(evaluated(number, self.inputs, sizes) or 0) for sizes in self.watched]) if number else 0
+        return template.format(
+            n=f"({number})" if " " in number else number,
+            c=length,
+            e=batch,
+            b=batch,
+            d=self.chooser.pick(DIVISORS),
+            one=max(length, 1),
+            wide=max(length, 6),
+            high=high + self.chooser.pick((0, 5, 20)),
+        )
+
+    def arms(self) -> tuple[str, str]:
+        """The two arms of a branch, as expressions."""
+        first, second = self.of_family(ARMS, "arms")
+        arms = self.filled(f"{first}\n{second}").split("\n")
+        if self.chance(40):
+            arms.reverse()
+        return arms[0], arms[1]
+
+    def block(self, expression: str, depth: int) -> str:
+        """The lines of an arm, in which another branch may be hidden."""
+        lines = f"out = {expression}"
+        if depth < 2 and self.chance(30):
+            self.features.add("nested")
+            lines += "\n" + self.branch(depth + 1)
+        return indented(lines)
+
+    def branch(self, depth: int = 0) -> str:
+        condition = self.condition()
+        first, second = self.arms()
+        name = self.chooser.pick(tuple(FLOWS))
+        self.features.add(f"flow {name}")
+        if name in EXPRESSION_FLOWS:
+            return FLOWS[name].format(q=condition, a=first, z=second)
+        return FLOWS[name].format(q=condition, a=self.block(first, depth), z=self.block(second, depth))
+
+    def step(self) -> str:
+        if self.chance(25):
+            return self.filled(self.of_family(PLAIN_STEPS, "step"))
+        return self.branch()
+
+    def hosted(self, lines: str, number: int) -> str:
+        """The lines of a step in forward, in a helper function, or in a module of its own."""
+        place = self.chooser.pick(("forward", "forward", "function", "module"))
+        arguments = ", ".join(("out", *self.inputs))
+        if place == "forward":
+            return lines
+        self.features.add(f"in a {place}")
+        if place == "function":
+            self.hosts.append(f"def step_{number}({arguments}):\n{indented(lines)}\n    return out\n")
+            return f"out = step_{number}({arguments})"
+        body = indented(f"def forward(self, {arguments}):\n{indented(lines)}\n    return out")
+        self.hosts.append(f"class Step{number}(nn.Module):\n{body}\n")
+        self.members.append(f"self.step_{number} = Step{number}()")
+        return f"out = self.step_{number}({arguments})"
+
+    def source(self) -> str:
+        """The source of the whole module."""
+        steps = [f"out = {self.chooser.pick(STARTS[self.inputs])}"]
+        for number in range(1, 1 + self.chooser.pick((1, 1, 2, 2, 3))):
+            steps.append(self.hosted(self.step(), number))
+        result = self.chooser.pick(("out", "out", "out", "out, out.sum()", "{'out': out}"))
+        forward = f"def forward({', '.join(('self', *self.inputs))}):\n" + indented("\n".join(steps))
+        members = indented("\n".join(("super().__init__()", *self.members)))
+        body = f"def __init__(self):\n{members}\n\n{forward}\n    return {result}"
+        return "\n\n".join((HEADER, *self.hosts, f"class Planted(nn.Module):\n{indented(body)}\n"))
+
+
+def indented(lines: str) -> str:
+    return "\n".join(f"    {line}" if line else line for line in lines.split("\n"))
+
+
+def watched_calls(chooser: Chooser, axes: Sequence[str]) -> tuple[Sizes, ...]:
+    """The sizes of one to three calls; an axis may be the same in all of them."""
+    choices = {"batch": BATCHES, "length": LENGTHS, "other": LENGTHS, "k": INTS}
+    n_calls = chooser.pick((3, 2, 3, 1))
+    columns = {}
+    for axis in axes:
+        sizes = [chooser.pick(choices[axis]) for _ in range(n_calls)]
+        stays = chooser.pick(range(10)) >= 8
+        columns[axis] = sizes[:1] * n_calls if stays else sizes
+    return tuple({axis: columns[axis][number] for axis in axes} for number in range(n_calls))
+
+
+def build(chooser: Chooser) -> Case:
+    """A random module.
+
+    :raises Unusable: when it refuses a call that is to be watched
+    """
+    inputs = chooser.pick(tuple(INPUTS))
+    watched = watched_calls(chooser, INPUTS[inputs])
+    writer = Writer(chooser, inputs, watched)
+    source = writer.source()
+    case = Case(
+        source,
+        inputs,
+        watched,
+        tuple(writer.conditions),
+        tuple(sorted(set(writer.constants))),
+        frozenset(writer.features),
+    )
+    model = load_model(case)
+    for sizes in watched:
+        if run(model, arguments(case, sizes)) is None:
+            raise Unusable(source)
+    return case
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """The strategy of Hypothesis."""
+    try:
+        return build(Drawn(draw))
+    except Unusable:
+        assume(False)
+        raise
+
+
+def case_of(seed: int, number: int) -> Case:
+    """Module ``number`` of a seed."""
+    for attempt in itertools.count():
+        try:
+            return build(Seeded(seed, number + attempt * 10**6))
+        except Unusable:
+            continue
+    raise AssertionError
+
+
+# running
+
+_folder = tempfile.TemporaryDirectory(prefix="planted_")
+
+
+def loaded(source: str) -> ModuleType:
+    """The source as an imported Python file, so that its lines can be shown."""
+    name = f"planted_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    path = Path(_folder.name) / f"{name}.py"
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_model(case: Case) -> torch.nn.Module:
+    return loaded(case.source).Planted().eval()
+
+
+VALUES = ("ordinary", "large", "special", "zero")
+
+
+def filled_tensor(shape: tuple[int, ...], values: str, generator: torch.Generator) -> torch.Tensor:
+    """Values of a kind: around 0, up to 1,000 with exact zeros, with NaN and infinities, or all 0."""
+    drawn = torch.randn(shape, generator=generator)
+    if values == "ordinary":
+        return drawn
+    if values == "zero":
+        return torch.zeros(shape)
+    chosen = torch.randint(0, 10, shape, generator=generator)
+    if values == "large":
+        drawn = drawn * 300
+        replaced = {0: 0.0, 1: 1000.0, 2: -1000.0}
+    else:
+        replaced = {0: math.nan, 1: math.inf, 2: -math.inf, 3: 0.0}
+    for index, value in replaced.items():
+        drawn = torch.where(chosen == index, torch.tensor(value), drawn)
+    return drawn
+
+
+def arguments(case: Case, sizes: Sizes, values: str = "ordinary") -> tuple[Any, ...]:
+    """The arguments of a call, the same in every run."""
+    number = sum(size * weight for size, weight in zip(sizes.values(), (1, 1009, 100003), strict=False))
+    generator = torch.Generator().manual_seed(abs(number) + VALUES.index(values))
+    found: list[Any] = [filled_tensor((sizes["batch"], sizes["length"]), values, generator)]
+    if "y" in case.inputs:
+        found.append(filled_tensor((sizes["batch"], sizes["other"]), values, generator))
+    if "k" in case.inputs:
+        found.append(sizes["k"])
+    return tuple(found)
+
+
+def run(function: Callable[..., Any], call: tuple[Any, ...]) -> Any:
+    """What a function gives, None where it raises."""
+    try:
+        with torch.no_grad():
+            return function(*call)
+    except Exception:
+        return None
+
+
+def difference(expected: Any, got: Any) -> str:
+    """How two results differ; empty when they are equal."""
+    if type(expected) is not type(got):
+        return f"{type(got).__name__} instead of {type(expected).__name__}"
+    if isinstance(expected, dict):
+        return difference(tuple(expected.items()), tuple(got.items()))
+    if isinstance(expected, tuple):
+        if len(expected) != len(got):
+            return f"{len(got)} results instead of {len(expected)}"
+        return next(filter(None, itertools.starmap(difference, zip(expected, got, strict=True))), "")
+    if not isinstance(expected, torch.Tensor):
+        return "" if expected == got else f"{got!r} instead of {expected!r}"
+    return tensor_difference(expected, got)
+
+
+def tensor_difference(expected: torch.Tensor, got: torch.Tensor) -> str:
+    """NaN equals NaN, and an infinity itself; all else within 1e-5 times (1 + the largest finite value)."""
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        return f"{got.dtype} {tuple(got.shape)} instead of {expected.dtype} {tuple(expected.shape)}"
+    if torch.equal(expected, got):
+        return ""
+    finite = expected.isfinite()
+    if not torch.equal(finite, got.isfinite()):
+        return "another pattern of NaN or infinities"
+    if not torch.equal(expected[~finite].nan_to_num(), got[~finite].nan_to_num()):
+        return "another kind of NaN or infinity"
+    scale = expected[finite].abs().max().item() if finite.any() else 0.0
+    worst = (expected[finite] - got[finite]).abs().max().item() if finite.any() else 0.0
+    return f"differs by {worst:.6g}, the largest value is {scale:.6g}" if worst > 1e-5 * (1 + scale) else ""
+
+
+# the grid
+
+
+def axis_values(case: Case, axis: str) -> list[int]:
+    """Sizes around every constant, between the constants, small ones, the watched ones, and one far beyond."""
+    seen = {sizes[axis] for sizes in case.watched}
+    limit = 10 if axis == "batch" else 100
+    constants = sorted(c for c in set(case.constants) if abs(c) <= limit)
+    found = {0, 1, 2, 3, *seen}
+    for constant in constants:
+        found |= {constant - 1, constant, constant + 1}
+    found |= {(a + b) // 2 for a, b in itertools.pairwise(constants)}
+    greatest = max([*seen, *constants])
+    found |= {greatest + 7, 2 * greatest + 1, 3 * greatest}
+    if axis == "k":
+        return sorted(found | {-1, -2, -greatest})
+    return sorted(size for size in found if size >= 0)
+
+
+def flips(case: Case, condition: str, axis: str, base: Sizes, upto: int) -> Iterator[Sizes]:
+    """Neighbouring sizes of an axis between which a condition changes."""
+    before = None
+    for size in range(-10 if axis == "k" else 0, upto):
+        sizes = {**base, axis: size}
+        value = bool(evaluated(condition, case.inputs, sizes))
+        if before is not None and value != before[1]:
+            yield before[0]
+            yield sizes
+        before = sizes, value
+
+
+def grid(case: Case, most: int = 140) -> list[Sizes]:
+    """The sizes of the calls that are compared, without the watched ones."""
+    chooser = random.Random(case.source)
+    values = {axis: axis_values(case, axis) for axis in case.axes}
+    bases: list[Sizes] = [*case.watched]
+    bases += [{axis: chooser.choice(values[axis]) for axis in case.axes} for _ in range(3)]
+    changes: list[Sizes] = []
+    for condition, base, axis in itertools.product(case.conditions, bases, case.axes):
+        found = list(flips(case, condition, axis, base, 16 if axis == "batch" else 120))
+        changes += found[:4] + chooser.sample(found, min(len(found), 4))
+    along = [{**base, axis: size} for base in case.watched for axis in case.axes for size in values[axis]]
+    anywhere = [{axis: chooser.choice(values[axis]) for axis in case.axes} for _ in range(most)]
+    chosen: dict[tuple[int, ...], Sizes] = {}
+    for group in (changes, along, anywhere):
+        chooser.shuffle(group)
+        for sizes in group[: most // 2]:
+            chosen[tuple(sizes.values())] = sizes
+    return list(chosen.values())
+
+
+# the oracle
+
+
+@dataclass
+class Finding:
+    """What examining one module gave; the calls are counted by what became of them."""
+
+    case: Case
+    verified: bool = False
+    error: str = ""
+    watched_served: bool = False
+    graphs: int = 0
+    calls: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_wrong(self) -> bool:
+        """True when the program is verified, and served a call with other numbers than the model."""
+        return self.verified and bool(self.wrong)
+
+
+def outcome(model: Callable[..., Any], program: Callable[..., Any], call: tuple[Any, ...]) -> tuple[str, str]:
+    """What became of a call: equal, differs, refused, crashed, or what the program did where the model refuses."""
+    expected = run(model, call)
+    try:
+        with torch.no_grad():
+            got = program(*call)
+    except RejectedCallError:
+        return ("model refuses" if expected is None else "refused"), ""
+    except Exception as error:
+        return ("model refuses" if expected is None else "crashed"), f"{type(error).__name__}: {error}"
+    if expected is None:
+        return "served where the model refuses", ""
+    found = difference(expected, got)
+    return ("differs", found) if found else ("equal", "")
+
+
+def watch(case: Case, model: torch.nn.Module) -> InputObserver:
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for sizes in case.watched:
+            model(*arguments(case, sizes))
+    return observer
+
+
+def compare(finding: Finding, model: torch.nn.Module, program: Callable[..., Any]) -> None:
+    """Runs model and program on the watched calls and on the grid."""
+    case = finding.case
+    served = [outcome(model, program, arguments(case, sizes))[0] for sizes in case.watched]
+    finding.watched_served = set(served) <= {"equal", "differs"}
+    points = [(sizes, values) for sizes in case.watched for values in VALUES]
+    for number, sizes in enumerate(grid(case)):
+        points.append((sizes, "large"))
+        points.append((sizes, VALUES[(0, 2, 0, 2, 3)[number % 5]]))
+    for sizes, values in points:
+        kind, text = outcome(model, program, arguments(case, sizes, values))
+        finding.calls[kind] += 1
+        if kind == "differs":
+            finding.wrong.append(f"{dict(sizes)}, {values} values: {text}")
+        elif kind == "crashed" and not finding.error:
+            finding.error = text
+
+
+def examine(case: Case) -> Finding:
+    """Watches, exports and verifies a module, and compares program and model on the grid."""
+    finding = Finding(case)
+    model = load_model(case)
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            program = watch(case, model).export()
+            finding.seconds["export"] = time.perf_counter() - started
+            finding.verified = bool(program.verify().verified)
+            finding.graphs = len(program.graphs)
+        except OnlookerError as error:
+            finding.error = f"{type(error).__name__}: {error}"
+            finding.seconds["export"] = time.perf_counter() - started
+            return finding
+        finally:
+            finding.seconds["total"] = time.perf_counter() - started
+        compare(finding, model, program)
+    finding.seconds["total"] = time.perf_counter() - started
+    return finding
+
+
+# what is reported
+
+
+@dataclass
+class Summary:
+    """The findings of many modules, and what they come to."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.is_wrong]
+
+    @property
+    def watched_share(self) -> float:
+        """The share of modules of which every watched call is served."""
+        return share(sum(finding.watched_served for finding in self.findings), len(self.findings))
+
+    def calls(self, only_same: bool = False) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for finding in self.findings:
+            if not only_same or has_same_arms(finding.case):
+                found.update(finding.calls)
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """The figures, one a line."""
+        n_modules = len(self.findings)
+        yield f"modules                     {n_modules}"
+        yield f"verified                    {sum(f.verified for f in self.findings)}"
+        yield f"wrong although verified     {len(self.wrong)}"
+        unverified = sum(bool(f.wrong) and not f.verified for f in self.findings)
+        yield f"wrong and not verified      {unverified}"
+        yield f"no program                  {sum(not f.calls for f in self.findings)}"
+        yield f"every watched call served   {self.watched_share:.1%}"
+        for title, only_same in (("all modules", False), ("modules whose arms are the same", True)):
+            counted = self.calls(only_same)
+            taken = sum(counted[kind] for kind in ("equal", "differs", "refused", "crashed"))
+            served = counted["equal"] + counted["differs"]
+            yield f"served of the grid          {share(served, taken):.1%} ({title})"
+        yield f"calls                       {dict(self.calls())}"
+        yield f"graphs                      {dict(sorted(Counter(f.graphs for f in self.findings).items()))}"
+        for kind in ("export", "total"):
+            seconds = sum(f.seconds.get(kind, 0.0) for f in self.findings)
+            yield f"seconds a module, {kind:<9} {seconds / max(n_modules, 1):.2f}"
+
+    def classes(self) -> Iterator[str]:
+        """Each feature with how many of its modules are wrong."""
+        planted: Counter[str] = Counter(name for f in self.findings for name in f.case.features)
+        found: Counter[str] = Counter(name for f in self.wrong for name in f.case.features)
+        for name, count in sorted(planted.items()):
+            yield f"  {name:<32} {found[name]:>4} of {count}"
+
+
+def share(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0
+
+
+def has_same_arms(case: Case) -> bool:
+    """True when no planted branch and no step changes the result."""
+    kinds = {name for name in case.features if name.startswith(("arms", "step"))}
+    return kinds == {"arms same"}
+
+
+def described(finding: Finding) -> str:
+    """The source of a module with what was watched, and which calls went wrong."""
+    lines = [
+        finding.case.source,
+        f"# watched: {[dict(sizes) for sizes in finding.case.watched]}",
+        f"# verified: {finding.verified}, graphs: {finding.graphs}, calls: {dict(finding.calls)}",
+    ]
+    lines += [f"# wrong at {text}" for text in finding.wrong[:6]]
+    if finding.error:
+        lines.append(f"# {finding.error}")
+    return "\n".join(lines)
+
+
+def examined(n_modules: int, seed: int, progress: Callable[[int, Finding], None] | None = None) -> Summary:
+    """Examines the modules of a seed."""
+    summary = Summary()
+    for number in range(n_modules):
+        finding = examine(case_of(seed, number))
+        summary.findings.append(finding)
+        if progress is not None:
+            progress(number, finding)
+    return summary
+
+
+QUICK = settings(
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def drawn(n_modules: int, number: int) -> Summary:
+    """Examines modules that Hypothesis draws; ``number`` is the seed."""
+    summary = Summary()
+
+    @seed(number)
+    @settings(QUICK, max_examples=n_modules)
+    @given(cases())
+    def collect(case: Case) -> None:
+        summary.findings.append(examine(case))
+
+    collect()
+    return summary
+
+
+def shrunk(n_modules: int, number: int) -> Finding | None:
+    """The smallest wrong module that Hypothesis finds, None when there is none."""
+    last: list[Finding] = []
+
+    @seed(number)
+    @settings(QUICK, max_examples=n_modules, phases=[Phase.generate, Phase.shrink], report_multiple_bugs=False)
+    @given(cases())
+    def search(case: Case) -> None:
+        finding = examine(case)
+        if finding.is_wrong:
+            last.append(finding)
+        assert not finding.is_wrong
+
+    try:
+        search()
+    except AssertionError:
+        return last[-1]
+    return None
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=100, help="how many modules")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--module", type=int, default=None, help="only this number of the seed")
+    parser.add_argument("--show", type=int, default=3, help="how many wrong modules are printed")
+    parser.add_argument("--shrink", action="store_true", help="look for the smallest wrong module")
+    options = parser.parse_args(words)
+    logging.getLogger(torch.__name__).setLevel(logging.CRITICAL)
+    if options.shrink:
+        smallest = shrunk(options.examples, options.seed)
+        say(described(smallest) if smallest else "No module is wrong.")
+        return int(smallest is not None)
+    if options.module is not None:
+        finding = examine(case_of(options.seed, options.module))
+        say(described(finding))
+        return int(finding.is_wrong)
+    shown = 0
+
+    def progress(number: int, finding: Finding) -> None:
+        nonlocal shown
+        if finding.is_wrong and shown < options.show:
+            shown += 1
+            say(f"# ---- seed {options.seed}, module {number}: wrong although verified\n{described(finding)}\n")
+
+    summary = examined(options.examples, options.seed, progress)
+    say("\n".join(summary.lines()))
+    say("wrong modules by what was planted:\n" + "\n".join(summary.classes()))
+    return int(bool(summary.wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

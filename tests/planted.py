@@ -1,674 +1,62 @@
-"""Random modules with hidden branches, and an oracle that looks for calls that a verified program serves wrongly.
+"""Looks for calls that a verified program serves wrongly: random modules with hidden branches, and an oracle.
 
-A module is generated Python source: one to three steps, each with a condition on sizes (or on an int argument) and
-two arms that differ only in some values or some sizes, or not at all. :func:`examine` watches a module, exports it,
-verifies the program, and compares program and model on a dense grid of sizes with ordinary and extreme values.
+:func:`examine` watches a module of ``planted_modules``, exports it and verifies the program, and then compares program
+and model on a dense grid of sizes, with ordinary and with extreme values.
 
-``python tests/planted.py --examples 200 --seed 1`` prints what was found, with the source of the first wrong modules;
-``--module 17`` repeats number 17 of that seed alone, ``--shrink`` looks for the smallest wrong module.
+``python tests/planted.py --examples 200 --seed 1`` prints what was found, with the source of the first wrong modules.
+``--module 17`` repeats number 17 of that seed alone, ``--file FILE`` a module that was printed, and ``--shrink`` looks
+for the smallest wrong module.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import hashlib
-import importlib.util
+import ast
 import itertools
 import logging
-import math
 import random
 import sys
-import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
-from hypothesis import HealthCheck, Phase, assume, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from onlooker import InputObserver, OnlookerError, RejectedCallError
-
-T = TypeVar("T")
-Sizes = Mapping[str, int]
-
-#: What the watched sizes are drawn from; the first is the simplest.
-LENGTHS = (5, 8, 3, 4, 6, 7, 9, 12, 15, 16, 20, 24, 30, 32, 40, 48, 2, 1)
-CHOICES = {
-    "batch": (2, 3, 4, 5, 8, 1),
-    "length": LENGTHS,
-    "other": LENGTHS,
-    "past": (6, 3, 4, 8, 9, 12, 16, 20, 31, 2, 1, 0),
-    "k": (5, 3, 1, 2, 8, 12, 20, 30, 40, 50, 0, -1, -7),
-}
-DIVISORS = (4, 2, 3, 8)
-
-#: The inputs of a module -> the shape of each tensor, and the name of each int.
-INPUTS: dict[str, dict[str, tuple[str, ...]]] = {
-    "x": {"x": ("batch", "length")},
-    "x, y": {"x": ("batch", "length"), "y": ("batch", "other")},
-    "x, k": {"x": ("batch", "length"), "k": ()},
-    "x, past, mask": {"x": ("batch", "length"), "past": ("batch", "past"), "mask": ("batch", "past + length")},
-}
-#: How often each of them is chosen.
-USUAL_INPUTS = ("x", "x, y", "x, k", "x, past, mask", "x", "x, y", "x, k")
-#: How the result starts, from the inputs.
-STARTS = {
-    "x": ("x * 1.0", "x", "x + x.shape[1]"),
-    "x, y": ("x + y.sum(1, keepdim=True)", "torch.cat([x, y], 1)", "x * y.shape[1]"),
-    "x, k": ("x + k", "x", "x * k"),
-    "x, past, mask": ("torch.cat([past, x], 1) * mask", "mask + torch.cat([x, past], 1)"),
-}
-#: As before, where both inputs have the same length in every watched call.
-STARTS_ALIKE = ("x + y", "x * y", "torch.cat([x, y], 1)")
-
-#: Numbers that a condition may test or a body may use: {c} is a constant, {d} a divisor.
-NUMBERS = {
-    "x": {
-        "length": ("x.shape[1]", "x.size(-1)", "x.shape[1]"),
-        "batch": ("x.shape[0]", "len(x)", "x.size(0)"),
-        "product": ("x.shape[0] * x.shape[1]", "x.numel()", "x.view(-1).shape[0]", "x.shape[1] ** 2"),
-        "sum": ("x.shape[0] + x.shape[1]", "x.shape[1] - x.shape[0]", "sum(x.shape)", "abs(x.shape[1] - {c})"),
-        "floor division": (
-            "x.shape[1] // {d}",
-            "(x.shape[1] + {d} - 1) // {d}",
-            "len(range(0, x.shape[1], {d}))",
-            "divmod(x.shape[1], {d})[0]",
-        ),
-        "modulo": ("x.shape[1] % {d}", "-x.shape[1] % {d}", "x.numel() % {d}", "x.shape[0] % {d}"),
-        "minimum": ("min(x.shape[1], {c})", "max(x.shape[1], {c})", "max(x.shape)", "min(x.shape)"),
-        "slice": ("x[:, :{c}].shape[1]", "x[:, {c}:].shape[1]", "x[:, ::{d}].shape[1]", "len(x[{d}:])"),
-        "float": ("math.ceil(x.shape[1] / {d})", "int(x.shape[1] * 0.75)", "x.shape[1] / {d}", "x.shape[1] ** 0.5"),
-        "rank": ("x.squeeze(0).dim()", "x.squeeze(1).dim()", "x.squeeze().dim()", "x.squeeze(0).shape[0]"),
-        "count of parts": ("len(x.split({d}, 1))", "len(x.chunk({d}, 1))", "len(x.unbind(0))"),
-    },
-    "y": {
-        "other": ("y.shape[1]", "y.size(1)"),
-        "two inputs": (
-            "x.shape[1] + y.shape[1]",
-            "x.shape[1] - y.shape[1]",
-            "y.shape[1] - x.shape[1]",
-            "x.shape[1] * y.shape[1]",
-            "max(x.shape[1], y.shape[1])",
-            "min(x.shape[1], y.shape[1])",
-            "torch.cat([x, y], 1).shape[1]",
-            "y.numel() - x.numel()",
-        ),
-    },
-    "k": {
-        "int": ("k", "k", "abs(k)", "k % {d}", "k // {d}", "max(k, {c})"),
-        "int and size": ("k + x.shape[1]", "k - x.shape[1]", "k * x.shape[0]", "x[:, :k].shape[1]"),
-    },
-    "past": {
-        "past": ("past.shape[1]", "past.shape[1]", "min(past.shape[1], {c})", "past.numel()"),
-        "past and sequence": ("past.shape[1] + x.shape[1]", "past.shape[1] - x.shape[1]"),
-    },
-    "mask": {
-        "total": ("mask.shape[1]", "mask.shape[1] - x.shape[1]", "mask.shape[1] - past.shape[1]", "mask.numel()"),
-        "three inputs": ("past.shape[1] - mask.shape[1] + x.shape[1]", "mask[:, past.shape[1] :].shape[1]"),
-    },
-}
-
-#: Conditions on a number {n}; {c} and {e} are constants, {d} a divisor.
-CONDITIONS = {
-    ">": ("{n} > {c}",),
-    ">=": ("{n} >= {c}",),
-    "<": ("{n} < {c}",),
-    "<=": ("{n} <= {c}",),
-    "==": ("{n} == {c}",),
-    "!=": ("{n} != {c}",),
-    "%": ("{n} % {d} == 0", "{n} % {d}", "not {n} % {d}", "{n} % {d} != 1"),
-    "between": ("{c} < {n} < {e}", "{n} > {c} and {n} != {e}", "{n} < {c} or {n} > {e}", "{n} in ({c}, {e})"),
-}
-#: Conditions without a number of their own, by the input that they need.
-WHOLE_CONDITIONS = {
-    "x": {
-        "== 1": ("x.shape[0] == 1", "x.shape[1] == 1", "x.shape[1] != 1", "x.shape[0] > 1", "x.numel() == 1"),
-        "== 0": ("x.shape[1] == 0", "x.numel() == 0", "not len(x)", "x.shape[1] < 1"),
-        "rank": ("x.squeeze(0).dim() == 1", "x.squeeze(1).dim() == 2", "x.squeeze().dim() < 2"),
-        "square": ("x.shape[0] == x.shape[1]", "x.shape[1] > x.shape[0]", "x.shape[1] % max(x.shape[0], 1) == 0"),
-        "any of": ("all(size > 2 for size in x.shape)", "any(size == 7 for size in x.shape)", "x.shape[1:] == (12,)"),
-    },
-    "y": {
-        "two inputs": ("x.shape[1] == y.shape[1]", "x.shape == y.shape", "x.shape[1] > y.shape[1]", "y.shape[1] == 1")
-    },
-    "k": {"int": ("k", "k == 1", "k > 0", "k < x.shape[1]", "k == x.shape[0]")},
-    "past": {"past": ("past.shape[1] == 0", "past.shape[1] > 0 and x.shape[1] == 1", "past.numel()")},
-    "mask": {"three inputs": ("past.shape[1] - mask.shape[1] + x.shape[1] > 0", "mask.shape[1] > x.shape[1]")},
-}
-
-#: Pairs of arms: expressions of ``out``. {n} is a number, {c} a constant of the length, {b} one of the batch,
-#: {one} the constant of the length, but at least 1.
-ARMS = {
-    "same": (
-        ("out * 2", "2 * out"),
-        ("out + 0", "out * 1"),
-        ("out.cumsum(1)", "torch.cumsum(out, dim=1)"),
-        ("out[:, : out.shape[1]] * 2", "out * 2"),
-        ("F.pad(out, (0, 0)) + 1", "out + 1"),
-        ("out.reshape(out.shape[0], out.shape[1]).relu()", "out.relu()"),
-        ("out - out.mean(1, keepdim=True)", "out - out.mean(dim=-1, keepdim=True)"),
-    ),
-    "scale": (("out * 2", "out * 3"), ("out + 1", "out"), ("out", "-out")),
-    "window": (
-        ("out * (torch.arange(out.shape[1]) < {c})", "out * 1"),
-        ("out.masked_fill(torch.arange(out.shape[1]) >= {c}, 0.0)", "out"),
-        ("out * (torch.arange(out.shape[0]) < {b})[:, None]", "out"),
-        ("out.tril({c})", "out"),
-    ),
-    "clamp": (
-        ("out.clamp(-50, 50)", "out"),
-        ("out.clamp(max=50) * 2", "out * 2"),
-        ("out.clamp(min=-100)", "out"),
-        ("torch.where(out > 900, 0.0, out)", "out"),
-    ),
-    "sign": (("out.abs()", "out"), ("out.relu()", "out.clamp(min=-0.5)"), ("-out.abs()", "-out")),
-    "special": (
-        ("torch.where(out == 0, 1.0, out)", "out"),
-        ("torch.where(out.isnan(), 0.0, out)", "out"),
-        ("torch.where(out.isinf(), 7.0, out)", "out"),
-        ("out.nan_to_num(0.0, 1e4, -1e4)", "out"),
-    ),
-    "number": (
-        ("out * min({n}, {c})", "out * {n}"),
-        ("out * {n}", "out * max({n}, {c})"),
-        ("out + {n}", "out + {c}"),
-        ("out.sum(1, keepdim=True) / max({n}, 1) + out", "out.sum(1, keepdim=True) / {one} + out"),
-        ("out * x[:, :{c}].shape[1]", "out * x.shape[1]"),
-    ),
-    "pad": (
-        ("F.pad(out, (0, -out.shape[1] % {d}))", "out"),
-        ("F.pad(out, (0, max({c} - out.shape[1], 0)))", "out"),
-        ("F.pad(out, (0, 1))[:, 1:]", "out"),
-    ),
-    "concatenation": (
-        ("torch.cat([out, out[:, {c}:]], 1)", "out"),
-        ("torch.cat([out[:, {c}:], out[:, :{c}]], 1)", "out"),
-        ("torch.cat([out, out[:, :1]], 1)", "torch.cat([out, out[:, -1:]], 1)"),
-    ),
-    "cut": (("out[:, :{one}]", "out"), ("out[:, -{one}:]", "out"), ("out[:{one}]", "out")),
-    "order": (
-        ("out.flip(1)", "out"),
-        ("out.flip(0).cumsum(0)", "out.cumsum(0)"),
-        ("out.cumsum(1)", "out"),
-        ("out.softmax(1)", "torch.ones_like(out) / max(out.shape[1], 1)"),
-        ("out - out.mean(0)", "out * 0"),
-        ("out.roll({d}, 1)", "out"),
-    ),
-}
-
-#: Steps without two arms, which decide something about sizes all the same.
-PLAIN_STEPS = {
-    "minimum": ("out = out * min({n}, {c})", "out = out + max({n} - {c}, 0)"),
-    "loop": (
-        "for _ in range({n} // {d}):\n    out = out * 1.25 + 1",
-        "for start in range(0, out.shape[1], {wide}):\n    out = out + out[:, start : start + 1]",
-        "out = torch.cat([out[:, i : i + {wide}].flip(1) for i in range(0, out.shape[1], {wide})], 1)",
-        "for row in x.unbind(0):\n    out = out + row.sum()",
-    ),
-    "parts": (
-        "out = torch.cat(out.chunk({d}, 1)[::-1], 1)",
-        "out = torch.cat(out.split({wide}, 1)[::-1], 1)",
-        "out = torch.cat([out, out.tensor_split({d}, 1)[0]], 1)",
-        "out = out + torch.stack([part.sum() for part in x.split({wide}, 1)]).amax()",
-    ),
-    "flag as number": (
-        "out = out * ({n} > {c})",
-        "out = out + bool({n} == {e})",
-        "out = out * (2 if {n} > {c} else 3)",
-    ),
-    "refusal": ("if {n} > {high}:\n    raise ValueError('too large')", "assert {n} != {c} + 1"),
-    "lookup": ("out = out * {{{c}: 2.0, {e}: 3.0}}.get(int({n}), 1.0)",),
-    "attempt": (
-        "try:\n    out = out.view(out.shape[0], -1, {d}).flip(2).flatten(1)\nexcept RuntimeError:\n    out = out * 1",
-        "try:\n    out = out + torch.ones({one})\nexcept RuntimeError:\n    out = out - 1",
-    ),
-}
-#: Families of plain steps as often as they are chosen: what torch hardly traces is rare.
-USUAL_STEPS = (*(3 * ("minimum", "loop", "parts", "flag as number", "refusal")), "lookup", "attempt")
-
-#: Steps with a branch that changes nothing, since its operator does nothing on the other side.
-NEEDLESS_STEPS = (
-    "pad = -out.shape[1] % {d}\nif pad > 0:\n    out = F.pad(out, (0, pad))",
-    "missing = {c} - out.shape[1]\nif missing > 0:\n    out = F.pad(out, (0, missing))",
-    "if out.shape[1] > {one}:\n    out = out[:, :{one}]",
-    "if x.shape[1] != 1:\n    out = out.flip(1).flip(1)",
-    "if out.shape[0] > 1:\n    out = out * 1.0",
-)
-
-#: How the two arms are written; {q} is the condition, {a} and {z} are the arms.
-FLOWS = {
-    "statement": "if {q}:\n{a}\nelse:\n{z}",
-    "expression": "out = {a} if {q} else {z}",
-    "one sided": "if {q}:\n{a}",
-    "reversed": "if not ({q}):\n{z}\nelse:\n{a}",
-    "chosen": "out = ((lambda: {z}), (lambda: {a}))[bool({q})]()",
-    "table": "out = {{True: (lambda: {a}), False: (lambda: {z})}}[bool({q})]()",
-    "flag": "flag = {q}\nif flag:\n{a}\nelse:\n{z}",
-}
-#: Where the arm is an expression, so that nothing can be nested in it.
-EXPRESSION_FLOWS = ("expression", "chosen", "table")
-
-HEADER = "import math\n\nimport torch\nfrom torch import nn\nfrom torch.nn import functional as F\n"
-
-
-class Chooser(Protocol):
-    """Where the choices come from: Hypothesis, which can shrink them, or a random number generator."""
-
-    def pick(self, options: Sequence[T]) -> T:
-        """One of the options; the first is the simplest."""
-
-
-class Drawn:
-    """The choices of Hypothesis."""
-
-    def __init__(self, draw: st.DrawFn) -> None:
-        self.draw = draw
-
-    def pick(self, options: Sequence[T]) -> T:
-        return self.draw(st.sampled_from(options))
-
-
-class Seeded:
-    """The choices of a generator that a seed and a number repeat."""
-
-    def __init__(self, seed: int, number: int) -> None:
-        self.random = random.Random(f"{seed}:{number}")
-
-    def pick(self, options: Sequence[T]) -> T:
-        return self.random.choice(options)
-
-
-class Unusable(Exception):
-    """A module that refuses what was to be watched."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A module, the sizes of its watched calls, and what was planted in it."""
-
-    source: str
-    inputs: str
-    watched: tuple[Sizes, ...]
-    conditions: tuple[str, ...] = ()
-    constants: tuple[int, ...] = ()
-    features: frozenset[str] = frozenset()
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        return axes_of(self.inputs)
-
-
-def axes_of(inputs: str) -> tuple[str, ...]:
-    """The names of the sizes and of the ints that a call has."""
-    found: dict[str, None] = {}
-    for name, shape in INPUTS[inputs].items():
-        for size in shape or (name,):
-            found.update(dict.fromkeys(size.split(" + ")))
-    return tuple(found)
-
-
-def shape_of(shape: Sequence[str], sizes: Sizes) -> tuple[int, ...]:
-    """The shape of a tensor: each size is a name, or a sum of names."""
-    return tuple(sum(sizes[name] for name in size.split(" + ")) for size in shape)
-
-
-@functools.cache
-def compiled(text: str) -> CodeType:
-    return compile(text, text, "eval")
-
-
-def evaluated(text: str, inputs: str, sizes: Sizes) -> Any:
-    """The value of a number or condition of the source on tensors without values, None where Python refuses it."""
-    names: dict[str, Any] = {"math": math, "torch": torch}
-    for name, shape in INPUTS[inputs].items():
-        names[name] = torch.empty(shape_of(shape, sizes), device="meta") if shape else sizes[name]
-    try:
-        return eval(compiled(text), names)
-    except (ArithmeticError, ValueError, RuntimeError, IndexError):
-        return None
-
-
-# the generator
-
-
-def indented(lines: str) -> str:
-    return "\n".join(f"    {line}" if line else line for line in lines.split("\n"))
-
-
-def in_brackets(number: str) -> str:
-    """A number that may stand beside any operator."""
-    return f"({number})" if " " in number.split("(")[0] or number.startswith(("-", "(")) else number
-
-
-@dataclass
-class Writer:
-    """Writes the source of one module."""
-
-    chooser: Chooser
-    inputs: str
-    watched: tuple[Sizes, ...]
-    conditions: list[str] = field(default_factory=list)
-    constants: list[int] = field(default_factory=list)
-    features: set[str] = field(default_factory=set)
-    hosts: list[str] = field(default_factory=list)
-    members: list[str] = field(default_factory=list)
-
-    def chance(self, percent: int) -> bool:
-        return self.chooser.pick(range(100)) >= 100 - percent
-
-    def of_family(self, table: Mapping[str, Sequence[T]], prefix: str, usual: Sequence[str] = ()) -> T:
-        """A member of a random family, whose name becomes a feature of the module."""
-        family = self.chooser.pick(usual or tuple(table))
-        self.features.add(f"{prefix} {family}")
-        return self.chooser.pick(table[family])
-
-    def an_input(self) -> str:
-        return self.chooser.pick(tuple(INPUTS[self.inputs]))
-
-    def constant(self, number: str) -> int:
-        """A constant on, beside, between, below or above the values that a number has in the watched calls."""
-        values = {evaluated(number, self.inputs, sizes) for sizes in self.watched}
-        known = sorted(int(value) for value in values if value is not None) or [4]
-        least, greatest = known[0], known[-1]
-        far = [least // 2, greatest + greatest // 2 + 1, 2 * greatest, least // 3 + 1]
-        between = [(a + b) // 2 for a, b in itertools.pairwise(known)]
-        beside = [value + step for value in known for step in (-1, 1)]
-        groups = (between or far, far, known, beside, (1, 0, 2))
-        chosen = self.chooser.pick(self.chooser.pick(groups))
-        self.constants.append(chosen)
-        return chosen
-
-    def number(self, prefix: str) -> str:
-        """The text of a number that depends on sizes or on an int."""
-        template = self.of_family(NUMBERS[self.an_input()], prefix)
-        number = template.format(c=self.constant("x.shape[1]"), d=self.chooser.pick(DIVISORS))
-        return in_brackets(number)
-
-    def condition(self) -> str:
-        """The text of a condition."""
-        if self.chance(25):
-            text = self.of_family(WHOLE_CONDITIONS[self.an_input()], "condition")
-        else:
-            number = self.number("condition on")
-            template = self.of_family(CONDITIONS, "condition")
-            least, greatest = sorted((self.constant(number), self.constant(number)))
-            text = template.format(n=number, c=least, e=greatest, d=self.chooser.pick(DIVISORS))
-        self.conditions.append(text)
-        return text
-
-    def filled(self, template: str) -> str:
-        """A template of arms or of a step with its numbers and constants."""
-        length = self.constant("x.shape[1]")
-        batch = self.constant("x.shape[0]")
-        number = self.number("uses") if "{n}" in template else "0"
-        values = [evaluated(number, self.inputs, sizes) or 0 for sizes in self.watched]
-        return template.format(
-            n=number,
-            c=length,
-            e=batch,
-            b=batch,
-            d=self.chooser.pick(DIVISORS),
-            one=max(length, 1),
-            wide=max(length, 6),
-            high=int(max(values)) + self.chooser.pick((0, 5, 20)),
-        )
-
-    def arms(self) -> tuple[str, str]:
-        """The two arms of a branch, as expressions."""
-        first, second = self.of_family(ARMS, "arms")
-        first, second = self.filled(f"{first}\n{second}").split("\n")
-        return (second, first) if self.chance(40) else (first, second)
-
-    def block(self, expression: str, depth: int) -> str:
-        """The lines of an arm, in which another branch may be hidden."""
-        lines = f"out = {expression}"
-        if depth < 2 and self.chance(25):
-            self.features.add("nested")
-            lines += "\n" + self.branch(depth + 1)
-        return indented(lines)
-
-    def branch(self, depth: int = 0) -> str:
-        """The lines of a branch."""
-        condition = self.condition()
-        first, second = self.arms()
-        flow = self.chooser.pick(tuple(FLOWS))
-        self.features.add(f"flow {flow}")
-        if flow in EXPRESSION_FLOWS:
-            return FLOWS[flow].format(q=condition, a=first, z=second)
-        if flow == "one sided":
-            return FLOWS[flow].format(q=condition, a=self.block(first, depth))
-        return FLOWS[flow].format(q=condition, a=self.block(first, depth), z=self.block(second, depth))
-
-    def step(self) -> str:
-        """The lines of a step."""
-        if self.chance(10):
-            self.features.add("step needless")
-            return self.filled(self.chooser.pick(NEEDLESS_STEPS))
-        if self.chance(20):
-            return self.filled(self.of_family(PLAIN_STEPS, "step", USUAL_STEPS))
-        return self.branch()
-
-    def hosted(self, lines: str, number: int) -> str:
-        """The lines of a step in forward, in a helper function, or in a module of its own."""
-        place = self.chooser.pick(("forward", "forward", "function", "module"))
-        parameters = f"out, {self.inputs}"
-        if place == "forward":
-            return lines
-        self.features.add(f"in a {place}")
-        if place == "function":
-            self.hosts.append(f"def step_{number}({parameters}):\n{indented(lines)}\n    return out\n")
-            return f"out = step_{number}({parameters})"
-        body = indented(f"def forward(self, {parameters}):\n{indented(lines)}\n    return out")
-        self.hosts.append(f"class Step{number}(nn.Module):\n{body}\n")
-        self.members.append(f"self.step_{number} = Step{number}()")
-        return f"out = self.step_{number}({parameters})"
-
-    def start(self) -> str:
-        """The expression that the result starts with."""
-        if self.inputs == "x, y" and are_alike(self.watched):
-            return self.chooser.pick(STARTS_ALIKE)
-        return self.chooser.pick(STARTS[self.inputs])
-
-    def source(self) -> str:
-        """The source of the whole module."""
-        steps = [f"out = {self.start()}"]
-        for number in range(1, 1 + self.chooser.pick((1, 1, 1, 2, 2, 3))):
-            steps.append(self.hosted(self.step(), number))
-        result = self.chooser.pick(("out", "out", "out", "out, out.sum()", "{'out': out}", "out.squeeze(0).sum(0)"))
-        steps.append(f"return {result}")
-        return source_of(self.inputs, "\n".join(steps), self.hosts, self.members)
-
-
-def source_of(inputs: str, body: str, hosts: Sequence[str] = (), members: Sequence[str] = ()) -> str:
-    """The source of a module with a forward, what stands before the module, and lines of its ``__init__``."""
-    init = indented("\n".join(("super().__init__()", *members)))
-    methods = f"def __init__(self):\n{init}\n\ndef forward(self, {inputs}):\n{indented(body)}"
-    return "\n\n".join((HEADER, *hosts, f"class Planted(nn.Module):\n{indented(methods)}\n"))
-
-
-def are_alike(watched: Sequence[Sizes]) -> bool:
-    """True where both inputs had the same length in every call."""
-    return all(sizes.get("other") == sizes["length"] for sizes in watched)
-
-
-def watched_calls(chooser: Chooser, inputs: str) -> tuple[Sizes, ...]:
-    """The sizes of one to three calls; an axis may be the same in all of them."""
-    axes = axes_of(inputs)
-    n_calls = chooser.pick((3, 2, 3, 1))
-    columns = {}
-    for axis in axes:
-        sizes = [chooser.pick(CHOICES[axis]) for _ in range(n_calls)]
-        stays = chooser.pick(range(10)) >= 8
-        columns[axis] = sizes[:1] * n_calls if stays else sizes
-    if "other" in axes and chooser.pick(range(10)) >= 7:
-        columns["other"] = columns["length"]
-    return tuple({axis: columns[axis][number] for axis in axes} for number in range(n_calls))
-
-
-def build(chooser: Chooser) -> Case:
-    """A random module.
-
-    :raises Unusable: when it refuses a call that is to be watched
-    """
-    inputs = chooser.pick(USUAL_INPUTS)
-    watched = watched_calls(chooser, inputs)
-    writer = Writer(chooser, inputs, watched)
-    source = writer.source()
-    constants = tuple(sorted(set(writer.constants)))
-    case = Case(source, inputs, watched, tuple(writer.conditions), constants, frozenset(writer.features))
-    model = load_model(case)
-    for sizes in watched:
-        if run(model, arguments(case, sizes)) is None:
-            raise Unusable(source)
-    return case
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """The strategy of Hypothesis."""
-    try:
-        return build(Drawn(draw))
-    except Unusable:
-        assume(False)
-        raise
-
-
-def case_of(seed: int, number: int) -> Case:
-    """Module ``number`` of a seed."""
-    for attempt in itertools.count():
-        try:
-            return build(Seeded(seed, number + attempt * 10**6))
-        except Unusable:
-            continue
-    raise AssertionError
-
-
-# running
-
-_folder = tempfile.TemporaryDirectory(prefix="planted_")
-
-
-def loaded(source: str) -> ModuleType:
-    """The source as an imported Python file, so that its lines can be shown."""
-    name = f"planted_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    path = Path(_folder.name) / f"{name}.py"
-    path.write_text(source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def load_model(case: Case) -> torch.nn.Module:
-    return loaded(case.source).Planted().eval()
-
-
-VALUES = ("ordinary", "large", "special", "zero")
-
-
-def filled_tensor(shape: tuple[int, ...], values: str, generator: torch.Generator) -> torch.Tensor:
-    """Values of a kind: around 0, up to 1,000 with exact zeros, with NaN and infinities, or all 0."""
-    drawn = torch.randn(shape, generator=generator)
-    if values == "ordinary":
-        return drawn
-    if values == "zero":
-        return torch.zeros(shape)
-    chosen = torch.randint(0, 10, shape, generator=generator)
-    if values == "large":
-        drawn = drawn * 300
-        replaced = {0: 0.0, 1: 1000.0, 2: -1000.0}
-    else:
-        replaced = {0: math.nan, 1: math.inf, 2: -math.inf, 3: 0.0}
-    for index, value in replaced.items():
-        drawn = torch.where(chosen == index, torch.tensor(value), drawn)
-    return drawn
-
-
-def arguments(case: Case, sizes: Sizes, values: str = "ordinary") -> tuple[Any, ...]:
-    """The arguments of a call, the same in every run."""
-    number = sum(size * weight for size, weight in zip(sizes.values(), (1, 1009, 100003), strict=False))
-    generator = torch.Generator().manual_seed(abs(number) + VALUES.index(values))
-    found: list[Any] = []
-    for name, shape in INPUTS[case.inputs].items():
-        found.append(filled_tensor(shape_of(shape, sizes), values, generator) if shape else sizes[name])
-    return tuple(found)
-
-
-def run(function: Callable[..., Any], call: tuple[Any, ...]) -> Any:
-    """What a function gives, None where it raises."""
-    try:
-        with torch.no_grad():
-            return function(*call)
-    except Exception:
-        return None
-
-
-def difference(expected: Any, got: Any) -> str:
-    """How two results differ; empty when they are equal."""
-    if type(expected) is not type(got):
-        return f"{type(got).__name__} instead of {type(expected).__name__}"
-    if isinstance(expected, dict):
-        return difference(tuple(expected.items()), tuple(got.items()))
-    if isinstance(expected, tuple):
-        if len(expected) != len(got):
-            return f"{len(got)} results instead of {len(expected)}"
-        return next(filter(None, itertools.starmap(difference, zip(expected, got, strict=True))), "")
-    if not isinstance(expected, torch.Tensor):
-        return "" if expected == got else f"{got!r} instead of {expected!r}"
-    return tensor_difference(expected, got)
-
-
-def tensor_difference(expected: torch.Tensor, got: torch.Tensor) -> str:
-    """NaN equals NaN, and an infinity itself; all else within 1e-5 times (1 + the largest finite value)."""
-    if expected.shape != got.shape or expected.dtype != got.dtype:
-        return f"{got.dtype} {tuple(got.shape)} instead of {expected.dtype} {tuple(expected.shape)}"
-    if torch.equal(expected, got):
-        return ""
-    finite = expected.isfinite()
-    if not torch.equal(finite, got.isfinite()):
-        return "another pattern of NaN or infinities"
-    if not torch.equal(expected[~finite].nan_to_num(), got[~finite].nan_to_num()):
-        return "another kind of NaN or infinity"
-    scale = expected[finite].abs().max().item() if finite.any() else 0.0
-    worst = (expected[finite] - got[finite]).abs().max().item() if finite.any() else 0.0
-    return f"differs by {worst:.6g}, the largest value is {scale:.6g}" if worst > 1e-5 * (1 + scale) else ""
-
+from planted_modules import VALUES, Case, Sizes, are_alike, arguments, case_of, cases, evaluated, load_model, run
 
 # the grid
 
 
 def axis_values(case: Case, axis: str) -> list[int]:
-    """Sizes around every constant, between the constants, small ones, the watched ones, and one far beyond."""
+    """Sizes around every constant, between the constants, small ones, the watched ones, and some far beyond."""
+    if axis == "flag":
+        return [0, 1]
     seen = {sizes[axis] for sizes in case.watched}
     limit = 10 if axis == "batch" else 100
-    constants = sorted(c for c in set(case.constants) if abs(c) <= limit)
+    constants = sorted(constant for constant in set(case.constants) if abs(constant) <= limit)
     found = {0, 1, 2, 3, *seen}
     for constant in constants:
         found |= {constant - 1, constant, constant + 1}
     found |= {(a + b) // 2 for a, b in itertools.pairwise(constants)}
     greatest = max([*seen, *constants])
     found |= {greatest + 7, 2 * greatest + 1, 3 * greatest}
-    if axis == "k":
+    if axis in ("k", "scale"):
         return sorted(found | {-1, -2, -greatest})
-    return sorted(size for size in found if size >= 0)
+    if min(seen) < 0:
+        found |= {-1}
+    return sorted(size for size in found if size >= 0 or size in seen)
 
 
 def flips(case: Case, condition: str, axis: str, base: Sizes, upto: int) -> Iterator[Sizes]:
     """Neighbouring sizes of an axis between which a condition changes."""
     before = None
-    for size in range(-10 if axis == "k" else 0, upto):
+    for size in range(-10 if axis in ("k", "scale") else 0, upto):
         sizes = {**base, axis: size}
         value = bool(evaluated(condition, case.inputs, sizes))
         if before is not None and value != before[1]:
@@ -703,6 +91,49 @@ def grid(case: Case, most: int = 140) -> list[Sizes]:
 # the oracle
 
 
+def difference(expected: Any, got: Any) -> str:
+    """How two results differ; empty when they are equal."""
+    if type(expected) is not type(got):
+        return f"{type(got).__name__} instead of {type(expected).__name__}"
+    if isinstance(expected, dict):
+        return difference(tuple(expected.items()), tuple(got.items()))
+    if isinstance(expected, tuple):
+        if len(expected) != len(got):
+            return f"{len(got)} results instead of {len(expected)}"
+        return next(filter(None, itertools.starmap(difference, zip(expected, got, strict=True))), "")
+    if not isinstance(expected, torch.Tensor):
+        return "" if expected == got else f"{got!r} instead of {expected!r}"
+    return tensor_difference(expected, got)
+
+
+def tensor_difference(expected: torch.Tensor, got: torch.Tensor) -> str:
+    """NaN equals NaN, and an infinity itself; all else within 1e-5 times (1 + the largest finite value)."""
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        return f"{got.dtype} {tuple(got.shape)} instead of {expected.dtype} {tuple(expected.shape)}"
+    if torch.equal(expected, got):
+        return ""
+    finite = expected.isfinite()
+    if not torch.equal(finite, got.isfinite()):
+        return "another pattern of NaN or infinities"
+    if not torch.equal(expected[~finite].nan_to_num(), got[~finite].nan_to_num()):
+        return "another kind of NaN or infinity"
+    scale = expected[finite].abs().max().item() if finite.any() else 0.0
+    worst = (expected[finite] - got[finite]).abs().max().item() if finite.any() else 0.0
+    return f"differs by {worst:.6g}, the largest value is {scale:.6g}" if worst > 1e-5 * (1 + scale) else ""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A call that a program served with other results than the model gives."""
+
+    sizes: Sizes
+    values: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{dict(self.sizes)}, {self.values} values: {self.text}"
+
+
 @dataclass
 class Finding:
     """What examining one module gave; the calls are counted by what became of them."""
@@ -714,13 +145,33 @@ class Finding:
     watched_served: bool = False
     graphs: int = 0
     calls: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
+    wrong: list[Wrong] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_wrong(self) -> bool:
         """True when the program is verified, and served a call with other numbers than the model."""
         return self.verified and bool(self.wrong)
+
+    @property
+    def place(self) -> str:
+        """Where the wrong calls are, named by the least unusual of them."""
+        sizes = [[size for axis, size in wrong.sizes.items() if axis not in NUMBERS_GIVEN] for wrong in self.wrong]
+        if any(wrong.sizes in self.case.watched for wrong in self.wrong):
+            return "at watched sizes, for other values"
+        if all(0 in call for call in sizes):
+            return "only where a size is 0"
+        if all(0 in call or 1 in call for call in sizes):
+            return "only where a size is 0 or 1"
+        if all(len(set(call)) < len(call) for call in sizes):
+            return "only where two sizes are equal, or one is 0"
+        if all(wrong.values != "ordinary" for wrong in self.wrong):
+            return "at other sizes, for extreme values"
+        return "at other sizes, for ordinary values"
+
+
+#: Axes that are numbers of Python.
+NUMBERS_GIVEN = ("k", "flag", "scale")
 
 
 def outcome(model: Callable[..., Any], program: Callable[..., Any], call: tuple[Any, ...]) -> tuple[str, str]:
@@ -747,6 +198,10 @@ def watch(case: Case, model: torch.nn.Module) -> InputObserver:
     return observer
 
 
+#: Every size is tried with large values, and with one of these.
+SECOND_VALUES = ("ordinary", "special", "ordinary", "special", "zero", "ordinary", "transposed")
+
+
 def compare(finding: Finding, model: torch.nn.Module, program: Callable[..., Any]) -> None:
     """Runs model and program on the watched calls and on the grid."""
     case = finding.case
@@ -755,12 +210,12 @@ def compare(finding: Finding, model: torch.nn.Module, program: Callable[..., Any
     points = [(sizes, values) for sizes in case.watched for values in VALUES]
     for number, sizes in enumerate(grid(case)):
         points.append((sizes, "large"))
-        points.append((sizes, VALUES[(0, 2, 0, 2, 3)[number % 5]]))
+        points.append((sizes, SECOND_VALUES[number % len(SECOND_VALUES)]))
     for sizes, values in points:
         kind, text = outcome(model, program, arguments(case, sizes, values))
         finding.calls[kind] += 1
         if kind == "differs":
-            finding.wrong.append(f"{dict(sizes)}, {values} values: {text}")
+            finding.wrong.append(Wrong(sizes, values, text))
         elif kind == "crashed" and not finding.error:
             finding.error = text
 
@@ -836,6 +291,11 @@ class Summary:
             seconds = sum(f.seconds.get(kind, 0.0) for f in self.findings)
             yield f"seconds a module, {kind:<9} {seconds / max(n_modules, 1):.2f}"
 
+    def places(self) -> Iterator[str]:
+        """Where the wrong calls of the wrong modules are."""
+        for place, count in Counter(finding.place for finding in self.wrong).most_common():
+            yield f"  {place:<44} {count:>4}"
+
     def classes(self) -> Iterator[str]:
         """Each feature with how many of its modules are wrong."""
         planted: Counter[str] = Counter(name for f in self.findings for name in f.case.features)
@@ -855,16 +315,30 @@ def has_same_arms(case: Case) -> bool:
 
 
 def described(finding: Finding) -> str:
-    """The source of a module with what was watched, and which calls went wrong."""
+    """The source of a module with what was watched, and which calls went wrong; ``--file`` reads it again."""
+    case = finding.case
     lines = [
-        finding.case.source,
-        f"# watched: {[dict(sizes) for sizes in finding.case.watched]}",
+        case.source,
+        f"# inputs: {case.inputs!r}",
+        f"# watched: {[dict(sizes) for sizes in case.watched]}",
+        f"# conditions: {case.conditions}",
+        f"# constants: {case.constants}",
         f"# verified: {finding.verified}, graphs: {finding.graphs}, calls: {dict(finding.calls)}",
     ]
-    lines += [f"# wrong at {text}" for text in finding.wrong[:6]]
+    lines += [f"# wrong at {wrong}" for wrong in finding.wrong[:6]]
     if finding.error:
-        lines.append(f"# {finding.error}")
+        lines.append("# " + finding.error.replace("\n", "\n# "))
     return "\n".join(lines)
+
+
+def read_case(text: str) -> Case:
+    """The module that was printed."""
+    fields = {}
+    for name in ("inputs", "watched", "conditions", "constants"):
+        (line,) = [line for line in text.splitlines() if line.startswith(f"# {name}: ")]
+        fields[name] = ast.literal_eval(line.partition(": ")[2])
+    watched = tuple(fields["watched"])
+    return Case(text, fields["inputs"], watched, fields["conditions"], fields["constants"])
 
 
 def examined(n_modules: int, seed: int, progress: Callable[[int, Finding], None] | None = None) -> Summary:
@@ -929,31 +403,38 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=100, help="how many modules")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--module", type=int, default=None, help="only this number of the seed")
     parser.add_argument("--show", type=int, default=3, help="how many wrong modules are printed")
+    parser.add_argument("--module", type=int, default=None, help="only this number of the seed")
+    parser.add_argument("--file", type=Path, default=None, help="only the module that was printed into this file")
     parser.add_argument("--shrink", action="store_true", help="look for the smallest wrong module")
     options = parser.parse_args(words)
     logging.getLogger(torch.__name__).setLevel(logging.CRITICAL)
+    if options.file is not None:
+        return shown(examine(read_case(options.file.read_text(encoding="utf-8"))))
+    if options.module is not None:
+        return shown(examine(case_of(options.seed, options.module)))
     if options.shrink:
         smallest = shrunk(options.examples, options.seed)
-        say(described(smallest) if smallest else "No module is wrong.")
-        return int(smallest is not None)
-    if options.module is not None:
-        finding = examine(case_of(options.seed, options.module))
-        say(described(finding))
-        return int(finding.is_wrong)
-    shown = 0
+        return shown(smallest) if smallest else 0
+    n_printed = 0
 
     def progress(number: int, finding: Finding) -> None:
-        nonlocal shown
-        if finding.is_wrong and shown < options.show:
-            shown += 1
+        nonlocal n_printed
+        if finding.is_wrong and n_printed < options.show:
+            n_printed += 1
             say(f"# ---- seed {options.seed}, module {number}: wrong although verified\n{described(finding)}\n")
 
     summary = examined(options.examples, options.seed, progress)
     say("\n".join(summary.lines()))
+    say("where the wrong calls are:\n" + "\n".join(summary.places()))
     say("wrong modules by what was planted:\n" + "\n".join(summary.classes()))
     return int(bool(summary.wrong))
+
+
+def shown(finding: Finding) -> int:
+    """Prints one finding; 1 when it is wrong."""
+    say(described(finding))
+    return int(finding.is_wrong)
 
 
 if __name__ == "__main__":

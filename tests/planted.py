@@ -4,8 +4,8 @@
 and model on a dense grid of sizes, with ordinary and with extreme values.
 
 ``python tests/planted.py --examples 200 --seed 1`` prints what was found, with the source of the first wrong modules.
-``--module 17`` repeats number 17 of that seed alone, ``--file FILE`` a module that was printed, and ``--shrink`` looks
-for the smallest wrong module.
+``--module 17`` repeats number 17 of that seed alone, with ``--shrink`` as the simplest module that is wrong in the same
+way, and ``--file FILE`` a module that was printed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from onlooker import InputObserver, OnlookerError, RejectedCallError
-from planted_modules import VALUES, Case, Sizes, are_alike, arguments, case_of, cases, evaluated, load_model, run
+from planted_modules import (
+    VALUES,
+    Case,
+    Replayed,
+    Sizes,
+    Unusable,
+    are_alike,
+    arguments,
+    build,
+    case_of,
+    evaluated,
+    load_model,
+    run,
+    seeded,
+)
 
 # the grid
 
@@ -82,7 +95,7 @@ def grid(case: Case, most: int = 140) -> list[Sizes]:
         chooser.shuffle(group)
         for sizes in group[: most // 2]:
             chosen[tuple(sizes.values())] = sizes
-    points = list(chosen.values())
+    points = [sizes for sizes in chosen.values() if sizes not in case.watched]
     if are_alike(case.watched):
         points += [{**sizes, "other": sizes["length"]} for sizes in points]
     return points
@@ -352,46 +365,45 @@ def examined(n_modules: int, seed: int, progress: Callable[[int, Finding], None]
     return summary
 
 
-QUICK = settings(
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+# smaller modules
 
 
-def drawn(n_modules: int, number: int) -> Summary:
-    """Examines modules that Hypothesis draws; ``number`` is the seed."""
-    summary = Summary()
-
-    @seed(number)
-    @settings(QUICK, max_examples=n_modules)
-    @given(cases())
-    def collect(case: Case) -> None:
-        summary.findings.append(examine(case))
-
-    collect()
-    return summary
+def smaller(indices: Sequence[int]) -> Iterator[list[int]]:
+    """The choices of simpler modules: some are left out, or replaced by the simplest option, or by a simpler one."""
+    for width in (32, 16, 8, 4, 2, 1):
+        for start in range(0, len(indices), width):
+            end = start + width
+            yield [*indices[:start], *indices[end:]]
+            yield [*indices[:start], *[0] * len(indices[start:end]), *indices[end:]]
+            if width == 1:
+                yield [*indices[:start], indices[start] // 2, *indices[end:]]
 
 
-def shrunk(n_modules: int, number: int) -> Finding | None:
-    """The smallest wrong module that Hypothesis finds, None when there is none."""
-    last: list[Finding] = []
+def shrunk(indices: Sequence[int], most: int = 150) -> Finding:
+    """The simplest module that is wrong in the same place: the choices are simplified as long as it stays wrong."""
+    chooser = Replayed(indices)
+    best, best_indices = examine(build(chooser)), chooser.taken
+    tried = {best.case.source}
+    improved = True
+    while improved and len(tried) < most:
+        improved = False
+        for candidate in smaller(best_indices):
+            chooser = Replayed(candidate)
+            try:
+                case = build(chooser)
+            except Unusable:
+                continue
+            if case.source in tried or len(case.source) > len(best.case.source) or len(tried) >= most:
+                continue
+            tried.add(case.source)
+            finding = examine(case)
+            if finding.is_wrong and finding.place == best.place:
+                best, best_indices, improved = finding, chooser.taken, True
+                break
+    return best
 
-    @seed(number)
-    @settings(QUICK, max_examples=n_modules, phases=[Phase.generate, Phase.shrink], report_multiple_bugs=False)
-    @given(cases())
-    def search(case: Case) -> None:
-        finding = examine(case)
-        if finding.is_wrong:
-            last.append(finding)
-        assert not finding.is_wrong
 
-    try:
-        search()
-    except AssertionError:
-        return last[-1]
-    return None
+# the command
 
 
 def say(text: str) -> None:
@@ -405,24 +417,22 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--show", type=int, default=3, help="how many wrong modules are printed")
     parser.add_argument("--module", type=int, default=None, help="only this number of the seed")
+    parser.add_argument("--shrink", action="store_true", help="print the simplest module that is wrong like --module")
     parser.add_argument("--file", type=Path, default=None, help="only the module that was printed into this file")
-    parser.add_argument("--shrink", action="store_true", help="look for the smallest wrong module")
     options = parser.parse_args(words)
     logging.getLogger(torch.__name__).setLevel(logging.CRITICAL)
     if options.file is not None:
         return shown(examine(read_case(options.file.read_text(encoding="utf-8"))))
     if options.module is not None:
-        return shown(examine(case_of(options.seed, options.module)))
-    if options.shrink:
-        smallest = shrunk(options.examples, options.seed)
-        return shown(smallest) if smallest else 0
+        chooser = seeded(options.seed, options.module)
+        return shown(shrunk(chooser.left[::-1]) if options.shrink else examine(build(chooser)))
     n_printed = 0
 
     def progress(number: int, finding: Finding) -> None:
         nonlocal n_printed
         if finding.is_wrong and n_printed < options.show:
             n_printed += 1
-            say(f"# ---- seed {options.seed}, module {number}: wrong although verified\n{described(finding)}\n")
+            say(f"# ---- --seed {options.seed} --module {number}: wrong although verified\n{described(finding)}\n")
 
     summary = examined(options.examples, options.seed, progress)
     say("\n".join(summary.lines()))

@@ -394,9 +394,25 @@ class Seeded:
 
     def __init__(self, seed: int, number: int) -> None:
         self.random = random.Random(f"{seed}:{number}")
+        self.taken: list[int] = []
 
     def pick(self, options: Sequence[T]) -> T:
-        return self.random.choice(options)
+        index = self.random.randrange(len(options))
+        self.taken.append(index)
+        return options[index]
+
+
+class Replayed:
+    """Choices that were taken before, perhaps changed; the first option where there are no more."""
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        self.left = list(reversed(indices))
+        self.taken: list[int] = []
+
+    def pick(self, options: Sequence[T]) -> T:
+        index = self.left.pop() % len(options) if self.left else 0
+        self.taken.append(index)
+        return options[index]
 
 
 class Unusable(Exception):
@@ -610,9 +626,16 @@ def cases(draw: st.DrawFn) -> Case:
 
 def case_of(seed: int, number: int) -> Case:
     """Module ``number`` of a seed."""
+    return build(seeded(seed, number))
+
+
+def seeded(seed: int, number: int) -> Replayed:
+    """The choices of module ``number`` of a seed."""
     for attempt in itertools.count():
+        chooser = Seeded(seed, number + attempt * 10**6)
         try:
-            return build(Seeded(seed, number + attempt * 10**6))
+            build(chooser)
         except Unusable:
             continue
+        return Replayed(chooser.taken)
     raise AssertionError

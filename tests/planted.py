@@ -237,23 +237,23 @@ def examine(case: Case) -> Finding:
     """Watches, exports and verifies a module, and compares program and model on the grid."""
     finding = Finding(case)
     model = load_model(case)
-    started = time.perf_counter()
+    started = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             program = watch(case, model).export()
-            finding.seconds["export"] = time.perf_counter() - started
+            finding.seconds["export"] = time.process_time() - started
             finding.verified = bool(program.verify().verified)
             finding.graphs = len(program.graphs)
         except Exception as error:
             finding.error = f"{type(error).__name__}: {error}"
             finding.is_crash = not isinstance(error, OnlookerError)
-            finding.seconds["export"] = time.perf_counter() - started
+            finding.seconds["export"] = time.process_time() - started
             return finding
         finally:
-            finding.seconds["total"] = time.perf_counter() - started
+            finding.seconds["total"] = time.process_time() - started
         compare(finding, model, program)
-    finding.seconds["total"] = time.perf_counter() - started
+    finding.seconds["total"] = time.process_time() - started
     return finding
 
 

@@ -74,14 +74,14 @@ NUMBERS = {
             "x.shape[1] // {d}",
             "(x.shape[1] + {d} - 1) // {d}",
             "len(range(0, x.shape[1], {d}))",
-            "divmod(x.shape[1], {d})[0]",
+            "int(x.shape[1] / {d})",
         ),
         "modulo": ("x.shape[1] % {d}", "-x.shape[1] % {d}", "x.numel() % {d}", "x.shape[0] % {d}"),
         "minimum": ("min(x.shape[1], {c})", "max(x.shape[1], {c})", "max(x.shape)", "min(x.shape)"),
         "slice": ("x[:, :{c}].shape[1]", "x[:, {c}:].shape[1]", "x[:, ::{d}].shape[1]", "len(x[{d}:])"),
         "float": ("math.ceil(x.shape[1] / {d})", "int(x.shape[1] * 0.75)", "x.shape[1] / {d}", "x.shape[1] ** 0.5"),
         "rank": ("x.squeeze(0).dim()", "x.squeeze(1).dim()", "x.squeeze().dim()", "x.squeeze(0).shape[0]"),
-        "count of parts": ("len(x.split({d}, 1))", "len(x.chunk({d}, 1))", "len(x.unbind(0))"),
+        "count of parts": ("len(x.split({wide}, 1))", "len(x.chunk({d}, 1))", "len(x.split(3, 0))"),
     },
     "y": {
         "other": ("y.shape[1]", "y.size(1)"),
@@ -202,10 +202,10 @@ ARMS = {
 PLAIN_STEPS = {
     "minimum": ("out = out * min({n}, {c})", "out = out + max({n} - {c}, 0)"),
     "loop": (
-        "for _ in range({n} // {d}):\n    out = out * 1.25 + 1",
+        "for _ in range(min({n} // {wide}, 9)):\n    out = out * 1.25 + 1",
         "for start in range(0, out.shape[1], {wide}):\n    out = out + out[:, start : start + 1]",
         "out = torch.cat([out[:, i : i + {wide}].flip(1) for i in range(0, out.shape[1], {wide})], 1)",
-        "for row in x.unbind(0):\n    out = out + row.sum()",
+        "for part in x.split(3, 0):\n    out = out + part.sum()",
     ),
     "parts": (
         "out = torch.cat(out.chunk({d}, 1)[::-1], 1)",
@@ -220,13 +220,9 @@ PLAIN_STEPS = {
     ),
     "refusal": ("if {n} > {high}:\n    raise ValueError('too large')", "assert {n} != {c} + 1"),
     "lookup": ("out = out * {{{c}: 2.0, {e}: 3.0}}.get(int({n}), 1.0)",),
-    "attempt": (
-        "try:\n    out = out.view(out.shape[0], -1, {d}).flip(2).flatten(1)\nexcept RuntimeError:\n    out = out * 1",
-        "try:\n    out = out + torch.ones({one})\nexcept RuntimeError:\n    out = out - 1",
-    ),
 }
-#: Families of plain steps as often as they are chosen: what torch hardly traces is rare.
-USUAL_STEPS = (*(3 * ("minimum", "loop", "parts", "flag as number", "refusal")), "lookup", "attempt")
+#: Families of plain steps as often as they are chosen: a lookup needs a graph a size.
+USUAL_STEPS = (*(3 * ("minimum", "loop", "parts", "flag as number", "refusal")), "lookup")
 
 #: Steps with a branch that changes nothing, since its operator does nothing on the other side.
 NEEDLESS_STEPS = (
@@ -472,7 +468,8 @@ class Writer:
     def number(self, prefix: str) -> str:
         """The text of a number that depends on sizes or on an int."""
         template = self.of_family(NUMBERS[self.an_input()], prefix)
-        number = template.format(c=self.constant("x.shape[1]"), d=self.chooser.pick(DIVISORS))
+        length = self.constant("x.shape[1]")
+        number = template.format(c=length, wide=max(length, 6), d=self.chooser.pick(DIVISORS))
         return in_brackets(number)
 
     def condition(self) -> str:

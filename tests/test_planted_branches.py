@@ -317,6 +317,7 @@ PYTHON = {
         ),
     ),
     "a table by size": written("x", "return x * {8: 2.0, 16: 3.0}.get(int(x.shape[1]), 1.0)", SHORT, (8, 16)),
+    "a quotient and a rest": written("x", "return x * divmod(x.shape[1], 4)[0]", SHORT, (8, 16)),
     "a list by size": written("x", "return x * [1.0, 2.0, 3.0][min(x.shape[1] // 8, 2)]", SHORT, (8, 16)),
     "a place in a sorted list": written(
         "x", "return x * bisect.bisect([8, 16, 24], x.shape[1])", SHORT, (8, 16, 24), hosts=("import bisect\n",)

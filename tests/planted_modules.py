@@ -560,7 +560,7 @@ class Writer:
     def source(self) -> str:
         """The source of the whole module."""
         steps = [f"out = {self.start()}"]
-        for number in range(1, 1 + self.chooser.pick((1, 1, 1, 2, 2, 3))):
+        for number in range(1, 1 + self.chooser.pick((1, 1, 1, 1, 2, 2, 3))):
             steps.append(self.hosted(self.step(), number))
         result = self.chooser.pick(("out", "out", "out", "out, out.sum()", "{'out': out}", "out.squeeze(0).sum(0)"))
         steps.append(f"return {result}")

@@ -144,7 +144,7 @@ def test_inputs_of_another_layout_are_brought_into_the_one_of_the_export(program
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ((rand(5, 4, 8), 3, rand(4, 1, 8)), r"it needs past.shape\[0\] == x.shape\[0\], and past.shape\[0\] is 4"),
+        ((rand(5, 4, 8), 3, rand(4, 1, 8)), r"past.shape\[0\] has to be batch, the call has 4 with batch = 5 in x"),
         ((rand(5, 4, 8), -3, rand(5, 1, 8)), "n"),
         ((rand(5, 4, 8).double(), 3, rand(5, 1, 8)), "x is a float32"),
         ((rand(5, 4, 7), 3, rand(5, 1, 8)), r"x.shape\[2\]"),
@@ -191,8 +191,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty": (lambda p: p.write_bytes(b"") and None, "file-damaged"),
     "another machine": (lambda p: _without(p, lambda a: a.update(AOTI_CPU_ISA="AVX9000")), "another-machine"),
     "another system": (lambda p: _without(p, lambda a: a.update(AOTI_PLATFORM="plan9")), "another-machine"),
-    "no conditions": (lambda p: _without(p, lambda a: a.pop(CONDITIONS)), "file-damaged"),
-    "code": (lambda p: _without(p, lambda a: a.update({CONDITIONS: '["exit()"]'})), "file-damaged"),
     "no layouts": (lambda p: _without(p, lambda a: a.update({LAYOUTS: "[[0]]"})), "file-damaged"),
 }
 
@@ -209,6 +207,22 @@ def test_a_package_that_does_not_belong_here_is_one_clear_error(
     with pytest.raises(SavedFileError) as caught:
         loaded(program, tmp_path)
     assert caught.value.slug == slug
+
+
+@needs_compiler
+@pytest.mark.parametrize("conditions", [None, "[", '["exit()"]', '["x.shape[0] == 77"]'])
+def test_the_conditions_in_a_package_are_told_and_never_read(
+    program: Program, folder: Path, tmp_path: Path, conditions: str | None
+) -> None:
+    """They are for people: a program that is read takes what its contract says, whatever stands there."""
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    change = {} if conditions is None else {CONDITIONS: conditions}
+    _without(tmp_path / "main.aoti.pt2", lambda about: (about.pop(CONDITIONS), about.update(change)) and None)
+    read, args = loaded(program, tmp_path), (rand(5, 4, 8), 7, rand(5, 3, 8))
+    assert torch.equal(read(*args)["present"], program(*args)["present"])
+    with pytest.raises(RejectedCallError, match=r"past.shape\[0\] has to be batch"):
+        read(rand(5, 4, 8), 3, rand(4, 1, 8))
 
 
 @needs_compiler

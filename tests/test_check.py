@@ -175,9 +175,9 @@ def test_a_recording_of_another_method_is_refused() -> None:
 def with_symbol(found: Program, name: str, ranges: tuple[int, int | None], **changes: Any) -> Program:
     """The program with another range for a symbol, as a model that needs it would have it."""
     graph = found.graphs[0]
-    symbols = [replace(s, **changes) if s.name == name else s for s in graph.plan.symbols]
-    plan = replace(graph.plan, symbols=tuple(symbols))
-    changed = replace(graph, plan=plan, ranges={**graph.ranges, name: ranges})
+    low, high = ranges
+    symbols = [replace(s, low=low, high=high, **changes) if s.name == name else s for s in graph.plan.symbols]
+    changed = replace(graph, plan=replace(graph.plan, symbols=tuple(symbols)))
     return Program([changed], found._recording, found._samples, found._subject)
 
 

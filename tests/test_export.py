@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from onlooker.export.cover import Coverage
 
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, RejectedCallError, UsageError
@@ -270,7 +269,7 @@ def test_what_torch_cannot_export_is_one_error_with_its_message() -> None:
 
 
 def test_a_program_that_serves_no_watched_call_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Coverage, "serves", lambda *_: False)
+    monkeypatch.setattr("onlooker.export.graphs._Search.serves", lambda *_: False)
     with pytest.raises(ExportError, match=r"none takes a call that was watched \(calls 0, 1\)") as caught:
         watched(torch.nn.ReLU(), [call(rand(2, 6)), call(rand(3, 6))]).export()
     assert caught.value.slug == "no-call-served"

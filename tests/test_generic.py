@@ -30,7 +30,7 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "zoo" not in path.rel
 DEMO = PACKAGE / "cli" / "demo.py"
 
 #: forms of models and operators of Python, before they were names of architectures
-WORDS = {"bit", "encoder-decoder", "gte"}
+WORDS = {"bit", "decision", "encoder-decoder", "gte"}
 #: every architecture and every task that transformers knows, and the families that users speak of
 NAMES = {name.lower() for name in CONFIG_MAPPING_NAMES} | {"bert", "clip", "gpt", "llama", "mistral", "qwen", "whisper"}
 NAMES -= WORDS
@@ -176,6 +176,10 @@ def decoder(name: str) -> Traced:
     return Traced(transformers.AutoModelForCausalLM.from_config(config).eval())
 
 
+#: the two places of torch where the decisions of a trace are read; they do what they did, and are put back
+READ = re.compile(r"torch\.fx\.experimental\.(sym_node\.SymNode\.(eq|ne|lt|le|gt|ge)|.*evaluate_sym_node)")
+
+
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in DECODERS]
 )
@@ -193,4 +197,5 @@ def test_an_export_replaces_no_function(name: str) -> None:
     assert len(ours) > 10_000
     both = ours.keys() & plain.keys()
     assert len(both) > 10_000
-    assert not [place for place in both if not is_same(ours[place], plain[place])]
+    changed = [place for place in both if not is_same(ours[place], plain[place])]
+    assert not [place for place in changed if not READ.fullmatch(place)]

@@ -65,9 +65,11 @@ def test_the_line_of_a_guard_stands_in_the_report() -> None:
     with observer(model):
         for length in (4, 9):
             model(rand(2, length))
-    notes = [note for graph in observer.export().graphs for note in graph.notes]
+    program = observer.export()
+    needs = [text for graph in program.report.graphs for text in graph.needs]
     for condition in ("x_dim_1 <= 6", "x_dim_1 > 6"):
-        assert any(note.startswith(f"{condition} is asked at ") and "if x.shape[1] > 6" in note for note in notes)
+        assert any(text.startswith(f"{condition}, because of ") and "if x.shape[1] > 6" in text for text in needs)
+    assert "if x.shape[1] > 6" in str(program.report)
 
 
 def test_the_line_of_a_silent_specialisation_stands_in_the_report() -> None:
@@ -77,8 +79,8 @@ def test_the_line_of_a_silent_specialisation_stands_in_the_report() -> None:
         model(rand(2, 3)), model(rand(4, 3))
     program = observer.export()
     program.verify()
-    notes = [note for graph in program.graphs for note in graph.notes]
-    assert any(line_of("the size") in note and " == " in note for note in notes)
+    needs = [text for graph in program.report.graphs for text in graph.needs]
+    assert any(line_of("the size") in text and " == " in text for text in needs)
     assert not program.report.verified
 
 

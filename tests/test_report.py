@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from onlooker.core.call import Parameter, Signature
+from onlooker.core.contract import Constraint, Contract, Dropped, Origin, Region
 from onlooker.core.experiment import BlindKind, BlindSpot
 from onlooker.core.expression import Expression
 from onlooker.core.path import Attr, Index, Name, Path
@@ -42,7 +43,7 @@ PLAN = Plan(
         LeafPlan(SEEN, value=Expression.parse("past")),
         LeafPlan(FLAG, constant=ConstantSpec(True)),
     ),
-    (Symbol("batch", (2, 3)), Symbol("sequence", (1, 3, 4, 5, 6, 10)), Symbol("past", (0, 10), 0)),
+    (Symbol("batch", (2, 3)), Symbol("sequence", (1, 3, 4, 5, 6, 10), 1, 128), Symbol("past", (0, 10), 0)),
     (
         Relation(Axis(MASK, 0), Expression.parse("batch"), "equal", EVIDENCE),
         Relation(Axis(MASK, 1), Expression.parse("past + sequence"), "sum", EVIDENCE),
@@ -61,6 +62,9 @@ OBTAINED = {
     "seen": "past",
 }
 
+LONG = Constraint("past + sequence <= 64", Origin.MODEL, "model.py:12 in forward: if n > 64:")
+CONTRACT = Contract((Region((LONG,)),), (Dropped("batch != 1", "a trace at batch = 1 gives the same graph"),))
+
 
 def graph_of(**obtained: str) -> GraphReport:
     """The report of the plan, with other things obtained for some axes."""
@@ -68,7 +72,7 @@ def graph_of(**obtained: str) -> GraphReport:
         PLAN,
         target="torch",
         obtained=OBTAINED | obtained,
-        ranges={"batch": (1, None), "sequence": (1, 128)},
+        contract=CONTRACT,
         sizes={"batch": 3, "sequence": 5, "past": 7},
         notes=["asked again"],
         seconds=1.23456,
@@ -108,20 +112,28 @@ def test_a_graph_is_reported_with_its_symbols_and_what_surrounds_them() -> None:
     assert graph.symbols == (
         ("batch", "2, 3", "1 and more"),
         ("sequence", "1, 3 ... 10 (6 sizes)", "1 to 128"),
-        ("past", "0, 10", "any"),
+        ("past", "0, 10", "0 and more"),
     )
     assert graph.relations == (("attention_mask.shape[1] == past + sequence", "call 0, call 1 (2 distinct)"),)
     assert graph.fills == (("attention_mask", "ones"), ("past.layers[0].keys", "empty along 2"))
     assert graph.constants == (("use_cache", "True"),)
     assert graph.sizes == (("batch", 3), ("sequence", 5), ("past", 7))
     assert (graph.notes, graph.seconds) == (("asked again",), 1.23456)
+    assert graph.needs == ("past + sequence <= 64, because of model.py:12 in forward: if n > 64:",)
+    assert graph.dropped == ("batch != 1 is not needed: a trace at batch = 1 gives the same graph",)
+
+
+def test_a_graph_with_several_regions_needs_one_of_them() -> None:
+    contract = Contract((Region((LONG,)), Region((Constraint("batch == 3", Origin.FIXED),))))
+    graph = graph_report(PLAN, target="torch", obtained={}, contract=contract, sizes={}, notes=(), seconds=0.0)
+    assert graph.needs == (f"one of 2: {LONG}", "one of 2: batch == 3")
 
 
 @pytest.mark.parametrize("text", ["4*images", "2*images + 1", "images + text", "4096 - images"])
 def test_a_derived_axis_says_where_its_sizes_come_from(text: str) -> None:
     leaf = LeafPlan(Path((Name("x"),)), "torch.float32", "cpu", shape_of(text))
     plan = replace(PLAN, leaves=(leaf,), symbols=(Symbol("images", (2, 3)), Symbol("text", (4, 9))), relations=())
-    graph = graph_report(plan, target="torch", obtained={}, ranges={}, sizes={}, notes=(), seconds=0.0)
+    graph = graph_report(plan, target="torch", obtained={}, contract=Contract(), sizes={}, notes=(), seconds=0.0)
     (row,) = graph.axes
     assert row.asked == str(Expression.parse(text))
     assert row.observed not in ("", "?")
@@ -129,7 +141,7 @@ def test_a_derived_axis_says_where_its_sizes_come_from(text: str) -> None:
 
 def test_an_axis_that_the_program_does_not_tell_is_marked() -> None:
     plan = replace(PLAN, leaves=PLAN.leaves[:1])
-    graph = graph_report(plan, target="onnx", obtained={}, ranges={}, sizes={}, notes=(), seconds=0.0)
+    graph = graph_report(plan, target="onnx", obtained={}, contract=Contract(), sizes={}, notes=(), seconds=0.0)
     assert [row.obtained for row in graph.axes] == ["?", "?"]
 
 
@@ -236,22 +248,18 @@ def test_a_share_is_never_rounded_to_nothing_or_to_the_whole(seconds: tuple[int,
 
 
 @pytest.mark.parametrize(
-    ("symbol", "obtained", "shown"),
+    ("symbol", "shown"),
     [
-        (Symbol("n"), (2, None), "2 and more"),
-        (Symbol("n"), None, "any"),
-        (Symbol("n", low=1, high=9), (1, None), "1 to 9"),
-        (Symbol("n", low=1, high=9), (2, 6), "2 to 6"),
-        (Symbol("n", low=11), (2, None), "11 and more"),
-        (Symbol("n", low=11), None, "11 and more"),
+        (Symbol("n"), "1 and more"),
+        (Symbol("n", low=0), "0 and more"),
+        (Symbol("n", low=1, high=9), "1 to 9"),
+        (Symbol("n", low=2, high=6), "2 to 6"),
+        (Symbol("n", low=11), "11 and more"),
     ],
 )
-def test_the_range_of_a_symbol_is_what_is_served(
-    symbol: Symbol, obtained: tuple[int, int | None] | None, shown: str
-) -> None:
+def test_the_range_of_a_symbol_is_that_of_the_plan(symbol: Symbol, shown: str) -> None:
     plan = replace(PLAN, leaves=(), symbols=(symbol,), relations=())
-    ranges = {} if obtained is None else {"n": obtained}
-    graph = graph_report(plan, target="torch", obtained={}, ranges=ranges, sizes={}, notes=(), seconds=0.0)
+    graph = graph_report(plan, target="torch", obtained={}, contract=Contract(), sizes={}, notes=(), seconds=0.0)
     assert graph.symbols == (("n", "", shown),)
 
 
@@ -321,7 +329,7 @@ def test_a_graph_as_json() -> None:
         "symbols": [
             {"name": "batch", "observed": "2, 3", "range": "1 and more"},
             {"name": "sequence", "observed": "1, 3 ... 10 (6 sizes)", "range": "1 to 128"},
-            {"name": "past", "observed": "0, 10", "range": "any"},
+            {"name": "past", "observed": "0, 10", "range": "0 and more"},
         ],
         "relations": [
             {"relation": "attention_mask.shape[1] == past + sequence", "evidence": "call 0, call 1 (2 distinct)"}
@@ -359,7 +367,7 @@ def test_the_text_of_a_report_says(text: str) -> None:
 def test_the_text_of_a_report_fits_its_width() -> None:
     long = LeafPlan(Path((Name("x" * 90),)), "torch.float32", "cpu", shape_of("batch", "sequence", "past"))
     graph = graph_report(
-        replace(PLAN, leaves=(long,)), target="torch", obtained={}, ranges={}, sizes={}, notes=(), seconds=0.0
+        replace(PLAN, leaves=(long,)), target="torch", obtained={}, contract=Contract(), sizes={}, notes=(), seconds=0.0
     )
     lines = str(report_of(graph)).splitlines()
     assert max(map(len, lines)) <= 118

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sympy
 import torch
-from onlooker.export.lines import Guard
 
 import onlooker
 from onlooker import InputObserver, OnlookerError, SavedFileError, UnsupportedError
 from onlooker.cli import main
+from onlooker.contract.places import formulas_of
+from onlooker.core.contract import Constraint, Contract, Origin, Region
 from onlooker.core.expression import Expression
 from onlooker.core.path import Name
 from onlooker.core.path import Path as LeafPath
-from onlooker.core.plan import LeafPlan, Plan
+from onlooker.core.plan import LeafPlan, Plan, Symbol
 from onlooker.core.recording import Recording
 from onlooker.core.structure import Structure
 from onlooker.observe import budget
@@ -209,22 +209,22 @@ def test_what_names_no_module_is_not_blamed_on_the_user(app: Path, place: str) -
 
 
 @pytest.mark.parametrize(
-    ("condition", "text"),
+    ("formula", "text"),
     [
-        (lambda p, t: sympy.Eq(p - t, 0), "-(past + sequence) + past == 0"),
-        (lambda p, t: sympy.Gt(2 * t, p), "2*(past + sequence) > past"),
-        (lambda p, t: sympy.Eq(t, 7), "past + sequence == 7"),
-        (lambda p, t: sympy.Lt(p, t), "past < past + sequence"),
+        ("past - sequence == 0", "x.shape[0] - (mask.shape[0] - x.shape[0]) == 0"),
+        ("2*sequence > past", "2 * (mask.shape[0] - x.shape[0]) > x.shape[0]"),
+        ("sequence == 7", "mask.shape[0] - x.shape[0] == 7"),
+        ("past < sequence", "x.shape[0] < mask.shape[0] - x.shape[0]"),
     ],
 )
-def test_a_size_inside_of_a_larger_one_has_brackets(condition: Callable[[Any, Any], Any], text: str) -> None:
-    one, other = sympy.Symbol("s0"), sympy.Symbol("s1")
+def test_a_size_inside_of_a_larger_one_has_brackets(formula: str, text: str) -> None:
     leaves = [LeafPath((Name("x"),)), LeafPath((Name("mask"),))]
     shapes = (Expression.parse("past"),), (Expression.parse("past + sequence"),)
     plans = tuple(LeafPlan(path, "torch.float32", "cpu", shape) for path, shape in zip(leaves, shapes, strict=True))
-    plan = Plan("main", Structure(), plans)
-    guard = Guard(condition(one, other), {one: "L['x'].size()[0]", other: "L['mask'].size()[0]"}, "here")
-    assert guard.spelled(plan, dict(zip(leaves, ("x", "mask"), strict=True)))[0] == text
+    plan = Plan("main", Structure(), plans, (Symbol("past"), Symbol("sequence")))
+    contract = Contract((Region((Constraint(formula, Origin.MODEL),)),))
+    *_, written = formulas_of(plan, contract, str)
+    assert written == text
 
 
 # scripts of loaded programs

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from onlooker.export.torch_conditions import conditions_of
 
-from onlooker import InputObserver
+from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.trace.torch_run import runner_of
 
 
@@ -49,12 +48,11 @@ def test_results_are_those_of_the_module_in_any_order_of_the_names(names: tuple[
     assert got[2] is inputs["y"]
 
 
-def test_guards_and_ranges_refuse_as_they_do_in_the_module() -> None:
+def test_the_guards_of_torch_are_not_checked() -> None:
+    """The contract of a graph is checked before: the batch of the trace was 3 and more, and the graph takes 2."""
     run = runner_of(exported(), ("x", "y", "n"))
-    with pytest.raises(AssertionError, match="Guard failed"):
-        run([torch.ones(2, 2), torch.ones(2, 2), 4])
-    with pytest.raises(AssertionError, match="Guard failed"):
-        run([torch.ones(5, 2), torch.ones(6, 2), 4])
+    x, y = torch.randn(2, 2), torch.randn(2, 2)
+    torch.testing.assert_close(run([x, y, 4]), Pair()(x, y, 4))
 
 
 class Far(torch.nn.Module):
@@ -65,15 +63,45 @@ class Far(torch.nn.Module):
         return x.cumsum(1) + total if x.shape[1] > y.shape[1] + 3 else x * 2 + total
 
 
-def test_a_graph_of_a_region_is_widened_to_a_batch_of_one() -> None:
-    """Trials of sizes that another graph serves say nothing of this one, and keep no bound of it."""
+@pytest.fixture(scope="module")
+def far() -> Program:
     observer, model = InputObserver(), Far()
     with observer(model):
         for batch, first, second in ((2, 12, 3), (3, 13, 4), (5, 19, 7)):
             model(torch.randn(batch, first), torch.randn(batch, second))
-    program = observer.export(probe=False)
-    x, y = torch.randn(1, 10), torch.randn(1, 1)
-    torch.testing.assert_close(program(x, y), Far()(x, y))
-    for graph in program.graphs:
-        assert graph.ranges["batch"] == (1, None)
-        assert "x.shape[0] >= 2" not in conditions_of(graph)
+    return observer.export(probe=False)
+
+
+@pytest.mark.parametrize("sizes", [(1, 10, 1), (1, 10, 5), (1, 1, 1), (1, 4, 1), (4, 11, 7), (4, 10, 7)], ids=str)
+def test_both_sides_of_a_condition_are_served_with_a_batch_of_one_as_well(far: Program, sizes: Any) -> None:
+    """Trials of sizes that another graph serves say nothing of this one, and keep no bound of it."""
+    batch, first, second = sizes
+    x, y = torch.randn(batch, first), torch.randn(batch, second)
+    torch.testing.assert_close(far(x, y), Far()(x, y))
+
+
+def test_a_batch_of_one_is_in_the_contract_of_every_graph(far: Program) -> None:
+    assert len(far.graphs) > 1
+    for graph in far.graphs:
+        assert graph.plan.symbol("batch").low == 1
+        assert not any("batch" in constraint.formula for r in graph.contract.regions for constraint in r.constraints)
+
+
+@pytest.mark.parametrize("sizes", [(1, 10, 1), (1, 1, 1), (4, 11, 7), (4, 10, 7), (2, 12, 3)], ids=str)
+def test_the_guards_of_a_program_are_its_contract(far: Program, sizes: Any) -> None:
+    """For whoever takes the program out of onlooker: torch refuses what the contract excludes, and nothing else."""
+    batch, first, second = sizes
+    inputs = {"x": torch.randn(batch, first), "y": torch.randn(batch, second)}
+    for graph in far.graphs:
+        module = graph.artifact.module()
+        if graph.contract.holds({"batch": batch, "x_dim_1": first, "y_dim_1": second}):
+            torch.testing.assert_close(module(**inputs)[0], Far()(**inputs))
+        else:
+            with pytest.raises(AssertionError, match="Guard failed"):
+                module(**inputs)
+
+
+def test_sizes_that_the_plan_excludes_are_refused(far: Program) -> None:
+    with pytest.raises(RejectedCallError, match=r"y\.shape\[0\] has to be batch") as caught:
+        far(torch.ones(2, 12), torch.ones(3, 3))
+    assert caught.value.slug == "call-refused"

@@ -77,7 +77,7 @@ def test_a_step_with_a_cache_gives_a_program_for_every_step(name: str) -> None:
     make, call = LANGUAGE[name]
     model = make()
     program = watched(model, call(3, 7)).export()
-    (plan,) = program.plans
+    plan = program.plans[0]
     assert shapes(plan)["attention_mask"] == f"batch, {TOTAL}"
     assert shapes(plan)["past_key_values.layers[0].keys"].split(", ")[2] == "past_sequence"
     assert program.verify().verified, program.report
@@ -137,7 +137,7 @@ def rows(tokens: int, past: int, table: int, *, ints: bool) -> dict[str, Any]:
 @pytest.mark.parametrize("model", [Strict(), Lenient(), Table()], ids=lambda model: type(model).__name__)
 def test_what_is_as_long_as_both_follows_both(model: torch.nn.Module, ints: bool) -> None:
     program = watched(model, rows(3, 8, 11, ints=ints)).export()
-    (plan,) = program.plans
+    plan = program.plans[0]
     if isinstance(model, Lenient) and not ints:  # nothing that goes alone is refused, and any length may be meant
         assert not plan.leaf("mask").shape[1].is_constant
     else:
@@ -175,7 +175,7 @@ def counted(tokens: int, past: int) -> dict[str, Any]:
 def test_a_count_follows_the_rows_beside_it() -> None:
     model = Counts()
     program = watched(model, counted(3, 8)).export()
-    (plan,) = program.plans
+    plan = program.plans[0]
     assert plan.leaf("state.count").value == plan.leaf("state.rows").shape[1]
     assert program.verify().verified
     torch.testing.assert_close(program(**counted(2, 5)), model(**counted(2, 5)))

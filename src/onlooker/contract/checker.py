@@ -87,7 +87,7 @@ class Checker:
             size = sizes[symbol.name]
             if not symbol.allows(size):
                 yield Breach(BreachKind.RANGE, self._where(symbol.name), f"{symbol.name}, {symbol.range}", str(size))
-            elif size % symbol.step:
+            if size % symbol.step:
                 expected = f"{symbol.name} in steps of {symbol.step}"
                 yield Breach(BreachKind.STEP, self._where(symbol.name), expected, str(size))
 

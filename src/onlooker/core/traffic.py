@@ -22,6 +22,7 @@ class BreachKind(StrEnum):
     STEP = "step"
     CONDITION = "condition"
     FLAG = "flag"
+    CLASS = "class"
     PROGRAM = "program"
 
 
@@ -40,15 +41,27 @@ class Breach:
 
     @property
     def said(self) -> str:
-        """The breach as part of a sentence."""
+        """The breach as part of the sentence by which a call is refused."""
+        if self.kind is BreachKind.ABSENT and self.expected == "given, as in every observed call":
+            return f"{self.where} was in every observed call, this one does not have it"
+        call = "the call does not give it" if self.got == "nothing" else f"the call has {self.got}"
         if self.kind is BreachKind.CONDITION:
-            return f"{self.where} needs {self.expected}, the call has {self.got}"
+            return f"{self.where} needs {self.expected}, {call}"
         if self.kind is BreachKind.PROGRAM:
             return f"{self.where} refuses it ({self.got})"
-        return f"{self.where} has to be {self.expected}, the call has {self.got}"
+        if self.kind is BreachKind.UNKNOWN:
+            return f"{self.where} is not an input, {call}"
+        if self.kind in (BreachKind.CONSTANT, BreachKind.SIZE, BreachKind.FLAG):
+            return f"{self.where} is always {self.expected}, {call}"
+        if self.kind in (BreachKind.TYPE, BreachKind.CLASS):
+            article = "" if self.expected.startswith(("a ", "an ")) else "a "
+            return f"{self.where} is {article}{self.expected}, {call}"
+        if self.kind is BreachKind.RANGE:
+            return f"{self.where} is {self.expected}, {call}"
+        return f"{self.where} has to be {self.expected}, {call}"
 
     def __str__(self) -> str:
-        return f"{self.said} ({self.kind})"
+        return f"{self.where} has to be {self.expected}, the call has {self.got} ({self.kind})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from ..core.path import Path
 from ..core.structure import Structure
+from ..core.traffic import Breach, BreachKind
 from ..pytrees.open import ARGUMENTS
 
 __all__ = ["conflict", "flags_of"]
@@ -17,8 +18,8 @@ _PLAIN = frozenset({"list", "tuple", "dict", "collections.OrderedDict", "Ordered
 _FOLLOWS = frozenset({"'batch_size'", "'dtype'", "'device'", "'layer_class_to_replicate'", "'layer_classes'"})
 
 
-def conflict(planned: Structure, given: Structure, path: Path | None = None) -> tuple[str, str, str] | None:
-    """Where a call of another structure does not fit, what has to be there, and what is; None where it fits.
+def conflict(planned: Structure, given: Structure, path: Path | None = None) -> Breach | None:
+    """Where a call of another structure does not fit; None where it does.
 
     A container without leaves counts as absent: what then stands for it was proven neutral. One that lacks some
     leaves waits for its first tokens, so its flags need not be there yet, but those that stay must be equal.
@@ -28,7 +29,7 @@ def conflict(planned: Structure, given: Structure, path: Path | None = None) -> 
         return None
     if planned.kind not in _PLAIN and given.kind not in _PLAIN:
         if planned.kind != given.kind:
-            return str(here), f"a {planned.kind}", f"a {given.kind}"
+            return Breach(BreachKind.CLASS, str(here), f"a {planned.kind}", f"a {given.kind}")
         if planned.context != given.context:
             found = _flag_conflict(planned, given, here)
             if found is not None:
@@ -42,14 +43,14 @@ def conflict(planned: Structure, given: Structure, path: Path | None = None) -> 
     return None
 
 
-def _flag_conflict(planned: Structure, given: Structure, path: Path) -> tuple[str, str, str] | None:
+def _flag_conflict(planned: Structure, given: Structure, path: Path) -> Breach | None:
     wanted, came = flags_of(planned.context), flags_of(given.context)
     waits = set(planned.entries) - set(given.entries)
     for name in (*wanted, *(name for name in came if name not in wanted)):
         left, right = wanted.get(name), came.get(name)
         if left == right or name in _FOLLOWS or (waits and (left is None or right in (None, "None", "False"))):
             continue
-        return f"{path}.{name.strip(chr(39))}", str(left), str(right)
+        return Breach(BreachKind.FLAG, f"{path}.{name.strip(chr(39))}", str(left), str(right))
     return None
 
 

@@ -52,7 +52,7 @@ class Route:
         self._rest = _rest(plan, places, signature)
         reason = conflict(plan.structure, structure)
         if reason is not None:
-            raise Mismatch(Breach(BreachKind.FLAG, *reason))
+            raise Mismatch(reason)
         kinds: dict[_Kind, list[tuple[int, int, LeafPlan]]] = {}
         self._ints: list[tuple[int, int, LeafPlan]] = []
         self._floats: list[tuple[int, int, LeafPlan]] = []
@@ -171,8 +171,7 @@ def _place_ints(
 
 
 def _other_kind(leaf: LeafPlan, value: Any) -> Breach:
-    expected = kind_of(leaf) if isinstance(value, torch.Tensor) else f"a tensor, {kind_of(leaf)}"
-    return Breach(BreachKind.TYPE, str(leaf.path), expected, str(spec_of(value)))
+    return Breach(BreachKind.TYPE, str(leaf.path), kind_of(leaf), str(spec_of(value)))
 
 
 def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:

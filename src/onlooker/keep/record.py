@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..contract.checker import Checker
 from ..core.codec_text import damaged
+from ..core.contract import Contract
 from ..core.errors import OnlookerError
 from ..core.path import Path
 from ..core.plan import Plan
@@ -44,6 +46,7 @@ class GraphRecord:
     notes: tuple[str, ...] = ()
     named: Mapping[str, tuple[int | None, int | None]] = dataclasses.field(default_factory=dict)
     oblivious: bool = False
+    contract: Contract = dataclasses.field(default_factory=Contract)
     ints: tuple[int, ...] = ()
     floats: tuple[int, ...] = ()
     seconds: float = 0.0
@@ -107,6 +110,7 @@ def graph_of(record: GraphRecord, where: str) -> Graph:
     if len(counts) != 1:
         raise damaged(where, "its outputs are not as many as its structure has")
     _check_plan(record, where)
+    _check_contract(record, where)
     if not all(0 <= position < len(record.dynamic) for position in (*record.ints, *record.floats)):
         raise damaged(where, "a number stands at a place that its outputs do not have")
     same: Any = {name: getattr(record, name) for name in _SAME} | {"plan": plan}
@@ -140,6 +144,14 @@ def _check_plan(record: GraphRecord, where: str) -> None:
             raise damaged(where, f"{leaf.path} has a size that the plan does not know")
         if leaf.fill is not None and leaf.fill.kind == "empty" and not 0 <= (leaf.fill.dim or 0) < len(leaf.shape):
             raise damaged(where, f"{leaf.path} is filled along a dimension that it does not have")
+
+
+def _check_contract(record: GraphRecord, where: str) -> None:
+    """The contract is made of comparisons of the sizes of its plan; nothing of it is evaluated before."""
+    try:
+        Checker(record.plan, record.contract)
+    except (OnlookerError, SyntaxError, RecursionError, MemoryError) as error:
+        raise damaged(where, f"what its calls must satisfy cannot be read ({error})") from error
 
 
 def check_program(record: ProgramRecord, where: str) -> None:

@@ -275,17 +275,21 @@ def _same_shape(first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 def _takes_all(first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """A slice of everything."""
-    dim, start, end, step = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])[:4]
-    if kwargs or _normal(step) != 1 or _normal(start or 0) != 0:
+    (_, dim, start, end, step), _ = _plain_slice(args)
+    if kwargs or not first.shape or _normal(step) != 1 or _normal(start) != 0:
         return False
-    size = _normal(first.shape[dim]) if first.shape else None
-    return end is None or _normal(end) == size or (isinstance(end, int) and end >= _END)
+    return _normal(end) == _normal(first.shape[dim]) or (isinstance(end, int) and end >= _END)
 
 
 def _plain_slice(args: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a slice with all defaults written out."""
+    """The arguments of a slice with all defaults written out; numbers lie inside the tensor, as torch counts them."""
     dim, start, end, step = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])[:4]
-    return (args[0], dim, 0 if start is None else start, _END if end is None else end, step), {}
+    start, end = 0 if start is None else start, _END if end is None else end
+    size = args[0].shape[dim] if args[0].shape else None
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        start = min(max(start + size if start < 0 else start, 0), size)
+        end = min(max(end + size if end < 0 else end, start), size)
+    return (args[0], dim, start, end, step), {}
 
 
 def _pads_nothing(first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -315,8 +315,14 @@ class PlanSearch:
                 yield choice
             if found == 2:
                 return
-        if self.takes(seed):
-            yield seed
+        own = dict(seed)
+        for name, size in seed.items():
+            freed = {**own, name: self._base(name, size)}
+            if size in (0, 1) and [formula.holds(freed) for formula in formulas] == sides:
+                own = freed
+        for choice in (own, seed):
+            if self.takes(choice):
+                yield choice
 
     def _base(self, name: str, size: int) -> int:
         return self.graphs[0].regions[0].sizes.get(name, size) if self.graphs else size

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from ..contract.boundaries import boundary_sizes
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan, Symbol
 from ..infer.sizes import trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
+from ..materialise.extremes import INFINITE, extreme_values
 from ..materialise.floats import float_choices
 from ..observe.store import Sample
 from ..pytrees.numbers import as_numbers, is_same
@@ -58,7 +60,8 @@ def unseen_trials(
     plan = graph.plan
     used = [dict(graph.sizes)]
     used += [sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls]
-    tried = trial_sizes(plan, used, [*_wide_sizes(plan), *further])
+    bounds = [sizes for sizes in boundary_sizes(plan, graph.contract, graph.sizes) if sizes not in used]
+    tried = trial_sizes(plan, used, [*_wide_sizes(plan), *bounds, *further])
     for number, (label, sizes) in enumerate(tried):
         promised = graph.contract.holds(sizes)
         for trial in trials_of_sizes(plan, samples, label, sizes, thorough=number < _THOROUGH):
@@ -103,6 +106,8 @@ def _of_values(
     for name, changed in (
         ("further values" if beyond else "other values", redrawn(plan, values, samples, beyond=beyond)),
         ("other layout", in_other_layout(plan, values) if not beyond else None),
+        ("extreme values", extreme_values(plan, values, samples)),
+        ("infinite values", extreme_values(plan, values, samples, INFINITE) if not beyond else None),
     ):
         if changed is not None:
             yield Trial("unseen", f"{label}, {name}", close_arguments(plan, changed), pairs, plan)

@@ -217,8 +217,12 @@ def test_the_conditions_in_a_package_are_told_and_never_read(
     """They are for people: a program that is read takes what its contract says, whatever stands there."""
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    change = {} if conditions is None else {CONDITIONS: conditions}
-    _without(tmp_path / "main.aoti.pt2", lambda about: (about.pop(CONDITIONS), about.update(change)) and None)
+
+    def change(about: dict[str, Any]) -> None:
+        del about[CONDITIONS]
+        about.update({} if conditions is None else {CONDITIONS: conditions})
+
+    _without(tmp_path / "main.aoti.pt2", change)
     read, args = loaded(program, tmp_path), (rand(5, 4, 8), 7, rand(5, 3, 8))
     assert torch.equal(read(*args)["present"], program(*args)["present"])
     with pytest.raises(RejectedCallError, match=r"past.shape\[0\] has to be batch"):

@@ -11,7 +11,7 @@ import torch
 
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, RejectedCallError, UsageError
-from onlooker.trace.dims import Asked, dim_name, read_refusal
+from onlooker.trace.dims import dim_name
 from onlooker.trace.flat import identifiers
 
 Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
@@ -215,7 +215,7 @@ REFUSED = {
         Total,
         CASES["sum"][1],
         call(rand(2, 3), rand(2, 4), rand(2, 9)),
-        "the program refuses it",
+        r"total.shape\[1\] has to be a_dim_1 \+ b_dim_1",
     ),
 }
 
@@ -242,11 +242,12 @@ class Branches(torch.nn.Module):
         return x.sum(dim=1) if x.shape[1] > 2 else x.sum(dim=1) * 2
 
 
-def test_a_program_that_is_wrong_on_unseen_sizes_is_not_verified() -> None:
-    program = watched(Branches(), [call(rand(2, 6)), call(rand(3, 7))]).export()
-    tally = program.verify()
-    assert not tally.verified or program.graphs[0].ranges["x_dim_1"][0] > 2
-    assert tally.passed < tally.total
+def test_a_branch_that_no_call_took_is_served_right() -> None:
+    model = Branches()
+    program = watched(model, [call(rand(2, 6)), call(rand(3, 7))]).export()
+    assert program.verify().verified
+    for length in (1, 2, 3, 4, 9):
+        torch.testing.assert_close(program(rand(2, length)), model(rand(2, length)))
 
 
 def test_unknown_targets_and_empty_observers_are_refused() -> None:
@@ -282,35 +283,6 @@ def test_axes_that_the_caller_pins_are_not_probed() -> None:
     assert [str(e) for e in pinned.leaf("input").shape] == ["batch", "6"]
     (observed,) = observer.plans(probe=False)
     assert [str(e) for e in observed.leaf("input").shape] == ["2", "6"]
-
-
-@pytest.mark.parametrize(
-    ("message", "bounds", "hints", "static"),
-    [
-        ("Suggested fixes:\n  batch = Dim('batch', min=4)", {"batch": (4, None)}, set(), set()),
-        ("Suggested fixes:\n  batch = Dim('batch', max=16)\n", {"batch": (None, 16)}, set(), set()),
-        ("Suggested fixes:\n  batch = 3", {}, {"batch"}, set()),
-        ("Suggested fixes:\n  batch = 2*_batch", {}, {"batch"}, set()),
-    ],
-)
-def test_the_fixes_that_torch_suggests_are_read(
-    message: str, bounds: dict[str, Any], hints: set[str], static: set[str]
-) -> None:
-    (plan,) = watched(torch.nn.ReLU(), [call(rand(2, 6))]).plans(static={"input": [1]})
-    refusal = read_refusal(message, Asked(), plan)
-    assert refusal is not None
-    assert refusal.asked == Asked(bounds, frozenset(hints), frozenset(static))
-    assert read_refusal("nothing to be read", Asked(), plan) is None
-
-
-def test_a_size_that_torch_specialises_is_first_asked_for_by_a_hint_and_then_given_up() -> None:
-    (plan,) = watched(torch.nn.ReLU(), [call(rand(2, 6))]).plans(static={"input": [1]})
-    message = "Suggested fixes:\n  batch = 3"
-    first = read_refusal(message, Asked(), plan)
-    assert first is not None
-    second = read_refusal(message, first.asked, plan)
-    assert second is not None
-    assert (second.asked.static, second.specialised) == (frozenset({"batch"}), {"batch": 3})
 
 
 def test_names_for_torch_are_python_names() -> None:

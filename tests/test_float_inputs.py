@@ -103,7 +103,6 @@ DECIDING: dict[str, Function] = {
 def test_a_float_that_computes_is_an_input(name: str) -> None:
     function = COMPUTING[name]
     program = exported(function)
-    assert [graph.name for graph in program.graphs] == ["main"]
     assert has_float_input(program)
     x = torch.randn(4, 9)
     for value in (*WATCHED, *UNSEEN, math.inf, math.nan):

@@ -30,7 +30,7 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "zoo" not in path.rel
 DEMO = PACKAGE / "cli" / "demo.py"
 
 #: forms of models and operators of Python, before they were names of architectures
-WORDS = {"bit", "decision", "encoder-decoder", "gte"}
+WORDS = {"bit", "encoder-decoder", "gte"}
 #: every architecture and every task that transformers knows, and the families that users speak of
 NAMES = {name.lower() for name in CONFIG_MAPPING_NAMES} | {"bert", "clip", "gpt", "llama", "mistral", "qwen", "whisper"}
 NAMES -= WORDS
@@ -73,8 +73,8 @@ def test_names_are_found(text: str, found: set[str]) -> None:
     assert bool(known_in(text)) is bool(found)
 
 
-#: names of architectures that torch itself has for other things: torch.fx.graph.CodeGen
-OF_TORCH = {"codegen"}
+#: names of architectures that are words for other things: torch.fx.graph.CodeGen, the decisions of a trace
+OF_TORCH = {"codegen", "decision"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())

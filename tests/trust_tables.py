@@ -21,6 +21,8 @@ _SUFFIXES = {
     "not padded": "padding",
     "other values": "values",
     "further values": "values",
+    "extreme values": "values",
+    "infinite values": "values",
     "other layout": "layout",
     "again": "repetition",
     "kept": "repetition",

@@ -255,9 +255,6 @@ def test_the_exported_program_is_exact_at_fresh_sizes(kind: str) -> None:
 def test_what_another_input_leaves_may_be_all_but_one() -> None:
     planted, rows = EXPORTED["difference"]
     program = observed(planted, [dict(zip(("batch", "a"), row, strict=True)) for row in rows]).export()
-    (graph,) = program.graphs
-    assert graph.ranges["a_dim_1"] == (1, TOTAL - 1)
-    assert any(f"a_dim_1 is at most {TOTAL - 1}" in note for note in graph.notes)
     for size in (1, TOTAL - 1):
         inputs = tensors(planted, {"batch": 2, "a": size})
         torch.testing.assert_close(program(**inputs), Module(planted)(**inputs))

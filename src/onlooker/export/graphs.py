@@ -159,6 +159,10 @@ class _Search:
                 self._try(constant)
                 yield
                 del self.searches[before:]
+            before = len(self.searches)
+            self._try(replace(plan, name=f"{plan.name}_at_call_{sample.call.index}"), samples=(sample,))
+            yield
+            del self.searches[before:]
         before = len(self.searches)
         self._try_own_form(sample)
         yield
@@ -195,9 +199,10 @@ class _Search:
         ways = dict.fromkeys((frozenset(found - rows), frozenset(found)))
         return [way for way in ways if way]
 
-    def _try(self, plan: Plan, choices: Sequence[Sizes] | None = None) -> None:
+    def _try(self, plan: Plan, samples: Sequence[Sample] | None = None) -> None:
+        """A further graph of a plan, with values of some calls only where a branch on values has other sides."""
         try:
-            traced = export_graph(plan, self.samples, self.lab, choices=choices, oblivious=self._oblivious)
+            traced = export_graph(plan, samples or self.samples, self.lab, oblivious=self._oblivious)
         except ExportError as error:
             logger.debug("%s", error)
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,7 @@ def unique(labels: Iterable[str]) -> list[str]:
 
 def name_model(model: Any, graph: Graph, names: Names) -> None:
     """Names the inputs, outputs and axes of a converted model, and its weights as the model's own."""
-    _name_values(model.graph, names)
+    _name_values(model.graph, names, _inputs_of(model.graph, graph, names))
     symbols = {str(s): text for s, text in symbols_of(graph.artifact, graph.plan, graph.names).items()}
     _rename_axes(model, symbols)
     for value in list(model.graph.initializers.values()):
@@ -59,7 +59,15 @@ def name_model(model: Any, graph: Graph, names: Names) -> None:
             value.name = own
 
 
-def _name_values(graph: Any, names: Names) -> None:
+def _inputs_of(converted: Any, graph: Graph, names: Names) -> list[str]:
+    """The names of the inputs that the converter keeps: an int that is a number in the graph is no input."""
+    if len(converted.inputs) == len(names.inputs):
+        return list(names.inputs)
+    pairs = zip(graph.plan.inputs, names.inputs, strict=True)
+    return [name for leaf, name in pairs if leaf.value is None or leaf.value.symbols]
+
+
+def _name_values(graph: Any, names: Names, inputs: Sequence[str]) -> None:
     """Gives the names of inputs and outputs; whatever else has one of them is called otherwise first."""
     wanted = {*names.inputs, *names.outputs}
     taken = _taken(graph) | wanted
@@ -67,7 +75,7 @@ def _name_values(graph: Any, names: Names) -> None:
         if value.name in wanted:
             value.name = _free(value.name, taken)
             taken.add(value.name)
-    for value, name in zip([*graph.inputs, *graph.outputs], [*names.inputs, *names.outputs], strict=True):
+    for value, name in zip([*graph.inputs, *graph.outputs], [*inputs, *names.outputs], strict=True):
         value.name = name
 
 

@@ -11,10 +11,12 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..observe.store import Sample
 
-__all__ = ["INFINITE", "extreme_values"]
+__all__ = ["EXTREME", "INFINITE", "LARGE", "extreme_values"]
 
 #: repeated over the elements of a float tensor
-_PATTERN = (1e3, -1e3, 0.0, -0.0, 1.5, -1.5, 60.0, -60.0)
+EXTREME = (1e3, -1e3, 0.0, -0.0, 1.5, -1.5, 60.0, -60.0)
+#: the same for a runtime that rounds in another way
+LARGE = (60.0, -60.0, 0.0, -0.0, 1.5, -1.5)
 #: the same with what no number compares with
 INFINITE = (float("nan"), 1.0, float("inf"), -1.0, float("-inf"), 0.5, 2.0)
 #: a float below this one, or an infinity, hides a position: the tensor is a mask that is added
@@ -22,7 +24,7 @@ _HIDES = -1e4
 
 
 def extreme_values(
-    plan: Plan, values: Mapping[Path, Any], samples: Sequence[Sample], pattern: Sequence[float] = _PATTERN
+    plan: Plan, values: Mapping[Path, Any], samples: Sequence[Sample], pattern: Sequence[float] = EXTREME
 ) -> dict[Path, Any] | None:
     """The values with every float tensor overwritten by large, zero and negative numbers; None where there is none.
 

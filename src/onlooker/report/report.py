@@ -140,6 +140,8 @@ def _graph_dict(graph: GraphReport) -> dict[str, object]:
         "fills": dict(graph.fills),
         "constants": dict(graph.constants),
         "sizes": dict(graph.sizes),
+        "needs": list(graph.needs),
+        "dropped": list(graph.dropped),
         "notes": list(graph.notes),
         "seconds": round(graph.seconds, 3),
     }

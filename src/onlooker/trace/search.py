@@ -286,7 +286,7 @@ class PlanSearch:
         lawful = (n for n in range(symbol.low, most + 1) if n % symbol.step == 0)
         failing = [n for n in lawful if not constraint.holds({**base, symbol.name: n})]
         large = [n for n in failing if n > 1 and is_general(self.plan, {**base, symbol.name: n})]
-        near = sorted(large, key=lambda n: abs(n - base[symbol.name]))
+        near = sorted(large or [n for n in failing if n > 1], key=lambda n: abs(n - base[symbol.name]))
         return [*near[:1], *(n for n in failing if n < 2)]
 
     def _if_open(self, sizes: Sizes, mark: Any) -> Iterator[Sizes]:

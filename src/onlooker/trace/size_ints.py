@@ -118,7 +118,9 @@ def files_of(model: Any) -> list[ModuleType]:
     return list(dict.fromkeys([*own, *(sys.modules[name] for name in further if name in sys.modules)]))
 
 
-def _is_open(name: str) -> bool:
-    """True for a file that is neither torch's nor Python's."""
+def _is_open(name: str | None) -> bool:
+    """True for a file that is neither torch's nor Python's; a function that was made at run time has none."""
+    if not name:
+        return False
     root = name.partition(".")[0]
     return root != "torch" and root not in sys.stdlib_module_names

@@ -14,7 +14,7 @@ from ..core.plan import LeafPlan, Plan, Symbol
 from ..infer.sizes import trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
-from ..materialise.extremes import INFINITE, extreme_values
+from ..materialise.extremes import EXTREME, INFINITE, LARGE, extreme_values
 from ..materialise.floats import float_choices
 from ..observe.store import Sample
 from ..pytrees.numbers import as_numbers, is_same
@@ -70,7 +70,9 @@ def unseen_trials(
     yield from _of_floats(graph, samples)
     known = [("the sizes of the export", dict(graph.sizes))]
     for number, (label, sizes) in enumerate((tried or known)[:2]):
-        yield from _of_values(plan, samples, label, sizes, beyond=number == 1 or not tried)
+        yield from _of_values(
+            plan, samples, label, sizes, beyond=number == 1 or not tried, exact=graph.target == "torch"
+        )
 
 
 def _of_floats(graph: Graph, samples: Sequence[Sample]) -> Iterator[Trial]:
@@ -99,15 +101,19 @@ def _allowed(symbol: Symbol, wanted: int) -> int:
 
 
 def _of_values(
-    plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, beyond: bool
+    plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, beyond: bool, exact: bool
 ) -> Iterator[Trial]:
-    """The same sizes with other values, or with those ``beyond`` them, and laid out otherwise in memory."""
+    """The same sizes with other values, or with those ``beyond`` them, and laid out otherwise in memory.
+
+    Another runtime than torch computes large and infinite numbers with rounding of its own: only an ``exact`` one is
+    tried on them.
+    """
     values, pairs = materialise(plan, sizes, samples), tuple(sizes.items())
     for name, changed in (
         ("further values" if beyond else "other values", redrawn(plan, values, samples, beyond=beyond)),
         ("other layout", in_other_layout(plan, values) if not beyond else None),
-        ("extreme values", extreme_values(plan, values, samples)),
-        ("infinite values", extreme_values(plan, values, samples, INFINITE) if not beyond else None),
+        ("extreme values", extreme_values(plan, values, samples, EXTREME if exact else LARGE)),
+        ("infinite values", extreme_values(plan, values, samples, INFINITE) if exact and not beyond else None),
     ):
         if changed is not None:
             yield Trial("unseen", f"{label}, {name}", close_arguments(plan, changed), pairs, plan)

@@ -337,6 +337,8 @@ def test_a_graph_as_json() -> None:
         "fills": {"attention_mask": "ones", "past.layers[0].keys": "empty along 2"},
         "constants": {"use_cache": "True"},
         "sizes": {"batch": 3, "sequence": 5, "past": 7},
+        "needs": [],
+        "dropped": [],
         "notes": ["asked again"],
         "seconds": 1.235,
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ..core.expression import Expression
-from ..core.path import Path
+from ..core.path import Entry, Path
 from ..core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from .mine import Exclusions, Mined, mine
@@ -33,6 +33,7 @@ def build_plan(
 
     ``confirmed`` has the label of the probe that the model refused when an axis was not as its relation says.
     """
+    fills = {**_counters(union, fills), **fills}
     mined = mine(table) if exclusions is None else mine(table, exclusions)
     names = names_of(mined)
     spelled = _Spelled(mined, names, table)
@@ -49,6 +50,33 @@ def build_plan(
         calls,
         notes,
     )
+
+
+def _counters(union: Union, fills: Mapping[Path, Fill]) -> dict[Path, Fill]:
+    """What stands for a count in a container that is absent: what it was where its tensors were not there yet.
+
+    An empty layer of a sliding window has no tensors and a count of 0. An absent cache is an empty one, and lacks both.
+    """
+    empty: dict[tuple[Entry, ...], list[Path]] = {}
+    for path, fill in fills.items():
+        if fill.kind == "empty":
+            empty.setdefault(path.entries[:-1], []).append(path)
+    found: dict[Path, Fill] = {}
+    for path, spec in union.leaves.items():
+        beside = empty.get(path.entries[:-1], ())
+        if len(path.entries) < 2 or not beside or not isinstance(spec, ConstantSpec) or not spec.is_int:
+            continue
+        values = {
+            call.inputs.leaves[position].value  # type: ignore[union-attr]
+            for form in union.forms
+            if not any(other in form.leaves for other in beside)
+            for position, leaf in enumerate(form.leaves)
+            if leaf == path
+            for call in form.calls
+        }
+        if len(values) == 1:
+            found[path] = Fill("constant", value=int(values.pop()))  # type: ignore[arg-type]
+    return found
 
 
 def _counts(union: Union) -> dict[Path, int]:

@@ -108,6 +108,10 @@ class Remembering:
     def subject(self) -> Remembering:
         return self
 
+    @property
+    def model(self) -> Any:
+        return self.lab.model
+
     def untouched(self) -> Any:
         return self.lab.untouched()
 

@@ -18,7 +18,7 @@ from onlooker import InputObserver, OnlookerError, Recording
 from onlooker.core.call import Call, Parameter, Passing, Signature
 from onlooker.core.codec import read_document, write_document
 from onlooker.core.codec_text import read_json, write_json
-from onlooker.core.errors import SavedFileError, UnsupportedError
+from onlooker.core.errors import SavedFileError, UnsupportedError, UsageError
 from onlooker.core.path import Attr, Index, Key, Name
 from onlooker.core.plan import Plan
 from onlooker.core.spec import ConstantSpec, OpaqueSpec, TensorSpec
@@ -296,9 +296,11 @@ def test_what_is_no_json_is_refused(tmp_path, content):
 def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for path in (tmp_path, tmp_path / "absent", tmp_path / "pipe", tmp_path / "loop", Path("/dev/zero"), "a\0b"):
+    for path in (tmp_path, tmp_path / "absent", tmp_path / "pipe", tmp_path / "loop", Path("/dev/zero")):
         with pytest.raises(SavedFileError, match=r"\[file-(missing|damaged)\]"):
             Recording.load(path)
+    with pytest.raises(UsageError, match=r"\[bad-path\]"):
+        Recording.load("a\0b")
 
 
 JSON = st.recursive(

@@ -116,11 +116,10 @@ def test_calls_that_the_model_refuses_are_no_passes() -> None:
     assert not labels & set(unlawful)
 
 
-def test_a_program_without_a_lawful_unseen_call_is_not_verified() -> None:
+def test_sizes_that_the_model_refuses_are_no_failures() -> None:
     tally, unlawful = with_checks(picky((torch.ones(2, 4), True)))
     assert unlawful
     assert tally.failed == 0
-    assert all(check.kind == "observed" or check.label.endswith("values") for check in tally.checks)
 
 
 @pytest.mark.parametrize("refused", [set(), {0}, {1}, {0, 1}])

@@ -13,6 +13,8 @@ from ..observe.store import Sample
 
 __all__ = ["EXTREME", "INFINITE", "LARGE", "extreme_values"]
 
+#: the floats that compare; torch computes with no other ones
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 #: repeated over the elements of a float tensor
 EXTREME = (1e3, -1e3, 0.0, -0.0, 1.5, -1.5, 60.0, -60.0)
 #: the same for a runtime that rounds in another way
@@ -33,7 +35,7 @@ def extreme_values(
     changed = dict(values)
     for leaf in plan.inputs:
         value = values[leaf.path]
-        if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or value.numel() == 0:
+        if not isinstance(value, torch.Tensor) or value.dtype not in _DTYPES or value.numel() == 0:
             continue
         if value.layout != torch.strided or "mask" in leaf.path.root or bool((value < _HIDES).any()):
             continue

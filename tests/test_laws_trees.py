@@ -90,8 +90,9 @@ def watched(value: Any) -> Recording:
     recording = observer.recording()
     assert len(recording.calls) == 1, recording.missed
     leaves = open_tree(value).leaves
-    assert list(recording.calls[0].inputs.leaves) == [spec_of(leaf) for leaf in leaves]
-    assert list(recording.calls[0].outputs.leaves) == [spec_of(leaf, identified=False) for leaf in leaves]
+    specs = [str(spec_of(leaf, identified=False)) for leaf in leaves]
+    assert [str(spec) for spec in recording.calls[0].inputs.leaves] == specs
+    assert [str(spec) for spec in recording.calls[0].outputs.leaves] == specs
     return recording
 
 

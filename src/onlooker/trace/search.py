@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import torch
@@ -45,6 +45,8 @@ _MOST_SPENT, _CONDITIONS = 12, 10
 #: how far from 0 the other side of a condition is looked for, beyond the sizes that were seen
 _REACH = 130
 _SMALL = 24
+#: how many sizes on the other side of a condition are looked at for a general one
+_MOST_NEAR = 8
 
 
 @dataclass(slots=True)
@@ -281,13 +283,15 @@ class PlanSearch:
                 yield from self._if_open({**base, symbol.name: size}, None)
 
     def _failing(self, constraint: Constraint, symbol: Symbol, base: Sizes) -> list[int]:
-        """A small size from 2 on, and 0 or 1, at which a constraint fails with the other sizes as they are."""
+        """A small size from 2 on, and 0 or 1, at which a constraint fails and no graph holds, the others as they are."""
         most = min(symbol.high or _REACH, max(_REACH, 2 * max(symbol.observed, default=2)))
         lawful = (n for n in range(symbol.low, most + 1) if n % symbol.step == 0)
         failing = [n for n in lawful if not constraint.holds({**base, symbol.name: n})]
-        large = [n for n in failing if n > 1 and is_general(self.plan, {**base, symbol.name: n})]
-        near = sorted(large or [n for n in failing if n > 1], key=lambda n: abs(n - base[symbol.name]))
-        return [*near[:1], *(n for n in failing if n < 2)]
+        near = sorted((n for n in failing if n > 1), key=lambda n: abs(n - base[symbol.name]))
+        open_ = (n for n in near if not self.holds({**base, symbol.name: n}))
+        first = list(islice(open_, _MOST_NEAR))
+        general = [n for n in first if is_general(self.plan, {**base, symbol.name: n})]
+        return [*(general or first)[:1], *(n for n in failing if n < 2)]
 
     def _if_open(self, sizes: Sizes, mark: Any) -> Iterator[Sizes]:
         if mark is not None:

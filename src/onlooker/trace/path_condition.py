@@ -26,7 +26,7 @@ from ..core.plan import Plan, Symbol
 from .decisions import Decision
 from .size_proofs import SizeProofs
 
-__all__ = ["Atom", "PathCondition", "path_condition", "proofs_of"]
+__all__ = ["Atom", "PathCondition", "in_sizes", "path_condition", "proofs_of"]
 
 _SOURCE = re.compile(r"L\['(\w+)'\](?:\.size\(\)\[(\d+)\])?")
 _UNBACKED = re.compile(r"(u|zuf|zf)\d+")
@@ -112,41 +112,52 @@ def path_condition(
     return PathCondition(atoms, tuple(small.values()))
 
 
+def in_sizes(decision: Decision, axes: Mapping[tuple[str, int | None], Any]) -> Any:
+    """What a decision says of sizes, as it held in the trace; ``axes`` are the sizes of the inputs by name.
+
+    :raises ExportError: ``guard-not-known`` for a decision about a size that is no size of an input
+    """
+    values = {symbol: _size_of(decision, symbol, axes) for symbol in decision.symbols}
+    sides = [_with_torch_floor(side.xreplace(values)) for side in decision.sides]
+    if decision.relation is not None:
+        condition = decision.relation(*sides)
+    elif decision.is_number:
+        return sympy.Eq(sides[0], decision.answer)
+    else:
+        condition = sides[0]
+    return condition if bool(decision.answer) else sympy.Not(condition)
+
+
+def _size_of(decision: Decision, symbol: Any, axes: Mapping[tuple[str, int | None], Any]) -> Any:
+    source = decision.sources.get(symbol, "")
+    match = _SOURCE.fullmatch(source)
+    axis = (match.group(1), int(match.group(2)) if match.group(2) else None) if match else None
+    if axis is None or axis not in axes:
+        raise ExportError(
+            f"The model decides by {symbol} ({source or 'of unknown source'}), which is no size of an input.",
+            slug="guard-not-known",
+            hint=f"The line of the model is {decision.line}." if decision.line else "",
+        )
+    return axes[axis]
+
+
 class _Translation:
     """Symbols of torch -> expressions of a plan."""
 
     def __init__(self, plan: Plan, names: Mapping[Path, str]) -> None:
-        self._axes = {
-            (names[leaf.path], axis.dim): expression.value for leaf in plan.inputs for axis, expression in leaf.axes
-        }
         self._plan = plan
         self._lows = {symbol.name: symbol.low for symbol in plan.symbols}
+        self._axes = {
+            (names[leaf.path], axis.dim): self._with_sign(expression.value)
+            for leaf in plan.inputs
+            for axis, expression in leaf.axes
+        }
         self._proofs, self._proofs_from_2 = proofs_of(plan), proofs_of(plan, least=2)
         self._implied: dict[Any, bool] = {}
 
     def condition(self, decision: Decision) -> Any:
         """What the decision says of the sizes, as it held in the trace."""
-        values = {symbol: self._value(decision, symbol) for symbol in decision.symbols}
-        sides = [_with_torch_floor(side.xreplace(values)) for side in decision.sides]
-        if decision.relation is not None:
-            condition = decision.relation(*sides)
-        elif decision.is_number:
-            return sympy.Eq(sides[0], decision.answer)
-        else:
-            condition = sides[0]
-        return condition if bool(decision.answer) else sympy.Not(condition)
-
-    def _value(self, decision: Decision, symbol: Any) -> Any:
-        source = decision.sources.get(symbol, "")
-        match = _SOURCE.fullmatch(source)
-        axis = (match.group(1), int(match.group(2)) if match.group(2) else None) if match else None
-        if axis not in self._axes:
-            raise ExportError(
-                f"The model decides by {symbol} ({source or 'of unknown source'}), which is no size of an input.",
-                slug="guard-not-known",
-                hint=f"The line of the model is {decision.line}." if decision.line else "",
-            )
-        return self._with_sign(self._axes[axis])
+        return in_sizes(decision, self._axes)
 
     def _with_sign(self, value: Any) -> Any:
         """The expression with symbols that may be negative where the plan allows that."""

@@ -142,7 +142,7 @@ class PlanSearch:
         free = {name: size for name, size in choice.items() if name not in pins}
         logger.info("tracing %s with %s", plan.name, choice)
         try:
-            traced = export_graph(plan, self.samples, self.lab, choices=[free], oblivious=self._oblivious, named=False)
+            traced = export_graph(plan, self.samples, self.lab, choices=[free], oblivious=self._oblivious)
         except ExportError as error:
             logger.debug("%s", error)
             self.notes.append(f"sizes such as {_listed(choice)} are refused by torch.export")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch._dynamo.config
+import torch.fx._lazy_graph_module
 from torch._dynamo.exc import UserError
 
 from ..core.contract import Constraint, Contract, Origin, Region
@@ -24,6 +25,7 @@ from ..observe.inner import advice_on_inner
 from ..observe.store import Sample, copy_leaves
 from .by_values import UncheckedBranchError, depends_on_values
 from .decisions import Decision, recorded_decisions
+from .dim_names import takes_names
 from .dims import Asked
 from .flat import FlatModel, identifiers, output_labels
 from .float_check import checked_floats
@@ -58,12 +60,10 @@ def export_graph(
     *,
     choices: Sequence[Sizes] | None = None,
     oblivious: bool = False,
-    named: bool = True,
 ) -> Traced:
     """The exported graph of a plan; when torch refuses, its message is read and it is asked again.
 
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
-    ``named`` asks for sizes by named Dims first, which a guard on one of them makes torch refuse.
     ``oblivious`` asks at once without guards on 0 and 1, which is else done after a trace that met too many.
 
     :raises ExportError: ``export-refused`` with the last message of torch, ``float-decides``
@@ -71,7 +71,7 @@ def export_graph(
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
     names = dict(zip([leaf.path for leaf in plan.inputs], identifiers(labels), strict=True))
-    asked = Asked().without_guards() if oblivious else Asked.first(plan) if named else Asked(auto=True)
+    asked = Asked(oblivious=oblivious)
     notes, join_rows = list(plan.notes), True
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
@@ -103,7 +103,8 @@ def export_graph(
             continue
         condition = path_condition(decisions, plan, names, graph.ranges)
         seconds, told = time.perf_counter() - start, tuple(dict.fromkeys(notes))
-        graph = replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=asked.named(plan))
+        named = {} if asked.oblivious else takes_names(decisions, graph)
+        graph = replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=named)
         contract = Contract((Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),))
         return Traced(checked_floats(replace(graph, contract=contract), samples, lab), condition)
     cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
@@ -152,9 +153,7 @@ def _another_way(error: Exception, asked: Asked, decisions: Sequence[Decision]) 
         return replace(asked, ints=True), f"int() and range() of a size are read as sizes: {_first_line(error)}"
     if asked.ints and not isinstance(error, UserError):
         return replace(asked, ints=False), f"int() and range() are those of Python again: {_first_line(error)}"
-    if asked.auto or isinstance(error, UncheckedBranchError):
-        return None, ""
-    return replace(asked, auto=True), ""
+    return None, ""
 
 
 def _first_line(error: Exception) -> str:
@@ -171,9 +170,12 @@ def _export(
     ints = ints_stay_sizes(lab.model if asked.ints else None)
     # torch caches what operators give for fake tensors; with symbolic sizes the cache takes as long as the trace itself
     uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
+    # the passes of an export build a dozen modules that never run: their code is written when it is asked for
+    lazy = torch.fx._lazy_graph_module._use_lazy_graph_module(True)
     floats = floats_stay_numbers(lab.model, plan)
     with (
         uncached,
+        lazy,
         torch.no_grad(),
         warnings.catch_warnings(),
         lab.untouched(traced=True),

@@ -16,6 +16,8 @@ Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/
 from __future__ import annotations
 
 import contextlib
+import enum
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -150,7 +152,7 @@ def _decision(environment: ShapeEnv, node: SymNode, expression: Any, answer: Any
     symbols = {symbol for side in compared for symbol in side.free_symbols}
     if not symbols:
         return None
-    by_model, frame = _who_decides()
+    by_model, frame = _who_decides(guarded)
     if not by_model and not guarded:
         return None
     known = environment.var_to_sources if hasattr(environment, "var_to_sources") else {}
@@ -158,26 +160,46 @@ def _decision(environment: ShapeEnv, node: SymNode, expression: Any, answer: Any
     return Decision(relation, compared, answer, sources, by_model, guarded, line_of(frame) if frame else "")
 
 
-def _who_decides() -> tuple[bool, FrameType | None]:
+def _who_decides(guarded: bool) -> tuple[bool, FrameType | None]:
     """True when the Python of the model decides, False for an operator of torch; and the frame of the model.
 
     The frames are read from the innermost one on. The Python of ``torch/nn`` and ``torch/functional.py`` is code of
-    the model. C++ asks with the name of its file.
+    the model. C++ asks with the name of its file. The frame of the model is looked for where the decision is kept.
     """
     frame: FrameType | None = sys._getframe(3)
     by_model = True
     while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith(_TORCH):
-            place = file[len(_TORCH) :]
-            if place.startswith(_OPERATORS) or (
-                frame.f_code.co_name.startswith("guard_") and frame.f_locals.get("file")
-            ):
-                by_model = False
-        elif file.startswith(_OWN):
-            if not frame.f_code.co_name.startswith("__torch_function__"):
+        code = frame.f_code
+        kind = _kind_of(code.co_filename)
+        if kind is _Kind.OPERATOR or (
+            kind is _Kind.TORCH and code.co_name.startswith("guard_") and frame.f_locals.get("file")
+        ):
+            by_model = False
+            if not guarded:
+                return False, None
+        elif kind is _Kind.OWN:
+            if not code.co_name.startswith("__torch_function__"):
                 return by_model, None
-        elif not file.startswith("<"):
+        elif kind is _Kind.MODEL:
             return by_model, frame
         frame = frame.f_back
     return by_model, None
+
+
+class _Kind(enum.Enum):
+    """Whose code a file has."""
+
+    OPERATOR = enum.auto()
+    TORCH = enum.auto()
+    OWN = enum.auto()
+    MADE = enum.auto()
+    MODEL = enum.auto()
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind_of(file: str) -> _Kind:
+    if file.startswith(_TORCH):
+        return _Kind.OPERATOR if file[len(_TORCH) :].startswith(_OPERATORS) else _Kind.TORCH
+    if file.startswith(_OWN):
+        return _Kind.OWN
+    return _Kind.MADE if file.startswith("<") else _Kind.MODEL

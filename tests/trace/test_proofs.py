@@ -155,3 +155,66 @@ def test_a_size_that_torch_simplifies_by_its_assumptions_is_found_at_size_1() ->
     program = program_of(lambda x: x * max(x.shape[0], 2), torch.randn(3, 5), torch.randn(2, 6))
     x = torch.full((1, 5), 3.0)
     torch.testing.assert_close(program(x), x * 2)
+
+
+def _masked(x: torch.Tensor, end: Any = None) -> torch.Tensor:
+    mask = torch.zeros(x.shape[1])
+    mask[2:end] = 1.0
+    return x * mask
+
+
+def _written_twice(x: torch.Tensor, second: float) -> torch.Tensor:
+    y = x * 2
+    y[:, 0] = 5
+    y[:, 1:].mul_(second)
+    return y
+
+
+def _after(x: torch.Tensor, copies: bool) -> torch.Tensor:
+    y = x + 1
+    kept = y.clone() if copies else y.view(y.shape)
+    y.add_(1)
+    return kept
+
+
+def _maybe_shared(x: torch.Tensor, keeps: bool) -> tuple[torch.Tensor, ...]:
+    y = x + 1
+    other = y.t().contiguous()
+    other.add_(1)
+    return (other, y) if keeps else (other, other)
+
+
+def _in_a_block(x: torch.Tensor, factor: float) -> torch.Tensor:
+    y = x + 1
+    with torch.no_grad():
+        y.mul_(factor)
+    return y
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (_masked, lambda x: _masked(x, x.shape[1]), True),
+        (_masked, lambda x: _masked(x, x.shape[1] - 1), False),
+        (lambda x: _written_twice(x, 3), lambda x: _written_twice(functional.pad(x, (0, 0)), 3), True),
+        (lambda x: _written_twice(x, 3), lambda x: _written_twice(x, 4), False),
+        (lambda x: _after(x, True), lambda x: _after(x, True), True),
+        (lambda x: _after(x, True), lambda x: _after(x, False), False),
+        (lambda x: _maybe_shared(x, False), lambda x: _maybe_shared(x, False), True),
+        (lambda x: _maybe_shared(x, True), lambda x: _maybe_shared(x, True), False),
+        (lambda x: x.add_(1) * 2, lambda x: x.add_(1) * 2, True),
+        (lambda x: (x.add_(1) * 2, x)[0], lambda x: (x + 1) * 2, False),
+        (lambda x: _in_a_block(x, 2), lambda x: _in_a_block(functional.pad(x, (0, 0)), 2), True),
+        (lambda x: _in_a_block(x, 2), lambda x: _in_a_block(x, 3), False),
+    ],
+    ids=[
+        *("written by a slice", "written by a shorter slice", "written twice", "written with another number"),
+        *("a copy is kept", "a copy or a view is kept", "what may be shared is not read again"),
+        *("what may be shared is read again", "an input is written to", "an input is written to on one side"),
+        *("written inside a block", "written with another number inside a block"),
+    ],
+)
+def test_graphs_that_write_are_equal_when_all_memory_holds_the_same(first: Any, second: Any, same: bool) -> None:
+    x = torch.randn(5, 7)
+    found = difference_of(exported(first, x.clone()), exported(second, x.clone()), {})
+    assert (found == "") is same, found

@@ -7,7 +7,8 @@ nothing there: a pad of 0, a slice of everything, a concatenation with nothing, 
 compared as expressions of the second trace. Equal graphs give equal results for all values of their inputs, so this
 is a proof where trials are none.
 
-The comparison gives up rather than guess: a graph that writes to its inputs must be equal step by step.
+A value that is written to in place has another number from there on, and so have all values in the same memory. Where
+it is unknown whether two values share their memory, the comparison gives up rather than guess.
 """
 
 from __future__ import annotations
@@ -60,40 +61,119 @@ def difference_of(
     numbers in ``second``. ``sizes`` are the symbols of ``second`` as expressions of the plan, and ``proofs`` say which
     of them are equal for the calls of ``second``.
     """
-    if _writes(first) or _writes(second):
-        return "" if _steps(first) == _steps(second) else "a graph that writes to tensors differs"
     try:
         numbering = _Numbering(second, sizes, proofs or SizeProofs({}))
-        reading = _Reading(first, numbering)
-        return reading.difference()
+        return _Reading(first, numbering).difference()
     except _Different as different:
         return str(different)
 
 
-class _Numbering:
-    """The values of a graph, numbered by what computes them."""
+class _Walk:
+    """The values of a graph, one node after the other; what numbers and sizes are is for the two classes below.
 
-    def __init__(self, program: torch.export.ExportedProgram, sizes: Mapping[Any, Any], proofs: SizeProofs) -> None:
-        self._sizes, self._proofs = sizes, proofs
-        self.numbers: dict[Any, int] = {}
-        self.values: dict[int, Any] = {}
+    A value in memory that a node writes to has another number from there on. Nodes share memory for certain where one
+    is a view of the other; where an operator copies only if it must, they may share it, and a value that may have been
+    written to is unknown.
+    """
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self.program = program
         self.of_node: dict[torch.fx.Node, Any] = {}
+        self.inputs: dict[Any, torch.fx.Node] = {}
         self.outputs: list[Any] = []
-        self.inputs: list[Any] = []
+        self._memory: dict[torch.fx.Node, _Memory] = {}
         self._random = 0
-        keys = _placeholder_keys(program)
-        for node in program.graph.nodes:
+
+    def _walk(self) -> None:
+        keys = _placeholder_keys(self.program)
+        needed = _needed(self.program)
+        for node in self.program.graph.nodes:
             if node.op == "placeholder":
-                value = node.meta["val"]
-                self.inputs.append(value)
-                is_tensor = isinstance(value, torch.Tensor)
-                self.of_node[node] = self.number(keys[node.name], value) if is_tensor else self.size(value)
+                self.inputs[keys[node.name]] = node
+                self.of_node[node] = self._input(keys[node.name], node.meta["val"])
+                self._memory[node] = _Memory()
             elif node.op == "output":
                 self.outputs = [self._argument(item) for item in _flat(node.args[0])]
             elif node.op == "get_attr":
-                self.of_node[node] = ("module", _text_of(program, node.target))
-            else:
+                self.of_node[node] = ("module", _text_of(self.program, node.target))
+            elif node in needed:
                 self.of_node[node] = self._result(node)
+
+    def _input(self, key: Any, value: Any) -> Any:
+        raise NotImplementedError
+
+    def _size(self, node: torch.fx.Node) -> Any:
+        raise NotImplementedError
+
+    def _number(self, key: Any, node: torch.fx.Node) -> Numbered:
+        raise NotImplementedError
+
+    def _argument(self, value: Any) -> Any:
+        return torch.fx.node.map_arg(value, self._of)
+
+    def _of(self, node: torch.fx.Node) -> Any:
+        if self.of_node[node] is _UNKNOWN:
+            raise _Different(f"{node.name} may share memory that is written to")
+        return self.of_node[node]
+
+    def _result(self, node: torch.fx.Node) -> Any:
+        if _gives_size(node):
+            return self._size(node)
+        args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
+        written = _written_by(node)
+        simpler = None if written else simplified(node.target, args, kwargs)
+        self._memory[node] = self._memory_of(node)
+        if isinstance(simpler, Numbered):
+            return simpler
+        key, self._random = _key_of(node, simpler or (args, kwargs), self._random)
+        result = self._number(key, node)
+        for place, target in enumerate(written):
+            self._write((*key, "written", place), target)
+        return self.of_node[written[0]] if _is_in_place(node) else result
+
+    def _memory_of(self, node: torch.fx.Node) -> _Memory:
+        """The memory of a result: of an argument, possibly of an argument, or new."""
+        shared = [other for other in _shared_by(node) if other in self._memory]
+        if not shared:
+            return _Memory()
+        memory = self._memory[shared[0]]
+        return memory if _is_view(node) and len(shared) == 1 else _Memory(tuple(self._memory[one] for one in shared))
+
+    def _write(self, key: Any, target: torch.fx.Node) -> None:
+        memory = self._memory[target]
+        for node, other in list(self._memory.items()):
+            value = self.of_node.get(node)
+            if other is memory and isinstance(value, Numbered):
+                self.of_node[node] = self._number((*key, value.number), node)
+            elif other is not memory and other.may_be(memory):
+                self.of_node[node] = _UNKNOWN
+
+
+class _Memory:
+    """The memory of some nodes; ``parents`` are memories that it may be a part of."""
+
+    def __init__(self, parents: tuple[_Memory, ...] = ()) -> None:
+        self._ancestors: frozenset[int] = frozenset({id(self)}).union(*(parent._ancestors for parent in parents))
+        self._parents = parents
+
+    def may_be(self, other: _Memory) -> bool:
+        """True where the two may be the same memory."""
+        return not self._ancestors.isdisjoint(other._ancestors)
+
+
+_UNKNOWN = object()
+
+
+class _Numbering(_Walk):
+    """The second graph: every value gets a number by what computes it."""
+
+    def __init__(self, program: torch.export.ExportedProgram, sizes: Mapping[Any, Any], proofs: SizeProofs) -> None:
+        super().__init__(program)
+        self._sizes, self._proofs = sizes, proofs
+        self.numbers: dict[Any, int] = {}
+        self.values: dict[int, Any] = {}
+        self.given: list[Any] = []
+        self._walk()
 
     def size(self, value: Any) -> Any:
         """A symbolic number as an expression of the plan; a number as it is."""
@@ -103,15 +183,6 @@ class _Numbering:
             value = self._proofs.same(value.xreplace(self._sizes))
         return int(value) if isinstance(value, sympy.Integer) else value
 
-    def _shape(self, value: Any) -> Shape:
-        return tuple(map(self.size, value.shape)) if isinstance(value, torch.Tensor) else ()
-
-    def number(self, key: Any, value: Any) -> Numbered:
-        """The value that a key stands for, known from now on."""
-        found = self.numbers.setdefault(key, len(self.numbers))
-        self.values.setdefault(found, value)
-        return Numbered(found, self._shape(value), getattr(value, "dtype", None))
-
     def known(self, key: Any) -> Numbered | None:
         """The value that a key stands for; None for one that the graph does not compute."""
         found = self.numbers.get(key)
@@ -120,91 +191,76 @@ class _Numbering:
         value = self.values[found]
         return Numbered(found, self._shape(value), getattr(value, "dtype", None))
 
-    def _argument(self, value: Any) -> Any:
-        return torch.fx.node.map_arg(value, lambda node: self.of_node[node])
+    def _shape(self, value: Any) -> Shape:
+        return tuple(map(self.size, value.shape)) if isinstance(value, torch.Tensor) else ()
 
-    def _result(self, node: torch.fx.Node) -> Any:
-        value = node.meta.get("val")
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
-            return self.size(value)
-        args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
-        simpler = simplified(node.target, args, kwargs)
-        if isinstance(simpler, Numbered):
-            return simpler
-        key, self._random = _key_of(node, simpler or (args, kwargs), self._random)
-        return self.number(key, value)
+    def _input(self, key: Any, value: Any) -> Any:
+        self.given.append(value)
+        return self._numbered(key, value) if isinstance(value, torch.Tensor) else self.size(value)
+
+    def _size(self, node: torch.fx.Node) -> Any:
+        return self.size(node.meta["val"])
+
+    def _number(self, key: Any, node: torch.fx.Node) -> Numbered:
+        return self._numbered(key, node.meta.get("val"))
+
+    def _numbered(self, key: Any, value: Any) -> Numbered:
+        found = self.numbers.setdefault(key, len(self.numbers))
+        self.values.setdefault(found, value)
+        return Numbered(found, self._shape(value), getattr(value, "dtype", None))
 
 
-class _Reading:
+class _Reading(_Walk):
     """The first graph, read with the inputs of the second one."""
 
     def __init__(self, program: torch.export.ExportedProgram, numbering: _Numbering) -> None:
-        self.program, self.numbering = program, numbering
-        self.of_node: dict[torch.fx.Node, Any] = {}
-        self._random = 0
+        super().__init__(program)
+        self.numbering = numbering
+        self._given = iter(numbering.given)
 
     def difference(self) -> str:
         """Where the graphs part; empty where they give the same.
 
         :raises _Different: where a value is not computed in the second graph
         """
-        outputs: list[Any] = []
-        keys = _placeholder_keys(self.program)
-        placeholders = iter(self.numbering.inputs)
-        needed = _needed(self.program)
-        for node in self.program.graph.nodes:
-            if node.op == "placeholder":
-                self.of_node[node] = self._placeholder(keys[node.name], next(placeholders, None))
-            elif node.op == "output":
-                outputs = [self._argument(item) for item in _flat(node.args[0])]
-            elif node.op == "get_attr":
-                self.of_node[node] = ("module", _text_of(self.program, node.target))
-            elif node in needed:
-                self.of_node[node] = self._result(node)
+        self._walk()
         expected = self.numbering.outputs
-        if len(outputs) != len(expected):
-            return f"{len(outputs)} outputs, and {len(expected)}"
-        for position, (one, other) in enumerate(zip(outputs, expected, strict=True)):
+        if len(self.outputs) != len(expected):
+            return f"{len(self.outputs)} outputs, and {len(expected)}"
+        for position, (one, other) in enumerate(zip(self.outputs, expected, strict=True)):
             if _normal(one) != _normal(other):
                 return f"output {position} is computed in another way"
+        for key, node in self.inputs.items():
+            if _normal(self._of(node)) != _normal(self.numbering._of(self.numbering.inputs[key])):
+                return f"the input {key[-1]} is written to in another way"
         return ""
 
-    def _placeholder(self, key: Any, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return self.numbering.size(value)
+    def _input(self, key: Any, value: Any) -> Any:
+        given = next(self._given, None)
+        if not isinstance(given, torch.Tensor):
+            return self.numbering.size(given)
+        return self._number(key, None)
+
+    def _number(self, key: Any, node: torch.fx.Node | None) -> Numbered:
         found = self.numbering.known(key)
         if found is None:
-            raise _Different(f"{key[-1]} is an input of one graph only")
+            name = node.name if node is not None else key[-1]
+            raise _Different(f"{name} is not computed on the other side")
         return found
 
-    def _argument(self, value: Any) -> Any:
-        return torch.fx.node.map_arg(value, lambda node: self.of_node[node])
-
-    def _result(self, node: torch.fx.Node) -> Any:
-        args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
-        if _gives_size(node):
-            return self.numbering.size(self._computed(node, args, kwargs))
-        simpler = simplified(node.target, args, kwargs)
-        if isinstance(simpler, Numbered):
-            return simpler
-        key, self._random = _key_of(node, simpler or (args, kwargs), self._random)
-        found = self.numbering.known(key)
-        if found is None:
-            raise _Different(f"{node.name} is not computed on the other side")
-        return found
-
-    def _computed(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+    def _size(self, node: torch.fx.Node) -> Any:
         """A size: of a tensor as the second graph has it, or computed from such sizes."""
+        args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
         if node.target is _aten.sym_size.int:
             tensor, dim = args
             return tensor.shape[dim]
         if node.target is _aten.sym_numel.default:
-            return sympy.Mul(*args[0].shape)
+            return self.numbering.size(sympy.Mul(*args[0].shape))
         if node.target in (_aten.sym_stride.int, _aten.sym_storage_offset.default) or any(
             isinstance(item, Numbered) for item in _flat((args, kwargs))
         ):
             raise _Different(f"{node.name} is read from a tensor")
-        return _on_expressions(node.target, args, kwargs)
+        return self.numbering.size(_on_expressions(node.target, args, kwargs))
 
 
 class Numbered:
@@ -273,7 +329,7 @@ def _takes_all(first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     (_, dim, start, end, step), _ = _plain_slice(args)
     if kwargs or not first.shape or _normal(step) != 1 or _normal(start) != 0:
         return False
-    return _normal(end) == _normal(first.shape[dim]) or (isinstance(end, int) and end >= _END)
+    return bool(_normal(end) == _normal(first.shape[dim]))
 
 
 def _plain_slice(args: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -281,6 +337,8 @@ def _plain_slice(args: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     dim, start, end, step = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])[:4]
     start, end = 0 if start is None else start, _END if end is None else end
     size = args[0].shape[dim] if args[0].shape else None
+    if size is not None and isinstance(end, int) and end >= _END:
+        end = size
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         start = min(max(start + size if start < 0 else start, 0), size)
         end = min(max(end + size if end < 0 else end, start), size)
@@ -384,10 +442,9 @@ def _on_expressions(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def _needed(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
-    """The nodes that the outputs are computed from."""
-    output = next(node for node in program.graph.nodes if node.op == "output")
+    """The nodes that the outputs are computed from, and all that write, with what these are computed from."""
     found: set[torch.fx.Node] = set()
-    waiting = [output]
+    waiting = [node for node in program.graph.nodes if node.op == "output" or _written_by(node)]
     while waiting:
         node = waiting.pop()
         if node not in found:
@@ -429,15 +486,71 @@ def _text_of(program: torch.export.ExportedProgram, target: Any) -> str:
     return str(value.graph) if isinstance(value, torch.fx.GraphModule) else f"{target} {value!r}"
 
 
-def _writes(program: torch.export.ExportedProgram) -> bool:
+def _written_by(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The arguments that a node writes to; of a graph inside the graph that writes, all."""
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        module: Any = node.graph.owning_module
+        inner = [getattr(module, str(n.target), None) for n in node.all_input_nodes if n.op == "get_attr"]
+        return _tensors_of(node) if any(map(_writes, inner)) else []
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable or node.target in _COPIES:
+        return []
+    found: list[torch.fx.Node] = []
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            found += [item for item in _flat(value) if isinstance(item, torch.fx.Node)]
+    return found
+
+
+def _writes(module: Any) -> bool:
+    """True for a graph inside a graph that writes to a tensor, or holds what is no graph."""
+    if not isinstance(module, torch.fx.GraphModule):
+        return True
     return any(
         getattr(getattr(node.target, "_schema", None), "is_mutable", False) and node.target not in _COPIES
-        for module in program.graph_module.modules()
-        if isinstance(module, torch.fx.GraphModule)
-        for node in module.graph.nodes
+        for inner in module.modules()
+        if isinstance(inner, torch.fx.GraphModule)
+        for node in inner.graph.nodes
     )
 
 
-def _steps(program: torch.export.ExportedProgram) -> list[str]:
-    """Every step of a graph as text, sizes as they are written there."""
-    return [f"{node.op} {node.target} {node.args} {node.kwargs}" for node in program.graph.nodes]
+def _tensors_of(node: torch.fx.Node) -> list[torch.fx.Node]:
+    return [other for other in node.all_input_nodes if other.op != "get_attr"]
+
+
+def _shared_by(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The arguments whose memory the result of a node has, or may have."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:  # an item of several results, or a graph inside the graph
+        return _tensors_of(node)
+    if all(result.alias_info is None for result in schema.returns):
+        return []
+    found: list[torch.fx.Node] = []
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None:
+            value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            found += [item for item in _flat(value) if isinstance(item, torch.fx.Node)]
+    return found
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    """True where the result is in the memory of its argument for certain: a composite operator may copy."""
+    if node.target is operator.getitem:
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return not node.target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+def _is_in_place(node: torch.fx.Node) -> bool:
+    """True for an operator whose result is the argument that it writes to."""
+    schema = getattr(node.target, "_schema", None)
+    return bool(
+        schema is not None
+        and schema.is_mutable
+        and node.target not in _COPIES
+        and len(schema.returns) == 1
+        and schema.returns[0].alias_info is not None
+        and schema.returns[0].alias_info.is_write
+    )

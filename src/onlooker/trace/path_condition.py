@@ -24,7 +24,7 @@ from ..core.floor import Floor
 from ..core.path import Path
 from ..core.plan import Plan, Symbol
 from .decisions import Decision
-from .size_proofs import SizeProofs
+from .size_proofs import SizeProofs, lower_bound
 
 __all__ = ["Atom", "PathCondition", "in_sizes", "path_condition", "proofs_of"]
 
@@ -47,7 +47,7 @@ class Atom:
         return written(self.condition)
 
     def exceptions(self) -> list[str]:
-        """The values of 0 and 1 that the condition excludes, as formulas: ``n // 4 == 1``."""
+        """What the condition excludes, as formulas; the values of 0 and 1 one by one: ``n // 4 == 1``."""
         condition = self.condition
         size, number = condition.lhs, condition.rhs
         if size.is_Integer:
@@ -65,14 +65,14 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class PathCondition:
-    """All atoms of one trace; ``small`` are the conditions of operators that only speak of sizes of 0 and 1.
+    """All atoms of one trace; ``tried`` are conditions of operators about sizes of 0 and 1, or sizes that differ.
 
-    An operator decides about a size of 0 or 1 again whenever it runs, so those are no constraints, but sizes at which
-    the graph is tried.
+    An operator decides about these again whenever it runs, so those are no constraints, but sizes at which the graph is
+    tried.
     """
 
     atoms: Mapping[tuple[str, str], Atom] = field(default_factory=dict)
-    small: tuple[Atom, ...] = ()
+    tried: tuple[Atom, ...] = ()
 
     def constraints(self) -> tuple[Constraint, ...]:
         """The atoms as values without sympy, in the order of the trace."""
@@ -90,26 +90,27 @@ def path_condition(
     :raises ExportError: ``guard-not-known`` for a decision about a size that is no size of an input
     """
     translation = _Translation(plan, names)
-    atoms: dict[tuple[str, str], Atom] = {}
-    small: dict[tuple[str, str], Atom] = {}
+    found: list[tuple[Any, Decision | None]] = []
     for decision in decisions:
-        if any(_UNBACKED.fullmatch(symbol.name) for symbol in decision.symbols):
-            continue  # a decision on a value: torch checks it when the program runs
-        condition = translation.condition(decision)
-        if translation.is_implied(condition):
+        if not any(_UNBACKED.fullmatch(symbol.name) for symbol in decision.symbols):
+            found.append((translation.condition(decision), decision))
+    # of a decision on a value nothing is kept: torch checks it when the program runs
+    found += [(condition, None) for condition in translation.of_ranges(ranges)]
+    translation.learn_bounds(condition for condition, _ in found)
+    atoms: dict[tuple[str, str], Atom] = {}
+    tried: dict[tuple[str, str], Atom] = {}
+    for raw, source in found:
+        if translation.is_implied(raw):
             continue
-        condition = translation.simplified(condition)
-        origin = Origin.MODEL if decision.by_model else Origin.OPERATOR
-        atom = Atom(key_of(condition), condition, origin, decision.line)
-        if not decision.by_model and translation.is_small(condition):
-            small.setdefault(atom.key, atom)
+        condition = translation.simplified(raw)
+        by_model = source is not None and source.by_model
+        origin = Origin.MODEL if by_model else Origin.OPERATOR
+        atom = Atom(key_of(condition), condition, origin, source.line if source is not None else "")
+        if not by_model and translation.is_tried(condition):
+            tried.setdefault(atom.key, atom)
         elif atom.key not in atoms or atoms[atom.key].origin is Origin.OPERATOR:
             atoms[atom.key] = atom
-    for condition in translation.of_ranges(ranges):
-        atom = Atom(key_of(condition), condition, Origin.OPERATOR, "")
-        if not translation.is_implied(condition) and not translation.is_small(condition):
-            atoms.setdefault(atom.key, atom)
-    return PathCondition(atoms, tuple(small.values()))
+    return PathCondition(atoms, tuple(tried.values()))
 
 
 def in_sizes(decision: Decision, axes: Mapping[tuple[str, int | None], Any]) -> Any:
@@ -152,7 +153,8 @@ class _Translation:
             for leaf in plan.inputs
             for axis, expression in leaf.axes
         }
-        self._proofs, self._proofs_from_2 = proofs_of(plan), proofs_of(plan, least=2)
+        self._of_plan = self._proofs = proofs_of(plan)
+        self._proofs_from_2 = proofs_of(plan, least=2)
         self._implied: dict[Any, bool] = {}
 
     def condition(self, decision: Decision) -> Any:
@@ -175,27 +177,33 @@ class _Translation:
             if high is not None:
                 yield value <= high
 
+    def learn_bounds(self, conditions: Iterable[Any]) -> None:
+        """Takes the least sizes among the conditions of a trace for granted: each stays a condition itself."""
+        bounds = [condition for condition in conditions if lower_bound(condition) is not None]
+        self._proofs, self._proofs_from_2 = proofs_of(self._plan, bounds), proofs_of(self._plan, bounds, least=2)
+
     def is_implied(self, condition: Any) -> bool:
-        """True for a condition that holds for all sizes that the plan allows."""
+        """True for a condition that holds for all sizes that the plan and the least sizes of the trace allow."""
         if condition not in self._implied:
-            self._implied[condition] = self._proofs.always(condition)
+            proofs = self._proofs if lower_bound(condition) is None else self._of_plan
+            self._implied[condition] = proofs.always(condition)
         return self._implied[condition]
 
-    def is_small(self, condition: Any) -> bool:
-        """True for a condition that sizes of 0 and 1 alone can violate."""
-        return self._proofs_from_2.always(condition) or self._is_about_0_or_1(condition)
+    def is_tried(self, condition: Any) -> bool:
+        """True for a condition of an operator whose exceptions can be tried: sizes of 0 and 1, and sizes that differ.
 
-    def _is_about_0_or_1(self, condition: Any) -> bool:
-        """True for ``size != 1``, ``size > 0`` and the like, where the size is never negative."""
+        The operator decides again whenever it runs.
+        """
+        if (bound := lower_bound(condition)) is not None:
+            return bound[1] <= 2
+        if isinstance(condition, sympy.Ne) or self._proofs_from_2.always(condition):
+            return True
         if isinstance(condition, (sympy.StrictLessThan, sympy.LessThan)):
             condition = condition.reversed
-        if not isinstance(condition, (sympy.Ne, sympy.StrictGreaterThan, sympy.GreaterThan)):
+        if not isinstance(condition, (sympy.StrictGreaterThan, sympy.GreaterThan)) or not condition.rhs.is_Integer:
             return False
-        size, number = condition.lhs, condition.rhs
-        if not number.is_Integer and isinstance(condition, sympy.Ne):
-            size, number = number, size
         most = 2 if isinstance(condition, sympy.GreaterThan) else 1
-        return bool(number.is_Integer and 0 <= number <= most) and self.is_implied(size >= 0)
+        return bool(0 <= condition.rhs <= most) and self.is_implied(condition.lhs >= 0)
 
     def simplified(self, condition: Any) -> Any:
         """The condition without divisions and maxima that the sizes of the plan decide."""

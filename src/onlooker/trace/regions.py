@@ -26,8 +26,8 @@ class ProvenRegion:
     """Sizes for which a graph is proven by one trace.
 
     ``pins`` are symbols that were a number in the trace, ``atoms`` its path condition, ``limits`` what is not proven
-    by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its example, ``small`` the conditions of
-    operators that are tried at sizes of 0 and 1.
+    by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its example, ``tried`` the conditions of
+    operators that are tried where they fail.
     """
 
     pins: Mapping[str, int]
@@ -35,12 +35,12 @@ class ProvenRegion:
     limits: tuple[Constraint, ...]
     sizes: Mapping[str, int]
     evidence: str
-    small: tuple[Atom, ...] = ()
+    tried: tuple[Atom, ...] = ()
     dropped: tuple[Dropped, ...] = field(default=())
 
     def is_general(self, sizes: Mapping[str, int]) -> bool:
         """True for sizes at which no computed size is 0 or 1, as far as the trace asked."""
-        return all(atom.constraint().holds(sizes) for atom in self.small)
+        return all(atom.constraint().holds(sizes) for atom in self.tried)
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """True for sizes in the region."""

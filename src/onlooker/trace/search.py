@@ -189,7 +189,7 @@ class PlanSearch:
         """The region of a trace, with the least sizes at which ``graph`` is right."""
         fixed = tuple(c for c in traced.graph.contract.regions[0].constraints if c.origin is Origin.FIXED)
         evidence = f"traced with {_listed(sizes)}" if sizes else "traced"
-        region = ProvenRegion(pins, traced.condition.atoms, fixed, dict(sizes), evidence, traced.condition.small)
+        region = ProvenRegion(pins, traced.condition.atoms, fixed, dict(sizes), evidence, traced.condition.tried)
         limits, dropped = self._small_sizes(graph, region)
         return replace(region, limits=(*fixed, *limits), dropped=dropped)
 
@@ -215,7 +215,7 @@ class PlanSearch:
             if not self._is_exact(graph, together):
                 return [Constraint(f"{name} >= {together[name] + 1}", Origin.UNPROVEN) for name in changed], ()
             tried.append(together)
-        for atom in region.small:
+        for atom in region.tried:
             for exception in atom.exceptions():
                 if not any(holds(exception, {**choice}) for choice in tried):
                     self._try_exception(graph, region, atom, exception, limits, dropped, tried)

@@ -21,7 +21,7 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from ..core.floor import Floor
 
-__all__ = ["SizeProofs"]
+__all__ = ["SizeProofs", "lower_bound"]
 
 _DIVISIONS = (FloorDiv, Floor)
 _REMAINDERS = (Mod, PythonMod)
@@ -38,8 +38,8 @@ _Form = Mapping[Any, tuple[int, int]]
 class SizeProofs:
     """What holds for all sizes of a plan: symbols are integers from ``lows`` on, and satisfy ``facts``.
 
-    Of the facts those are used that hang on remainders alone: ``n % 4 == 0``. The others may be left out, since a
-    proof without them says more.
+    Of the facts those are used that hang on remainders alone, ``n % 4 == 0``, and least sizes, ``n >= 8``. The others
+    may be left out, since a proof without them says more.
 
     >>> n = sympy.Symbol("n", integer=True, nonnegative=True)
     >>> proofs = SizeProofs({"n": 2}, [sympy.Eq(PythonMod(n, 4), 0)])
@@ -48,7 +48,10 @@ class SizeProofs:
     """
 
     def __init__(self, lows: Mapping[str, int], facts: Iterable[Any] = ()) -> None:
-        self._lows = lows
+        facts = list(facts)
+        self._lows = dict(lows)
+        for symbol, low in filter(None, map(lower_bound, facts)):
+            self._lows[symbol.name] = max(low, lows.get(symbol.name, 0))
         self._facts = [fact for fact in facts if _is_periodic(fact)]
         self._known: dict[Any, Any] = {}
         self._alike: dict[tuple[int, ...], list[Any]] = {}
@@ -214,6 +217,19 @@ class SizeProofs:
             if all(one is other or self._is_at_least(sign * (one - other), 0) for other in args):
                 return one
         return value if args == list(value.args) else value.func(*args)
+
+
+def lower_bound(condition: Any) -> tuple[Any, int] | None:
+    """The symbol and its least size, of a condition such as ``n >= 8``; None for other conditions."""
+    if not isinstance(condition, Relational):
+        return None
+    if isinstance(condition, (sympy.LessThan, sympy.StrictLessThan)):
+        condition = condition.reversed
+    if not isinstance(condition, (sympy.GreaterThan, sympy.StrictGreaterThan)):
+        return None
+    if not (condition.lhs.is_Symbol and condition.rhs.is_Integer):
+        return None
+    return condition.lhs, int(condition.rhs) + isinstance(condition, sympy.StrictGreaterThan)
 
 
 def _is_periodic(fact: Any) -> bool:

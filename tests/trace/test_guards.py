@@ -171,3 +171,23 @@ def test_a_size_of_1_that_torch_took_for_granted_has_a_graph_of_its_own():
     program = watched(model, torch.full((2, 5), 3.0), torch.full((3, 5), 99.0)).export(static={"x": [1]})
     same(model, program, torch.full((2, 5), 99.0))
     same(model, program, torch.full((1, 5), 99.0))
+
+
+class Squeezed(nn.Module):
+    """The rank hangs on a size that is computed, which only the operator asks about."""
+
+    def forward(self, x):
+        y = x[:, ::4].squeeze(1)
+        return y * 2 if y.dim() == 1 else y.cumsum(1)
+
+
+@pytest.mark.parametrize("seen", [(9, 14), (6, 9), (3, 9)], ids=str)
+def test_a_computed_size_of_1_that_an_operator_decides_about_is_tried(seen):
+    model = Squeezed()
+    program = watched(model, *(torch.randn(3, n) for n in seen)).export()
+    for length in (1, 2, 3, 4, 5, 6, 9, 14, 40):
+        x = torch.randn(3, length)
+        if program.check([((x,), {})]).holds:
+            same(model, program, x)
+        else:
+            assert length not in seen

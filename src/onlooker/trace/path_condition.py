@@ -15,17 +15,18 @@ from typing import Any
 
 import sympy
 from sympy.core.relational import Relational
-from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
+from torch.utils._sympy.functions import FloorDiv, Max, Min, PythonMod
 from torch.utils._sympy.printers import PythonPrinter
 
 from ..core.contract import Constraint, Origin
 from ..core.errors import ExportError
 from ..core.floor import Floor
 from ..core.path import Path
-from ..core.plan import Plan
+from ..core.plan import Plan, Symbol
 from .decisions import Decision
+from .size_proofs import SizeProofs
 
-__all__ = ["Atom", "PathCondition", "path_condition"]
+__all__ = ["Atom", "PathCondition", "path_condition", "proofs_of"]
 
 _SOURCE = re.compile(r"L\['(\w+)'\](?:\.size\(\)\[(\d+)\])?")
 _UNBACKED = re.compile(r"(u|zuf|zf)\d+")
@@ -45,6 +46,18 @@ class Atom:
         """The condition as text."""
         return written(self.condition)
 
+    def exceptions(self) -> list[str]:
+        """The values of 0 and 1 that the condition excludes, as formulas: ``n // 4 == 1``."""
+        condition = self.condition
+        size, number = condition.lhs, condition.rhs
+        if size.is_Integer:
+            size, number = number, size
+            condition = condition.reversed
+        if not number.is_Integer:
+            return [written(sympy.Not(condition))]
+        excluded = [value for value in (1, 0) if condition.func(value, number) in (False, sympy.false)]
+        return [written(sympy.Eq(size, value, evaluate=False)) for value in excluded]
+
     def constraint(self) -> Constraint:
         """The atom as a value without sympy."""
         return Constraint(self.formula, self.origin, self.line)
@@ -60,18 +73,6 @@ class PathCondition:
 
     atoms: Mapping[tuple[str, str], Atom] = field(default_factory=dict)
     small: tuple[Atom, ...] = ()
-
-    @property
-    def zeros(self) -> dict[Any, Any]:
-        """Remainders that are 0 on this path: ``pad > 0`` is False where ``pad`` is ``-n % 4``."""
-        found: dict[Any, Any] = {}
-        for atom in self.atoms.values():
-            condition = atom.condition
-            if not isinstance(condition, (sympy.Eq, sympy.LessThan)) or condition.rhs != 0:
-                continue
-            if isinstance(condition.lhs, (Mod, PythonMod)):
-                found[condition.lhs] = sympy.Integer(0)
-        return found
 
     def constraints(self) -> tuple[Constraint, ...]:
         """The atoms as values without sympy, in the order of the trace."""
@@ -97,6 +98,7 @@ def path_condition(
         condition = translation.condition(decision)
         if translation.is_implied(condition):
             continue
+        condition = translation.simplified(condition)
         origin = Origin.MODEL if decision.by_model else Origin.OPERATOR
         atom = Atom(key_of(condition), condition, origin, decision.line)
         if not decision.by_model and translation.is_small(condition):
@@ -119,6 +121,8 @@ class _Translation:
         }
         self._plan = plan
         self._lows = {symbol.name: symbol.low for symbol in plan.symbols}
+        self._proofs, self._proofs_from_2 = proofs_of(plan), proofs_of(plan, least=2)
+        self._implied: dict[Any, bool] = {}
 
     def condition(self, decision: Decision) -> Any:
         """What the decision says of the sizes, as it held in the trace."""
@@ -160,24 +164,47 @@ class _Translation:
             if high is not None:
                 yield value <= high
 
+    def is_implied(self, condition: Any) -> bool:
+        """True for a condition that holds for all sizes that the plan allows."""
+        if condition not in self._implied:
+            self._implied[condition] = self._proofs.always(condition)
+        return self._implied[condition]
+
     def is_small(self, condition: Any) -> bool:
         """True for a condition that sizes of 0 and 1 alone can violate."""
-        return self.is_implied(condition, least=2) or _is_about_small_sizes(condition)
+        return self._proofs_from_2.always(condition) or self._is_about_0_or_1(condition)
 
-    def is_implied(self, condition: Any, least: int | None = None) -> bool:
-        """True for a condition that holds for all sizes that the plan allows, or for those from ``least`` on."""
-        if condition in (True, sympy.true):
-            return True
-        if not isinstance(condition, Relational):
+    def _is_about_0_or_1(self, condition: Any) -> bool:
+        """True for ``size != 1``, ``size > 0`` and the like, where the size is never negative."""
+        if isinstance(condition, (sympy.StrictLessThan, sympy.LessThan)):
+            condition = condition.reversed
+        if not isinstance(condition, (sympy.Ne, sympy.StrictGreaterThan, sympy.GreaterThan)):
             return False
-        shifted = {
-            symbol: sympy.Symbol(symbol.name, integer=True, nonnegative=True)
-            + max(self._lows[symbol.name], self._lows[symbol.name] if least is None else least)
-            for symbol in condition.free_symbols
-            if symbol.name in self._lows
-        }
-        difference = sympy.expand((condition.lhs - condition.rhs).xreplace(shifted))
-        return condition.func(difference, 0) in (True, sympy.true)
+        size, number = condition.lhs, condition.rhs
+        if not number.is_Integer and isinstance(condition, sympy.Ne):
+            size, number = number, size
+        most = 2 if isinstance(condition, sympy.GreaterThan) else 1
+        return bool(number.is_Integer and 0 <= number <= most) and self.is_implied(size >= 0)
+
+    def simplified(self, condition: Any) -> Any:
+        """The condition without divisions and maxima that the sizes of the plan decide."""
+        if not isinstance(condition, Relational):
+            return condition
+        return condition.func(*(self._proofs.simplified(side) for side in condition.args))
+
+
+def proofs_of(plan: Plan, facts: Iterable[Any] = (), least: int | None = None) -> SizeProofs:
+    """Proofs about the sizes of a plan, or about those of them that are ``least`` or more."""
+    steps = [sympy.Eq(PythonMod(_symbol_of(symbol), symbol.step), 0) for symbol in plan.symbols if symbol.step > 1]
+    lows = {s.name: s.low if least is None else max(s.low, least) for s in plan.symbols}
+    return SizeProofs(lows, [*facts, *steps])
+
+
+def _symbol_of(symbol: Symbol) -> Any:
+    """The symbol as expressions of the plan have it; one that may be negative stands for itself in a trace alone."""
+    if symbol.low < 0:
+        return sympy.Symbol(symbol.name, integer=True)
+    return sympy.Symbol(symbol.name, integer=True, nonnegative=True)
 
 
 def _with_torch_floor(value: Any) -> Any:
@@ -186,35 +213,6 @@ def _with_torch_floor(value: Any) -> Any:
         if value.has(own):
             value = value.replace(own, other)
     return value
-
-
-def _is_about_small_sizes(condition: Any) -> bool:
-    """True for ``size != 0``, ``size > 1`` and the like, where the size grows with every symbol in it."""
-    if not isinstance(condition, (sympy.Ne, sympy.StrictGreaterThan, sympy.GreaterThan)):
-        if isinstance(condition, (sympy.StrictLessThan, sympy.LessThan)):
-            condition = condition.reversed
-        else:
-            return False
-    sides = (condition.lhs, condition.rhs) if condition.rhs.is_Integer else (condition.rhs, condition.lhs)
-    size, number = sides
-    if not number.is_Integer or not -1 <= int(number) <= 2 or not size.free_symbols:
-        return False
-    if isinstance(condition, sympy.Ne):
-        return _grows(size)
-    return _grows(size) and condition.rhs is number
-
-
-def _grows(value: Any) -> bool:
-    """True for an expression that never falls as a symbol grows."""
-    if value.is_Symbol or (value.is_Integer and value >= 0):
-        return True
-    if value.is_Add or value.is_Mul or isinstance(value, (sympy.Max, sympy.Min)):
-        return all(_grows(argument) for argument in value.args)
-    if value.is_Pow:
-        return bool(_grows(value.base) and value.exp.is_Integer and value.exp > 0)
-    if isinstance(value, FloorDiv):
-        return _grows(value.args[0]) and bool(value.args[1].is_Integer and value.args[1] > 0)
-    return False
 
 
 def key_of(condition: Any) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import sympy
 
 from ..core.contract import Constraint, Contract, Dropped, Origin, Region
 from ..core.plan import Plan
-from .path_condition import Atom, key_of
+from .path_condition import Atom, key_of, proofs_of
 
 __all__ = ["ProvenRegion", "contract_of"]
 
@@ -26,7 +26,8 @@ class ProvenRegion:
     """Sizes for which a graph is proven by one trace.
 
     ``pins`` are symbols that were a number in the trace, ``atoms`` its path condition, ``limits`` what is not proven
-    by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its example.
+    by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its example, ``small`` the conditions of
+    operators that are tried at sizes of 0 and 1.
     """
 
     pins: Mapping[str, int]
@@ -34,7 +35,12 @@ class ProvenRegion:
     limits: tuple[Constraint, ...]
     sizes: Mapping[str, int]
     evidence: str
+    small: tuple[Atom, ...] = ()
     dropped: tuple[Dropped, ...] = field(default=())
+
+    def is_general(self, sizes: Mapping[str, int]) -> bool:
+        """True for sizes at which no computed size is 0 or 1, as far as the trace asked."""
+        return all(atom.constraint().holds(sizes) for atom in self.small)
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """True for sizes in the region."""
@@ -48,14 +54,14 @@ class ProvenRegion:
 
 def contract_of(plan: Plan, regions: Sequence[ProvenRegion]) -> Contract:
     """The contract of a graph: its regions, with as few constraints as the proofs allow."""
-    joined = _joined(list(regions), {symbol.name: symbol.low for symbol in plan.symbols})
+    joined = _joined(list(regions), plan)
     dropped = dict.fromkeys(item for region in joined for item in region.dropped)
     return Contract(tuple(region.region() for region in joined), tuple(dropped))
 
 
-def _joined(regions: list[ProvenRegion], lows: Mapping[str, int]) -> list[ProvenRegion]:
+def _joined(regions: list[ProvenRegion], plan: Plan) -> list[ProvenRegion]:
     """The regions, as long as one of them can be replaced by a larger one that the others prove."""
-    while (pair := _next_pair(regions, lows)) is not None:
+    while (pair := _next_pair(regions, plan)) is not None:
         first, second, larger = pair
         others = [region for region in regions if region is not first]
         if _is_inside(second, larger):
@@ -64,14 +70,12 @@ def _joined(regions: list[ProvenRegion], lows: Mapping[str, int]) -> list[Proven
     return regions
 
 
-def _next_pair(
-    regions: Sequence[ProvenRegion], lows: Mapping[str, int]
-) -> tuple[ProvenRegion, ProvenRegion, ProvenRegion] | None:
+def _next_pair(regions: Sequence[ProvenRegion], plan: Plan) -> tuple[ProvenRegion, ProvenRegion, ProvenRegion] | None:
     """A region, another one that proves the other side of some of its conditions, and the first one without them."""
     for first in regions:
         for second in regions:
             if first is not second:
-                larger = first if _is_inside(second, first) else _enlarged(first, second, lows)
+                larger = first if _is_inside(second, first) else _enlarged(first, second, plan)
                 if larger is not None:
                     return first, second, larger
     return None
@@ -94,7 +98,7 @@ def _is_inside(small: ProvenRegion, large: ProvenRegion) -> bool:
     return True
 
 
-def _enlarged(first: ProvenRegion, second: ProvenRegion, lows: Mapping[str, int]) -> ProvenRegion | None:
+def _enlarged(first: ProvenRegion, second: ProvenRegion, plan: Plan) -> ProvenRegion | None:
     """``first`` without the conditions of which ``second`` proves the other side; None where that is not so."""
     if {limit.formula for limit in second.limits} - {limit.formula for limit in first.limits}:
         return None
@@ -102,26 +106,29 @@ def _enlarged(first: ProvenRegion, second: ProvenRegion, lows: Mapping[str, int]
         return None
     further = {name: size for name, size in second.pins.items() if name not in first.pins}
     if not further:
-        return _enlarged_by_condition(first, second)
+        return _enlarged_by_condition(first, second, plan)
     if len(further) == 1:
-        return _enlarged_by_pin(first, second, *next(iter(further.items())), lows)
+        return _enlarged_by_pin(first, second, *next(iter(further.items())), plan)
     return None
 
 
-def _enlarged_by_condition(first: ProvenRegion, second: ProvenRegion) -> ProvenRegion | None:
-    """The first region has one condition of which the second one has the other side, and no condition beside."""
-    own = [key for key in first.atoms if key not in second.atoms]
-    for gone in own:
-        flipped = key_of(sympy.Not(first.atoms[gone].condition))
-        if all(key in first.atoms or key == flipped for key in second.atoms) and gone not in second.atoms:
+def _enlarged_by_condition(first: ProvenRegion, second: ProvenRegion, plan: Plan) -> ProvenRegion | None:
+    """The second region holds wherever one condition of the first one fails and the others hold."""
+    for gone in (key for key in first.atoms if key not in second.atoms):
+        others = [atom.condition for key, atom in first.atoms.items() if key != gone]
+        facts = [sympy.Not(first.atoms[gone].condition), *others]
+        known = {key_of(fact) for fact in facts}
+        open_ = [atom.condition for key, atom in second.atoms.items() if key not in known]
+        if not open_ or all(map(proofs_of(plan, facts).always, open_)):
             return _without(first, [gone], second)
     return None
 
 
 def _enlarged_by_pin(
-    first: ProvenRegion, second: ProvenRegion, name: str, size: int, lows: Mapping[str, int]
+    first: ProvenRegion, second: ProvenRegion, name: str, size: int, plan: Plan
 ) -> ProvenRegion | None:
     """``second`` is ``first`` at one size of one symbol, which some conditions of ``first`` exclude."""
+    lows = {symbol.name: symbol.low for symbol in plan.symbols}
     gone: list[tuple[str, str]] = []
     kept: set[tuple[str, str]] = set()
     for key, atom in first.atoms.items():

@@ -20,7 +20,9 @@ from typing import Any
 import sympy
 import torch
 from torch.export.graph_signature import InputKind
-from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, Mod, PythonMod
+from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, PythonMod
+
+from .size_proofs import SizeProofs
 
 __all__ = ["Numbered", "difference_of", "digest", "frozen", "simplified"]
 
@@ -50,18 +52,18 @@ def difference_of(
     first: torch.export.ExportedProgram,
     second: torch.export.ExportedProgram,
     sizes: Mapping[Any, Any],
-    zeros: Mapping[Any, Any] | None = None,
+    proofs: SizeProofs | None = None,
 ) -> str:
     """Where the graphs differ for calls of the second one, in words; empty when the first one computes the same.
 
     ``first`` and ``second`` are programs of one model with the same inputs; sizes that are symbols in ``first`` may be
-    numbers in ``second``. ``sizes`` are the symbols of ``second`` as expressions of the plan, by which two sizes are
-    equal that torch holds apart; ``zeros`` are expressions of the plan that are 0 for the calls of ``second``.
+    numbers in ``second``. ``sizes`` are the symbols of ``second`` as expressions of the plan, and ``proofs`` say which
+    of them are equal for the calls of ``second``.
     """
     if _writes(first) or _writes(second):
         return "" if _steps(first) == _steps(second) else "a graph that writes to tensors differs"
     try:
-        numbering = _Numbering(second, sizes, zeros or {})
+        numbering = _Numbering(second, sizes, proofs or SizeProofs({}))
         reading = _Reading(first, numbering)
         return reading.difference()
     except _Different as different:
@@ -71,10 +73,8 @@ def difference_of(
 class _Numbering:
     """The values of a graph, numbered by what computes them."""
 
-    def __init__(
-        self, program: torch.export.ExportedProgram, sizes: Mapping[Any, Any], zeros: Mapping[Any, Any]
-    ) -> None:
-        self._sizes, self._zeros = sizes, {with_one_remainder(key): value for key, value in zeros.items()}
+    def __init__(self, program: torch.export.ExportedProgram, sizes: Mapping[Any, Any], proofs: SizeProofs) -> None:
+        self._sizes, self._proofs = sizes, proofs
         self.numbers: dict[Any, int] = {}
         self.values: dict[int, Any] = {}
         self.of_node: dict[torch.fx.Node, Any] = {}
@@ -100,7 +100,7 @@ class _Numbering:
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             value = value.node.expr
         if isinstance(value, sympy.Basic):
-            value = with_one_remainder(value.xreplace(self._sizes)).xreplace(self._zeros)
+            value = self._proofs.same(value.xreplace(self._sizes))
         return int(value) if isinstance(value, sympy.Integer) else value
 
     def _shape(self, value: Any) -> Shape:
@@ -133,11 +133,6 @@ class _Numbering:
             return simpler
         key, self._random = _key_of(node, simpler or (args, kwargs), self._random)
         return self.number(key, value)
-
-
-def with_one_remainder(value: Any) -> Any:
-    """The expression with one kind of remainder: torch has two, and chooses by what it knows of the signs."""
-    return value.replace(Mod, PythonMod) if value.has(Mod) else value
 
 
 class _Reading:
@@ -341,15 +336,13 @@ def frozen(value: Any) -> Any:
 
 
 def _normal(value: Any) -> Any:
-    """A size in a form in which equal sizes are equal: a number, or the text of the expanded expression."""
+    """A size in a form in which equal sizes are equal: a number, or the expression that stands for all equal ones."""
     if isinstance(value, Numbered):
         return ("tensor", value.number)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         value = value.node.expr
     if isinstance(value, sympy.Basic):
-        if value.is_Integer:
-            return int(value)
-        return ("size", str(sympy.expand(value)))
+        return int(value) if value.is_Integer else ("size", value)
     if isinstance(value, (bool, float)):
         return (type(value).__name__, repr(value))
     return value

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import combinations, islice, product
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ import torch
 from ..contract.places import formulas_of
 from ..core.contract import Constraint, Contract, Dropped, Origin
 from ..core.errors import ExportError
+from ..core.formula import holds
 from ..core.plan import Plan, Symbol
 from ..infer.sizes import Sizes, grain, is_general, is_possible
 from ..lab.lab import Lab, SpentError
@@ -30,7 +31,7 @@ from ..pytrees.agree import agreement
 from .fixed_sizes import at_sizes
 from .graph import Graph
 from .obtained import sizes_in_plan
-from .path_condition import Atom
+from .path_condition import Atom, proofs_of
 from .regions import ProvenRegion, contract_of
 from .same_graph import difference_of
 from .same_run import Numbers, Recorder, as_in_a_trace
@@ -45,14 +46,22 @@ _MOST_SPENT, _CONDITIONS = 12, 10
 #: how far from 0 the other side of a condition is looked for, beyond the sizes that were seen
 _REACH = 130
 _SMALL = 24
+#: how many sizes on the other side of a condition are looked at for a general one
+_MOST_NEAR = 8
+#: sizes below this one are combined for two symbols at once
+_FEW = 4
 
 
 @dataclass(slots=True)
 class ProvenGraph:
-    """A graph, and the regions of sizes for which it is proven; ``pins`` are symbols that are numbers in it."""
+    """A graph, and the regions of sizes for which it is proven, each by one trace.
+
+    ``pins`` are symbols that are numbers in the graph.
+    """
 
     graph: Graph
     pins: Mapping[str, int]
+    traces: list[Traced]
     regions: list[ProvenRegion] = field(default_factory=list)
 
     def holds(self, sizes: Sizes) -> bool:
@@ -139,67 +148,123 @@ class PlanSearch:
             self.notes.append(f"sizes such as {_listed(choice)} are refused by torch.export")
             return
         for known in self.graphs:
-            if all(pins.get(name) == size for name, size in known.pins.items()) and not self._differs(known, traced):
-                own = {name: size for name, size in pins.items() if name not in known.pins}
-                known.regions.append(self._region(known.graph, traced, own, choice))
+            if _are_within(pins, known.pins) and not self._differs(known.graph, traced):
+                known.traces.append(traced)
+                known.regions.append(self._region(known.graph, traced, _without(pins, known.pins), choice))
+                return
+        for known in self.graphs:
+            if _are_within(known.pins, pins) and not any(self._differs(traced.graph, one) for one in known.traces):
+                self._replace(known, traced, pins, choice)
                 return
         named = replace(traced.graph.plan, name=f"{self.plan.name}_{len(self.graphs) + 1}")
         self.graphs.append(self._proven(replace(traced, graph=replace(traced.graph, plan=named)), pins))
 
-    def _differs(self, known: ProvenGraph, traced: Traced) -> str:
-        first, second = known.graph, traced.graph
+    def _replace(self, known: ProvenGraph, traced: Traced, pins: Mapping[str, int], choice: Sizes) -> None:
+        """A graph that is right wherever a known one is, and for its own sizes, stands in its place."""
+        graph = replace(traced.graph, plan=replace(traced.graph.plan, name=known.graph.name))
+        moved = [
+            self._region(graph, one, _without({**known.pins, **region.pins}, pins), region.sizes)
+            for one, region in zip(known.traces, known.regions, strict=True)
+        ]
+        own = self._region(graph, traced, {}, choice)
+        self.graphs[self.graphs.index(known)] = ProvenGraph(graph, pins, [*known.traces, traced], [*moved, own])
+
+    def _differs(self, first: Graph, traced: Traced) -> str:
+        second = traced.graph
         if first.outputs.structure != second.outputs.structure or first.outputs.dynamic != second.outputs.dynamic:
             return "the results have other parts"
         if not _same_constants(first.outputs.constants, second.outputs.constants):
             return "constant results differ"
         sizes = sizes_in_plan(second.artifact, second.plan, second.names)
-        found = difference_of(first.artifact, second.artifact, sizes, traced.condition.zeros)
+        proofs = proofs_of(self.plan, [atom.condition for atom in traced.condition.atoms.values()])
+        found = difference_of(first.artifact, second.artifact, sizes, proofs)
         logger.debug("%s and a trace with %s: %s", first.name, second.sizes, found or "the same graph")
         return found
 
     def _proven(self, traced: Traced, pins: Mapping[str, int]) -> ProvenGraph:
         region = self._region(traced.graph, traced, {}, {**pins, **traced.graph.sizes})
-        return ProvenGraph(traced.graph, pins, [region])
+        return ProvenGraph(traced.graph, pins, [traced], [region])
 
-    def _region(self, graph: Graph, traced: Traced, pins: Mapping[str, int], sizes: Sizes) -> ProvenRegion:
+    def _region(self, graph: Graph, traced: Traced, pins: Mapping[str, int], sizes: Mapping[str, int]) -> ProvenRegion:
         """The region of a trace, with the least sizes at which ``graph`` is right."""
         fixed = tuple(c for c in traced.graph.contract.regions[0].constraints if c.origin is Origin.FIXED)
         evidence = f"traced with {_listed(sizes)}" if sizes else "traced"
-        region = ProvenRegion(pins, traced.condition.atoms, fixed, dict(sizes), evidence)
+        region = ProvenRegion(pins, traced.condition.atoms, fixed, dict(sizes), evidence, traced.condition.small)
         limits, dropped = self._small_sizes(graph, region)
         return replace(region, limits=(*fixed, *limits), dropped=dropped)
 
     # -- sizes of 0 and 1 that only operators decide about
 
     def _small_sizes(self, graph: Graph, region: ProvenRegion) -> tuple[list[Constraint], tuple[Dropped, ...]]:
-        """Where trials at 0 and 1 agree, nothing; else the constraint that a symbol is at least 2."""
-        own = {symbol.name for symbol in graph.plan.symbols} - set(region.pins)
-        symbols = [symbol for symbol in self.plan.symbols if symbol.name in own and self._is_size(symbol)]
+        """Where trials at 0 and 1 agree, nothing; else the constraints that exclude these sizes."""
         limits: list[Constraint] = []
         dropped: list[Dropped] = []
-        base = {**region.sizes}
-        together = dict(base)
-        for symbol in symbols:
-            for size in (1, 0):
-                if not symbol.allows(size) or size % symbol.step:
-                    continue
-                choice = {**base, symbol.name: size}
-                if not region.holds(choice):
-                    continue
-                if self._is_exact(graph, choice):
-                    together[symbol.name] = size
-                    dropped.append(
-                        Dropped(
-                            f"{symbol.name} != {size}", f"model and graph run the same operators at {_listed(choice)}"
-                        )
-                    )
-                else:
-                    limits.append(Constraint(f"{symbol.name} >= {size + 1}", Origin.UNPROVEN))
-                    break
-        changed = [name for name in together if together[name] != base[name]]
-        if len(changed) > 1 and region.holds(together) and not self._is_exact(graph, together):
-            return [Constraint(f"{name} >= {together[name] + 1}", Origin.UNPROVEN) for name in changed], ()
+        tried: list[Sizes] = []
+        together = dict(region.sizes)
+        for name, choice in self._with_a_small_symbol(graph, region):
+            if not region.holds(choice) or any(limit.formula.startswith(f"{name} >= ") for limit in limits):
+                continue
+            if self._is_exact(graph, choice):
+                tried.append(choice)
+                together[name] = choice[name]
+                dropped.append(Dropped(f"{name} != {choice[name]}", _same_operators(choice)))
+            else:
+                limits.append(Constraint(f"{name} >= {choice[name] + 1}", Origin.UNPROVEN))
+        changed = [name for name, size in together.items() if size != region.sizes[name]]
+        if len(changed) > 1 and region.holds(together):
+            if not self._is_exact(graph, together):
+                return [Constraint(f"{name} >= {together[name] + 1}", Origin.UNPROVEN) for name in changed], ()
+            tried.append(together)
+        for atom in region.small:
+            for exception in atom.exceptions():
+                if not any(holds(exception, {**choice}) for choice in tried):
+                    self._try_exception(graph, region, atom, exception, limits, dropped, tried)
         return limits, tuple(dropped)
+
+    def _with_a_small_symbol(self, graph: Graph, region: ProvenRegion) -> Iterator[tuple[str, Sizes]]:
+        """The sizes of the trace with one of the symbols at 1, then at 0."""
+        own = {symbol.name for symbol in graph.plan.symbols} - set(region.pins)
+        for symbol in self.plan.symbols:
+            for size in (1, 0):
+                if symbol.name in own and self._is_size(symbol) and symbol.allows(size) and size % symbol.step == 0:
+                    yield symbol.name, {**region.sizes, symbol.name: size}
+
+    def _try_exception(
+        self,
+        graph: Graph,
+        region: ProvenRegion,
+        atom: Atom,
+        exception: str,
+        limits: list[Constraint],
+        dropped: list[Dropped],
+        tried: list[Sizes],
+    ) -> None:
+        """Tries the graph where a computed size is 0 or 1; where they differ, the condition is a limit."""
+        for choice in self._sizes_with(exception, region):
+            if not all(limit.holds(choice) for limit in limits) or not self.takes(choice):
+                continue
+            if self._is_exact(graph, choice):
+                tried.append(choice)
+                dropped.append(Dropped(atom.formula, _same_operators(choice), atom.line))
+            else:
+                limits.append(Constraint(atom.formula, Origin.UNPROVEN, atom.line))
+            return
+
+    def _sizes_with(self, formula: str, region: ProvenRegion) -> Iterator[Sizes]:
+        """Sizes of a region that satisfy a formula: one symbol changed, then two."""
+        symbols = [symbol for symbol in self.plan.symbols if symbol.name in formula and symbol.name not in region.pins]
+        for symbol in symbols:
+            for size in self._lawful_sizes(symbol):
+                choice = {**region.sizes, symbol.name: size}
+                if holds(formula, choice) and region.holds(choice):
+                    yield choice
+        for pair in combinations(symbols, 2):
+            for sizes in product(range(_FEW), repeat=2):
+                changed = {symbol.name: size for symbol, size in zip(pair, sizes, strict=True)}
+                choice = {**region.sizes, **changed}
+                lawful = all(s.allows(changed[s.name]) and changed[s.name] % s.step == 0 for s in pair)
+                if lawful and holds(formula, choice) and region.holds(choice):
+                    yield choice
 
     def _is_size(self, symbol: Symbol) -> bool:
         """True for a symbol that is the size of a tensor: torch makes no assumption about ints."""
@@ -252,12 +317,16 @@ class PlanSearch:
         return True
 
     def _open_sizes(self) -> Iterator[Sizes]:
-        """Sizes that no graph holds and the model takes: the other side of one condition, then of several."""
-        for proven in list(self.graphs):
-            for region in list(proven.regions):
-                conditions: list[Atom | Constraint] = [*region.atoms.values(), *region.limits]
-                for atom in conditions:
-                    yield from self._beyond(region, atom, proven.pins)
+        """Sizes that no graph holds and the model takes: the other side of one condition, then of several.
+
+        Sizes as even as those that were seen come first: sides of images are rarely odd.
+        """
+        for even in (True, False):
+            for proven in list(self.graphs):
+                for region in list(proven.regions):
+                    conditions: list[Atom | Constraint] = [*region.atoms.values(), *region.limits]
+                    for condition in conditions:
+                        yield from self._beyond(region, condition, proven.pins, even)
         symbols = self.plan.symbols
         pools = [dict.fromkeys((self.graphs[0].regions[0].sizes.get(s.name, 2), s.low, 1, 0)) for s in symbols]
         for choice in product(*pools):
@@ -265,10 +334,12 @@ class PlanSearch:
             if all(s.allows(sizes[s.name]) and sizes[s.name] % s.step == 0 for s in symbols):
                 yield from self._if_open(sizes, ("small", choice))
 
-    def _beyond(self, region: ProvenRegion, condition: Atom | Constraint, pins: Mapping[str, int]) -> Iterator[Sizes]:
+    def _beyond(
+        self, region: ProvenRegion, condition: Atom | Constraint, pins: Mapping[str, int], even: bool
+    ) -> Iterator[Sizes]:
         """The nearest sizes at which a condition of a region fails, one symbol changed."""
         formula = condition.formula
-        mark = _mark(formula, {**region.pins, **pins})
+        mark = (*_mark(formula, {**region.pins, **pins}), even)
         if mark in self._tried:
             return
         self._tried.add(mark)
@@ -277,17 +348,24 @@ class PlanSearch:
         for symbol in self.plan.symbols:
             if symbol.name not in formula:
                 continue
-            for size in self._failing(constraint, symbol, base):
+            sizes = [n for n in self._lawful_sizes(symbol) if not constraint.holds({**base, symbol.name: n})]
+            unit = grain(symbol) if even else 1
+            for size in self._nearest(region, symbol, base, [n for n in sizes if n < 2 or n % unit == 0]):
                 yield from self._if_open({**base, symbol.name: size}, None)
 
-    def _failing(self, constraint: Constraint, symbol: Symbol, base: Sizes) -> list[int]:
-        """A small size from 2 on, and 0 or 1, at which a constraint fails with the other sizes as they are."""
+    def _nearest(self, region: ProvenRegion, symbol: Symbol, base: Sizes, sizes: Sequence[int]) -> list[int]:
+        """Of some sizes of a symbol the nearest general one that no graph holds, and those of 0 and 1."""
+        near = sorted((n for n in sizes if n > 1), key=lambda n: abs(n - base[symbol.name]))
+        open_ = (n for n in near if not self.holds({**base, symbol.name: n}))
+        first = list(islice(open_, _MOST_NEAR))
+        general = [n for n in first if is_general(self.plan, {**base, symbol.name: n})] or first
+        sound = [n for n in general if region.is_general({**base, symbol.name: n})] or general
+        return [*sound[:1], *(n for n in sizes if n < 2)]
+
+    def _lawful_sizes(self, symbol: Symbol) -> range:
+        """The sizes of a symbol that the plan allows, up to a little more than was seen."""
         most = min(symbol.high or _REACH, max(_REACH, 2 * max(symbol.observed, default=2)))
-        lawful = (n for n in range(symbol.low, most + 1) if n % symbol.step == 0)
-        failing = [n for n in lawful if not constraint.holds({**base, symbol.name: n})]
-        large = [n for n in failing if n > 1 and is_general(self.plan, {**base, symbol.name: n})]
-        near = sorted(large or [n for n in failing if n > 1], key=lambda n: abs(n - base[symbol.name]))
-        return [*near[:1], *(n for n in failing if n < 2)]
+        return range(symbol.low + -symbol.low % symbol.step, most + 1, symbol.step)
 
     def _if_open(self, sizes: Sizes, mark: Any) -> Iterator[Sizes]:
         if mark is not None:
@@ -346,11 +424,24 @@ class PlanSearch:
             }
 
 
-def _mark(formula: str, pins: Mapping[str, int]) -> Any:
+def _mark(formula: str, pins: Mapping[str, int]) -> tuple[str, tuple[tuple[str, int], ...]]:
     """What was looked at: a condition, at some pinned sizes; of equalities with numbers the left side alone."""
     left, equals, right = formula.partition(" == ")
     text = left if equals and right.lstrip("-").isdigit() else formula
     return text, tuple(sorted(pins.items()))
+
+
+def _are_within(pins: Mapping[str, int], others: Mapping[str, int]) -> bool:
+    """True where sizes with the pins have the other pins as well."""
+    return all(pins.get(name) == size for name, size in others.items())
+
+
+def _without(pins: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    return {name: size for name, size in pins.items() if name not in others}
+
+
+def _same_operators(sizes: Sizes) -> str:
+    return f"model and graph run the same operators at {_listed(sizes)}"
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

@@ -1,0 +1,301 @@
+"""Proofs about sizes that are computed with floor divisions and remainders.
+
+A size is often a sum of products with ``//`` and ``%`` by numbers: ``4 * ((n + 3) // 4)``. Such an expression is a
+quasi-polynomial: where every symbol moves in steps of a period, it is a polynomial of a known degree. A polynomial of
+degree d is known by d + 1 values, so finitely many values prove an equation for all sizes. An inequality is proven
+where the forward differences of all polynomials are not negative: each then grows from its first value on.
+
+Source: Newton's forward difference formula; quasi-polynomials as in Stanley, Enumerative Combinatorics 1, section 4.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from sympy.core.relational import Relational
+from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
+
+from ..core.floor import Floor
+
+__all__ = ["SizeProofs"]
+
+_DIVISIONS = (FloorDiv, Floor)
+_REMAINDERS = (Mod, PythonMod)
+_MAXIMA, _MINIMA = (Max, sympy.Max), (Min, sympy.Min)
+#: the most points at which an expression is evaluated for one proof, and the greatest degree
+_MOST_POINTS, _HIGHEST_DEGREE = 100_000, 4
+#: where expressions are evaluated to find those that may be equal: residues of many periods, in no simple relation
+_PROBES = (1_009, 2_477, 5_040, 7_919)
+
+#: per symbol the degree of an expression in it, and the period
+_Form = Mapping[Any, tuple[int, int]]
+
+
+class SizeProofs:
+    """What holds for all sizes of a plan: symbols are integers from ``lows`` on, and satisfy ``facts``.
+
+    Of the facts those are used that hang on remainders alone: ``n % 4 == 0``. The others may be left out, since a
+    proof without them says more.
+
+    >>> n = sympy.Symbol("n", integer=True, nonnegative=True)
+    >>> proofs = SizeProofs({"n": 2}, [sympy.Eq(PythonMod(n, 4), 0)])
+    >>> proofs.same(4 * FloorDiv(n, 4)), proofs.same(n), proofs.always(n > 2), proofs.always(n > 4)
+    (n, n, True, False)
+    """
+
+    def __init__(self, lows: Mapping[str, int], facts: Iterable[Any] = ()) -> None:
+        self._lows = lows
+        self._facts = [fact for fact in facts if _is_periodic(fact)]
+        self._known: dict[Any, Any] = {}
+        self._alike: dict[tuple[int, ...], list[Any]] = {}
+
+    def same(self, value: Any) -> Any:
+        """The first expression that was asked about and is equal to this one; a number for a constant."""
+        value = sympy.sympify(value)
+        if value not in self._known:
+            self._known[value] = self._first_equal(value)
+        return self._known[value]
+
+    def _first_equal(self, value: Any) -> Any:
+        simple = self.simplified(sympy.expand(value))
+        if simple.is_number or simple in self._known:
+            return self._known.get(simple, simple)
+        probe = self._probe(simple)
+        if probe is None:
+            return self._known.setdefault(simple, simple)
+        if len(set(probe)) == 1 and self.equal(simple, sympy.Integer(probe[0])):
+            return sympy.Integer(probe[0])
+        alike = self._alike.setdefault(probe, [])
+        for other in alike:
+            if self.equal(simple, other):
+                return other
+        alike.append(simple)
+        return self._known.setdefault(simple, simple)
+
+    def _probe(self, value: Any) -> tuple[int, ...] | None:
+        """The expression at a few sizes that satisfy the facts; None where it cannot be evaluated."""
+        symbols = sorted(value.free_symbols, key=str)
+        form = _form_of(value)
+        if form is None:
+            return None
+        facts = [fact for fact in self._facts if fact.free_symbols <= set(symbols)]
+        found = []
+        for probe in _PROBES:
+            steps = torch.arange(probe, probe + 512, dtype=torch.int64, device="cpu")
+            points = {symbol: steps * (2 * place + 1) for place, symbol in enumerate(symbols)}
+            valid = torch.ones_like(steps, dtype=torch.bool)
+            for fact in facts:
+                valid = valid & _evaluated(fact, points)
+            if not valid.any():
+                return None
+            first = int(valid.nonzero()[0])
+            found.append(int(_evaluated(value, {symbol: point[first] for symbol, point in points.items()})))
+        return tuple(found)
+
+    def equal(self, first: Any, second: Any) -> bool:
+        """True where two expressions are proven equal for all sizes; False where that is unknown."""
+        classes = self._classes(first - second, from_low=False)
+        return classes is not None and not bool(classes.any())
+
+    def always(self, condition: Any) -> bool:
+        """True where a condition is proven for all sizes; False where that is unknown."""
+        if condition in (True, sympy.true):
+            return True
+        if isinstance(condition, sympy.And):
+            return all(map(self.always, condition.args))
+        if isinstance(condition, sympy.Or):
+            return any(map(self.always, condition.args))
+        if not isinstance(condition, Relational):
+            return False
+        difference = self.simplified(sympy.expand(condition.lhs - condition.rhs))
+        if isinstance(condition, sympy.Eq):
+            return self.equal(difference, sympy.Integer(0))
+        if isinstance(condition, sympy.Ne):
+            return self._is_at_least(difference, 1) or self._is_at_least(-difference, 1)
+        if isinstance(condition, (sympy.LessThan, sympy.StrictLessThan)):
+            difference = -difference
+        strict = isinstance(condition, (sympy.StrictLessThan, sympy.StrictGreaterThan))
+        return self._is_at_least(difference, 1 if strict else 0)
+
+    def _is_at_least(self, value: Any, bound: int) -> bool:
+        classes = self._classes(value, from_low=True)
+        if classes is None:
+            return bound <= 0 and self._is_natural(value)
+        first, *others = classes
+        return bool((first >= bound).all()) and all(bool((other >= 0).all()) for other in others)
+
+    def _is_natural(self, value: Any) -> bool:
+        """True for an expression that is made of numbers of at least 0 alone, by operations that keep them there."""
+        if value.is_Integer:
+            return bool(value >= 0)
+        if value.is_Symbol:
+            return self._lows.get(value.name, 0) >= 0
+        if isinstance(value, _REMAINDERS):
+            return self._is_at_least(value.args[1], 0)
+        if isinstance(value, _MAXIMA):
+            return any(self._is_at_least(arg, 0) for arg in value.args)
+        if value.is_Add or value.is_Mul or isinstance(value, (*_DIVISIONS, *_MINIMA)):
+            return all(self._is_at_least(arg, 0) for arg in value.args)
+        return bool(value.is_Pow and value.exp.is_Integer and value.exp > 0 and self._is_at_least(value.base, 0))
+
+    def _classes(self, value: Any, *, from_low: bool) -> torch.Tensor | None:
+        """The forward differences of the polynomials of an expression: the first row has their first values.
+
+        One column per residue class that the facts allow; None for what is no quasi-polynomial, or too large.
+        """
+        form = _form_of(value)
+        if form is None:
+            return None
+        symbols = sorted(form, key=str)
+        facts = [fact for fact in self._facts if fact.free_symbols <= set(symbols)]
+        periods = {symbol: form[symbol][1] for symbol in symbols}
+        for fact in facts:
+            for symbol, (_, period) in (_form_of(fact.lhs - fact.rhs) or {}).items():
+                periods[symbol] = math.lcm(periods[symbol], period)
+        n_points = math.prod(periods[symbol] * (form[symbol][0] + 1) for symbol in symbols)
+        if n_points > _MOST_POINTS or any(degree > _HIGHEST_DEGREE for degree, _ in form.values()):
+            return None
+        points: dict[Any, torch.Tensor] = {}
+        shape: list[int] = []
+        for place, symbol in enumerate(symbols):
+            count = periods[symbol] * (form[symbol][0] + 1)
+            low = self._lows.get(symbol.name, 0) if from_low else 0
+            line = torch.arange(low, low + count, dtype=torch.int64, device="cpu")
+            points[symbol] = line.reshape([-1 if i == place else 1 for i in range(len(symbols))])
+            shape += [form[symbol][0] + 1, periods[symbol]]
+        whole = [steps * period for steps, period in zip(shape[::2], shape[1::2], strict=True)]
+        values = _spread(_evaluated(value, points), whole).reshape(shape)
+        valid = torch.tensor(True, device="cpu")
+        for fact in facts:
+            valid = valid & _spread(_evaluated(fact, points), whole)
+        allowed = _spread(valid, whole).reshape(shape)
+        for place in range(len(symbols)):
+            values = _forward_differences(values, 2 * place)
+        order = [*range(0, len(shape), 2), *range(1, len(shape), 2)]
+        n_rows = math.prod(shape[::2])
+        rows = values.permute(order).reshape(n_rows, -1)
+        return rows[:, allowed.permute(order).reshape(n_rows, -1)[0]]
+
+    def simplified(self, value: Any) -> Any:
+        """The expression without divisions by an expression that goes into it, and without known maxima."""
+        if not value.args or not value.free_symbols:
+            return value
+        args = [self.simplified(arg) for arg in value.args]
+        if isinstance(value, (*_DIVISIONS, *_REMAINDERS)):
+            return self._divided(type(value), *args)
+        if isinstance(value, (*_MAXIMA, *_MINIMA)):
+            return self._extreme(value, args)
+        return value if args == list(value.args) else value.func(*args)
+
+    def _divided(self, kind: Any, numerator: Any, divisor: Any) -> Any:
+        is_division = kind in _DIVISIONS
+        if numerator.is_Integer and divisor.is_Integer and divisor != 0:
+            return numerator // divisor if is_division else numerator % divisor
+        if not divisor.is_Integer and self._is_at_least(divisor, 1):
+            probes = [self._probe(side) for side in (numerator, divisor)]
+            if probes[0] and probes[1] and divisor.free_symbols == numerator.free_symbols:
+                quotient = sympy.Integer(probes[0][0] // probes[1][0])
+                if self.equal(numerator, quotient * divisor):
+                    return quotient if is_division else sympy.Integer(0)
+            above, below = sympy.fraction(sympy.together(sympy.cancel(numerator / divisor)))
+            common = sympy.cancel(divisor / below)
+            if below != divisor and _form_of(above) is not None and self._is_at_least(common, 1):
+                left = self._divided(kind, above, below) if below != 1 else above if is_division else sympy.Integer(0)
+                return left if is_division else common * left
+        return FloorDiv(numerator, divisor) if is_division else PythonMod(numerator, divisor)
+
+    def _extreme(self, value: Any, args: Sequence[Any]) -> Any:
+        sign = 1 if isinstance(value, _MAXIMA) else -1
+        for one in args:
+            if all(one is other or self._is_at_least(sign * (one - other), 0) for other in args):
+                return one
+        return value if args == list(value.args) else value.func(*args)
+
+
+def _is_periodic(fact: Any) -> bool:
+    """True for an equation, or its opposite, that hangs on remainders of sizes by numbers alone."""
+    if not isinstance(fact, Relational):
+        return False
+    form = _form_of(fact.lhs - fact.rhs)
+    return form is not None and bool(form) and all(degree == 0 for degree, _ in form.values())
+
+
+def _form_of(value: Any) -> _Form | None:
+    """Degree and period of a quasi-polynomial in each symbol; None for other expressions."""
+    if value.is_Integer:
+        return {}
+    if value.is_Symbol:
+        return {value: (1, 1)}
+    if value.is_Add or value.is_Mul:
+        return _of_sum([_form_of(arg) for arg in value.args], is_product=value.is_Mul)
+    if value.is_Pow and value.exp.is_Integer and value.exp > 0:
+        return _of_sum([_form_of(value.base)] * int(value.exp), is_product=True)
+    if isinstance(value, (*_DIVISIONS, *_REMAINDERS)) and value.args[1].is_Integer and value.args[1] > 0:
+        form = _form_of(value.args[0])
+        if form is None:
+            return None
+        total = sum(degree for degree, _ in form.values())
+        factor = int(value.args[1]) * math.factorial(total)
+        keeps_degree = isinstance(value, _DIVISIONS)
+        return {s: (degree if keeps_degree else 0, period * factor) for s, (degree, period) in form.items()}
+    return None
+
+
+def _of_sum(forms: Sequence[_Form | None], *, is_product: bool) -> _Form | None:
+    found: dict[Any, tuple[int, int]] = {}
+    for form in forms:
+        if form is None:
+            return None
+        for symbol, (degree, period) in form.items():
+            had, other = found.get(symbol, (0, 1))
+            found[symbol] = (had + degree if is_product else max(had, degree), math.lcm(other, period))
+    return found
+
+
+def _evaluated(value: Any, points: Mapping[Any, torch.Tensor]) -> Any:
+    """An expression, or a relation of expressions, at many sizes at once."""
+    if isinstance(value, Relational):
+        difference = _evaluated(value.lhs - value.rhs, points)
+        return _COMPARED[value.rel_op](difference)
+    if value.is_Integer:
+        return torch.tensor(int(value), dtype=torch.int64, device="cpu")
+    if value.is_Symbol:
+        return points[value]
+    if value.is_Pow:
+        return _evaluated(value.base, points) ** int(value.exp)
+    args = [_evaluated(arg, points) for arg in value.args]
+    if isinstance(value, _DIVISIONS):
+        return torch.div(args[0], args[1], rounding_mode="floor")
+    if isinstance(value, _REMAINDERS):
+        return torch.remainder(args[0], args[1])
+    total = args[0]
+    for arg in args[1:]:
+        total = total * arg if value.is_Mul else total + arg
+    return total
+
+
+_COMPARED: Mapping[str, Any] = {
+    "==": lambda difference: difference == 0,
+    "!=": lambda difference: difference != 0,
+    ">=": lambda difference: difference >= 0,
+    ">": lambda difference: difference > 0,
+    "<=": lambda difference: difference <= 0,
+    "<": lambda difference: difference < 0,
+}
+
+
+def _spread(values: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    return torch.broadcast_to(values, list(shape))
+
+
+def _forward_differences(values: torch.Tensor, dim: int) -> torch.Tensor:
+    """Newton's coefficients along one axis: the value, its first difference, its second one, and so on."""
+    rows = []
+    for _ in range(values.shape[dim]):
+        rows.append(values.narrow(dim, 0, 1))
+        values = values.diff(dim=dim)
+    return torch.cat(rows, dim)

@@ -136,7 +136,8 @@ def test_a_program_that_is_not_verified_exits_with_2(workshop: Path) -> None:
     (workshop / "random_app.py").write_text(APP.replace("torch.manual_seed(0)", "torch.manual_seed(1)"))
     code, stdout, _ = run("verify", "program", "random_app.py:build")
     assert code == 2
-    assert "NOT verified, 1 of " in stdout  # NaN is NaN with any weights
+    passed, total = map(int, re.findall(r"NOT verified, (\d+) of (\d+) ", stdout)[0])
+    assert 0 < passed < total / 4  # NaN is NaN with any weights
     assert "does the function give the model the same weights every time?" in stdout
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver, Program
-from onlooker.core.verdict import Outcome
+from onlooker.core.verdict import Focus, Outcome
 from onlooker.zoo import tiny_model
 
 SIZES = [
@@ -53,7 +53,8 @@ def test_one_generate_gives_a_program_that_holds_on_every_size(programs: Any, na
     assert len(program.graphs) == 1
     tally = program.verify(sizes=SIZES)
     assert tally.verified, program.report
-    assert tally.difference <= 1e-5
+    ordinary = [check for check in tally.checks if check.focus is not Focus.EXTREME]
+    assert max(check.difference for check in ordinary) <= 1e-5
     tried = [dict(check.sizes) for check in tally.checks]
     assert all(sizes in tried for sizes in SIZES)
     assert any(check.label.endswith(", padded") for check in tally.checks)

@@ -217,8 +217,9 @@ def test_a_report_is_json() -> None:
     report = report_of(tally=GOOD + Tally(failures), unlawful=("batch=0",), missed=("lost",))
     data = report.to_dict()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-    parts = ["schema", "model", "method", "verdict", "graphs", "trials", "unlawful", "missed", "blind"]
-    assert list(data) == [*parts, "stages", "probes"]
+    parts = ["schema", "model", "method", "verdict", "graphs", "trials", "tally", "refused"]
+    assert list(data) == [*parts, "unlawful", "missed", "blind", "stages", "probes"]
+    assert data["tally"] == {"observed": 1, "sizes": 3}
     assert (data["schema"], data["model"], data["method"]) == (1, "lib.Model", "forward")
     assert data["verdict"] == "not verified: 2 of 4 trials failed"
     assert (data["unlawful"], data["missed"]) == (["batch=0"], ["lost"])
@@ -308,6 +309,7 @@ def test_a_trial_as_json() -> None:
             "sizes": {"batch": 5},
             "difference": "infinite",
             "note": "NaN against a number",
+            "focus": "",
         }
     ]
 

@@ -10,37 +10,29 @@ import sys
 from pathlib import Path
 
 from damages import DAMAGES, MODELS
-from onlooker.core.verdict import Check, Tally
+from onlooker.core.verdict import Focus, Tally
 
 ROOT = Path(__file__).parent.parent
 TRUST = ROOT / "docs" / "trust.md"
 
 _BEGIN, _END = "<!-- {name}: written by tests/trust_tables.py -->\n", "<!-- end of {name} -->"
-_SUFFIXES = {
-    "padded": "padding",
-    "not padded": "padding",
-    "other values": "values",
-    "further values": "values",
-    "extreme values": "values",
-    "infinite values": "values",
-    "other layout": "layout",
-    "again": "repetition",
-    "kept": "repetition",
+_WORDS = {
+    Focus.OBSERVED: "call",
+    Focus.SIZES: "sizes",
+    Focus.GIVEN: "sizes",
+    Focus.BOUNDS: "bounds",
+    Focus.PADDING: "padding",
+    Focus.LEFT_OUT: "left out",
+    Focus.VALUES: "values",
+    Focus.EXTREME: "values",
+    Focus.LAYOUT: "layout",
+    Focus.REPEATED: "repetition",
 }
 
 
 def found_by(tally: Tally) -> str:
     """The first trial that fails, in a word."""
-    return next((_word(check) for check in tally.checks if not check.passed), "missed")
-
-
-def _word(check: Check) -> str:
-    last = check.label.rpartition(", ")[2]
-    if last in _SUFFIXES:
-        return _SUFFIXES[last]
-    if last.startswith("without "):
-        return "left out"
-    return "call" if check.kind == "observed" else "sizes"
+    return next((_WORDS[check.focus] for check in tally.checks if not check.passed and check.focus), "missed")
 
 
 def section(text: str, name: str) -> str:

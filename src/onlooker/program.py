@@ -40,9 +40,9 @@ from .report.report import Report
 from .report.traffic import Conformity
 from .trace.graph import Graph
 from .verify.check import checked_calls
-from .verify.request import check_model, check_request
+from .verify.request import SizesOption, check_model, check_request
 from .verify.saved import saved_trials
-from .verify.trials import observed_trials, unseen_trials
+from .verify.trials import chosen_trials
 from .verify.verify import run_trials
 
 __all__ = ["Program", "load"]
@@ -109,11 +109,24 @@ class Program:
         with installed(self._dispatcher, model, self._recording.method, fallback=fallback) as served:
             yield served
 
-    def verify(self, *, atol: float = 1e-5, sizes: Sequence[Mapping[str, int]] = (), model: Any = None) -> Tally:
+    def verify(
+        self,
+        *,
+        atol: float = 1e-5,
+        sizes: SizesOption = (),
+        model: Any = None,
+        seed: int = 0,
+        trials: int | None = None,
+    ) -> Tally:
         """Runs observed calls, and calls with sizes that neither they nor the export had, on program and model.
 
-        ``sizes`` are further ones to try, each a size per symbol: ``{"batch": 5, "sequence": 1}``; symbols
-        that one does not name have a middle size.
+        ``sizes`` are further ones to try, by the name of a symbol or of an axis: ``{"batch": [1, 4], "sequence": [3,
+        500]}`` stands for all four combinations, ``[{"batch": 1, "sequence": 500}]`` for the ones that are listed.
+        Symbols that are not named have a middle size.
+
+        ``seed`` decides the sizes and the values that are chosen: the same seed gives the same trials. ``trials`` is
+        the most that are run, some of every kind; more than the usual ones have sizes and values drawn by the seed.
+        What was tried is counted by kind in ``tally.counts`` and ``tally.summary``.
 
         ``atol`` is the largest difference allowed, times (1 + the largest value) of each float32 output; ints,
         bools, shapes and dtypes must be equal, NaN against a number fails. The tally is kept for
@@ -122,9 +135,9 @@ class Program:
         ``model`` is the model to compare with; by default the one that was watched, which a loaded program lacks.
 
         :raises UsageError: ``no-model``, ``no-values`` for a program that was loaded without them,
-            ``another-signature``, ``bad-tolerance``, ``no-such-symbol``, ``wrong-kind``
+            ``another-signature``, ``bad-tolerance``, ``bad-trials``, ``no-such-symbol``, ``wrong-kind``
         """
-        check_request(self.plans, atol, sizes)
+        given = check_request(self.plans, atol, sizes, seed, trials)
         subject = self._subject_of(model)
         if not self._samples:
             raise UsageError(
@@ -133,13 +146,13 @@ class Program:
                 hint="Save it with program.save(directory, values=True), or watch calls again.",
             )
         logger.info("verifying on observed and unseen calls")
-        trials = [*observed_trials(self._samples)]
         kept = [replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples]
-        for graph in self.graphs:
-            trials += unseen_trials(graph, kept, sizes)
+        again = trials != 1
+        most = None if trials is None else trials - again  # one of them is the repetition of the first
+        chosen = chosen_trials(self.graphs, self._samples, kept, given, seed=seed, most=most)
         with self._stages.stage("verify"), kept_state(subject.model, {}):  # a program shares buffers with its model
             names = [graph.name for graph in self.graphs]
-            self._verdict = run_trials(self._serve, subject, trials, atol=atol, graphs=names)
+            self._verdict = run_trials(self._serve, subject, chosen, atol=atol, graphs=names, again=again)
         return self._verdict[0]
 
     def _subject_of(self, model: Any) -> ModelRunner:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 
+from ..core.errors import UsageError
 from ..core.verdict import Check, Tally
 from ..program import Program
 from .command import Answer, ExitCode, to_type
@@ -34,9 +36,18 @@ class Verify:
         add_program(parser)
         parser.add_argument("function", metavar="MODULE:FUNCTION", nargs="?", help=HELP)
         parser.add_argument("--atol", type=float, default=1e-5, help="largest difference allowed; default: %(default)s")
+        parser.add_argument(
+            "--sizes",
+            action="append",
+            metavar="NAME=SIZES",
+            help="sizes of a symbol or an axis to try as well, beside those of other names: sequence=3,500",
+        )
+        parser.add_argument("--seed", type=int, help="decides the sizes and values that are chosen; default: 0")
+        parser.add_argument("--trials", type=int, metavar="N", help="the most trials")
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Loads, which checks the files, and tries."""
+        asked = _asked(options)
         with progress(stderr) as say:
             say(f"reading {options.place}")
             program = read_program(options)
@@ -48,7 +59,42 @@ class Verify:
             say("watching its use")
             fresh = watch(used, program.recording.method).adopted(program)
             say("verifying")
-            return _answer(fresh, fresh.verify(atol=options.atol), options)
+            return _answer(fresh, fresh.verify(atol=options.atol, **asked), options)
+
+
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    """What the options ask of the trials, which need a model.
+
+    :raises UsageError: ``no-model``, ``bad-command-line``
+    """
+    asked = {name: getattr(options, name) for name in ("sizes", "seed", "trials")}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    if asked and options.function is None:
+        raise UsageError(
+            f"There is no model to try --{', --'.join(asked)} with.",
+            slug="no-model",
+            hint="Give the function of the model: MODULE:FUNCTION.",
+        )
+    return {**asked, "sizes": sizes_of(asked["sizes"])} if "sizes" in asked else asked
+
+
+def sizes_of(texts: Sequence[str]) -> dict[str, list[int]]:
+    """``sequence=3,500`` as ``{"sequence": [3, 500]}``.
+
+    :raises UsageError: ``bad-command-line``
+    """
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        name, _, listed = text.rpartition("=")
+        numbers = listed.split(",")
+        if not name or not all(number.strip().isdigit() for number in numbers):
+            raise UsageError(
+                f"Argument --sizes: {text!r} is not NAME=SIZES, as in sequence=3,500.",
+                slug="bad-command-line",
+                hint="See: onlooker verify --help.",
+            )
+        found.setdefault(name, []).extend(map(int, numbers))
+    return found
 
 
 def _answer(program: Program, tally: Tally, options: argparse.Namespace) -> Answer:

@@ -2,41 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import ast
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..core.contract import Contract
-from ..core.formula import holds
-from ..core.plan import Plan
+from ..core.formula import holds, read_formula, variables_of
+from ..core.plan import Plan, Symbol
 
-__all__ = ["boundary_sizes"]
+__all__ = ["between_bounds", "boundary_sizes", "is_int"]
 
-#: how far from 0 a bound is looked for, beyond the sizes that were seen, and the most sizes that are given
-_REACH, _MOST = 130, 16
+#: how far from 0 a bound is looked for, beyond the sizes that were seen; the greatest number of a condition that is
+#: looked for all the same
+_REACH, _FURTHEST = 130, 1024
+#: how far beyond the greatest value that was seen an int is tried
+_FAR = 4
 
 
 def boundary_sizes(plan: Plan, contract: Contract, base: Mapping[str, int]) -> list[dict[str, int]]:
-    """Sizes on both sides of every bound of a contract, of kept constraints and of dropped ones; one symbol differs
-    from ``base``.
+    """Sizes on both sides of every bound of a contract, of kept constraints and of dropped ones, and the ends of every
+    range; one symbol differs from ``base``. Of a modulus, which has many bounds, the first two and the last one.
+
+    An int that is no size is tried at 0, below its range and far beyond what was seen as well.
     """
+    middle = _middle(plan, base)
     found: list[dict[str, int]] = []
-    for sizes in _both_sides(plan, contract, base):
-        if sizes not in found:
-            found.append(sizes)
-    return found[:_MOST]
+    for symbol in plan.symbols:
+        for size in (*_sides(plan, contract, middle, symbol), *_ends(plan, symbol)):
+            if (sizes := {**middle, symbol.name: size}) not in found:
+                found.append(sizes)
+    return found
 
 
-def _both_sides(plan: Plan, contract: Contract, base: Mapping[str, int]) -> Iterator[dict[str, int]]:
+def between_bounds(plan: Plan, contract: Contract, base: Mapping[str, int]) -> list[dict[str, int]]:
+    """The neighbours of the sizes at bounds, one size between two bounds, and one beyond the last."""
+    middle = _middle(plan, base)
+    found: list[dict[str, int]] = []
+    for symbol in plan.symbols:
+        sides = sorted({*_sides(plan, contract, middle, symbol)})
+        if not sides:
+            continue
+        neighbours = [size + way * symbol.step for size in sides for way in (-1, 1)]
+        between = [(low + high) // 2 for low, high in itertools.pairwise(sides)]
+        beyond = 2 * max((sides[-1], *symbol.observed)) + 1
+        for size in (*neighbours, *between, beyond):
+            size -= size % symbol.step
+            sizes = {**middle, symbol.name: size}
+            if size not in sides and symbol.allows(size) and sizes not in found:
+                found.append(sizes)
+    return found
+
+
+def is_int(plan: Plan, symbol: Symbol) -> bool:
+    """True for the number of an int argument, which no tensor has as a size."""
+    return not any(symbol.name in e.symbols for leaf in plan.inputs for e in leaf.shape)
+
+
+def _middle(plan: Plan, base: Mapping[str, int]) -> dict[str, int]:
+    return {symbol.name: base.get(symbol.name, max(symbol.low, 3)) for symbol in plan.symbols}
+
+
+def _sides(plan: Plan, contract: Contract, middle: Mapping[str, int], symbol: Symbol) -> Iterator[int]:
+    """The sizes of a symbol on both sides of every change of a condition."""
+    names = [other.name for other in plan.symbols]
     kept = [constraint.formula for region in contract.regions for constraint in region.constraints]
-    formulas = dict.fromkeys([*kept, *(dropped.formula for dropped in contract.dropped)])
-    middle = {symbol.name: base.get(symbol.name, max(symbol.low, 3)) for symbol in plan.symbols}
-    for formula in formulas:
-        for symbol in plan.symbols:
-            if symbol.name not in formula:
-                continue
-            most = min(symbol.high or _REACH, max(_REACH, 2 * max(symbol.observed, default=2)))
-            sizes = [size for size in range(symbol.low, most + 1) if size % symbol.step == 0]
-            answers = [holds(formula, {**middle, symbol.name: size}) for size in sizes]
-            changes = [i for i in range(1, len(sizes)) if answers[i] != answers[i - 1]]
-            for position in (*changes[:2], *changes[-1:]):
-                yield {**middle, symbol.name: sizes[position - 1]}
-                yield {**middle, symbol.name: sizes[position]}
+    for formula in dict.fromkeys([*kept, *(dropped.formula for dropped in contract.dropped)]):
+        tree = read_formula(formula, names)
+        if symbol.name not in variables_of(tree):
+            continue
+        lawful = _lawful(symbol, max(_REACH, _greatest(tree) + 2))
+        answers = [holds(formula, {**middle, symbol.name: size}) for size in lawful]
+        changes = [i for i in range(1, len(lawful)) if answers[i] != answers[i - 1]]
+        for position in dict.fromkeys((*changes[:2], *changes[-1:])):
+            yield lawful[position - 1]
+            yield lawful[position]
+
+
+def _lawful(symbol: Symbol, reach: int) -> Sequence[int]:
+    """The sizes of the range and the step of a symbol in which bounds are looked for."""
+    most = max(reach, 2 * max(symbol.observed, default=2))
+    first = -(-symbol.low // symbol.step) * symbol.step
+    return range(first, min(most, most if symbol.high is None else symbol.high) + 1, symbol.step)
+
+
+def _greatest(tree: ast.expr) -> int:
+    """The greatest number of a condition, of those that are no sizes beyond all use."""
+    numbers = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int)
+    return max((number for number in numbers if number <= _FURTHEST), default=0)
+
+
+def _ends(plan: Plan, symbol: Symbol) -> Iterator[int]:
+    """The greatest size of the range, where it is near; for an int also 0, what is below the range, and a far one."""
+    near = _lawful(symbol, _REACH)
+    if symbol.high is not None and near and near[-1] + symbol.step > symbol.high:
+        yield near[-1]
+    if is_int(plan, symbol):
+        far = (_FAR * max((*symbol.observed, 1)) + 1) // symbol.step * symbol.step
+        yield from (0, symbol.low - symbol.step, *([far] if symbol.allows(far) else []))

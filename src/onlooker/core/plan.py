@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .errors import UsageError
@@ -210,6 +211,21 @@ class Plan:
     def axes_of(self, name: str) -> tuple[Axis, ...]:
         """The axes whose size is the symbol called ``name`` itself."""
         return tuple(axis for leaf in self.inputs for axis, expression in leaf.axes if str(expression) == name)
+
+    def axis_sizes(self, sizes: Mapping[str, int]) -> dict[Axis, int]:
+        """The size of the first axis of each symbol, for a size per symbol."""
+        axes = {symbol.name: self.axes_of(symbol.name) for symbol in self.symbols}
+        return {found[0]: sizes[name] for name, found in axes.items() if found}
+
+    def symbol_sizes(self, experiment: Experiment) -> dict[str, int] | None:
+        """The size of each symbol in an experiment; None where it says nothing of some, or is no call of this plan."""
+        if any(axis.path not in {leaf.path for leaf in self.inputs} for axis in experiment.axes):
+            return None
+        pairs = [(self.expression(axis), size) for axis, size in zip(experiment.axes, experiment.sizes, strict=True)]
+        if any(expression.is_constant and str(expression) != str(size) for expression, size in pairs):
+            return None
+        found = {str(expression): size for expression, size in pairs if expression.is_symbol}
+        return found if len(found) == len(self.symbols) else None
 
     def explain(self, path: str, dim: int | None = None) -> str:
         """The whole evidence of one axis, as text: what was seen, what follows from what, and who says so.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Check", "Outcome", "Tally"]
+__all__ = ["Check", "Focus", "Outcome", "Tally"]
 
 
 class Outcome(StrEnum):
@@ -17,13 +18,47 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+class Focus(StrEnum):
+    """What a trial looks at."""
+
+    OBSERVED = "observed"
+    GIVEN = "given"
+    SIZES = "sizes"
+    BOUNDS = "bounds"
+    PADDING = "padding"
+    LEFT_OUT = "left-out"
+    VALUES = "values"
+    LAYOUT = "layout"
+    EXTREME = "extreme"
+    FLOATS = "floats"
+    DRAWN = "drawn"
+    REPEATED = "repeated"
+
+
+_WORDS = {
+    Focus.OBSERVED: "observed",
+    Focus.GIVEN: "of given sizes",
+    Focus.SIZES: "of unseen sizes",
+    Focus.BOUNDS: "at bounds",
+    Focus.PADDING: "with other padding",
+    Focus.LEFT_OUT: "with arguments left out",
+    Focus.VALUES: "with other values",
+    Focus.LAYOUT: "in another layout",
+    Focus.EXTREME: "with extreme values",
+    Focus.FLOATS: "with other floats",
+    Focus.DRAWN: "drawn by the seed",
+    Focus.REPEATED: "repeated",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One comparison of a program with the model in eager mode.
 
     ``kind`` is ``observed`` (a call that was watched) or ``unseen`` (sizes that no call and no export had),
     ``sizes`` the size of each symbol, ``difference`` the largest absolute difference of any output
-    (infinite where a structure, dtype or shape differs, or a NaN meets a number).
+    (infinite where a structure, dtype or shape differs, or a NaN meets a number). ``focus`` says what the trial
+    looks at; a check of an older version has none.
     """
 
     kind: str
@@ -32,6 +67,7 @@ class Check:
     sizes: tuple[tuple[str, int], ...] = ()
     difference: float = 0.0
     note: str = ""
+    focus: Focus | None = None
 
     @property
     def passed(self) -> bool:
@@ -43,18 +79,38 @@ class Check:
 class Tally:
     """The sum of checks. Tallies add up.
 
+    ``refused`` are the sizes outside all contracts that were tried too: the model takes them, the program refuses
+    them, as it should. They are no checks.
+
     >>> seen = Check("observed", "call 0", Outcome.EXACT)
     >>> new = Check("unseen", "batch=5", Outcome.DIFFERENT, difference=0.5)
     >>> (Tally((seen,)) + Tally((new,))).verified
     False
     >>> Tally().verified
     False
+    >>> print((Tally((seen,)) + Tally((new,), ("batch=1",))).summary)
+    1 observed, 1 of unseen sizes; 1 outside the contracts, which the program refuses
     """
 
     checks: tuple[Check, ...] = ()
+    refused: tuple[str, ...] = ()
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(self.checks + other.checks)
+        return Tally(self.checks + other.checks, self.refused + other.refused)
+
+    @property
+    def counts(self) -> dict[Focus, int]:
+        """How many checks there are of each kind, in the order of :class:`Focus`."""
+        of_kind = {"observed": Focus.OBSERVED, "unseen": Focus.SIZES}
+        found = Counter(check.focus or of_kind[check.kind] for check in self.checks)
+        return {focus: found[focus] for focus in Focus if found[focus]}
+
+    @property
+    def summary(self) -> str:
+        """How many checks there are of each kind, in words: ``12 of unseen sizes, 8 at bounds``."""
+        counted = ", ".join(f"{count} {_WORDS[focus]}" for focus, count in self.counts.items())
+        outside = f"{len(self.refused)} outside the contracts, which the program refuses" if self.refused else ""
+        return "; ".join(part for part in (counted, outside) if part)
 
     @property
     def total(self) -> int:

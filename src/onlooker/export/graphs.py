@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..core.errors import ExportError
+from ..core.experiment import Experiment
 from ..core.plan import Plan
 from ..core.structure import Tree
 from ..hypotheses.families import resolved
@@ -52,7 +54,8 @@ def export_graphs(
     search.complete_observed()
     search.drop_useless()
     for one in search.searches:
-        one.explore()
+        with search.noting(one):
+            one.explore()
     search.check()
     return search.finished(), search.refusals
 
@@ -67,6 +70,14 @@ class _Search:
         self._first: ExportError | None = None
         self._plans: list[Plan] = []
         self._oblivious = False
+        self._experiments: dict[PlanSearch, list[Experiment]] = {}
+
+    @contextlib.contextmanager
+    def noting(self, search: PlanSearch) -> Iterator[None]:
+        """Notes the experiments that are made in the block as those of one search."""
+        before = len(self.lab.records)
+        yield
+        self._experiments.setdefault(search, []).extend(self.lab.records[before:])
 
     # -- the graphs of the plans
 
@@ -123,7 +134,8 @@ class _Search:
 
     def _begun(self, traced: Traced) -> PlanSearch:
         search = PlanSearch(traced.graph.plan, self.samples, self.lab)
-        search.begin(traced)
+        with self.noting(search):
+            search.begin(traced)
         self._oblivious = self._oblivious or traced.graph.oblivious
         return search
 
@@ -151,7 +163,8 @@ class _Search:
         plan = search.plan if search else next((p for p in self._plans if sample.call.index in p.calls), None)
         if search is not None:
             sizes = sizes_of(search.plan, leaf_values(sample))
-            search.add_sizes(sizes)
+            with self.noting(search):
+                search.add_sizes(sizes)
             yield
         if plan is not None:
             for constant in self._with_constants(plan, sample):
@@ -286,7 +299,7 @@ class _Search:
         )
 
     def finished(self) -> list[Graph]:
-        """All graphs, each with its contract and the notes of its search; names are unique."""
+        """All graphs, each with its contract, and the notes and experiments of its search; names are unique."""
         found: list[Graph] = []
         names: set[str] = set()
         for search in self.searches:
@@ -296,5 +309,6 @@ class _Search:
                     name, number = f"{graph.name}_{number}", number + 1
                 names.add(name)
                 told = tuple(dict.fromkeys((*graph.notes, *search.notes)))
-                found.append(replace(graph, plan=replace(graph.plan, name=name), notes=told))
+                probes = tuple(dict.fromkeys((*graph.plan.probes, *self._experiments.get(search, ()))))
+                found.append(replace(graph, plan=replace(graph.plan, name=name, probes=probes), notes=told))
         return found

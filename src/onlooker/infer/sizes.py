@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..core.errors import ExportError
@@ -19,8 +20,10 @@ __all__ = [
     "grain",
     "is_general",
     "is_possible",
+    "middle_sizes",
     "observed_sizes",
     "roomy_sizes",
+    "size_label",
     "sizes_off_step",
     "static_sizes",
     "stepped_sizes",
@@ -224,17 +227,27 @@ def sizes_off_step(symbol: Symbol) -> Iterator[int]:
             yield largest + symbol.step // prime
 
 
+def middle_sizes(plan: Plan, seed: int = 0) -> Sizes:
+    """A small size per symbol, beside which another symbol is tried; every ``seed`` but 0 gives others."""
+    chooser = random.Random(seed) if seed else None
+    shifts = [chooser.randrange(12) if chooser else 0 for _ in plan.symbols]
+    return {
+        s.name: _within(s, 4 + 2 * i + shift) for i, (s, shift) in enumerate(zip(plan.symbols, shifts, strict=True))
+    }
+
+
 def trial_sizes(
-    plan: Plan, used: Iterable[Sizes], further: Sequence[Mapping[str, int]] = ()
+    plan: Plan, used: Iterable[Sizes], further: Sequence[Mapping[str, int]] = (), *, seed: int = 0
 ) -> list[tuple[str, Sizes]]:
     """Sizes that neither the export nor ``used`` had, each with a label.
 
     Every symbol at its least size, at one, and at a large size, the others at a middle one; then all of
     them small together and large together. ``further`` sizes come last; they must be of symbols of the plan. Sizes
-    that make some axis negative are left out.
+    that make some axis negative are left out. Every ``seed`` but 0 gives other middle and large sizes.
     """
-    middle = {s.name: _within(s, 4 + 2 * i) for i, s in enumerate(plan.symbols)}
-    large = {s.name: _within(s, max(max(s.observed, default=0), 8) + 3 + i) for i, s in enumerate(plan.symbols)}
+    middle = middle_sizes(plan, seed)
+    shift = random.Random(seed).randrange(24) if seed else 0
+    large = {s.name: _within(s, max(max(s.observed, default=0), 8) + 3 + i + shift) for i, s in enumerate(plan.symbols)}
     least = {s.name: _within(s, s.low) for s in plan.symbols}
     ones = {s.name: _within(s, 1) for s in plan.symbols}
     proposals = [middle, large, ones, least]
@@ -248,8 +261,13 @@ def trial_sizes(
     for sizes in proposals:
         if sizes not in seen and is_possible(plan, sizes):
             seen.append(sizes)
-            trials.append((", ".join(f"{name}={size}" for name, size in sizes.items()), sizes))
+            trials.append((size_label(sizes), sizes))
     return trials
+
+
+def size_label(sizes: Mapping[str, int]) -> str:
+    """The sizes as text: ``batch=5, sequence=1``."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 def _within(symbol: Symbol, wanted: int) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..core.call import Signature
-from ..core.experiment import BlindKind, BlindSpot, Experiment, Finding
+from ..core.experiment import BlindKind, BlindSpot, Experiment, Finding, FindingKind
 from ..core.spec import Axis
 from ..core.structure import Tree
 from ..pytrees.open import open_tree
@@ -24,6 +24,9 @@ from .work import MOST_WORK
 __all__ = ["Lab", "SpentError"]
 
 logger = logging.getLogger(__name__)
+
+#: of the text of an error of the model so much is written down
+_LONGEST = 300
 
 
 class SpentError(Exception):
@@ -88,16 +91,37 @@ class Lab:
 
     # ------------------------------------------------------------------------------------------- runs
 
-    def run(self, arguments: dict[str, Any], *, why: str, memo: bool = False, necessary: bool = False) -> Tree[Any]:
+    def run(
+        self,
+        arguments: dict[str, Any],
+        *,
+        why: str,
+        memo: bool = False,
+        necessary: bool = False,
+        about: Mapping[Axis, int] | None = None,
+    ) -> Tree[Any]:
         """The result of the model for copies of the arguments. What is given may be shared: do not change it.
 
         With ``memo`` a result that is known is given again, and counts as no run. A ``necessary`` run is made
-        whatever the budget says.
+        whatever the budget says. A run that is ``about`` sizes is an experiment, and written down: does the model
+        take them?
 
         :raises SpentError: when the budget has ended
         :raises Exception: what the model raises
         """
-        return self._run(self.subject.try_out, arguments, "real", why, memo=memo, necessary=necessary)
+        try:
+            result = self._run(self.subject.try_out, arguments, "real", why, memo=memo, necessary=necessary)
+        except SpentError:
+            raise
+        except Exception as error:
+            self._note(about, why, Finding(FindingKind.REFUSED, f"{type(error).__name__}: {error}"[:_LONGEST]))
+            raise
+        self._note(about, why, Finding(FindingKind.ACCEPTED))
+        return result
+
+    def _note(self, about: Mapping[Axis, int] | None, why: str, finding: Finding) -> None:
+        if about is not None:
+            self.record(tuple(about), tuple(about.values()), finding=finding, claim=why)
 
     def run_fake(self, arguments: dict[str, Any], *, why: str) -> Tree[Any]:
         """The result for tensors without values: shapes only, at next to no cost. It counts as a run.

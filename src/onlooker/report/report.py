@@ -12,6 +12,8 @@ from .text import as_text, render
 
 __all__ = ["Report"]
 
+_MOST_OUTSIDE = 6
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -62,7 +64,15 @@ class Report:
         """What was not tried, which calls were not recorded, and what nobody could know."""
         unlawful = (f"not lawful for the model itself, not counted: {text}" for text in self.unlawful)
         missed = (f"a call was not recorded: {text}" for text in self.missed)
-        return (*unlawful, *missed, *(f"blind spot: {text}" for text in self.blind), *self._times())
+        blind = (f"blind spot: {text}" for text in self.blind)
+        return (*unlawful, *self._outside(), *missed, *blind, *self._times())
+
+    def _outside(self) -> tuple[str, ...]:
+        """One line with the sizes outside all contracts that were tried, the first ones."""
+        sizes = self.tally.refused
+        more = len(sizes) - _MOST_OUTSIDE
+        shown = "; ".join([*sizes[:_MOST_OUTSIDE], *([f"{more} more"] if more > 0 else [])])
+        return (f"outside the contracts, and refused: {shown}",) if sizes else ()
 
     def _times(self) -> tuple[str, ...]:
         """One line with the time of each stage; a share is never rounded to nothing or to the whole."""
@@ -94,9 +104,12 @@ class Report:
                     "sizes": dict(check.sizes),
                     "difference": check.difference if check.difference < float("inf") else "infinite",
                     "note": check.note,
+                    "focus": check.focus.value if check.focus else "",
                 }
                 for check in self.tally.checks
             ],
+            "tally": {focus.value: count for focus, count in self.tally.counts.items()},
+            "refused": list(self.tally.refused),
             "unlawful": list(self.unlawful),
             "missed": list(self.missed),
             "blind": list(self.blind),

@@ -33,6 +33,7 @@ def render(
     for graph in graphs:
         parts += [_axes_table(graph), _symbol_table(graph), *_lines(graph)]
     parts.append(_trial_table(tally))
+    parts += [Text(f"  tried: {tally.summary}")] if tally.summary else []
     parts += [Text(f"  {text}") for text in _failures(tally)]
     parts += [Text(f"  {text}", style="dim") for text in remarks]
     style = "bold green" if verdict == "verified" else "bold red"

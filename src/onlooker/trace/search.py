@@ -281,7 +281,8 @@ class PlanSearch:
         of_model, of_graph = Recorder(), Recorder()
         arguments = close_arguments(self.plan, {**values, **dict(zip(paths, ours, strict=True))})
         try:
-            expected = self.lab.run(close_arguments(self.plan, values), why="sizes of 0 and 1", memo=True)
+            about = self.plan.axis_sizes(sizes)
+            expected = self.lab.run(close_arguments(self.plan, values), why="sizes of 0 and 1", memo=True, about=about)
             with as_in_a_trace():
                 traced = self.lab.run_within(arguments, of_model, why="operators at sizes of 0 and 1")
             with of_graph:
@@ -307,7 +308,7 @@ class PlanSearch:
     def _runs(self, sizes: Sizes) -> bool:
         try:
             arguments = close_arguments(self.plan, materialise(self.plan, sizes, self.samples))
-            self.lab.run(arguments, why="the other side of a condition", memo=True)
+            self.lab.run(arguments, why="the other side of a condition", memo=True, about=self.plan.axis_sizes(sizes))
         except SpentError as spent:
             self.lab.note_unknown("the other side of every condition was tried", spent)
             return False

@@ -2,41 +2,89 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.errors import UsageError
+from ..core.errors import ArgumentKindError, UsageError
 from ..core.kinds import check_kind
 from ..core.plan import Plan
 from ..core.recording import Recording
 from ..observe.inner import method_signature
+from .trials import symbol_sizes
 
-__all__ = ["check_model", "check_request"]
+__all__ = ["SizesOption", "check_model", "check_request"]
+
+#: what a caller may give: sizes by name, of which every combination is tried, or the combinations themselves
+SizesOption = Mapping[str, int | Sequence[int]] | Sequence[Mapping[str, int]]
+
+_WANTED = "sizes by name, {'batch': [3, 500]}, or a list of sizes, each a number per symbol: [{'batch': 5}]"
 
 
-def check_request(plans: Sequence[Plan], atol: float, sizes: Sequence[Mapping[str, int]]) -> None:
-    """Passes for a tolerance that can be meant, and for sizes of symbols that some plan has.
+def check_request(
+    plans: Sequence[Plan], atol: float, sizes: SizesOption, seed: int = 0, trials: int | None = None
+) -> list[dict[str, int]]:
+    """The choices of sizes that were asked for, by symbol or axis, when everything that was asked for can be meant.
 
-    :raises UsageError: ``bad-tolerance``, ``no-such-symbol``
+    :raises UsageError: ``bad-tolerance``, ``no-such-symbol``, ``bad-trials``
     :raises ArgumentKindError: ``wrong-kind``
     """
     if isinstance(atol, bool) or not isinstance(atol, (int, float)) or not 0 <= atol < float("inf"):
         raise UsageError(
             f"atol is {atol!r}.", slug="bad-tolerance", hint="Give a number, 0 or more: the largest difference allowed."
         )
-    wanted = "a list of sizes, each a number per symbol: [{'batch': 5}]"
-    check_kind(sizes, (list, tuple), "sizes", wanted)
-    known = {symbol.name for plan in plans for symbol in plan.symbols}
-    for choice in sizes:
-        check_kind(choice, Mapping, "One of the sizes", wanted)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise UsageError(f"seed is {seed!r}.", slug="bad-trials", hint="Give a whole number; 0 is the usual one.")
+    if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 1):
+        raise UsageError(
+            f"trials is {trials!r}.",
+            slug="bad-trials",
+            hint="Give the most trials, 1 or more, or None for the usual ones.",
+        )
+    check_kind(sizes, (Mapping, list, tuple), "sizes", _WANTED)
+    choices = _grid(sizes) if isinstance(sizes, Mapping) else sizes
+    for choice in choices:
+        check_kind(choice, Mapping, "One of the sizes", _WANTED)
         for name, size in choice.items():
-            if name not in known:
-                raise UsageError(
-                    f"sizes names {name!r}, and no graph has such a symbol.",
-                    slug="no-such-symbol",
-                    hint=f"There are {', '.join(sorted(known)) or 'none'}.",
-                )
-            check_kind(size, int, f"The size of {name}", "a number")
+            _check_name(plans, name)
+            _check_size(name, size)
+    return [dict(choice) for choice in choices]
+
+
+def _grid(sizes: Mapping[str, Any]) -> list[dict[str, int]]:
+    """Every combination of the sizes that stand for each name; a number alone is one size."""
+    columns = []
+    for name, listed in sizes.items():
+        check_kind(listed, (int, list, tuple), f"What sizes gives for {name}", "sizes as a list: [3, 500]")
+        columns.append([listed] if isinstance(listed, int) else listed)
+    return [dict(zip(sizes, row, strict=True)) for row in itertools.product(*columns)] if sizes else []
+
+
+def _check_size(name: str, size: object) -> None:
+    check_kind(size, int, f"The size of {name}", "a number")
+    if isinstance(size, bool):
+        raise ArgumentKindError(f"The size of {name} is {size}.", slug="wrong-kind", hint="Give a number.")
+
+
+def _check_name(plans: Sequence[Plan], name: object) -> None:
+    """Passes for the name of a symbol, and for an axis whose size is a symbol, of some plan."""
+    if any(symbol_sizes(plan, {str(name): 1}) is not None for plan in plans):
+        return
+    axes = {str(axis): e for plan in plans for leaf in plan.inputs for axis, e in leaf.axes}
+    if name in axes:
+        symbols = axes[str(name)].symbols
+        hint = f"Name {', '.join(symbols)} instead." if symbols else "It never changes."
+        raise UsageError(
+            f"sizes names {name!r}, whose size is {axes[str(name)]}.",
+            slug="no-such-symbol",
+            hint=hint,
+        )
+    known = {symbol.name for plan in plans for symbol in plan.symbols}
+    raise UsageError(
+        f"sizes names {name!r}, and no graph has such a symbol.",
+        slug="no-such-symbol",
+        hint=f"There are {', '.join(sorted(known)) or 'none'}.",
+    )
 
 
 def check_model(model: Any, recording: Recording) -> Any:

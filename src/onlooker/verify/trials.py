@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count, islice, zip_longest
 from typing import Any
 
 import torch
 
-from ..contract.boundaries import boundary_sizes
+from ..contract.boundaries import between_bounds, boundary_sizes
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan, Symbol
-from ..infer.sizes import trial_sizes
+from ..core.verdict import Focus
+from ..infer.sizes import middle_sizes, size_label, trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..materialise.extremes import EXTREME, INFINITE, LARGE, extreme_values
@@ -21,10 +24,12 @@ from ..pytrees.numbers import as_numbers, is_same
 from ..trace.graph import Graph
 from .values import in_other_layout, redrawn
 
-__all__ = ["Trial", "observed_trials", "trials_of_sizes", "unseen_trials"]
+__all__ = ["Trial", "chosen_trials", "observed_trials", "symbol_sizes", "trials_of_sizes", "unseen_trials"]
 
 #: of the sizes that are tried, how many are tried with masks that hide nothing too
 _THOROUGH = 3
+#: how often in a row nothing new is drawn before the drawing ends
+_MOST_FRUITLESS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +45,173 @@ class Trial:
     sizes: tuple[tuple[str, int], ...] = ()
     plan: Plan | None = None
     is_promised: bool = True
+    focus: Focus = Focus.SIZES
+
+
+def chosen_trials(
+    graphs: Sequence[Graph],
+    samples: Sequence[Sample],
+    kept: Sequence[Sample],
+    given: Sequence[Mapping[str, int]] = (),
+    *,
+    seed: int = 0,
+    most: int | None = None,
+) -> Iterator[Trial]:
+    """The trials of a program: the observed calls, then the unseen ones of each graph.
+
+    ``kept`` are the ``samples`` as the graphs see them. Of ``most`` trials there are some of every kind and of every
+    graph, as many of each as possible; more than the usual ones are drawn by the ``seed``.
+    """
+    usual = chain(observed_trials(samples), _of_graphs(graphs, kept, given, seed))
+    if most is None:
+        return usual
+    bounded = _some_of_every_kind([*usual], most)
+    return chain(bounded, islice(_drawn(graphs, kept, seed), most - len(bounded)))
+
+
+def _of_graphs(
+    graphs: Sequence[Graph], samples: Sequence[Sample], given: Sequence[Mapping[str, int]], seed: int
+) -> Iterator[Trial]:
+    """The unseen trials of each graph; given sizes are tried once by graphs with the same inputs."""
+    known: set[tuple[LeafPlan, ...]] = set()
+    for graph in graphs:
+        yield from unseen_trials(graph, samples, () if graph.plan.inputs in known else given, seed=seed)
+        known.add(graph.plan.inputs)
+
+
+def _some_of_every_kind(trials: Sequence[Trial], most: int) -> list[Trial]:
+    """The first of every kind and of every graph, then the second of each and so on, in the order of the trials."""
+    groups: dict[tuple[Focus, str], list[int]] = {}
+    for number, trial in enumerate(trials):
+        groups.setdefault((trial.focus, trial.plan.name if trial.plan else ""), []).append(number)
+    order = list(Focus)
+    ordered = [groups[key] for key in sorted(groups, key=lambda key: order.index(key[0]))]
+    chosen = [number for row in zip_longest(*ordered) for number in row if number is not None]
+    return [trials[number] for number in sorted(chosen[:most])]
 
 
 def observed_trials(samples: Sequence[Sample]) -> Iterator[Trial]:
     """Every call whose values were kept, as it was."""
     for sample in samples:
-        yield Trial("observed", f"call {sample.call.index}", sample.arguments())
+        yield Trial("observed", f"call {sample.call.index}", sample.arguments(), focus=Focus.OBSERVED)
 
 
 def unseen_trials(
-    graph: Graph, samples: Sequence[Sample], further: Sequence[Mapping[str, int]] = ()
+    graph: Graph, samples: Sequence[Sample], given: Sequence[Mapping[str, int]] = (), *, seed: int = 0
 ) -> Iterator[Trial]:
     """Sizes never used: every symbol small and large, alone and together; masks padded; what is optional left out.
 
-    Then floats never used, values never used, for sizes of which the values before were tried, and tensors that are
-    not contiguous.
-    ``further`` sizes are tried beside them, for graphs that have all their symbols.
+    Then the bounds of the contract, floats never used, values never used, for sizes of which the values before were
+    tried, and tensors that are not contiguous.
+    The ``given`` sizes come first, for graphs that have all their symbols. Every ``seed`` gives other sizes and values.
     """
     plan = graph.plan
     used = [dict(graph.sizes)]
     used += [sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls]
-    bounds = [sizes for sizes in boundary_sizes(plan, graph.contract, graph.sizes) if sizes not in used]
-    tried = trial_sizes(plan, used, [*_wide_sizes(plan), *bounds, *further])
-    for number, (label, sizes) in enumerate(tried):
-        promised = graph.contract.holds(sizes)
-        for trial in trials_of_sizes(plan, samples, label, sizes, thorough=number < _THOROUGH):
-            yield replace(trial, is_promised=promised)
-    tried = [(label, sizes) for label, sizes in tried if graph.contract.holds(sizes)]
+    for choice in given:
+        if (asked := symbol_sizes(plan, choice)) is not None:
+            yield from _of_sizes(graph, samples, {**middle_sizes(plan, seed), **asked}, Focus.GIVEN)
+    tried = [sizes for _, sizes in trial_sizes(plan, used, [*_wide_sizes(plan)], seed=seed)]
+    for number, sizes in enumerate(tried):
+        yield from _of_sizes(graph, samples, sizes, Focus.SIZES, thorough=number < _THOROUGH)
+    yield from _at_bounds(graph, samples, [*used, *tried], seed)
     yield from _of_floats(graph, samples)
+    lawful = [(size_label(sizes), sizes) for sizes in tried if graph.contract.holds(sizes)]
     known = [("the sizes of the export", dict(graph.sizes))]
-    for number, (label, sizes) in enumerate((tried or known)[:2]):
-        yield from _of_values(
-            plan, samples, label, sizes, beyond=number == 1 or not tried, exact=graph.target == "torch"
-        )
+    for number, (label, sizes) in enumerate((lawful or known)[:2]):
+        yield from _of_values(graph, samples, label, sizes, beyond=number == 1 or not lawful, seed=seed)
+
+
+def symbol_sizes(plan: Plan, choice: Mapping[str, int]) -> dict[str, int] | None:
+    """The sizes of symbols for sizes of symbols or of axes (``x.shape[1]``); None where the plan lacks one of them."""
+    symbols = {symbol.name: symbol.name for symbol in plan.symbols}
+    axes = {str(axis): str(e) for leaf in plan.inputs for axis, e in leaf.axes if e.is_symbol}
+    names = axes | symbols
+    return {names[name]: size for name, size in choice.items()} if names.keys() >= choice.keys() else None
+
+
+def _of_sizes(
+    graph: Graph, samples: Sequence[Sample], sizes: Mapping[str, int], focus: Focus, *, thorough: bool = False
+) -> Iterator[Trial]:
+    """The trials of some sizes, which a program need not take outside the contract."""
+    if not _has_tensors(graph.plan, sizes):
+        return
+    for trial in trials_of_sizes(graph.plan, samples, size_label(sizes), sizes, thorough=thorough):
+        own = focus if trial.focus is Focus.SIZES else trial.focus
+        yield replace(trial, focus=own, is_promised=_is_promised(graph, sizes))
+
+
+def _has_tensors(plan: Plan, sizes: Mapping[str, int]) -> bool:
+    """True when no tensor has a negative size; an int may be negative."""
+    return all(e.evaluate(sizes) >= 0 for leaf in plan.inputs for e in leaf.shape)
+
+
+def _is_promised(graph: Graph, sizes: Mapping[str, int]) -> bool:
+    symbols = graph.plan.symbols
+    in_range = all(symbol.allows(sizes[symbol.name]) and sizes[symbol.name] % symbol.step == 0 for symbol in symbols)
+    return in_range and graph.contract.holds(sizes)
+
+
+def _at_bounds(
+    graph: Graph, samples: Sequence[Sample], known: Sequence[Mapping[str, int]], seed: int
+) -> Iterator[Trial]:
+    """The sizes at every bound of the contract, in torch also with extreme values, and those beside and between."""
+    plan = graph.plan
+    at_bounds = boundary_sizes(plan, graph.contract, graph.sizes)
+    for sizes in at_bounds:
+        if sizes not in known:
+            yield from _of_sizes(graph, samples, sizes, Focus.BOUNDS)
+        if _has_tensors(plan, sizes) and graph.target == "torch":
+            for trial in _of_extremes(plan, samples, size_label(sizes), sizes, exact=True, seed=seed):
+                yield replace(trial, is_promised=_is_promised(graph, sizes))
+    for sizes in between_bounds(plan, graph.contract, graph.sizes):
+        if sizes not in known and sizes not in at_bounds:
+            yield from islice(_of_sizes(graph, samples, sizes, Focus.BOUNDS), 1)
+
+
+def _drawn(graphs: Sequence[Graph], samples: Sequence[Sample], seed: int) -> Iterator[Trial]:
+    """Trials without end: sizes and values drawn by the seed, of one graph after the other.
+
+    It ends where nothing new is left to draw.
+    """
+    chooser = random.Random(seed)
+    bounds = [boundary_sizes(graph.plan, graph.contract, graph.sizes) for graph in graphs]
+    known: set[tuple[str, tuple[tuple[str, int], ...]]] = set()
+    fruitless = 0
+    for number in count():
+        graph = graphs[number % len(graphs)]
+        plan, sizes = graph.plan, _drawn_sizes(graph.plan, bounds[number % len(graphs)], chooser)
+        drawn = chooser.getrandbits(32)
+        fruitless += 1
+        if fruitless > _MOST_FRUITLESS:
+            return
+        if not _has_tensors(plan, sizes):
+            continue
+        values = materialise(plan, sizes, samples)
+        pattern = [*(EXTREME if graph.target == "torch" else LARGE)]
+        chooser.shuffle(pattern)
+        other = redrawn(plan, values, samples, beyond=bool(drawn % 2), seed=drawn)
+        extreme = extreme_values(plan, values, samples, pattern) if drawn % 3 == 0 else None
+        key = plan.name, tuple(sizes.items())
+        if other is None and key in known:
+            continue
+        known.add(key)
+        fruitless = 0
+        label = f"{size_label(sizes) or 'the sizes of the export'}, drawn {number}"
+        arguments = close_arguments(plan, extreme or other or values)
+        promised = _is_promised(graph, sizes)
+        yield Trial("unseen", label, arguments, key[1], plan, is_promised=promised, focus=Focus.DRAWN)
+
+
+def _drawn_sizes(plan: Plan, at_bounds: Sequence[Mapping[str, int]], chooser: random.Random) -> dict[str, int]:
+    """A size per symbol: at a bound, small, or up to twice what was seen."""
+    found: dict[str, int] = {}
+    for symbol in plan.symbols:
+        greatest = max((*symbol.observed, 8))
+        near = [sizes[symbol.name] for sizes in at_bounds]
+        pool = (chooser.randint(0, 8), chooser.randint(0, 2 * greatest + 1), chooser.choice([*near, symbol.low]))
+        found[symbol.name] = _allowed(symbol, chooser.choice(pool))
+    return found
 
 
 def _of_floats(graph: Graph, samples: Sequence[Sample]) -> Iterator[Trial]:
@@ -82,7 +221,7 @@ def _of_floats(graph: Graph, samples: Sequence[Sample]) -> Iterator[Trial]:
     values = materialise(plan, graph.sizes, samples) if choices else {}
     for choice in choices:
         label = ", ".join(f"{path} = {value}" for path, value in choice.items())
-        yield Trial("unseen", label, close_arguments(plan, values | choice), pairs, plan)
+        yield Trial("unseen", label, close_arguments(plan, values | choice), pairs, plan, focus=Focus.FLOATS)
 
 
 def _wide_sizes(plan: Plan) -> Iterator[dict[str, int]]:
@@ -101,22 +240,43 @@ def _allowed(symbol: Symbol, wanted: int) -> int:
 
 
 def _of_values(
-    plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, beyond: bool, exact: bool
+    graph: Graph, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, beyond: bool, seed: int
 ) -> Iterator[Trial]:
-    """The same sizes with other values, or with those ``beyond`` them, and laid out otherwise in memory.
+    """The same sizes with other values, or with those ``beyond`` them, and laid out otherwise in memory."""
+    plan = graph.plan
+    values, pairs = materialise(plan, sizes, samples), tuple(sizes.items())
+    for name, focus, changed in (
+        (
+            "further values" if beyond else "other values",
+            Focus.VALUES,
+            redrawn(plan, values, samples, beyond=beyond, seed=seed),
+        ),
+        ("other layout", Focus.LAYOUT, in_other_layout(plan, values) if not beyond else None),
+    ):
+        if changed is not None:
+            yield Trial("unseen", f"{label}, {name}", close_arguments(plan, changed), pairs, plan, focus=focus)
+    found = _of_extremes(plan, samples, label, sizes, exact=graph.target == "torch", seed=seed)
+    yield from islice(found, 1 if beyond else None)
+
+
+def _of_extremes(
+    plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, exact: bool, seed: int
+) -> Iterator[Trial]:
+    """The same sizes with large, zero and negative floats, then with NaN and infinite ones.
 
     Another runtime than torch computes large and infinite numbers with rounding of its own: only an ``exact`` one is
     tried on them.
     """
     values, pairs = materialise(plan, sizes, samples), tuple(sizes.items())
-    for name, changed in (
-        ("further values" if beyond else "other values", redrawn(plan, values, samples, beyond=beyond)),
-        ("other layout", in_other_layout(plan, values) if not beyond else None),
-        ("extreme values", extreme_values(plan, values, samples, EXTREME if exact else LARGE)),
-        ("infinite values", extreme_values(plan, values, samples, INFINITE) if exact and not beyond else None),
+    for name, pattern in (
+        ("extreme values", EXTREME if exact else LARGE),
+        *([("infinite values", INFINITE)] if exact else []),
     ):
+        shift = seed % len(pattern)
+        changed = extreme_values(plan, values, samples, (*pattern[shift:], *pattern[:shift]))
         if changed is not None:
-            yield Trial("unseen", f"{label}, {name}", close_arguments(plan, changed), pairs, plan)
+            arguments = close_arguments(plan, changed)
+            yield Trial("unseen", f"{label}, {name}", arguments, pairs, plan, focus=Focus.EXTREME)
 
 
 def trials_of_sizes(
@@ -129,10 +289,11 @@ def trials_of_sizes(
     for name, hidden in (("padded", True), ("not padded", False))[: 1 + thorough]:
         masked = _masked(plan, values, hidden)
         if masked is not None:
-            yield Trial("unseen", f"{label}, {name}", close_arguments(plan, masked), pairs, plan)
+            arguments = close_arguments(plan, masked)
+            yield Trial("unseen", f"{label}, {name}", arguments, pairs, plan, focus=Focus.PADDING)
     fewer = _without_fills(plan, values)
     if fewer is not None:
-        yield Trial("unseen", f"{label}, without {fewer[0]}", fewer[1], pairs, plan)
+        yield Trial("unseen", f"{label}, without {fewer[0]}", fewer[1], pairs, plan, focus=Focus.LEFT_OUT)
 
 
 def _masked(plan: Plan, values: Mapping[Path, Any], hidden: bool) -> dict[Path, Any] | None:

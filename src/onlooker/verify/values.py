@@ -20,15 +20,16 @@ _HIDES = -1e4
 
 
 def redrawn(
-    plan: Plan, values: Mapping[Path, Any], samples: Sequence[Sample], *, beyond: bool = False
+    plan: Plan, values: Mapping[Path, Any], samples: Sequence[Sample], *, beyond: bool = False, seed: int = 0
 ) -> dict[Path, Any] | None:
-    """The same leaves with values that were drawn anew, always the same ones; None where there is nothing to draw.
+    """The same leaves with values that were drawn anew, the same ones for the same ``seed``; None where there is
+    nothing to draw.
 
     Ids come from those that were observed, in columns of their own where the last size never changes. Floats change
     their places, and an eighth of them is 0. With ``beyond``, ids come from the whole range of what was
     observed and floats change their sign. Masks, positions, and ints in fewer than two dimensions stay.
     """
-    generator = torch.Generator().manual_seed(1 + beyond)
+    generator = torch.Generator().manual_seed((1 + beyond + 2 * seed) % (1 << 63))
     seen = [leaf_values(sample) for sample in samples]
     changed = dict(values)
     for leaf in plan.inputs:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
 from ..core.errors import RejectedCallError
 from ..core.structure import Tree
-from ..core.verdict import Check, Outcome, Tally
+from ..core.verdict import Check, Focus, Outcome, Tally
+from ..infer.sizes import size_label
 from ..lab.runner import ModelRunner
 from ..pytrees.agree import agreement
 from ..pytrees.numbers import is_same
@@ -30,19 +32,23 @@ def run_trials(
     *,
     atol: float = 1e-5,
     graphs: Sequence[str] = (),
+    again: bool = True,
 ) -> tuple[Tally, tuple[str, ...]]:
     """The tally of all trials that are lawful, and the labels of those that the model itself refuses.
 
-    The first trial is run once more after all others. Each result is looked at again when the call after it has
-    been made, since a program could give the same memory twice. Of several ``graphs``, each needs an unseen trial
-    that is lawful.
+    The first trial is run once more after all others, if it shall be ``again``. Each result is looked at again when
+    the call after it has been made, since a program could give the same memory twice. Of several ``graphs``, each
+    needs an unseen trial that is lawful.
     """
     checks: list[Check] = []
     unlawful: list[str] = []
+    refused: dict[str, None] = {}
+    met: set[str] = set()
     runs = _Runs(serve, atol, Effects(subject))
     first: tuple[Trial, Tree[Any]] | None = None
     untried = list(graphs) if len(graphs) > 1 else []
     for trial in trials:
+        met |= {trial.plan.name} if trial.plan is not None else set()
         try:
             expected = subject.try_out(trial.arguments)
         except Exception as error:
@@ -51,7 +57,7 @@ def run_trials(
                 note = (
                     f"the model itself refuses the observed call when it is replayed: {type(error).__name__}: {error}"
                 )
-                checks.append(Check(trial.kind, trial.label, Outcome.FAILED, trial.sizes, float("inf"), note))
+                checks.append(_check(trial, Outcome.FAILED, float("inf"), note))
             else:
                 unlawful.append(trial.label)
             continue
@@ -59,19 +65,26 @@ def run_trials(
         found = runs.check(trial, expected)
         if not trial.is_promised and found[-1].outcome is Outcome.REJECTED:
             checks += found[:-1]
+            refused[size_label(dict(trial.sizes))] = None
             continue
         untried = [name for name in untried if trial.plan is None or trial.plan.name != name]
         checks += found
-    if first is not None:
-        checks += runs.check(first[0], first[1], ", again")
-    note = "no unseen call of this graph is lawful for the model"
-    checks += [Check("unseen", name, Outcome.FAILED, (), float("inf"), note) for name in untried]
-    return Tally(tuple(checks)), tuple(unlawful)
+    if first is not None and again:
+        checks += runs.check(replace(first[0], focus=Focus.REPEATED), first[1], ", again")
+    for name in untried:
+        refusal = "is lawful for the model" if name in met else "was tried: raise trials="
+        note = f"no unseen call of this graph {refusal}"
+        checks.append(Check("unseen", name, Outcome.FAILED, (), float("inf"), note, Focus.SIZES))
+    return Tally(tuple(checks), tuple(refused)), tuple(unlawful)
 
 
 def check_trial(serve: Callable[[dict[str, Any]], Any], trial: Trial, expected: Any, atol: float) -> Check:
     """One comparison of a program with the result of the model, opened."""
     return _Runs(serve, atol).check(trial, expected)[0]
+
+
+def _check(trial: Trial, outcome: Outcome, difference: float, note: str = "", suffix: str = "") -> Check:
+    return Check(trial.kind, trial.label + suffix, outcome, trial.sizes, difference, note, trial.focus)
 
 
 class _Kept(NamedTuple):
@@ -97,7 +110,6 @@ class _Runs:
 
     def check(self, trial: Trial, expected: Tree[Any], suffix: str = "") -> list[Check]:
         """The check of a trial; before it one of the trial before, where this call changed its result."""
-        label = trial.label + suffix
         arguments = map_tensors(lambda t: t.detach().clone(), trial.arguments)
         held, last = open_arguments(arguments), self._last
         self._last = None
@@ -108,15 +120,15 @@ class _Runs:
             if not note and self._effects is not None:
                 note = self._effects.problem(trial.arguments, held, got)
         except RejectedCallError as error:
-            return [Check(trial.kind, label, Outcome.REJECTED, trial.sizes, float("inf"), error.message)]
+            return [_check(trial, Outcome.REJECTED, float("inf"), error.message, suffix)]
         except Exception as error:
             note = f"{type(error).__name__}: {error}"
-            return [Check(trial.kind, label, Outcome.FAILED, trial.sizes, float("inf"), note)]
+            return [_check(trial, Outcome.FAILED, float("inf"), note, suffix)]
         overwritten = self._overwritten(last)
         if not note:
             self._last = _Kept(trial, expected, got, map_tensors(lambda t: t.detach().clone(), got.leaves))
         outcome = Outcome.DIFFERENT if note else Outcome.EXACT
-        return [*overwritten, Check(trial.kind, label, outcome, trial.sizes, difference, note)]
+        return [*overwritten, _check(trial, outcome, difference, note, suffix)]
 
     def _compared(self, expected: Tree[Any], got: Tree[Any]) -> tuple[str, float]:
         """What is wrong with a result, and the largest difference."""
@@ -134,4 +146,4 @@ class _Runs:
         if not note:
             return []
         note = f"the next call overwrites the result: {note}"
-        return [Check(trial.kind, f"{trial.label}, kept", Outcome.DIFFERENT, trial.sizes, difference, note)]
+        return [_check(replace(trial, focus=Focus.REPEATED), Outcome.DIFFERENT, difference, note, ", kept")]

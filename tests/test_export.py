@@ -11,7 +11,6 @@ import torch
 
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, RejectedCallError, UsageError
-from onlooker.trace.dims import dim_name
 from onlooker.trace.flat import identifiers
 
 Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
@@ -286,6 +285,4 @@ def test_axes_that_the_caller_pins_are_not_probed() -> None:
 
 
 def test_names_for_torch_are_python_names() -> None:
-    assert dim_name("past_sequence + sequence") == "past_sequence_plus_sequence"
-    assert dim_name("2*n - 1").isidentifier()
     assert identifiers(["a.b", "a_b", "1"]) == ["a_b", "a_b_1", "_1"]

@@ -28,7 +28,6 @@ from onlooker.infer.samples import Row, Table, table_of
 from onlooker.infer.sizes import choose_sizes, is_general, is_possible, trial_sizes
 from onlooker.infer.unify import forms_of, union_of
 from onlooker.materialise.counting import sizes_of
-from onlooker.trace.dims import dim_name
 
 Values = Sequence[int | None]
 
@@ -138,13 +137,6 @@ def test_an_expression_is_solved_where_one_size_does(
     text: str, name: str, size: int, sizes: Mapping[str, int], expected: int | None
 ) -> None:
     assert Expression.parse(text).solved(name, size, sizes) == expected
-
-
-@pytest.mark.parametrize("text", ["a + b", "a*b", "a - b", "min(a, 7)", "(a - 3)//2 + 1", "a**2", "4*a", "-a + 9"])
-def test_a_dimension_is_named_by_its_expression(text: str) -> None:
-    name = dim_name(str(Expression.parse(text)))
-    assert name.isidentifier()
-    assert name not in ("a", "b")
 
 
 # families

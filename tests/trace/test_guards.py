@@ -191,3 +191,26 @@ def test_a_computed_size_of_1_that_an_operator_decides_about_is_tried(seen):
             same(model, program, x)
         else:
             assert length not in seen
+
+
+class EmptyAtOnce(nn.Module):
+    """The model itself asks whether a cache is empty, and does something else then."""
+
+    def forward(self, x, past):
+        return x * 3 if past.numel() == 0 else torch.cat([past, x], 1).cumsum(1)
+
+
+def test_the_least_size_that_torch_assumes_answers_no_decision_of_the_model():
+    model = EmptyAtOnce()
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 3), torch.randn(2, 4))
+        model(torch.randn(3, 5), torch.randn(3, 7))
+    program = observer.export()
+    for past in (0, 1, 2, 9):
+        x, before = torch.randn(2, 3), torch.randn(2, past)
+        try:
+            got = program(x, before)
+        except RejectedCallError:
+            continue
+        torch.testing.assert_close(got, model(x, before))

@@ -26,7 +26,7 @@ from ..core.plan import Plan, Symbol
 from .decisions import Decision
 from .size_proofs import SizeProofs, lower_bound
 
-__all__ = ["Atom", "PathCondition", "in_sizes", "path_condition", "proofs_of"]
+__all__ = ["Atom", "PathCondition", "in_sizes", "path_condition", "proofs_of", "written"]
 
 _SOURCE = re.compile(r"L\['(\w+)'\](?:\.size\(\)\[(\d+)\])?")
 _UNBACKED = re.compile(r"(u|zuf|zf)\d+")
@@ -46,17 +46,14 @@ class Atom:
         """The condition as text."""
         return written(self.condition)
 
-    def exceptions(self) -> list[str]:
-        """What the condition excludes, as formulas; the values of 0 and 1 one by one: ``n // 4 == 1``."""
-        condition = self.condition
+    def exceptions(self) -> list[Any]:
+        """What the condition excludes; of numbers of 0 and 1 each by itself: ``n // 4 == 1``."""
+        condition = self.condition.reversed if self.condition.lhs.is_Integer else self.condition
         size, number = condition.lhs, condition.rhs
-        if size.is_Integer:
-            size, number = number, size
-            condition = condition.reversed
-        if not number.is_Integer:
-            return [written(sympy.Not(condition))]
+        if not number.is_Integer or int(number) > 2:
+            return [sympy.Not(condition)]
         excluded = [value for value in (1, 0) if condition.func(value, number) in (False, sympy.false)]
-        return [written(sympy.Eq(size, value, evaluate=False)) for value in excluded]
+        return [sympy.Eq(size, value, evaluate=False) for value in excluded]
 
     def constraint(self) -> Constraint:
         """The atom as a value without sympy."""
@@ -107,7 +104,8 @@ def path_condition(
         origin = Origin.MODEL if by_model else Origin.OPERATOR
         atom = Atom(key_of(condition), condition, origin, source.line if source is not None else "")
         if not by_model and translation.is_tried(condition):
-            tried.setdefault(atom.key, atom)
+            if source is not None:  # a range that starts at torch's 2 asks for nothing
+                tried.setdefault(atom.key, atom)
         elif atom.key not in atoms or atoms[atom.key].origin is Origin.OPERATOR:
             atoms[atom.key] = atom
     return PathCondition(atoms, tuple(tried.values()))
@@ -178,8 +176,11 @@ class _Translation:
                 yield value <= high
 
     def learn_bounds(self, conditions: Iterable[Any]) -> None:
-        """Takes the least sizes among the conditions of a trace for granted: each stays a condition itself."""
-        bounds = [condition for condition in conditions if lower_bound(condition) is not None]
+        """Takes the least sizes among the conditions of a trace for granted: each stays a condition itself.
+
+        A least size of 2 is torch's assumption, and no condition.
+        """
+        bounds = [condition for condition in conditions if (low := lower_bound(condition)) and low[1] > 2]
         self._proofs, self._proofs_from_2 = proofs_of(self._plan, bounds), proofs_of(self._plan, bounds, least=2)
 
     def is_implied(self, condition: Any) -> bool:

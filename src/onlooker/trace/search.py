@@ -13,28 +13,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice, product
+from itertools import islice, product
 from typing import Any
 
 import torch
 
 from ..contract.places import formulas_of
-from ..core.contract import Constraint, Contract, Dropped, Origin
+from ..core.contract import Constraint, Contract, Origin
 from ..core.errors import ExportError
-from ..core.formula import holds
 from ..core.plan import Plan, Symbol
 from ..infer.sizes import Sizes, grain, is_general, is_possible
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, materialise
-from ..observe.store import Sample, copy_leaves
-from ..pytrees.agree import agreement
+from ..observe.store import Sample
 from .fixed_sizes import at_sizes
 from .graph import Graph
 from .obtained import sizes_in_plan
+from .operator_trials import OperatorTrials, sizes_of_symbol
 from .path_condition import Atom, proofs_of
 from .regions import ProvenRegion, contract_of
 from .same_graph import difference_of
-from .same_run import Numbers, Recorder, as_in_a_trace
 from .torch_export import Traced, export_graph
 from .torch_run import as_guards, write_contract
 
@@ -43,13 +41,9 @@ __all__ = ["PlanSearch", "ProvenGraph"]
 logger = logging.getLogger(__name__)
 #: what may be spent on traces for sizes that no watched call had: a trace costs 1, and 1 more per so many conditions
 _MOST_SPENT, _CONDITIONS = 12, 10
-#: how far from 0 the other side of a condition is looked for, beyond the sizes that were seen
-_REACH = 130
 _SMALL = 24
 #: how many sizes on the other side of a condition are looked at for a general one
 _MOST_NEAR = 8
-#: sizes below this one are combined for two symbols at once
-_FEW = 4
 
 
 @dataclass(slots=True)
@@ -94,6 +88,7 @@ class PlanSearch:
         self._oblivious = False
         self._taken: dict[tuple[tuple[str, int], ...], bool] = {}
         self._tried: set[Any] = set()
+        self._trials = OperatorTrials(plan, tuple(samples), lab, self.takes)
 
     def begin(self, traced: Traced) -> None:
         """Takes the first graph of the plan."""
@@ -190,111 +185,8 @@ class PlanSearch:
         fixed = tuple(c for c in traced.graph.contract.regions[0].constraints if c.origin is Origin.FIXED)
         evidence = f"traced with {_listed(sizes)}" if sizes else "traced"
         region = ProvenRegion(pins, traced.condition.atoms, fixed, dict(sizes), evidence, traced.condition.tried)
-        limits, dropped = self._small_sizes(graph, region)
-        return replace(region, limits=(*fixed, *limits), dropped=dropped)
-
-    # -- sizes of 0 and 1 that only operators decide about
-
-    def _small_sizes(self, graph: Graph, region: ProvenRegion) -> tuple[list[Constraint], tuple[Dropped, ...]]:
-        """Where trials at 0 and 1 agree, nothing; else the constraints that exclude these sizes."""
-        limits: list[Constraint] = []
-        dropped: list[Dropped] = []
-        tried: list[Sizes] = []
-        together = dict(region.sizes)
-        for name, choice in self._with_a_small_symbol(graph, region):
-            if not region.holds(choice) or any(limit.formula.startswith(f"{name} >= ") for limit in limits):
-                continue
-            if self._is_exact(graph, choice):
-                tried.append(choice)
-                together[name] = choice[name]
-                dropped.append(Dropped(f"{name} != {choice[name]}", _same_operators(choice)))
-            else:
-                limits.append(Constraint(f"{name} >= {choice[name] + 1}", Origin.UNPROVEN))
-        changed = [name for name, size in together.items() if size != region.sizes[name]]
-        if len(changed) > 1 and region.holds(together):
-            if not self._is_exact(graph, together):
-                return [Constraint(f"{name} >= {together[name] + 1}", Origin.UNPROVEN) for name in changed], ()
-            tried.append(together)
-        for atom in region.tried:
-            for exception in atom.exceptions():
-                if not any(holds(exception, {**choice}) for choice in tried):
-                    self._try_exception(graph, region, atom, exception, limits, dropped, tried)
-        return limits, tuple(dropped)
-
-    def _with_a_small_symbol(self, graph: Graph, region: ProvenRegion) -> Iterator[tuple[str, Sizes]]:
-        """The sizes of the trace with one of the symbols at 1, then at 0."""
-        own = {symbol.name for symbol in graph.plan.symbols} - set(region.pins)
-        for symbol in self.plan.symbols:
-            for size in (1, 0):
-                if symbol.name in own and self._is_size(symbol) and symbol.allows(size) and size % symbol.step == 0:
-                    yield symbol.name, {**region.sizes, symbol.name: size}
-
-    def _try_exception(
-        self,
-        graph: Graph,
-        region: ProvenRegion,
-        atom: Atom,
-        exception: str,
-        limits: list[Constraint],
-        dropped: list[Dropped],
-        tried: list[Sizes],
-    ) -> None:
-        """Tries the graph where a computed size is 0 or 1; where they differ, the condition is a limit."""
-        for choice in self._sizes_with(exception, region):
-            if not all(limit.holds(choice) for limit in limits) or not self.takes(choice):
-                continue
-            if self._is_exact(graph, choice):
-                tried.append(choice)
-                dropped.append(Dropped(atom.formula, _same_operators(choice), atom.line))
-            else:
-                limits.append(Constraint(atom.formula, Origin.UNPROVEN, atom.line))
-            return
-
-    def _sizes_with(self, formula: str, region: ProvenRegion) -> Iterator[Sizes]:
-        """Sizes of a region that satisfy a formula: one symbol changed, then two."""
-        symbols = [symbol for symbol in self.plan.symbols if symbol.name in formula and symbol.name not in region.pins]
-        for symbol in symbols:
-            for size in self._lawful_sizes(symbol):
-                choice = {**region.sizes, symbol.name: size}
-                if holds(formula, choice) and region.holds(choice):
-                    yield choice
-        for pair in combinations(symbols, 2):
-            for sizes in product(range(_FEW), repeat=2):
-                changed = {symbol.name: size for symbol, size in zip(pair, sizes, strict=True)}
-                choice = {**region.sizes, **changed}
-                lawful = all(s.allows(changed[s.name]) and changed[s.name] % s.step == 0 for s in pair)
-                if lawful and holds(formula, choice) and region.holds(choice):
-                    yield choice
-
-    def _is_size(self, symbol: Symbol) -> bool:
-        """True for a symbol that is the size of a tensor: torch makes no assumption about ints."""
-        return any(symbol.name in e.symbols for leaf in self.plan.inputs for e in leaf.shape)
-
-    def _is_exact(self, graph: Graph, sizes: Sizes) -> bool:
-        """True when model and graph run the same operators at these sizes, and give the same."""
-        if not is_possible(self.plan, sizes):
-            return False
-        paths = [leaf.path for leaf in graph.plan.inputs]
-        values = materialise(self.plan, sizes, self.samples)
-        given = tuple(values[path] for path in paths)
-        ours, theirs = copy_leaves(given), copy_leaves(given)
-        of_model, of_graph = Recorder(), Recorder()
-        arguments = close_arguments(self.plan, {**values, **dict(zip(paths, ours, strict=True))})
-        try:
-            about = self.plan.axis_sizes(sizes)
-            expected = self.lab.run(close_arguments(self.plan, values), why="sizes of 0 and 1", memo=True, about=about)
-            with as_in_a_trace():
-                traced = self.lab.run_within(arguments, of_model, why="operators at sizes of 0 and 1")
-            with of_graph:
-                got = graph(theirs)
-        except Exception as error:
-            logger.debug("%s is not tried at %s: %s", graph.name, sizes, error)
-            return False
-        numbers = Numbers()
-        same = numbers.of(of_model, ours, traced.leaves) == numbers.of(of_graph, theirs, got)
-        agrees = agreement(expected.structure.paths(), expected.leaves, got)
-        logger.debug("%s at %s: same operators %s; %s", graph.name, sizes, same, agrees.note or "the same results")
-        return same and agrees.holds
+        found = self._trials.of(graph, region)
+        return replace(region, limits=(*fixed, *found.limits), dropped=tuple(found.dropped))
 
     # -- the other sides
 
@@ -349,7 +241,7 @@ class PlanSearch:
         for symbol in self.plan.symbols:
             if symbol.name not in formula:
                 continue
-            sizes = [n for n in self._lawful_sizes(symbol) if not constraint.holds({**base, symbol.name: n})]
+            sizes = [n for n in sizes_of_symbol(symbol) if not constraint.holds({**base, symbol.name: n})]
             unit = grain(symbol) if even else 1
             for size in self._nearest(region, symbol, base, [n for n in sizes if n < 2 or n % unit == 0]):
                 yield from self._if_open({**base, symbol.name: size}, None)
@@ -362,11 +254,6 @@ class PlanSearch:
         general = [n for n in first if is_general(self.plan, {**base, symbol.name: n})] or first
         sound = [n for n in general if region.is_general({**base, symbol.name: n})] or general
         return [*sound[:1], *(n for n in sizes if n < 2)]
-
-    def _lawful_sizes(self, symbol: Symbol) -> range:
-        """The sizes of a symbol that the plan allows, up to a little more than was seen."""
-        most = min(symbol.high or _REACH, max(_REACH, 2 * max(symbol.observed, default=2)))
-        return range(symbol.low + -symbol.low % symbol.step, most + 1, symbol.step)
 
     def _if_open(self, sizes: Sizes, mark: Any) -> Iterator[Sizes]:
         if mark is not None:
@@ -439,10 +326,6 @@ def _are_within(pins: Mapping[str, int], others: Mapping[str, int]) -> bool:
 
 def _without(pins: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
     return {name: size for name, size in pins.items() if name not in others}
-
-
-def _same_operators(sizes: Sizes) -> str:
-    return f"model and graph run the same operators at {_listed(sizes)}"
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

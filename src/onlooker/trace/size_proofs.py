@@ -43,7 +43,7 @@ class SizeProofs:
 
     >>> n = sympy.Symbol("n", integer=True, nonnegative=True)
     >>> proofs = SizeProofs({"n": 2}, [sympy.Eq(PythonMod(n, 4), 0)])
-    >>> proofs.same(4 * FloorDiv(n, 4)), proofs.same(n), proofs.always(n > 2), proofs.always(n > 4)
+    >>> proofs.same(n), proofs.same(4 * FloorDiv(n, 4)), proofs.always(n > 2), proofs.always(n > 4)
     (n, n, True, False)
     """
 
@@ -123,6 +123,10 @@ class SizeProofs:
             difference = -difference
         strict = isinstance(condition, (sympy.StrictLessThan, sympy.StrictGreaterThan))
         return self._is_at_least(difference, 1 if strict else 0)
+
+    def never(self, condition: Any) -> bool:
+        """True where a condition is proven to fail for all sizes."""
+        return self.always(sympy.Not(condition))
 
     def _is_at_least(self, value: Any, bound: int) -> bool:
         classes = self._classes(value, from_low=True)

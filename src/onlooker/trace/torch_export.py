@@ -43,6 +43,7 @@ __all__ = ["Traced", "export_graph", "graph_of"]
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
+_READ_AS_SIZES = "int() and range() of a size are read as sizes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ def export_graph(
             continue
         if asked.ints is None and bakes_int(decisions):
             asked = replace(asked, ints=True)
+            notes.append(f"{_READ_AS_SIZES}: a number made from a size would hold for that size alone")
             continue
         graph = graph_of(plan, names, program, example, flat)
         if flat.n_joined and not is_exact_elsewhere(graph, samples, lab):
@@ -150,7 +152,7 @@ def _another_way(error: Exception, asked: Asked, decisions: Sequence[Decision]) 
         where = f" is asked at {place}" if (place := place_of_error(error)) else ""
         return way, f"the side of a branch that the example takes is in the graph{where}: {_first_line(error)}"
     if asked.ints is None and asks_for_int(decisions):
-        return replace(asked, ints=True), f"int() and range() of a size are read as sizes: {_first_line(error)}"
+        return replace(asked, ints=True), f"{_READ_AS_SIZES}: {_first_line(error)}"
     if asked.ints and not isinstance(error, UserError):
         return replace(asked, ints=False), f"int() and range() are those of Python again: {_first_line(error)}"
     return None, ""

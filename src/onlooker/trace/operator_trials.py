@@ -1,0 +1,175 @@
+"""Trials of a graph at the sizes about which only operators of torch decided: 0 and 1, and sizes that were not equal.
+
+An operator decides again whenever the graph runs, so its conditions need not bound the graph. But its result may steer
+the Python of the model: ``x.squeeze(0)`` has another rank at size 1. So model and graph are both run exactly where
+such a condition fails, and must run the same operators. Where they do not, or where no such sizes are found, the
+condition stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from typing import Any
+
+import sympy
+
+from ..core.contract import Constraint, Dropped, Origin
+from ..core.formula import holds
+from ..core.plan import Plan, Symbol
+from ..infer.sizes import Sizes, is_possible
+from ..lab.lab import Lab
+from ..materialise.arguments import close_arguments, materialise
+from ..observe.store import Sample, copy_leaves
+from ..pytrees.agree import agreement
+from .graph import Graph
+from .path_condition import Atom, proofs_of, written
+from .regions import ProvenRegion
+from .same_run import Numbers, Recorder, as_in_a_trace
+
+__all__ = ["OperatorTrials", "Tried", "sizes_of_symbol"]
+
+logger = logging.getLogger(__name__)
+#: how far from 0 sizes are looked for, beyond those that were seen
+_REACH = 130
+#: sizes below this one are combined for two symbols at once
+_FEW = 4
+
+
+@dataclass(slots=True)
+class Tried:
+    """What the trials of a region found: conditions that stay, those that may go, and sizes that were exact."""
+
+    limits: list[Constraint] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    sizes: list[Sizes] = field(default_factory=list)
+
+    def allows(self, sizes: Sizes) -> bool:
+        """True for sizes that no condition found so far excludes."""
+        return all(limit.holds(sizes) for limit in self.limits)
+
+
+class OperatorTrials:
+    """Runs model and graph side by side. ``takes`` says whether the model takes sizes."""
+
+    def __init__(self, plan: Plan, samples: tuple[Sample, ...], lab: Lab, takes: Callable[[Sizes], bool]) -> None:
+        self._plan, self._samples, self._lab, self._takes = plan, samples, lab, takes
+
+    def of(self, graph: Graph, region: ProvenRegion) -> Tried:
+        """What is known of a graph where the operators' conditions of a region fail."""
+        tried = Tried()
+        together = dict(region.sizes)
+        for name, choice in self._with_a_small_symbol(graph, region):
+            if not region.holds(choice) or not tried.allows(choice):
+                continue
+            if self._is_exact(graph, choice):
+                tried.sizes.append(choice)
+                together[name] = choice[name]
+                tried.dropped.append(Dropped(f"{name} != {choice[name]}", _evidence(choice)))
+            else:
+                tried.limits.append(_at_least(name, choice[name] + 1))
+        changed = [name for name, size in together.items() if size != region.sizes[name]]
+        if len(changed) > 1 and region.holds(together):
+            if not self._is_exact(graph, together):
+                return Tried([*tried.limits, *(_at_least(name, together[name] + 1) for name in changed)])
+            tried.sizes.append(together)
+        for atom in region.tried:
+            self._try_exceptions(graph, region, atom, tried)
+        return tried
+
+    def _with_a_small_symbol(self, graph: Graph, region: ProvenRegion) -> Iterator[tuple[str, Sizes]]:
+        """The sizes of the trace with one of the symbols at 1, then at 0."""
+        own = {symbol.name for symbol in graph.plan.symbols} - set(region.pins)
+        for symbol in self._plan.symbols:
+            for size in (1, 0):
+                if symbol.name in own and self._is_size(symbol) and symbol.allows(size) and size % symbol.step == 0:
+                    yield symbol.name, {**region.sizes, symbol.name: size}
+
+    def _is_size(self, symbol: Symbol) -> bool:
+        """True for a symbol that is the size of a tensor: torch makes no assumption about ints."""
+        return any(symbol.name in e.symbols for leaf in self._plan.inputs for e in leaf.shape)
+
+    def _try_exceptions(self, graph: Graph, region: ProvenRegion, atom: Atom, tried: Tried) -> None:
+        """Tries the graph where a condition fails, once for each way that no trial so far has been at."""
+        for exception in atom.exceptions():
+            formula = written(exception)
+            if any(holds(formula, {**sizes}) for sizes in tried.sizes) or self._is_outside(exception, region):
+                continue
+            choices = [sizes for sizes in self._sizes_with(formula, region, tried) if tried.allows(sizes)]
+            choice = next((sizes for sizes in choices if self._takes(sizes)), None)
+            if choice is not None and self._is_exact(graph, choice):
+                tried.sizes.append(choice)
+                tried.dropped.append(Dropped(atom.formula, _evidence(choice), atom.line))
+            elif choice is not None or not choices:
+                tried.limits.append(Constraint(atom.formula, Origin.UNPROVEN, atom.line))
+
+    def _is_outside(self, exception: Any, region: ProvenRegion) -> bool:
+        """True where a condition of the region, or the plan, excludes the exception."""
+        conditions = [atom.condition for atom in region.atoms.values()]
+        if proofs_of(self._plan, conditions).never(exception):
+            return True
+        if not (isinstance(exception, sympy.Eq) and exception.lhs.is_Symbol):
+            return False
+        return any(condition.subs(exception.lhs, exception.rhs) in (False, sympy.false) for condition in conditions)
+
+    def _sizes_with(self, formula: str, region: ProvenRegion, tried: Tried) -> Iterator[Sizes]:
+        """Sizes of a region that satisfy a formula: one symbol changed, then two."""
+        symbols = [symbol for symbol in self._plan.symbols if symbol.name in formula and symbol.name not in region.pins]
+        for symbol in symbols:
+            for size in sizes_of_symbol(symbol):
+                choice = {**region.sizes, symbol.name: size}
+                if holds(formula, choice) and region.holds(choice):
+                    yield choice
+        for pair in combinations(symbols, 2):
+            pools = [sorted({*range(_FEW), *(sizes[symbol.name] for sizes in tried.sizes)}) for symbol in pair]
+            for sizes in product(*pools):
+                changed = {symbol.name: size for symbol, size in zip(pair, sizes, strict=True)}
+                choice = {**region.sizes, **changed}
+                lawful = all(s.allows(changed[s.name]) and changed[s.name] % s.step == 0 for s in pair)
+                if lawful and holds(formula, choice) and region.holds(choice):
+                    yield choice
+
+    def _is_exact(self, graph: Graph, sizes: Sizes) -> bool:
+        """True when model and graph run the same operators at these sizes, and give the same."""
+        if not is_possible(self._plan, sizes):
+            return False
+        paths = [leaf.path for leaf in graph.plan.inputs]
+        values = materialise(self._plan, sizes, self._samples)
+        given = tuple(values[path] for path in paths)
+        ours, theirs = copy_leaves(given), copy_leaves(given)
+        of_model, of_graph = Recorder(), Recorder()
+        arguments = close_arguments(self._plan, {**values, **dict(zip(paths, ours, strict=True))})
+        about = self._plan.axis_sizes(sizes)
+        try:
+            expected = self._lab.run(
+                close_arguments(self._plan, values), why="sizes of 0 and 1", memo=True, about=about
+            )
+            with as_in_a_trace():
+                traced = self._lab.run_within(arguments, of_model, why="operators at sizes of 0 and 1")
+            with of_graph:
+                got = graph(theirs)
+        except Exception as error:
+            logger.debug("%s is not tried at %s: %s", graph.name, sizes, error)
+            return False
+        numbers = Numbers()
+        same = numbers.of(of_model, ours, traced.leaves) == numbers.of(of_graph, theirs, got)
+        agrees = agreement(expected.structure.paths(), expected.leaves, got)
+        logger.debug("%s at %s: same operators %s; %s", graph.name, sizes, same, agrees.note or "the same results")
+        return same and agrees.holds
+
+
+def sizes_of_symbol(symbol: Symbol) -> range:
+    """The sizes of a symbol that its plan allows, up to a little more than was seen."""
+    most = min(symbol.high or _REACH, max(_REACH, 2 * max(symbol.observed, default=2)))
+    return range(symbol.low + -symbol.low % symbol.step, most + 1, symbol.step)
+
+
+def _at_least(name: str, size: int) -> Constraint:
+    return Constraint(f"{name} >= {size}", Origin.UNPROVEN)
+
+
+def _evidence(sizes: Sizes) -> str:
+    listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    return f"model and graph run the same operators at {listed}"

@@ -48,6 +48,8 @@ class Atom:
 
     def exceptions(self) -> list[Any]:
         """What the condition excludes; of numbers of 0 and 1 each by itself: ``n // 4 == 1``."""
+        if not isinstance(self.condition, Relational):
+            return [sympy.Not(self.condition)]
         condition = self.condition.reversed if self.condition.lhs.is_Integer else self.condition
         size, number = condition.lhs, condition.rhs
         if not number.is_Integer or int(number) > 2:

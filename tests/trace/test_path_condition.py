@@ -1,0 +1,30 @@
+"""Conditions of a trace: which are tried, which are kept, and where they fail."""
+
+import pytest
+import sympy
+from torch.utils._sympy.functions import FloorDiv
+
+from onlooker.core.contract import Origin
+from onlooker.trace.path_condition import Atom, key_of, written
+
+N, B = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "nb")
+QUARTER = FloorDiv(N, 4)
+
+
+@pytest.mark.parametrize(
+    ("condition", "excluded"),
+    [
+        (sympy.Ne(QUARTER, 1), ["n // 4 == 1"]),
+        (QUARTER > 0, ["n // 4 == 0"]),
+        (QUARTER >= 2, ["n // 4 == 1", "n // 4 == 0"]),
+        (sympy.Lt(1, QUARTER), ["n // 4 == 1", "n // 4 == 0"]),
+        (sympy.Ne(N, B), ["b == n"]),
+        (sympy.Ne(N, 40), ["n == 40"]),
+        (sympy.Or(N > 3, B > 4), ["b <= 4 and n <= 3"]),
+    ],
+    ids=str,
+)
+def test_a_condition_says_what_it_excludes(condition, excluded):
+    atom = Atom(key_of(condition), condition, Origin.OPERATOR, "")
+    found = [written(exception).replace("n == b", "b == n") for exception in atom.exceptions()]
+    assert found == excluded

@@ -341,6 +341,20 @@ def test_a_graph_as_json() -> None:
         "sizes": {"batch": 3, "sequence": 5, "past": 7},
         "needs": ["past + sequence <= 64, because of model.py:12 in forward: if n > 64:"],
         "dropped": ["batch != 1 is not needed: a trace at batch = 1 gives the same graph"],
+        "conditions": [
+            {
+                "condition": "past + sequence <= 64",
+                "otherwise": "past + sequence > 64",
+                "origin": "model",
+                "line": "model.py:12 in forward: if n > 64:",
+                "other_side": [
+                    {"outcome": "not-traced", "graph": "", "sizes": {"batch": 3, "sequence": 58, "past": 7}},
+                ],
+            }
+        ],
+        "evidence": [
+            {"condition": "batch != 1", "line": "", "evidence": "a trace at batch = 1 gives the same graph"},
+        ],
         "notes": ["asked again"],
         "seconds": 1.235,
     }

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
+from .contract.other_side import OtherSides
 from .core.errors import UsageError
 from .core.files import write_into
 from .core.kinds import as_path, check_kind
@@ -180,6 +181,7 @@ class Program:
     @property
     def report(self) -> Report:
         """What was observed, asked, obtained, tried, and what failed: prints as tables, ``to_dict()`` for JSON."""
+        others = OtherSides([(graph.plan, graph.contract) for graph in self.graphs])
         graphs = tuple(
             graph_report(
                 graph.plan,
@@ -189,6 +191,7 @@ class Program:
                 sizes=graph.sizes,
                 notes=graph.notes,
                 seconds=graph.seconds,
+                others=others,
             )
             for graph in self.graphs
         )

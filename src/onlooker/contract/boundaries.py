@@ -10,7 +10,7 @@ from ..core.contract import Contract
 from ..core.formula import holds, read_formula, variables_of
 from ..core.plan import Plan, Symbol
 
-__all__ = ["between_bounds", "boundary_sizes", "is_int"]
+__all__ = ["between_bounds", "boundary_sizes", "failing_sizes", "is_int"]
 
 #: how far from 0 a bound is looked for, beyond the sizes that were seen; the greatest number of a condition that is
 #: looked for all the same
@@ -50,6 +50,23 @@ def between_bounds(plan: Plan, contract: Contract, base: Mapping[str, int]) -> l
             sizes = {**middle, symbol.name: size}
             if size not in sides and symbol.allows(size) and sizes not in found:
                 found.append(sizes)
+    return found
+
+
+def failing_sizes(plan: Plan, formula: str, base: Mapping[str, int]) -> list[dict[str, int]]:
+    """Sizes at which a condition fails: of each of its symbols the next smaller and larger one than in ``base``."""
+    names = [symbol.name for symbol in plan.symbols]
+    tree = read_formula(formula, names)
+    middle = _middle(plan, base)
+    found: list[dict[str, int]] = []
+    for symbol in plan.symbols:
+        if symbol.name not in variables_of(tree):
+            continue
+        lawful = _lawful(symbol, max(_REACH, _greatest(tree) + 2))
+        failing = [size for size in lawful if not holds(formula, {**middle, symbol.name: size})]
+        smaller = [size for size in failing if size < middle[symbol.name]]
+        larger = [size for size in failing if size > middle[symbol.name]]
+        found += [{**middle, symbol.name: size} for size in (*smaller[-1:], *larger[:1])]
     return found
 
 

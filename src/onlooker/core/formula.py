@@ -15,7 +15,7 @@ from typing import Any
 
 from .errors import UsageError
 
-__all__ = ["FUNCTIONS", "holds", "read_formula", "renamed", "variables_of"]
+__all__ = ["FUNCTIONS", "holds", "negated", "read_formula", "renamed", "variables_of"]
 
 #: the functions that a formula may call
 FUNCTIONS: Mapping[str, Any] = {
@@ -119,6 +119,28 @@ class _Renamer(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         return ast.parse(self.rename(ast.unparse(node)), mode="eval").body
+
+
+_OPPOSITES: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+}
+
+
+def negated(text: str) -> str:
+    """The condition that holds where another one fails.
+
+    >>> negated("n > 24"), negated("n > 2 and n != k")
+    ('n <= 24', 'not (n > 2 and n != k)')
+    """
+    tree = ast.parse(text, mode="eval").body
+    if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and type(tree.ops[0]) in _OPPOSITES:
+        return ast.unparse(ast.Compare(tree.left, [_OPPOSITES[type(tree.ops[0])]()], tree.comparators))
+    return f"not ({text})"
 
 
 def renamed(tree: ast.expr, rename: Callable[[str], str]) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.contract import Contract
+from ..contract.other_side import Fate, OtherSides
+from ..core.contract import Contract, Dropped
+from ..core.formula import negated
 from ..core.plan import LeafPlan, Plan
 from ..core.spec import Axis
 
-__all__ = ["AxisRow", "GraphReport", "graph_report"]
+__all__ = ["AxisRow", "ConditionRow", "GraphReport", "graph_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,21 @@ class AxisRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ConditionRow:
+    """A condition of a graph: its two sides, the line that asked, and what a call on the other side gets."""
+
+    formula: str
+    otherwise: str
+    origin: str
+    line: str
+    fates: tuple[Fate, ...]
+
+    def __str__(self) -> str:
+        gets = "; ".join(map(str, self.fates)) or "no call, since the plan has no such sizes"
+        return f"where {self.otherwise}: {gets}"
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReport:
     """One graph of a program."""
 
@@ -45,6 +62,8 @@ class GraphReport:
     seconds: float
     needs: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    conditions: tuple[ConditionRow, ...] = ()
+    evidence: tuple[Dropped, ...] = ()
 
 
 def graph_report(
@@ -56,8 +75,12 @@ def graph_report(
     sizes: Mapping[str, int],
     notes: Sequence[str],
     seconds: float,
+    others: OtherSides | None = None,
 ) -> GraphReport:
-    """The report of one graph, from its plan and from what was read in the exported program."""
+    """The report of one graph, from its plan and from what was read in the exported program.
+
+    ``others`` knows which graph takes what this one does not; by default there is no other graph.
+    """
     symbols = tuple((s.name, _listed(s.observed), s.range) for s in plan.symbols)
     return GraphReport(
         plan.name,
@@ -73,7 +96,25 @@ def graph_report(
         seconds,
         tuple(_needs(contract)),
         tuple(map(str, contract.dropped)),
+        tuple(_conditions(plan, contract, sizes, others or OtherSides([(plan, contract)]))),
+        contract.dropped,
     )
+
+
+def _conditions(plan: Plan, contract: Contract, sizes: Mapping[str, int], others: OtherSides) -> list[ConditionRow]:
+    """Every condition once, in the order of the regions, with what becomes of calls that satisfy all but this one."""
+    found: dict[tuple[str, str], ConditionRow] = {}
+    for region in contract.regions:
+        for constraint in region.constraints:
+            key = constraint.formula, constraint.line
+            before = found[key].fates if key in found else ()
+            known = [(fate.kind, fate.graph) for fate in before]
+            beyond = others.beyond(plan, region, constraint, sizes)
+            fates = (*before, *(fate for fate in beyond if (fate.kind, fate.graph) not in known))
+            found[key] = ConditionRow(
+                constraint.formula, negated(constraint.formula), constraint.origin.value, constraint.line, fates
+            )
+    return list(found.values())
 
 
 def _needs(contract: Contract) -> list[str]:

@@ -155,6 +155,22 @@ def _graph_dict(graph: GraphReport) -> dict[str, object]:
         "sizes": dict(graph.sizes),
         "needs": list(graph.needs),
         "dropped": list(graph.dropped),
+        "conditions": [
+            {
+                "condition": row.formula,
+                "otherwise": row.otherwise,
+                "origin": row.origin,
+                "line": row.line,
+                "other_side": [
+                    {"outcome": fate.kind.value, "graph": fate.graph, "sizes": dict(fate.sizes)} for fate in row.fates
+                ],
+            }
+            for row in graph.conditions
+        ],
+        "evidence": [
+            {"condition": dropped.formula, "line": dropped.line, "evidence": dropped.evidence}
+            for dropped in graph.evidence
+        ],
         "notes": list(graph.notes),
         "seconds": round(graph.seconds, 3),
     }

@@ -74,6 +74,7 @@ def _lines(graph: GraphReport) -> list[RenderableType]:
     sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes)
     lines += [f"exported with {sizes or 'no changing size'} in {graph.seconds:.1f} s"]
     lines += [f"needs {text}" for text in graph.needs]
+    lines += [f"  {condition}" for condition in graph.conditions]
     lines += [f"dropped: {text}" for text in graph.dropped]
     lines += [f"note: {text}" for text in graph.notes]
     return [Text(f"  {line}") for line in lines]

@@ -214,3 +214,26 @@ def test_the_least_size_that_torch_assumes_answers_no_decision_of_the_model():
         except RejectedCallError:
             continue
         torch.testing.assert_close(got, model(x, before))
+
+
+class Strided(nn.Module):
+    """Operators ask about sizes that are computed by a convolution, and the kernel wants a least size."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 4, 8, stride=4)
+
+    def forward(self, x):
+        return self.patches(x).flatten(2).transpose(1, 2).mean(1)
+
+
+def test_what_operators_ask_about_computed_sizes_leaves_only_the_least_sizes():
+    model = Strided().eval()
+    program = watched(model, torch.randn(2, 3, 40, 40), torch.randn(2, 3, 52, 68)).export()
+    (graph,) = program.graphs
+    assert {c.formula for c in graph.contract.constraints} == {"x_dim_2 >= 8", "x_dim_3 >= 8"}
+    for height, width in ((8, 8), (8, 60), (60, 8), (9, 11), (40, 41)):
+        for rows in (1, 3):
+            same(model, program, torch.randn(rows, 3, height, width))
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(2, 3, 7, 40))

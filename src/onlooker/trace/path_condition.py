@@ -24,7 +24,7 @@ from ..core.floor import Floor
 from ..core.path import Path
 from ..core.plan import Plan, Symbol
 from .decisions import Decision
-from .size_proofs import SizeProofs, lower_bound
+from .size_proofs import SizeProofs, is_fact
 
 __all__ = ["Atom", "PathCondition", "in_sizes", "path_condition", "proofs_of", "written"]
 
@@ -95,7 +95,7 @@ def path_condition(
             found.append((translation.condition(decision), decision))
     # of a decision on a value nothing is kept: torch checks it when the program runs
     found += [(condition, None) for condition in translation.of_ranges(ranges)]
-    translation.learn_bounds(condition for condition, _ in found)
+    translation.learn(c for c, source in found if translation.stays(c, source is not None and source.by_model))
     atoms: dict[tuple[str, str], Atom] = {}
     tried: dict[tuple[str, str], Atom] = {}
     for raw, source in found:
@@ -105,7 +105,7 @@ def path_condition(
         by_model = source is not None and source.by_model
         origin = Origin.MODEL if by_model else Origin.OPERATOR
         atom = Atom(key_of(condition), condition, origin, source.line if source is not None else "")
-        if not by_model and translation.is_tried(condition):
+        if not by_model and raw not in translation.learnt and translation.is_tried(condition):
             if source is not None:  # a range that starts at torch's 2 asks for nothing
                 tried.setdefault(atom.key, atom)
         elif atom.key not in atoms or atoms[atom.key].origin is Origin.OPERATOR:
@@ -156,6 +156,7 @@ class _Translation:
         self._of_plan = self._proofs = proofs_of(plan)
         self._proofs_from_2 = proofs_of(plan, least=2)
         self._implied: dict[Any, bool] = {}
+        self.learnt: frozenset[Any] = frozenset()
 
     def condition(self, decision: Decision) -> Any:
         """What the decision says of the sizes, as it held in the trace."""
@@ -177,18 +178,20 @@ class _Translation:
             if high is not None:
                 yield value <= high
 
-    def learn_bounds(self, conditions: Iterable[Any]) -> None:
-        """Takes the least sizes among the conditions of a trace for granted: each stays a condition itself.
+    def stays(self, condition: Any, by_model: bool) -> bool:
+        """True for a condition that is an atom for certain, whatever the others are."""
+        return (by_model or not self.is_tried(condition)) and not self._of_plan.always(condition)
 
-        A least size of 2 is torch's assumption, and no condition.
-        """
-        bounds = [condition for condition in conditions if (low := lower_bound(condition)) and low[1] > 2]
-        self._proofs, self._proofs_from_2 = proofs_of(self._plan, bounds), proofs_of(self._plan, bounds, least=2)
+    def learn(self, conditions: Iterable[Any]) -> None:
+        """Takes conditions of a trace for granted in proofs about the others: each stays a condition itself."""
+        facts = list(dict.fromkeys(condition for condition in conditions if is_fact(condition)))
+        self.learnt = frozenset(facts)
+        self._proofs, self._proofs_from_2 = proofs_of(self._plan, facts), proofs_of(self._plan, facts, least=2)
 
     def is_implied(self, condition: Any) -> bool:
-        """True for a condition that holds for all sizes that the plan and the least sizes of the trace allow."""
+        """True for a condition that holds for all sizes that the plan and what was learnt allow."""
         if condition not in self._implied:
-            proofs = self._proofs if lower_bound(condition) is None else self._of_plan
+            proofs = self._of_plan if condition in self.learnt else self._proofs
             self._implied[condition] = proofs.always(condition)
         return self._implied[condition]
 
@@ -197,8 +200,6 @@ class _Translation:
 
         The operator decides again whenever it runs.
         """
-        if (bound := lower_bound(condition)) is not None:
-            return bound[1] <= 2
         if isinstance(condition, sympy.Ne) or self._proofs_from_2.always(condition):
             return True
         if isinstance(condition, (sympy.StrictLessThan, sympy.LessThan)):
@@ -206,7 +207,7 @@ class _Translation:
         if not isinstance(condition, (sympy.StrictGreaterThan, sympy.GreaterThan)) or not condition.rhs.is_Integer:
             return False
         most = 2 if isinstance(condition, sympy.GreaterThan) else 1
-        return bool(0 <= condition.rhs <= most) and self.is_implied(condition.lhs >= 0)
+        return bool(0 <= condition.rhs <= most) and self._proofs.always(condition.lhs >= 0)
 
     def simplified(self, condition: Any) -> Any:
         """The condition without divisions and maxima that the sizes of the plan decide."""

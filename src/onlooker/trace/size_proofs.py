@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -21,7 +22,7 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from ..core.floor import Floor
 
-__all__ = ["SizeProofs", "lower_bound"]
+__all__ = ["SizeProofs", "is_fact", "lower_bounds"]
 
 _DIVISIONS = (FloorDiv, Floor)
 _REMAINDERS = (Mod, PythonMod)
@@ -50,8 +51,9 @@ class SizeProofs:
     def __init__(self, lows: Mapping[str, int], facts: Iterable[Any] = ()) -> None:
         facts = list(facts)
         self._lows = dict(lows)
-        for symbol, low in filter(None, map(lower_bound, facts)):
-            self._lows[symbol.name] = max(low, lows.get(symbol.name, 0))
+        for fact in facts:
+            for symbol, low in lower_bounds(fact).items():
+                self._lows[symbol.name] = max(low, self._lows.get(symbol.name, 0))
         self._facts = [fact for fact in facts if _is_periodic(fact)]
         self._known: dict[Any, Any] = {}
         self._alike: dict[tuple[int, ...], list[Any]] = {}
@@ -223,17 +225,41 @@ class SizeProofs:
         return value if args == list(value.args) else value.func(*args)
 
 
-def lower_bound(condition: Any) -> tuple[Any, int] | None:
-    """The symbol and its least size, of a condition such as ``n >= 8``; None for other conditions."""
+def lower_bounds(condition: Any) -> dict[Any, int]:
+    """The least sizes of symbols that a condition demands: ``min(n // 4, m) > 4`` those of ``n`` and of ``m``."""
     if not isinstance(condition, Relational):
-        return None
+        return {}
     if isinstance(condition, (sympy.LessThan, sympy.StrictLessThan)):
         condition = condition.reversed
-    if not isinstance(condition, (sympy.GreaterThan, sympy.StrictGreaterThan)):
-        return None
-    if not (condition.lhs.is_Symbol and condition.rhs.is_Integer):
-        return None
-    return condition.lhs, int(condition.rhs) + isinstance(condition, sympy.StrictGreaterThan)
+    if not isinstance(condition, (sympy.GreaterThan, sympy.StrictGreaterThan)) or not condition.rhs.is_Integer:
+        return {}
+    return _least(condition.lhs, int(condition.rhs) + isinstance(condition, sympy.StrictGreaterThan))
+
+
+def _least(value: Any, bound: int) -> dict[Any, int]:
+    """The least sizes at which an expression of one symbol, or a minimum of such, can reach a bound."""
+    if value.is_Symbol:
+        return {value: bound}
+    if isinstance(value, _MINIMA):
+        found: dict[Any, int] = {}
+        for arg in value.args:
+            for symbol, low in _least(arg, bound).items():
+                found[symbol] = max(low, found.get(symbol, low))
+        return found
+    if isinstance(value, _DIVISIONS) and value.args[1].is_Integer and value.args[1] > 0:
+        return _least(value.args[0], bound * int(value.args[1]))
+    number, rest = value.as_coeff_Add()
+    if number.is_Integer and number != 0:
+        return _least(rest, bound - int(number))
+    factor, rest = value.as_coeff_Mul()
+    if factor.is_Integer and factor > 1:
+        return _least(rest, -(-bound // int(factor)))
+    return {}
+
+
+def is_fact(condition: Any) -> bool:
+    """True for a condition that proofs can make use of."""
+    return _is_periodic(condition) or bool(lower_bounds(condition))
 
 
 def _is_periodic(fact: Any) -> bool:
@@ -246,33 +272,76 @@ def _is_periodic(fact: Any) -> bool:
 
 def _form_of(value: Any) -> _Form | None:
     """Degree and period of a quasi-polynomial in each symbol; None for other expressions."""
+    form = _quasi(value)
+    return None if form is None else {symbol: (term.degree, term.period) for symbol, term in form.items()}
+
+
+class _Term(NamedTuple):
+    """How an expression hangs on one symbol. ``slope`` is what it grows by in the mean, where that is one number."""
+
+    degree: int
+    period: int
+    slope: Fraction | None
+
+
+def _quasi(value: Any) -> Mapping[Any, _Term] | None:
     if value.is_Integer:
         return {}
     if value.is_Symbol:
-        return {value: (1, 1)}
-    if value.is_Add or value.is_Mul:
-        return _of_sum([_form_of(arg) for arg in value.args], is_product=value.is_Mul)
+        return {value: _Term(1, 1, Fraction(1))}
+    if value.is_Add:
+        return _sum([_quasi(arg) for arg in value.args])
+    if value.is_Mul:
+        return _product([_quasi(arg) for arg in value.args], value)
     if value.is_Pow and value.exp.is_Integer and value.exp > 0:
-        return _of_sum([_form_of(value.base)] * int(value.exp), is_product=True)
+        return _product([_quasi(value.base)] * int(value.exp), value)
     if isinstance(value, (*_DIVISIONS, *_REMAINDERS)) and value.args[1].is_Integer and value.args[1] > 0:
-        form = _form_of(value.args[0])
-        if form is None:
-            return None
-        total = sum(degree for degree, _ in form.values())
-        factor = int(value.args[1]) * math.factorial(total)
-        keeps_degree = isinstance(value, _DIVISIONS)
-        return {s: (degree if keeps_degree else 0, period * factor) for s, (degree, period) in form.items()}
+        form = _quasi(value.args[0])
+        return None if form is None else _divided(form, int(value.args[1]), is_division=isinstance(value, _DIVISIONS))
     return None
 
 
-def _of_sum(forms: Sequence[_Form | None], *, is_product: bool) -> _Form | None:
-    found: dict[Any, tuple[int, int]] = {}
+def _divided(form: Mapping[Any, _Term], divisor: int, *, is_division: bool) -> Mapping[Any, _Term]:
+    """The quotient, or the remainder.
+
+    Over one period a term with a slope grows by a fixed number; the remainder is back after as many periods as bring
+    that to a multiple of the divisor. Without a slope, a polynomial of degree d is back after ``divisor * d!`` periods.
+    """
+    total = math.factorial(sum(term.degree for term in form.values()))
+    found = {}
+    for symbol, (degree, period, slope) in form.items():
+        if slope is not None:
+            period *= divisor // math.gcd(int(slope * period), divisor)
+            slope = slope / divisor if is_division else Fraction(0)
+        else:
+            period *= divisor * total
+        found[symbol] = _Term(degree if is_division else 0, period, slope if is_division else Fraction(0))
+    return found
+
+
+def _sum(forms: Sequence[Mapping[Any, _Term] | None]) -> Mapping[Any, _Term] | None:
+    found: dict[Any, _Term] = {}
     for form in forms:
         if form is None:
             return None
-        for symbol, (degree, period) in form.items():
-            had, other = found.get(symbol, (0, 1))
-            found[symbol] = (had + degree if is_product else max(had, degree), math.lcm(other, period))
+        for symbol, term in form.items():
+            had = found.get(symbol, _Term(0, 1, Fraction(0)))
+            slope = None if had.slope is None or term.slope is None else had.slope + term.slope
+            found[symbol] = _Term(max(had.degree, term.degree), math.lcm(had.period, term.period), slope)
+    return found
+
+
+def _product(forms: Sequence[Mapping[Any, _Term] | None], value: Any) -> Mapping[Any, _Term] | None:
+    found: dict[Any, _Term] = {}
+    factor = math.prod(int(arg) for arg in value.args if arg.is_Integer) if value.is_Mul else 1
+    is_plain = sum(bool(form) for form in forms) == 1
+    for form in forms:
+        if form is None:
+            return None
+        for symbol, term in form.items():
+            had = found.get(symbol, _Term(0, 1, None))
+            slope = term.slope * factor if is_plain and term.slope is not None else None
+            found[symbol] = _Term(had.degree + term.degree, math.lcm(had.period, term.period), slope)
     return found
 
 

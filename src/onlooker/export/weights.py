@@ -85,13 +85,19 @@ def _of_system(error: SafetensorError) -> OSError:
 
 
 def _memories(tables: Tables) -> list[_Memory]:
-    """The pieces of memory that the tensors cover: those that overlap are one piece."""
+    """The pieces of memory that the tensors cover: those that overlap are one piece.
+
+    They stand in the order of their first tensors in the tables, and not in that of addresses, which differs from one
+    run to the next.
+    """
     pieces = []
+    order: dict[tuple[str, str], int] = {}
     for table, tensors in tables.items():
         for name, tensor in tensors.items():
             _check(name, tensor)
             low, high = _span(tensor)
             pieces.append((str(tensor.device), low, high, (table, name, tensor)))
+            order[table, name] = len(order)
     found: list[_Memory] = []
     device = ""
     for where, low, high, row in sorted(pieces, key=lambda piece: (piece[0], piece[1], -piece[2])):
@@ -101,7 +107,9 @@ def _memories(tables: Tables) -> list[_Memory]:
         else:
             found.append(_Memory(low, high, [row]))
         device = where
-    return found
+    for memory in found:
+        memory.tensors.sort(key=lambda row: order[row[0], row[1]])
+    return sorted(found, key=lambda memory: order[memory.tensors[0][0], memory.tensors[0][1]])
 
 
 def _check(name: str, tensor: Any) -> None:

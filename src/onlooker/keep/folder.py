@@ -1,7 +1,7 @@
 """A program <-> a folder: ``onlooker.json`` lists the files, ``plan.json`` holds the plans, a target its graphs.
 
 ========================  ==========================================================================
-``onlooker.json``         format, target, versions, size and SHA-256 of every other file
+``onlooker.json``         format, target, versions, size and SHA-256 of every other file, all timings
 ``plan.json``             plans, names, outputs, joins, signature, verdict: what dispatch needs
 ``report.json``           the report, for readers
 ``recording.json``        the specs of the calls
@@ -36,6 +36,7 @@ from ..trace.graph import Graph
 from .atomic import is_being_saved, left_whole, new_folder
 from .manifest import MANIFEST, check_files, read_manifest, write_manifest
 from .record import ProgramRecord, check_program, graph_of, record_of, without_calls
+from .timings import taken_timings, timed_graphs, timed_recording, untimed_recording, untimed_report
 from .values import VALUES, read_values, write_values
 
 __all__ = ["Kept", "load_folder", "save_folder"]
@@ -72,7 +73,7 @@ def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, va
         tally, unlawful = kept.verdict or (None, ())
         record = ProgramRecord(
             without_calls(kept.recording),
-            tuple(map(record_of, kept.graphs)),
+            tuple(replace(record_of(graph), seconds=0.0) for graph in kept.graphs),
             tuple(files),
             kept.refusals,
             kept.joins,
@@ -82,13 +83,14 @@ def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, va
         )
         documents = {
             "plan.json": write_document("plan", ProgramRecord, record),
-            "report.json": dict(report),
-            "recording.json": write_document("recording", Recording, kept.recording),
+            "report.json": untimed_report(report),
+            "recording.json": write_document("recording", Recording, untimed_recording(kept.recording)),
         }
         for name, document in documents.items():
             (folder / name).write_bytes(write_json(document))
         kept_values = write_values(kept.samples, folder) if values else []
-        write_manifest(folder, target.name, [*documents, *files, *kept_values])
+        timings = taken_timings(kept.graphs, kept.recording, report)
+        write_manifest(folder, target.name, [*documents, *files, *kept_values], timings)
     return tuple(replace(graph, file=file) for graph, file in zip(kept.graphs, _held(kept.graphs, files), strict=True))
 
 
@@ -143,8 +145,10 @@ def _loaded(directory: Path, operators: Collection[str], machine_code: bool) -> 
     document = read_json(read_file(directory / "plan.json"), where)
     record: ProgramRecord = read_document(document, "plan", ProgramRecord, where)
     check_program(record, where)
-    recording = _read_recording(record, directory)
+    timings, listing = manifest["timings"], str(directory / MANIFEST)
+    recording = timed_recording(_read_recording(record, directory), timings, listing)
     graphs = [graph_of(row, f"{where} at graphs[{i}]") for i, row in enumerate(record.graphs)]
+    graphs = timed_graphs(graphs, timings, listing)
     if manifest["target"] != record.graphs[0].target:
         raise damaged(where, "its target is not the one that is listed")
     loaded = _read_graphs(graphs, record.files, listed, directory, operators, machine_code)

@@ -1,4 +1,7 @@
-"""The list of the files of a folder: size and SHA-256 of each, and which versions wrote them."""
+"""The list of the files of a folder: size and SHA-256 of each, which versions wrote them, and how long it all took.
+
+The timings have a digest of their own: all else of the list is the same for two runs on the same calls and model.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,18 @@ __all__ = ["MANIFEST", "check_files", "is_ours", "listed", "read_manifest", "wri
 
 #: the name of the list
 MANIFEST = "onlooker.json"
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 1 << 26  # the seconds of a million calls among them
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _KEYS = {"onlooker", "schema", "target", "versions", "files", "sha256"}
 
 
-def write_manifest(folder: Path, target: str, names: Sequence[str]) -> None:
+def write_manifest(folder: Path, target: str, names: Sequence[str], timings: Mapping[str, Any] | None = None) -> None:
     """Writes the list, after all files that it lists."""
     files = {name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)} for name in names}
     versions = {name: _version(name) for name in ("onlooker", "torch")}
     document = {"onlooker": "program", "schema": SCHEMA, "target": target, "versions": versions, "files": files}
-    write_synced(folder / MANIFEST, write_json({**document, "sha256": _own_digest(document)}))
+    timed = {"timings": {**timings, "sha256": _own_digest(timings)}} if timings else {}
+    write_synced(folder / MANIFEST, write_json({**document, "sha256": _own_digest(document), **timed}))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -55,12 +59,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise damaged(str(path), "it is a link, a folder or a device, and no file")
     document: dict[str, Any] = read_json(read_file(path, _MOST_BYTES), str(path))
     check_version(document, "program", str(path))
-    own = document.pop("sha256", None)
+    own, timings = document.pop("sha256", None), document.pop("timings", {})
     if own != _own_digest(document) or {*document, "sha256"} != _KEYS or not isinstance(document["files"], dict):
         raise damaged(str(path), "it is not as it was written")
     for name, entry in document["files"].items():
         _check_entry(name, entry, str(path))
-    return document
+    return {**document, "timings": _checked_timings(timings, str(path))}
+
+
+def _checked_timings(timings: Any, where: str) -> dict[str, Any]:
+    """The timings without their digest; a folder of an older version has none."""
+    if not isinstance(timings, dict) or (timings and timings.get("sha256") != _own_digest(timings)):
+        raise damaged(f"{where} at timings", "it is not as it was written")
+    return {name: value for name, value in timings.items() if name != "sha256"}
 
 
 def _check_entry(name: str, entry: Any, where: str) -> None:
@@ -122,8 +133,10 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _own_digest(document: Any) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+def _own_digest(document: Mapping[str, Any]) -> str:
+    """The digest of all fields but itself and the timings, which have their own."""
+    fields = {name: value for name, value in document.items() if name not in ("sha256", "timings")}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def _version(name: str) -> str:

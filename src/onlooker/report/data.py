@@ -30,7 +30,7 @@ class AxisRow:
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """One graph of a program."""
+    """One graph of a program; ``dropped`` has conditions that are not needed, each with its evidence."""
 
     name: str
     target: str
@@ -44,7 +44,7 @@ class GraphReport:
     notes: tuple[str, ...]
     seconds: float
     needs: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
+    dropped: tuple[tuple[str, str], ...] = ()
 
 
 def graph_report(
@@ -72,7 +72,7 @@ def graph_report(
         tuple(notes),
         seconds,
         tuple(_needs(contract)),
-        tuple(map(str, contract.dropped)),
+        tuple((dropped.condition, dropped.evidence) for dropped in contract.dropped),
     )
 
 

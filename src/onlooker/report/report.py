@@ -107,11 +107,20 @@ class Report:
             "probes": self.probes,
         }
 
+    def text(self, *, full: bool = False) -> str:
+        """The report as text, as wide as the terminal; ``full`` gives each item of a list a row of its own."""
+        return as_text(self.tables(full=full))
+
+    def tables(self, *, full: bool = False) -> RenderableType:
+        """The report for a console of rich."""
+        title = f"{self.model}.{self.method}"
+        return render(title, self.graphs, self.tally, self.verdict, self.remarks, full=full)
+
     def __str__(self) -> str:
-        return as_text(self.__rich__())
+        return self.text()
 
     def __rich__(self) -> RenderableType:
-        return render(f"{self.model}.{self.method}", self.graphs, self.tally, self.verdict, self.remarks)
+        return self.tables()
 
 
 def _percent(share: float) -> str:
@@ -141,7 +150,7 @@ def _graph_dict(graph: GraphReport) -> dict[str, object]:
         "constants": dict(graph.constants),
         "sizes": dict(graph.sizes),
         "needs": list(graph.needs),
-        "dropped": list(graph.dropped),
+        "dropped": [f"{condition} is not needed: {evidence}" for condition, evidence in graph.dropped],
         "notes": list(graph.notes),
         "seconds": round(graph.seconds, 3),
     }

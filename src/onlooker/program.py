@@ -27,7 +27,7 @@ from .keep.folder import Kept, load_folder, save_folder
 from .lab.lab import Lab
 from .lab.runner import ModelRunner
 from .lab.stages import Stages
-from .materialise.limits import limits_of
+from .materialise.domains import limits_of
 from .observe.bind import as_args_kwargs
 from .observe.state import kept_state
 from .observe.store import Sample

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from onlooker import InputObserver, OnlookerWarning
+from onlooker import ExportError, InputObserver, OnlookerWarning
 from onlooker.hypotheses.replay import find_doubt
 
 
@@ -110,3 +111,50 @@ def test_the_doubt_stands_in_the_report() -> None:
     assert "call 2, run again from the state that stood before watching, differs" in str(warning.message)
     assert "Outputs depend on earlier calls" in str(program.report)
     assert model.calls == 3
+
+
+@pytest.fixture
+def fast_path() -> Iterator[Callable[[bool], None]]:
+    """Sets whether eager may take the fast path of attention."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    yield torch.backends.mha.set_fastpath_enabled
+    torch.backends.mha.set_fastpath_enabled(before)
+
+
+def encoder(*, padded: bool) -> InputObserver:
+    """Two calls of an encoder, the first rows of which are padded."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model, observer = torch.nn.TransformerEncoder(layer, 1).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, length in ((2, 5), (3, 7)):
+            mask = torch.zeros(rows, length, dtype=torch.bool)
+            mask[0, -2:] = padded
+            model(torch.randn(rows, length, 8), src_key_padding_mask=mask)
+    return observer
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_a_fast_path_that_gives_other_results_is_one_error_with_the_way_out(
+    fast_path: Callable[[bool], None],
+) -> None:
+    fast_path(True)
+    with pytest.raises(ExportError, match=r"call 0 .* fast path .*set_fastpath_enabled\(False\)") as caught:
+        encoder(padded=True).export()
+    assert caught.value.slug == "fast-path"
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_without_the_fast_path_the_same_calls_are_proven(fast_path: Callable[[bool], None]) -> None:
+    fast_path(False)
+    program = encoder(padded=True).export()
+    assert program.verify().verified
+    assert not torch.backends.mha.get_fastpath_enabled()
+
+
+def test_a_fast_path_that_gives_the_same_is_none_of_our_business(fast_path: Callable[[bool], None]) -> None:
+    fast_path(True)
+    observer = encoder(padded=False)
+    assert observer.plans(probe=False)
+    store = observer._watcher.store("forward")
+    assert find_doubt(store.samples, observer._lab(store)) is None

@@ -9,6 +9,7 @@ import torch
 from onlooker.core.path import Name, Path
 from onlooker.core.spec import Axis
 from onlooker.lab.judge import computed_outputs, have_same_ranks, perturbed, results_agree, results_equal
+from onlooker.materialise.domains import Domains
 from onlooker.pytrees.open import open_tree
 
 X = Path((Name("x"),))
@@ -43,7 +44,7 @@ def test_the_form_of_a_result_is_its_ranks() -> None:
 def test_only_what_was_added_is_perturbed() -> None:
     before: dict[Path, Any] = {X: torch.tensor([[3, 5, 3]])}
     values: dict[Path, Any] = {X: torch.tensor([[3, 5, 3, 5, 3]])}
-    changed = perturbed(values, before, [Axis(X, 1)])[X]
+    changed = perturbed(values, before, [Axis(X, 1)], Domains())[X]
     assert changed[0, :3].tolist() == [3, 5, 3]
     assert all(one != two for one, two in zip(changed[0, 3:].tolist(), [5, 3], strict=True))
     assert set(changed.flatten().tolist()) <= {3, 5}  # ids stay among those that were seen

@@ -9,7 +9,7 @@ from typing import TextIO
 from ..core.recording import Recording
 from ..core.traffic import BreachKind
 from .command import Answer, ExitCode, to_type
-from .saved import add_program, read_program
+from .saved import add_full, add_program, read_program
 
 __all__ = ["Check"]
 
@@ -29,6 +29,7 @@ class Check:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
         add_program(parser)
+        add_full(parser)
         parser.add_argument("recording", type=Path, metavar="RECORDING", help="the file of a recording")
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
@@ -39,7 +40,7 @@ class Check:
         following = ("explain", str(options.place), *axes[0]) if axes else ("show", str(options.place))
         return Answer(
             ExitCode.VERIFIED if found.holds else ExitCode.NOT_VERIFIED,
-            lambda console: console.print(found),
+            lambda console: console.print(found.tables(full=options.full)),
             found.to_dict,
             to_type(*following),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from typing import TextIO
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.console import Console
 from ..core.errors import OnlookerError, UsageError
 from ..program import Program
 from .command import Answer, ExitCode, to_type
-from .saved import add_program, read_program
+from .saved import add_full, add_program, read_program
 
 __all__ = ["Explain"]
 
@@ -30,18 +31,20 @@ class Explain:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
         add_program(parser)
+        add_full(parser)
         parser.add_argument("path", metavar="PATH", help="an argument, or a part: past_key_values.layers[0].keys")
         parser.add_argument("dim", metavar="DIM", type=int, nargs="?", help="the dimension, from 0")
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Asks every graph that has the axis."""
         path, dim = _axis(options.path, options.dim)
-        found = _explained(read_program(options), path, dim)
+        found = _explained(read_program(options), path, dim, full=options.full)
 
         def show(console: Console) -> None:
             for at, (name, text) in enumerate(found):
                 console.file.write(f"{chr(10) if at else ''}{name}:\n")
-                console.file.writelines(f"  {line}\n" for line in text.splitlines())
+                for line in text.splitlines():
+                    console.file.writelines(f"{part}\n" for part in _within(line, console))
 
         graphs: list[object] = [{"graph": name, "lines": text.splitlines()} for name, text in found]
         return Answer(
@@ -52,18 +55,25 @@ class Explain:
         )
 
 
+def _within(line: str, console: Console) -> list[str]:
+    """The line, in as many as a terminal needs; whole where there is none."""
+    if not console.is_terminal:
+        return [f"  {line}"]
+    return textwrap.wrap(line, console.width, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+
+
 def _axis(text: str, dim: int | None) -> tuple[str, int | None]:
     """``x.shape[1]`` and ``x 1`` are the same axis."""
     match = _SHAPE.fullmatch(text)
     return (match[1], int(match[2])) if match and dim is None else (text, dim)
 
 
-def _explained(program: Program, path: str, dim: int | None) -> list[tuple[str, str]]:
+def _explained(program: Program, path: str, dim: int | None, *, full: bool) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     refusal: OnlookerError | None = None
     for graph in program.graphs:
         try:
-            found.append((graph.name, graph.plan.explain(path, dim)))
+            found.append((graph.name, graph.plan.explain(path, dim, full=full)))
         except UsageError as error:
             refusal = refusal or error
     if not found and refusal is not None:

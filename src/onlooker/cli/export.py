@@ -16,7 +16,7 @@ from ..export.targets import TARGETS
 from ..program import Program
 from .command import Answer, ExitCode, to_type
 from .progress import progress
-from .saved import directory_to_write, in_full
+from .saved import add_full, directory_to_write, in_full
 from .user_function import HELP, Used, load_function, raised_by_the_user
 
 __all__ = ["Export", "watch"]
@@ -43,6 +43,7 @@ class Export:
         parser.add_argument("--keep", type=int, default=3, metavar="N", help="calls whose values are kept; default: 3")
         parser.add_argument("--no-probe", action="store_true", help="do not ask the model what calls cannot tell")
         parser.add_argument("--no-verify", action="store_true", help="do not try the program")
+        add_full(parser)
         for option, meaning in (("--static", "never change"), ("--dynamic", "change")):
             parser.add_argument(
                 option, action="append", default=[], metavar="ARG:DIMS", help=f"dimensions that {meaning}: x:0,2"
@@ -141,7 +142,7 @@ def _answer(program: Program, options: argparse.Namespace) -> Answer:
     written = [str(place) for place in (options.out, options.recording) if place is not None]
 
     def show(console: Console) -> None:
-        console.print(report)
+        console.print(report.tables(full=options.full))
         console.file.writelines(f"wrote {place}\n" for place in written)
 
     def data() -> dict[str, object]:

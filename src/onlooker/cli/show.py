@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
@@ -12,7 +11,7 @@ from ..core.recording import Recording
 from ..program import Program
 from ..report.calls import CallsReport, calls_report
 from .command import Answer, ExitCode, to_type
-from .saved import add_program, read_either
+from .saved import add_full, add_program, read_either
 
 __all__ = ["Show"]
 
@@ -26,29 +25,30 @@ class Show:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
         add_program(parser, "DIR|RECORDING", "the folder of a program, or the file of a recording")
+        add_full(parser)
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Reads and shows."""
         found = read_either(options)
         if isinstance(found, Recording):
-            return _recording(calls_report(found), options.place)
-        return _program(found, options.place)
+            return _recording(calls_report(found), options)
+        return _program(found, options)
 
 
-def _recording(report: CallsReport, place: Path) -> Answer:
+def _recording(report: CallsReport, options: argparse.Namespace) -> Answer:
     return Answer(
         ExitCode.VERIFIED,
-        lambda console: console.print(report),
+        lambda console: console.print(report.tables(full=options.full)),
         lambda: {"kind": "recording", "report": report.to_dict()},
-        to_type("check", "program", str(place)),
+        to_type("check", "program", str(options.place)),
     )
 
 
-def _program(program: Program, place: Path) -> Answer:
-    report = program.report
+def _program(program: Program, options: argparse.Namespace) -> Answer:
+    report, place = program.report, options.place
 
     def show(console: Console) -> None:
-        console.print(report)
+        console.print(report.tables(full=options.full))
 
     axes = [row.axis for graph in report.graphs for row in graph.axes if not row.asked.isdigit()]
     path, _, dim = (axes or [""])[0].removesuffix("]").partition(".shape[")

@@ -15,7 +15,7 @@ from ..program import Program
 from .command import Answer, ExitCode, to_type
 from .export import watch
 from .progress import progress
-from .saved import add_program, read_program
+from .saved import add_full, add_program, read_program
 from .user_function import HELP, load_function
 
 __all__ = ["Verify"]
@@ -34,6 +34,7 @@ class Verify:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
         add_program(parser)
+        add_full(parser)
         parser.add_argument("function", metavar="MODULE:FUNCTION", nargs="?", help=HELP)
         parser.add_argument("--atol", type=float, default=1e-5, help="largest difference allowed; default: %(default)s")
         parser.add_argument(
@@ -104,7 +105,7 @@ def _answer(program: Program, tally: Tally, options: argparse.Namespace) -> Answ
 
     def show(console: Console) -> None:
         if is_proof:
-            console.print(program.report)
+            console.print(program.report.tables(full=options.full))
         console.file.writelines(f"{check.outcome.value}: {check.label}: {check.note}\n" for check in _failed(tally))
         console.file.write(f"{sentence}\n")
 

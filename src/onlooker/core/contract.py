@@ -65,9 +65,13 @@ class Dropped:
     evidence: str
     line: str = ""
 
+    @property
+    def condition(self) -> str:
+        """The formula with the line of the model that asked for it."""
+        return f"{self.formula} ({self.line})" if self.line else self.formula
+
     def __str__(self) -> str:
-        where = f" ({self.line})" if self.line else ""
-        return f"{self.formula}{where} is not needed: {self.evidence}"
+        return f"{self.condition} is not needed: {self.evidence}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .alike import folded
 from .spec import Axis
 
 __all__ = ["BlindKind", "BlindSpot", "Experiment", "Finding", "FindingKind", "shortened"]
@@ -76,8 +77,12 @@ class Experiment:
         return axis in self.axes or (not self.axes and bool(self.argument) and self.argument == axis.path.root)
 
     def __str__(self) -> str:
-        changes = zip(self.axes, self.sizes, strict=True)
-        what = ", ".join(f"{axis} = {size}" for axis, size in changes)
+        return self.text()
+
+    def text(self, *, full: bool = False) -> str:
+        """The experiment in one line; axes of items of a list that had the same size are one, unless in ``full``."""
+        changes = [f"{axis} = {size}" for axis, size in zip(self.axes, self.sizes, strict=True)]
+        what = ", ".join(changes if full else folded(changes))
         name = self.label or "a probe"
         where = f"{name} ({what})" if what else name
         found = f"{self.claim}: {self.finding}" if self.claim else str(self.finding)
@@ -117,7 +122,7 @@ class BlindSpot:
 
 def shortened(axes: Sequence[Axis]) -> str:
     """The names of some axes; of many only the first three, and how many more."""
-    names = [str(axis) for axis in axes]
+    names = folded(map(str, axes))
     if len(names) > _MOST_NAMED:
         names = [*names[:3], f"{len(names) - 3} more"]
     return ", ".join(names)

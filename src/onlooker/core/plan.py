@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .alike import first_of, folded
 from .errors import UsageError
 from .experiment import BlindSpot, Experiment
 from .expression import Expression
@@ -187,14 +188,15 @@ class Plan:
         return tuple(leaf for leaf in self.leaves if not leaf.is_constant)
 
     def leaf(self, path: str) -> LeafPlan:
-        """The leaf at a path, written as Python.
+        """The leaf at a path, written as Python; of several, as in ``layers[0..3].keys``, the first one.
 
         :raises UsageError: ``path-not-found``
         """
+        wanted = first_of(path)
         for leaf in self.leaves:
-            if leaf.path.code() == path:
+            if leaf.path.code() in (path, wanted):
                 return leaf
-        known = ", ".join(leaf.path.code() for leaf in self.inputs)
+        known = ", ".join(folded(leaf.path.code() for leaf in self.inputs))
         raise UsageError(f"The plan has no {path}.", slug="path-not-found", hint=f"It has {known}.")
 
     def symbol(self, name: str) -> Symbol:
@@ -227,15 +229,16 @@ class Plan:
         found = {str(expression): size for expression, size in pairs if expression.is_symbol}
         return found if len(found) == len(self.symbols) else None
 
-    def explain(self, path: str, dim: int | None = None) -> str:
+    def explain(self, path: str, dim: int | None = None, *, full: bool = False) -> str:
         """The whole evidence of one axis, as text: what was seen, what follows from what, and who says so.
 
         ``path`` is written as Python (``"past_key_values.layers[0].keys"``), ``dim`` counts from 0 and is None
-        for an int.
+        for an int. With ``full``, each axis is named that an experiment changed, also those of items of a list.
 
         :raises UsageError: ``path-not-found`` for a leaf or a dimension that the plan does not have
         """
         leaf = self.leaf(path)
+        path = leaf.path.code()
         constant = leaf.constant or leaf.opaque
         if leaf.is_constant or (leaf.is_tensor and (dim is None or not 0 <= dim < len(leaf.shape))):
             raise UsageError(
@@ -254,11 +257,11 @@ class Plan:
         lines += [_sentence(str(spot)) for spot in self.blind if isinstance(spot, BlindSpot) and axis in spot.axes]
         lines += [_of_symbol(self.symbol(name)) for name in expression.symbols]
         lines += [f"{r} ({r.family}): {r.evidence}." for r in self.relations if r.left == axis]
-        lines += [f"{experiment}." for experiment in self.probes if experiment.is_about(axis)]
+        lines += [f"{experiment.text(full=full)}." for experiment in self.probes if experiment.is_about(axis)]
         lines.append(f"{leaf.calls} of {len(self.calls)} calls had {path}.")
         if leaf.fill is not None:
             lines.append(f"Where a call lacks it, it is {leaf.fill}: the model then gave what it gives without it.")
-        return "\n".join(lines)
+        return "\n".join(lines if full else folded(lines))
 
     def _explained_float(self, leaf: LeafPlan) -> str:
         path = leaf.path.code()

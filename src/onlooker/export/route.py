@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..contract.checker import kind_of
+from ..core.alike import folded
 from ..core.call import Signature
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
@@ -31,8 +32,11 @@ class Mismatch(Exception):
     """Why one graph does not take a call; never seen by a user."""
 
     def __init__(self, *breaches: Breach) -> None:
-        super().__init__("; ".join(breach.said for breach in breaches))
+        super().__init__(*breaches)
         self.breaches = breaches
+
+    def __str__(self) -> str:
+        return "; ".join(folded(breach.said for breach in self.breaches))
 
 
 class Route:

@@ -15,6 +15,7 @@ from ..infer.samples import Row
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import leaf_values, materialise
 from ..materialise.counting import sizes_of
+from ..materialise.domains import domains_of
 from ..observe.store import Sample
 from .axis_classes import batches, by_size, is_persistent_state, parts, sides, still_axes
 from .axis_trials import AxisTrials
@@ -92,7 +93,7 @@ class AxesThatMayChange:
 
     def _searched(self, base: Mapping[Path, Any]) -> Iterator[Draft]:
         try:
-            trials = AxisTrials(self._draft.plan(), base, self._lab)
+            trials = AxisTrials(self._draft.plan(), base, self._lab, domains_of(self._samples))
         except SpentError:
             raise
         except Exception as error:

@@ -19,6 +19,7 @@ from ..lab.judge import computed_outputs, have_same_ranks, perturbed, results_eq
 from ..lab.lab import Lab, SpentError
 from ..lab.work import work_of
 from ..materialise.arguments import close_arguments
+from ..materialise.domains import Domains
 from ..materialise.tensors import resized
 from ..pytrees.agree import agreement
 from ..pytrees.numbers import altered
@@ -43,11 +44,12 @@ class AxisTrials:
 
     A model that takes a lot of work for one run is run with fake tensors: then shapes alone are judged, until a
     real run confirms a batch. One that cannot run on fake tensors, since its path depends on values, gets a few
-    real runs. How much work it is follows from the model and the sizes, not from a clock.
+    real runs. How much work it is follows from the model and the sizes, not from a clock. All values stay in
+    their ``domains``.
     """
 
-    def __init__(self, plan: Plan, base: Mapping[Path, Any], lab: Lab) -> None:
-        self.plan, self.base, self.lab = plan, base, lab
+    def __init__(self, plan: Plan, base: Mapping[Path, Any], lab: Lab, domains: Domains) -> None:
+        self.plan, self.base, self.lab, self.domains = plan, base, lab, domains
         self.records: list[Experiment] = []
         self.notes: list[str] = []
         self._n_rows = 0
@@ -122,7 +124,7 @@ class AxisTrials:
         got, _ = self._run(values, why, real=True)
         if got is None:
             return False
-        other, _ = self._run(perturbed(values, self.base, longer), f"{why}, other values", real=True)
+        other, _ = self._run(perturbed(values, self.base, longer, self.domains), f"{why}, other values", real=True)
         return other is not None and not results_equal(values, got, other)
 
     def reads_int(self, axis: Axis) -> bool:
@@ -144,7 +146,7 @@ class AxisTrials:
             shape = list(values[axis.path].shape)
             shape[axis.dim] = size
             values[axis.path] = resized(values[axis.path], shape)
-        return values
+        return self.domains.lawful(values)
 
     def _run(self, values: Mapping[Path, Any], why: str, *, real: bool = False) -> tuple[Tree[Any] | None, Finding]:
         """The result of the model; None, and why, where it refuses or gives a result of another form."""
@@ -242,7 +244,7 @@ class AxisTrials:
         value = self.base[path]
         if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
             return False
-        values = {**self.base, path: altered(value)}
+        values = self.domains.lawful({**self.base, path: altered(value)})
         got, _ = self._run(values, f"other values of {path}", real=True)
         return got is not None and self._differs(got)
 

@@ -19,6 +19,7 @@ from ..lab.example import Example
 from ..lab.judge import have_same_ranks, perturbed, results_equal
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments
+from ..materialise.domains import Domains
 from ..materialise.tensors import resized
 from .axis_classes import size_of
 
@@ -33,8 +34,8 @@ class BrokenRelation:
     ``accepted`` are the values of a call that breaks the relation, where the model takes such a call.
     """
 
-    def __init__(self, plan: Plan, doubt: DoubtfulRelation, example: Example, lab: Lab) -> None:
-        self._plan, self._doubt, self._example, self._lab = plan, doubt, example, lab
+    def __init__(self, plan: Plan, doubt: DoubtfulRelation, example: Example, lab: Lab, domains: Domains) -> None:
+        self._plan, self._doubt, self._example, self._lab, self._domains = plan, doubt, example, lab, domains
         self._sizes = _read_sizes(plan, example.values)
         self.accepted: dict[Path, Any] = {}
 
@@ -79,7 +80,7 @@ class BrokenRelation:
                 values[leaf.path] = resized(value, shape)
             elif leaf.value is not None:
                 values[leaf.path] = leaf.value.evaluate(sizes)
-        return values
+        return self._domains.lawful(values)
 
     def _tested(self, values: Mapping[Path, Any], longer: Sequence[Axis]) -> FindingKind:
         """``ACCEPTED`` where the model takes the values, and reads what is new in the ``longer`` axes.
@@ -91,7 +92,7 @@ class BrokenRelation:
             return FindingKind.REFUSED
         for root in dict.fromkeys(axis.path.root for axis in longer):
             own = [axis for axis in longer if axis.path.root == root]
-            changed = perturbed(values, self._example.values, own)
+            changed = perturbed(values, self._example.values, own, self._domains)
             other = self._run(changed, f"{self._doubt.text}, other values of {root}")
             if other is None or results_equal(values, got, other):
                 return FindingKind.UNREAD

@@ -24,6 +24,8 @@ from ..lab.judge import results_agree
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, fill_of, leaf_values, materialise
 from ..materialise.counting import sizes_of
+from ..materialise.domain import Domain
+from ..materialise.domains import Domains, domains_of
 from ..observe.store import Sample
 from .draft import Draft
 
@@ -54,7 +56,7 @@ class OmittedArguments:
         candidates = [leaf for leaf in plan.leaves if _is_candidate(leaf, plan, self._lab)]
         if not candidates or not self._samples:
             return
-        test = _OmissionTest(plan, self._lab, tuple(_bases(plan, self._samples)))
+        test = _OmissionTest(plan, self._lab, tuple(_bases(plan, self._samples)), domains_of(self._samples))
         found = test.together(test.alone(candidates))
         fills = dict(self._draft.fills)
         flags = set()
@@ -103,6 +105,7 @@ class _OmissionTest:
     plan: Plan
     lab: Lab
     bases: tuple[Mapping[Path, Any], ...]
+    domains: Domains
 
     def alone(self, leaves: Sequence[LeafPlan]) -> _Defaults:
         """The leaves that a call may leave out, each with its default.
@@ -111,7 +114,7 @@ class _OmissionTest:
         """
         found: _Defaults = {}
         for leaf in leaves:
-            for fill in _defaults_of(leaf):
+            for fill in _defaults_of(leaf, self.domains.of(leaf.path)):
                 if self._holds({leaf.path: fill}):
                     found[leaf.path] = fill
                     break
@@ -153,7 +156,9 @@ class _OmissionTest:
         return n_held >= min(2, len(self.bases))
 
     def _filled(self, base: Mapping[Path, Any], omitted: Mapping[Path, Fill | None]) -> Tree[Any] | None:
-        """The result with the defaults; None where the model refuses it, or a size of a default shows nowhere else."""
+        """The result with the defaults; None where the model refuses it, a default is not in the domain of its leaf, or
+        its size shows nowhere else.
+        """
         known = sizes_of(self.plan, {path: value for path, value in base.items() if path not in omitted})
         values = dict(base)
         for leaf in self.plan.inputs:
@@ -163,6 +168,8 @@ class _OmissionTest:
             values[leaf.path] = fill_of(replace(leaf, fill=fill), known)
             if values[leaf.path].shape != base[leaf.path].shape:
                 return None
+        if not self.domains.are_lawful(values):
+            return None
         return self._run(close_arguments(self.plan, values), omitted, "as a default")
 
     def _run(self, arguments: dict[str, Any], omitted: Collection[Path], what: str) -> Tree[Any] | None:
@@ -170,9 +177,9 @@ class _OmissionTest:
         return self.lab.try_run(arguments, why=why, memo=True)
 
 
-def _defaults_of(leaf: LeafPlan) -> tuple[Fill | None, ...]:
+def _defaults_of(leaf: LeafPlan, domain: Domain) -> tuple[Fill | None, ...]:
     """What may stand for an argument that is left out: a mask hides nothing, anything else adds nothing."""
     if not leaf.is_tensor:
         return (None,)
     ones, zeros = Fill("ones"), Fill("zeros")
-    return (ones, zeros) if "mask" in leaf.path.root else (zeros, ones)
+    return (ones, zeros) if domain.is_mask or (domain.is_binary and domain.high == 1) else (zeros, ones)

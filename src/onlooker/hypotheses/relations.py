@@ -26,6 +26,7 @@ from ..infer.samples import Row, Table, row_of_values
 from ..infer.sizes import Sizes, choose_sizes, roomy_sizes
 from ..lab.example import Example, find_example
 from ..lab.lab import Lab, SpentError
+from ..materialise.domains import domains_of
 from ..observe.store import Sample
 from .axis_classes import size_of
 from .broken_relation import BrokenRelation
@@ -55,6 +56,7 @@ class Relations:
     def __init__(self, draft: Draft, samples: Sequence[Sample], lab: Lab) -> None:
         self._draft, self._lab = draft, lab
         self._samples = draft.own(samples)
+        self._domains = domains_of(self._samples)
         self._tested: set[str] = set()
         self._confirmed: dict[Axis, str] = {}
         self._guess: Exclusions | None = None
@@ -170,7 +172,7 @@ class Relations:
         """True when the model takes sizes that break a relation, whichever side is the longer one, and reads them."""
         found = []
         for exclusions in readings_without(table, doubt):
-            broken = BrokenRelation(self._plan(table, exclusions), doubt, example, self._lab)
+            broken = BrokenRelation(self._plan(table, exclusions), doubt, example, self._lab, self._domains)
             found.append(broken.finding())
             if found[-1] is FindingKind.ACCEPTED:
                 row = row_of_values(self._label, broken.accepted)

@@ -18,7 +18,7 @@ from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
 from ..observe.inner import advice_on_inner
 from ..observe.store import Sample
-from .surroundings import autocast_of_export, surroundings_of
+from .surroundings import autocast_of_export, beside_fast_path, surroundings_of
 
 __all__ = ["find_doubt"]
 
@@ -28,7 +28,8 @@ _MOST_REPLAYS = 2
 def find_doubt(samples: Sequence[Sample], lab: Lab) -> OnlookerWarning | None:
     """A warning when the first or the last kept call, run again in private, gives another result than recorded.
 
-    :raises ExportError: ``replay-refused`` when the model refuses all that are run again
+    :raises ExportError: ``replay-refused`` when the model refuses all that are run again, ``fast-path`` where eager
+        takes a way that no trace takes, and that gives another result
     """
     training = _is_training(lab.model)
     refused: list[tuple[Sample, Exception]] = []
@@ -43,6 +44,9 @@ def find_doubt(samples: Sequence[Sample], lab: Lab) -> OnlookerWarning | None:
             other = "" if isinstance(evaluated, Exception) else difference(again, evaluated)
             if other:
                 return _in_training(sample, other)
+        other = beside_fast_path(sample, again, lab)
+        if other:
+            raise _on_fast_path(sample, other)
         other = difference(sample.outputs, again)
         kind = FindingKind.REFUTED if other else FindingKind.CONFIRMED
         claim = f"call {sample.call.index} gives the same when it is run again"
@@ -100,6 +104,16 @@ def _in_training(sample: Sample, difference: str) -> OnlookerWarning:
         f"another result ({difference}).",
         slug="training-mode",
         hint="Call model.eval() before watching and exporting, unless the behaviour in training shall be exported.",
+    )
+
+
+def _on_fast_path(sample: Sample, difference: str) -> ExportError:
+    return ExportError(
+        f"In call {sample.call.index} the model takes the fast path of attention that torch has for eager mode, which "
+        f"gives another result ({difference}) than the operators of the model itself: those of padded positions are "
+        "others. torch.export traces these operators, so that its graph differs from what was watched.",
+        slug="fast-path",
+        hint="Turn the fast path off before watching: torch.backends.mha.set_fastpath_enabled(False).",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,7 +14,7 @@ from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
 from ..observe.store import Sample
 
-__all__ = ["autocast_of_export", "surroundings_of"]
+__all__ = ["autocast_of_export", "beside_fast_path", "surroundings_of"]
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
@@ -44,6 +45,33 @@ def autocast_of_export(sample: Sample, again: Tree[Any], lab: Lab) -> tuple[str,
             if other := difference(again, outside):
                 return block, other
     return None
+
+
+def beside_fast_path(sample: Sample, again: Tree[Any], lab: Lab) -> str:
+    """What differs where the fast path of attention is off; nothing where it is, or is not taken.
+
+    ``again`` is the result of the call as the settings are. Modules of torch take that path in eager mode only: with a
+    mask of padding they leave out what is padded, and fill it with zeros.
+    """
+    if not torch.backends.mha.get_fastpath_enabled() or not _has_attention_of_torch(lab.model):
+        return ""
+    beside = rerun(sample, lab, context=_without_fast_path())
+    return "" if isinstance(beside, Exception) else difference(again, beside)
+
+
+def _has_attention_of_torch(model: Any) -> bool:
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    return any(isinstance(module, torch.nn.MultiheadAttention) for module in modules)
+
+
+@contextlib.contextmanager
+def _without_fast_path() -> Iterator[None]:
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _is_as_seen(sample: Sample, again: Tree[Any] | Exception) -> bool:

@@ -10,6 +10,7 @@ import torch
 from ..core.path import Path
 from ..core.spec import Axis
 from ..core.structure import Tree
+from ..materialise.domains import Domains
 from ..pytrees.agree import agreement
 from ..pytrees.numbers import altered, as_dtype, as_numbers, is_same
 
@@ -72,23 +73,46 @@ def _fingerprint(value: torch.Tensor) -> tuple[Any, ...]:
     return tuple(value.shape), value.dtype, value.device, first
 
 
-def perturbed(values: Mapping[Path, Any], before: Mapping[Path, Any], axes: Sequence[Axis]) -> dict[Path, Any]:
-    """The values with other numbers in what these axes have more than before; an int is as it was before."""
-    changed = dict(values)
-    for axis in axes:
-        value = changed[axis.path]
-        if axis.dim is None or not isinstance(value, torch.Tensor):
-            changed[axis.path] = before[axis.path]
-            continue
-        old_size = int(before[axis.path].shape[axis.dim])
-        value = value.clone()
-        added = value.narrow(axis.dim, old_size, value.shape[axis.dim] - old_size)
-        added.copy_(_other_numbers(added, value))
-        changed[axis.path] = value
-    return changed
+def perturbed(
+    values: Mapping[Path, Any], before: Mapping[Path, Any], axes: Sequence[Axis], domains: Domains
+) -> dict[Path, Any]:
+    """The values with other lawful numbers in what these axes have more than before; an int is as it was before.
+
+    Numbers that were there before stay: where no others are lawful beside them, all stay as they are.
+    """
+    for others in (_other_numbers, _nearer, _closer_together, _turned_round):
+        changed = dict(values)
+        for axis in axes:
+            value = changed[axis.path]
+            if axis.dim is None or not isinstance(value, torch.Tensor):
+                changed[axis.path] = before[axis.path]
+                continue
+            old_size = int(before[axis.path].shape[axis.dim])
+            value = value.clone()
+            added = value.narrow(axis.dim, old_size, value.shape[axis.dim] - old_size)
+            added.copy_(others(added, value, axis.dim))
+            changed[axis.path] = value
+        lawful = domains.lawful(changed)
+        keeps = all(_keeps(lawful[path], value, before.get(path)) for path, value in changed.items())
+        if keeps and all(_is_other(lawful[axis.path], values[axis.path]) for axis in axes):
+            return lawful
+    return dict(values)
 
 
-def _other_numbers(added: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _keeps(lawful: Any, proposed: Any, before: Any) -> bool:
+    """True where what was made lawful has the numbers of the proposed tensor, so far as they were there before."""
+    if lawful is proposed:
+        return True
+    known = tuple(slice(0, size) for size in getattr(before, "shape", ()))
+    return bool(torch.equal(as_numbers(lawful)[known], as_numbers(proposed)[known]))
+
+
+def _is_other(lawful: Any, value: Any) -> bool:
+    """True for an int, and for a tensor with other numbers."""
+    return not isinstance(value, torch.Tensor) or not value.numel() or not is_same(lawful, value)
+
+
+def _other_numbers(added: torch.Tensor, value: torch.Tensor, dim: int) -> torch.Tensor:
     """Numbers of the same kind that are all different from those of ``added``: ids stay ids, masks masks."""
     if value.dtype == torch.bool:
         return ~added
@@ -99,3 +123,28 @@ def _other_numbers(added: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     if bool(low == high):
         return as_dtype(torch.where(present > 0, present - 1, present + 1), value.dtype)
     return as_dtype(torch.where(present == low, high, low), value.dtype)
+
+
+def _nearer(added: torch.Tensor, value: torch.Tensor, dim: int) -> torch.Tensor:
+    """Numbers half way to those before them: what is sorted stays so."""
+    if value.dtype == torch.bool or not added.numel() or added.shape[dim] == value.shape[dim]:
+        return added
+    numbers, present = as_numbers(value), as_numbers(added)
+    last = numbers.narrow(dim, value.shape[dim] - added.shape[dim] - 1, 1)
+    exact = present.dtype.is_floating_point or present.dtype.is_complex
+    return as_dtype(last + ((present - last) / 2 if exact else (present - last) // 2), value.dtype)
+
+
+def _closer_together(added: torch.Tensor, value: torch.Tensor, dim: int) -> torch.Tensor:
+    """Rows of numbers half as far from the first one of each: other rows that are sorted too."""
+    if value.dtype == torch.bool or not added.numel():
+        return added
+    present = as_numbers(added)
+    first = present[..., :1]
+    exact = present.dtype.is_floating_point or present.dtype.is_complex
+    return as_dtype(first + ((present - first) / 2 if exact else (present - first) // 2), value.dtype)
+
+
+def _turned_round(added: torch.Tensor, value: torch.Tensor, dim: int) -> torch.Tensor:
+    """The same numbers in the other order: their sum stays."""
+    return added.flip(dim)

@@ -13,6 +13,7 @@ from ..core.plan import LeafPlan, Plan
 from ..observe.store import Sample
 from ..pytrees.open import close_tree, spec_of
 from .counting import counted
+from .domains import domains_of
 from .tensors import filled_tensor, resized
 
 __all__ = ["close_arguments", "dtype_of", "fill_of", "leaf_values", "materialise"]
@@ -30,13 +31,14 @@ def materialise(
     """A value per leaf of the plan, for a size per symbol.
 
     A leaf is grown from the call that has the most leaves among those that have it; one that no kept call
-    has gets its fill.
+    has gets its fill. Every tensor stays in the domain that the kept calls show.
 
     :raises ObservationError: ``no-values`` when a leaf has neither values nor a fill
     """
     ordered = sorted(samples, key=lambda sample: -len(sample.inputs.leaves))
     seen = [leaf_values(sample) for sample in ordered]
-    return {leaf.path: _value(plan, leaf, sizes, seen, varied) for leaf in plan.leaves}
+    proposed = {leaf.path: _value(plan, leaf, sizes, seen, varied) for leaf in plan.leaves}
+    return domains_of(samples).lawful(proposed)
 
 
 def leaf_values(sample: Sample) -> dict[Path, Any]:

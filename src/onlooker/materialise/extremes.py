@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from ..core.path import Path
 from ..core.plan import Plan
 from ..observe.store import Sample
+from .domains import domains_of
 
 __all__ = ["EXTREME", "INFINITE", "LARGE", "extreme_values"]
 
@@ -21,8 +23,6 @@ EXTREME = (1e3, -1e3, 0.0, -0.0, 1.5, -1.5, 60.0, -60.0)
 LARGE = (60.0, -60.0, 0.0, -0.0, 1.5, -1.5)
 #: the same with what no number compares with
 INFINITE = (float("nan"), 1.0, float("inf"), -1.0, float("-inf"), 0.5, 2.0)
-#: a float below this one, or an infinity, hides a position: the tensor is a mask that is added
-_HIDES = -1e4
 
 
 def extreme_values(
@@ -30,17 +30,21 @@ def extreme_values(
 ) -> dict[Path, Any] | None:
     """The values with every float tensor overwritten by large, zero and negative numbers; None where there is none.
 
-    Tensors whose names or values say that they hide positions stay as they are, and so do ints.
+    Masks and ints stay as they are. A tensor of another domain (probabilities, sorted times) gets the extremes of its
+    domain; where numbers are not finite, it stays.
     """
-    changed = dict(values)
+    domains, changed = domains_of(samples), dict(values)
+    finite = all(math.isfinite(number) for number in pattern)
     for leaf in plan.inputs:
         value = values[leaf.path]
         if not isinstance(value, torch.Tensor) or value.dtype not in _DTYPES or value.numel() == 0:
             continue
-        if value.layout != torch.strided or "mask" in leaf.path.root or bool((value < _HIDES).any()):
+        domain = domains.of(leaf.path)
+        if value.layout != torch.strided or domain.is_mask or domain.is_binary or not (finite or domain.is_plain):
             continue
         numbers = torch.tensor(pattern, dtype=torch.float64)
         repeated = numbers.repeat(-(-value.numel() // len(pattern)))[: value.numel()]
         changed[leaf.path] = repeated.reshape(value.shape).to(value.device, value.dtype)
+    changed = domains.lawful(changed)
     same = all(changed[path] is values[path] for path in values)
     return None if same else changed

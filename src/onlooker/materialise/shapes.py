@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..core.alike import folded
 from ..core.call import Passing
 from ..core.errors import UsageError
 from ..core.kinds import check_kind
@@ -68,6 +69,7 @@ def constant_axes(union: CallUnion, limit: int = 8) -> str:
         for dim in range(len(spec.shape))
         if not union.changes(Axis(path, dim))
     ]
+    axes = folded(axes)
     shown = axes if len(axes) <= limit else [*axes[:limit], f"{len(axes) - limit} more"]
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..core.alike import folded
 from ..core.call import Signature
 from ..core.experiment import BlindKind, BlindSpot
 from ..core.plan import Plan
@@ -50,4 +51,5 @@ def _flags(plans: Sequence[Plan]) -> Iterator[str]:
                 seen.setdefault(leaf.path.code(), set()).add(leaf.constant.value)
     one = [f"{name}={next(iter(values))}" for name, values in seen.items() if len(values) == 1]
     if one:
-        yield f"only {', '.join(one)} seen: the other value is refused, watch a call that has it to have it served"
+        flags = ", ".join(folded(one))
+        yield f"only {flags} seen: the other value is refused, watch a call that has it to have it served"

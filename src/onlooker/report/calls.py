@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..core.alike import folded_rows
 from ..core.path import Path
 from ..core.recording import Recording
 from ..core.spec import Spec, TensorSpec
@@ -54,18 +55,31 @@ class CallsReport:
             "missed": list(self.missed),
         }
 
+    def text(self, *, full: bool = False) -> str:
+        """The calls as text, as wide as the terminal; ``full`` gives each item of a list a row of its own."""
+        return as_text(self.tables(full=full))
+
     def __str__(self) -> str:
-        return as_text(self.__rich__())
+        return self.text()
 
     def __rich__(self) -> RenderableType:
+        return self.tables()
+
+    def tables(self, *, full: bool = False) -> RenderableType:
+        """The calls for a console of rich."""
         calls = f"{self.total} {'call' if self.total == 1 else 'calls'}"
         table = Table(title=f"{calls} of {self.model}.{self.method}", title_justify="left")
         for name in ("input", "kind", "sizes that were seen", "calls"):
             table.add_column(name, overflow="fold")
-        for row in self.leaves:
-            sizes = f"[{', '.join(_listed(sizes) for sizes in row.sizes)}]" if row.sizes else ""
-            table.add_row(Text(row.path), Text(_shown(row.kinds)), Text(sizes), str(row.count))
+        cells = [_cells(row) for row in self.leaves]
+        for row in cells if full else folded_rows(cells):
+            table.add_row(*map(Text, row))
         return Group(table, *(Text(f"  a call was not recorded: {text}", style="dim") for text in self.missed))
+
+
+def _cells(row: LeafRow) -> tuple[str, ...]:
+    sizes = f"[{', '.join(_listed(sizes) for sizes in row.sizes)}]" if row.sizes else ""
+    return row.path, _shown(row.kinds), sizes, str(row.count)
 
 
 def calls_report(recording: Recording) -> CallsReport:

@@ -47,7 +47,7 @@ class ConditionRow:
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """One graph of a program."""
+    """One graph of a program; ``dropped`` has conditions that are not needed, each with its evidence."""
 
     name: str
     target: str
@@ -61,9 +61,8 @@ class GraphReport:
     notes: tuple[str, ...]
     seconds: float
     needs: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
     conditions: tuple[ConditionRow, ...] = ()
-    evidence: tuple[Dropped, ...] = ()
 
 
 def graph_report(
@@ -95,9 +94,8 @@ def graph_report(
         tuple(notes),
         seconds,
         tuple(_needs(contract)),
-        tuple(map(str, contract.dropped)),
-        tuple(_conditions(plan, contract, sizes, others or OtherSides([(plan, contract)]))),
         contract.dropped,
+        tuple(_conditions(plan, contract, sizes, others or OtherSides([(plan, contract)]))),
     )
 
 

@@ -120,11 +120,20 @@ class Report:
             "probes": self.probes,
         }
 
+    def text(self, *, full: bool = False) -> str:
+        """The report as text, as wide as the terminal; ``full`` gives each item of a list a row of its own."""
+        return as_text(self.tables(full=full))
+
+    def tables(self, *, full: bool = False) -> RenderableType:
+        """The report for a console of rich."""
+        title = f"{self.model}.{self.method}"
+        return render(title, self.graphs, self.tally, self.verdict, self.remarks, full=full)
+
     def __str__(self) -> str:
-        return as_text(self.__rich__())
+        return self.text()
 
     def __rich__(self) -> RenderableType:
-        return render(f"{self.model}.{self.method}", self.graphs, self.tally, self.verdict, self.remarks)
+        return self.tables()
 
 
 def _percent(share: float) -> str:
@@ -154,7 +163,7 @@ def _graph_dict(graph: GraphReport) -> dict[str, object]:
         "constants": dict(graph.constants),
         "sizes": dict(graph.sizes),
         "needs": list(graph.needs),
-        "dropped": list(graph.dropped),
+        "dropped": [str(dropped) for dropped in graph.dropped],
         "conditions": [
             {
                 "condition": row.formula,
@@ -169,7 +178,7 @@ def _graph_dict(graph: GraphReport) -> dict[str, object]:
         ],
         "evidence": [
             {"condition": dropped.formula, "line": dropped.line, "evidence": dropped.evidence}
-            for dropped in graph.evidence
+            for dropped in graph.dropped
         ],
         "notes": list(graph.notes),
         "seconds": round(graph.seconds, 3),

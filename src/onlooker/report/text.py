@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shutil
+import sys
 from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -10,38 +12,57 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from ..core.alike import folded, folded_rows
 from ..core.verdict import Check, Tally
 from .data import AxisRow, GraphReport
 
 __all__ = ["as_text", "render"]
 
 _MOST_FAILURES = 8
+#: columns of what goes into no terminal
+_WIDTH = 118
 
 
-def as_text(renderable: RenderableType, *, width: int = 118) -> str:
-    """The renderable as plain text."""
+def as_text(renderable: RenderableType) -> str:
+    """The renderable as plain text, as wide as the terminal that it may be printed to."""
     stream = io.StringIO()
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns if is_terminal else _WIDTH
     Console(file=stream, width=width, color_system=None).print(renderable)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
 def render(
-    title: str, graphs: Sequence[GraphReport], tally: Tally, verdict: str, remarks: Sequence[str]
+    title: str,
+    graphs: Sequence[GraphReport],
+    tally: Tally,
+    verdict: str,
+    remarks: Sequence[str],
+    *,
+    full: bool = False,
 ) -> RenderableType:
-    """Per graph its axes, symbols and fills, then the trials and the verdict."""
+    """Per graph its axes, symbols and fills, then the trials and the verdict.
+
+    Items of a list of which all is the same are one row, and lines that differ in their numbers alone are one line,
+    unless it shall be in ``full``.
+    """
     parts: list[RenderableType] = [Text(f"onlooker report of {title}", style="bold")]
     for graph in graphs:
-        parts += [_axes_table(graph), _symbol_table(graph), *_lines(graph)]
+        parts += [_axes_table(graph, full), _symbol_table(graph), *_lines(graph, full)]
     parts.append(_trial_table(tally))
     parts += [Text(f"  tried: {tally.summary}")] if tally.summary else []
     parts += [Text(f"  {text}") for text in _failures(tally)]
-    parts += [Text(f"  {text}", style="dim") for text in remarks]
+    parts += [Text(f"  {text}", style="dim") for text in _each(remarks, full)]
     style = "bold green" if verdict == "verified" else "bold red"
     parts.append(Text.assemble("verdict: ", (verdict, style)))
     return Group(*parts)
 
 
-def _axes_table(graph: GraphReport) -> Table:
+def _each(lines: Sequence[str], full: bool) -> Sequence[str]:
+    return lines if full else folded(lines)
+
+
+def _axes_table(graph: GraphReport, full: bool) -> Table:
     title = Text(f"{graph.name} ({graph.target}), calls {_listed(graph.calls)}")
     table = Table(title=title, title_justify="left")
     for name in ("input", "asked", "obtained"):
@@ -49,12 +70,16 @@ def _axes_table(graph: GraphReport) -> Table:
     rows: dict[str, list[AxisRow]] = {}
     for row in graph.axes:
         rows.setdefault(row.axis.partition(".shape[")[0], []).append(row)
-    for path, axes in rows.items():
-        asked, obtained = ", ".join(r.asked for r in axes), ", ".join(r.obtained for r in axes)
-        narrowed = any(r.narrowed for r in axes)
-        shown = Text(f"[{obtained}]", style="red" if narrowed else "")
-        table.add_row(Text(path), Text(f"[{asked}]"), shown)
+    cells = [_cells(path, axes) for path, axes in rows.items()]
+    for path, asked, obtained, style in cells if full else folded_rows(cells):
+        table.add_row(Text(path), Text(f"[{asked}]"), Text(f"[{obtained}]", style=style))
     return table
+
+
+def _cells(path: str, axes: Sequence[AxisRow]) -> tuple[str, str, str, str]:
+    """The path, what was asked and obtained of its axes, and a colour where the program takes less than it should."""
+    asked, obtained = ", ".join(row.asked for row in axes), ", ".join(row.obtained for row in axes)
+    return path, asked, obtained, "red" if any(row.narrowed for row in axes) else ""
 
 
 def _symbol_table(graph: GraphReport) -> Table:
@@ -66,18 +91,29 @@ def _symbol_table(graph: GraphReport) -> Table:
     return table
 
 
-def _lines(graph: GraphReport) -> list[RenderableType]:
+def _lines(graph: GraphReport, full: bool) -> list[RenderableType]:
     lines = [f"relation {text}: {found}" for text, found in graph.relations]
     lines += [f"absent {path} is filled: {text}" for path, text in graph.fills]
-    constants = ", ".join(f"{path}={value}" for path, value in graph.constants)
+    constants = ", ".join(_each([f"{path}={value}" for path, value in graph.constants], full))
     lines += [f"constants: {constants}"] if constants else []
     sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes)
     lines += [f"exported with {sizes or 'no changing size'} in {graph.seconds:.1f} s"]
     lines += [f"needs {text}" for text in graph.needs]
     lines += [f"  {condition}" for condition in graph.conditions]
-    lines += [f"dropped: {text}" for text in graph.dropped]
+    lines += [f"dropped: {text}" for text in _dropped(graph, full)]
     lines += [f"note: {text}" for text in graph.notes]
-    return [Text(f"  {line}") for line in lines]
+    return [Text(f"  {line}") for line in _each(lines, full)]
+
+
+def _dropped(graph: GraphReport, full: bool) -> list[str]:
+    """The conditions that are not needed; of several proofs of one condition the first, unless it shall be in full."""
+    proofs: dict[str, list[str]] = {}
+    for dropped in graph.dropped:
+        proofs.setdefault(dropped.condition, []).append(dropped.evidence)
+    if full:
+        return [f"{condition} is not needed: {each}" for condition, found in proofs.items() for each in found]
+    more = {condition: f" (and {len(found) - 1} more)" if len(found) > 1 else "" for condition, found in proofs.items()}
+    return [f"{condition} is not needed: {found[0]}{more[condition]}" for condition, found in proofs.items()]
 
 
 def _trial_table(tally: Tally) -> Table:

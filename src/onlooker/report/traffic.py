@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..core.alike import folded_rows
 from ..core.traffic import CheckedCall
 from .text import as_text
 
@@ -109,27 +110,38 @@ class Conformity:
             ],
         }
 
+    def text(self, *, full: bool = False) -> str:
+        """The check as text, as wide as the terminal; ``full`` gives each item of a list a row of its own."""
+        return as_text(self.tables(full=full))
+
     def __str__(self) -> str:
-        return as_text(self.__rich__())
+        return self.text()
 
     def __rich__(self) -> RenderableType:
+        return self.tables()
+
+    def tables(self, *, full: bool = False) -> RenderableType:
+        """The check for a console of rich."""
         parts: list[RenderableType] = [Text(f"calls against {self.program}", style="bold")]
         parts += [Text(f"  {name} serves {count}") for name, count in self.served]
         if self.breaches:
-            parts.append(_table(self.breaches))
+            parts.append(_table(self.breaches, full))
         parts.append(Text(self.verdict, style="bold green" if self.holds else "bold red"))
         return Group(*parts)
 
 
-def _table(rows: Sequence[BreachRow]) -> Table:
+def _table(rows: Sequence[BreachRow], full: bool) -> Table:
     table = Table(title="outside", title_justify="left")
     for name in ("calls", "argument or axis", "has to be", "was", "why"):
         table.add_column(name, overflow="fold")
-    for row in rows:
-        shown = (
-            *row.got[:_MOST_SHOWN],
-            *([f"{len(row.got) - _MOST_SHOWN} more"] if len(row.got) > _MOST_SHOWN else []),
-        )
-        why = f"{row.kind} ({row.graph})" if row.graph else row.kind
-        table.add_row(str(row.count), Text(row.where), Text(row.expected), Text("; ".join(shown)), why)
+    cells = [_cells(row) for row in rows]
+    for row in cells if full else folded_rows(cells):
+        table.add_row(*map(Text, row))
     return table
+
+
+def _cells(row: BreachRow) -> tuple[str, ...]:
+    more = len(row.got) - _MOST_SHOWN
+    shown = (*row.got[:_MOST_SHOWN], *([f"{more} more"] if more > 0 else []))
+    why = f"{row.kind} ({row.graph})" if row.graph else row.kind
+    return str(row.count), row.where, row.expected, "; ".join(shown), why

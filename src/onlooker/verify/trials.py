@@ -17,6 +17,8 @@ from ..core.verdict import Focus
 from ..infer.sizes import middle_sizes, size_label, trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
+from ..materialise.domain import Domain
+from ..materialise.domains import Domains, domains_of
 from ..materialise.extremes import EXTREME, INFINITE, LARGE, extreme_values
 from ..materialise.floats import float_choices
 from ..observe.store import Sample
@@ -283,11 +285,11 @@ def trials_of_sizes(
     plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, thorough: bool = True
 ) -> Iterator[Trial]:
     """One choice of sizes: plain, padded, ``thorough`` also without padding, and without what has a fill."""
-    values = materialise(plan, sizes, samples)
+    values, domains = materialise(plan, sizes, samples), domains_of(samples)
     pairs = tuple(sizes.items())
     yield Trial("unseen", label, close_arguments(plan, values), pairs, plan)
     for name, hidden in (("padded", True), ("not padded", False))[: 1 + thorough]:
-        masked = _masked(plan, values, hidden)
+        masked = _masked(plan, values, domains, hidden)
         if masked is not None:
             arguments = close_arguments(plan, masked)
             yield Trial("unseen", f"{label}, {name}", arguments, pairs, plan, focus=Focus.PADDING)
@@ -296,11 +298,11 @@ def trials_of_sizes(
         yield Trial("unseen", f"{label}, without {fewer[0]}", fewer[1], pairs, plan, focus=Focus.LEFT_OUT)
 
 
-def _masked(plan: Plan, values: Mapping[Path, Any], hidden: bool) -> dict[Path, Any] | None:
+def _masked(plan: Plan, values: Mapping[Path, Any], domains: Domains, hidden: bool) -> dict[Path, Any] | None:
     """The same values with masks that hide the beginning of rows: half of the first one, a third of the third one,
     a quarter of the fourth one and so on, nothing of the second one. None where that changes nothing.
     """
-    masks = [leaf.path for leaf in plan.inputs if _is_padding_mask(leaf, values[leaf.path])]
+    masks = [leaf.path for leaf in plan.inputs if _is_padding_mask(leaf, values[leaf.path], domains.of(leaf.path))]
     if not masks:
         return None
     changed = dict(values)
@@ -312,12 +314,12 @@ def _masked(plan: Plan, values: Mapping[Path, Any], hidden: bool) -> dict[Path, 
     return None if all(is_same(changed[path], values[path]) for path in masks) else changed
 
 
-def _is_padding_mask(leaf: LeafPlan, value: Any) -> bool:
+def _is_padding_mask(leaf: LeafPlan, value: Any, domain: Domain) -> bool:
+    """True for a mask of two dimensions that hides positions by zeros, one for which ones are neutral among them."""
     if not isinstance(value, torch.Tensor) or value.ndim != 2 or value.dtype.is_floating_point:
         return False
-    numbers = as_numbers(value)
-    zero_one = bool(((numbers == 0) | (numbers == 1)).all()) and bool((numbers == 1).any())
-    return "mask" in leaf.path.root and zero_one and value.shape[1] > 1
+    is_neutral = leaf.fill is not None and leaf.fill.kind == "ones"
+    return (domain.is_mask or is_neutral) and value.shape[1] > 1
 
 
 def _without_fills(plan: Plan, values: Mapping[Path, Any]) -> tuple[str, dict[str, Any]] | None:

@@ -10,13 +10,15 @@ import torch
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 from ..materialise.arguments import leaf_values
+from ..materialise.domain import Domain
+from ..materialise.domains import domains_of
 from ..observe.store import Sample
 from ..pytrees.numbers import as_dtype, as_numbers
 
 __all__ = ["in_other_layout", "redrawn"]
 
-#: a float below this one, or an infinity, hides a position: the tensor is a mask that is added
-_HIDES = -1e4
+#: so often each number of a code comes again
+_AGAIN = 4
 
 
 def redrawn(
@@ -28,7 +30,9 @@ def redrawn(
     Ids come from those that were observed, in columns of their own where the last size never changes. Floats change
     their places, and an eighth of them is 0. With ``beyond``, ids come from the whole range of what was
     observed and floats change their sign. Masks, positions, and ints in fewer than two dimensions stay.
+    All values stay in their domains: what is sorted is sorted, and what adds up to 1 does.
     """
+    domains = domains_of(samples)
     generator = torch.Generator().manual_seed((1 + beyond + 2 * seed) % (1 << 63))
     seen = [leaf_values(sample) for sample in samples]
     changed = dict(values)
@@ -36,27 +40,20 @@ def redrawn(
         pool = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
         pool = [as_numbers(value) for value in pool if value.numel()]
         value = values[leaf.path]
-        if isinstance(value, torch.Tensor) and value.numel() and _is_free(leaf, as_numbers(value), pool):
+        if isinstance(value, torch.Tensor) and value.numel() and _is_free(value, domains.of(leaf.path)):
             changed[leaf.path] = as_dtype(_drawn(leaf, as_numbers(value), pool, beyond, generator), value.dtype)
+    changed = domains.lawful(changed)
     same = all(changed[path] is values[path] for path in values)
     return None if same else changed
 
 
-def _is_free(leaf: LeafPlan, value: torch.Tensor, pool: Sequence[torch.Tensor]) -> bool:
+def _is_free(value: torch.Tensor, domain: Domain) -> bool:
     """True for a tensor whose values say nothing of sizes, positions, or what is hidden."""
-    if "mask" in leaf.path.root or value.dtype == torch.bool or value.is_complex() or value.layout != torch.strided:
+    if domain.is_mask or value.is_complex() or value.layout != torch.strided:
         return False
-    seen = torch.cat([p.detach().reshape(-1) for p in (pool or [value])])
-    if seen.dtype.is_floating_point:
-        return not bool((seen < _HIDES).any())
-    two = bool(((seen == seen.min()) | (seen == seen.max())).all())
-    return value.ndim > 1 and not two and not all(_counts(p) for p in pool)
-
-
-def _counts(value: torch.Tensor) -> bool:
-    """True for ints that are consecutive along the last dimension, in all rows alike."""
-    steps = torch.arange(value.shape[-1], dtype=value.dtype, device=value.device)
-    return bool((value - value[..., :1] == steps).all())
+    if as_numbers(value).dtype.is_floating_point:
+        return True
+    return value.ndim > 1 and not domain.is_binary and not domain.is_consecutive and domain.low < domain.high
 
 
 def _drawn(
@@ -86,9 +83,12 @@ def _moved(value: torch.Tensor, negated: bool, generator: torch.Generator) -> to
 
 
 def _chosen(value: torch.Tensor, pool: torch.Tensor, beyond: bool, generator: torch.Generator) -> torch.Tensor:
-    """Ids from the observed ones, or from their range; the least and the greatest are always among them."""
+    """Ids from the observed ones, or from their range; the least and the greatest are always among them.
+
+    Between a few numbers that come again and again, and between an id and a mark such as -100, nothing is lawful.
+    """
     low, high = int(pool.min()), int(pool.max())
-    if beyond:
+    if beyond and low >= 0 and len(set(pool.tolist())) * _AGAIN > pool.numel():
         flat = torch.randint(low, high + 1, (value.numel(),), generator=generator).to(value.device, value.dtype)
     else:
         picked = torch.randint(0, pool.numel(), (value.numel(),), generator=generator)

@@ -1,0 +1,238 @@
+"""A domain, and how a proposed tensor is brought into it; a lawful one comes back as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ..core.spec import Axis
+from ..pytrees.numbers import as_dtype, as_numbers, is_same
+from .facts import NEAR, Fact
+
+__all__ = ["Domain", "brought"]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """What is known of the values of one tensor leaf; the default knows nothing. Rows lie along the last dimension.
+
+    ``low`` and ``high`` are the least and the greatest value that was seen. ``hot`` and ``simplex`` are the dimension,
+    counted from the end, along which one number is 1 and the others 0, or along which floats add up to 1. ``start`` is
+    where consecutive rows begin: a number, or the axis that has the size; they may go past ``high`` where they
+    ``extend``. Rows begin with ``first``. ``below`` are axes whose sizes are greater than every value, ``at_most``
+    those that no value exceeds. The last value of each row is the size of ``last_is``, the sum of all values
+    that of ``total_is``, the greatest value that of ``highest_is``.
+    """
+
+    facts: frozenset[Fact] = frozenset()
+    low: float = 0
+    high: float = 0
+    is_mask: bool = False
+    hot: int | None = None
+    simplex: int | None = None
+    start: int | Axis | None = None
+    extends: bool = False
+    first: int | None = None
+    below: tuple[Axis, ...] = ()
+    at_most: tuple[Axis, ...] = ()
+    last_is: Axis | None = None
+    total_is: Axis | None = None
+    highest_is: Axis | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """True for floats of which every number is lawful, so far as one can tell."""
+        return not self.facts and not self.is_mask and self.hot is None and self.simplex is None
+
+    @property
+    def is_binary(self) -> bool:
+        """True where nothing but 0 and 1 was seen."""
+        return Fact.BINARY in self.facts
+
+    @property
+    def is_consecutive(self) -> bool:
+        """True for ints that count: each is one more than the one before."""
+        return Fact.CONSECUTIVE in self.facts
+
+    def limit(self, sizes: Mapping[Axis, int]) -> int | None:
+        """The greatest lawful int beside tensors of these sizes, None where no size bounds it.
+
+        An axis of size 0 bounds nothing: no index into it is lawful.
+        """
+        limits = [sizes[axis] - 1 for axis in self.below if sizes.get(axis, 0) > 0]
+        limits += [sizes[axis] for axis in self.at_most if axis in sizes]
+        return min(limits, default=None)
+
+
+def brought(value: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+    """The nearest lawful tensor of the same shape, beside arguments of these sizes; a lawful one itself.
+
+    >>> from onlooker.core.path import Name, Path
+    >>> items = Axis(Path((Name("items"),)), 0)
+    >>> offsets = Domain(frozenset({Fact.INTS, Fact.RISING}), 0, 5, first=0, at_most=(items,))
+    >>> brought(torch.tensor([0, 5, 0, 2]), offsets, {items: 4})
+    tensor([0, 0, 0, 2])
+    """
+    if value.numel() == 0 or (domain.is_plain and not domain.is_mask):
+        return value
+    numbers = as_numbers(value.detach())
+    if numbers.dtype.is_floating_point:
+        lawful = _floats(numbers, domain)
+    elif numbers.dtype.is_complex or (domain.is_binary and domain.hot is None):
+        return value
+    else:
+        lawful = _ints(numbers.to(torch.int64), domain, sizes).to(numbers.dtype)
+    return value if is_same(lawful, numbers) else as_dtype(lawful, value.dtype).contiguous()
+
+
+# ------------------------------------------------------------------------------------------------- floats
+
+
+def _floats(numbers: torch.Tensor, domain: Domain) -> torch.Tensor:
+    facts = domain.facts
+    if domain.hot is not None:
+        return _one_hot(numbers, domain.hot)
+    if domain.simplex is not None:
+        numbers = _adding_up_to_one(numbers, domain.simplex)
+    elif Fact.BINARY in facts:
+        numbers = (numbers > 0.5).to(numbers.dtype)
+    elif Fact.UNIT in facts:
+        numbers = numbers.nan_to_num().abs().clamp(max=1)
+    elif Fact.NOT_NEGATIVE in facts:
+        numbers = numbers.abs()
+    if facts & {Fact.RISING, Fact.FALLING} and numbers.ndim:
+        numbers = _ordered(numbers, falling=Fact.RISING not in facts)
+        if Fact.STRICT in facts:
+            numbers = _apart(numbers)
+    return numbers
+
+
+def _one_hot(numbers: torch.Tensor, dim: int) -> torch.Tensor:
+    """A 1 where the greatest number stands, zeros elsewhere."""
+    place = numbers.argmax(dim=dim, keepdim=True)
+    return torch.zeros_like(numbers).scatter(dim, place, 1)
+
+
+def _adding_up_to_one(numbers: torch.Tensor, dim: int) -> torch.Tensor:
+    sums = numbers.sum(dim=dim, keepdim=True, dtype=torch.float32)
+    if bool((numbers >= 0).all()) and bool(((sums - 1).abs() < NEAR).all()):
+        return numbers
+    positive = numbers.nan_to_num(posinf=1.0, neginf=1.0).abs().to(torch.float32)
+    sums = positive.sum(dim=dim, keepdim=True)
+    even = torch.full_like(positive, 1 / numbers.shape[dim])
+    return torch.where(sums > 0, positive / sums, even).to(numbers.dtype)
+
+
+def _ordered(numbers: torch.Tensor, *, falling: bool) -> torch.Tensor:
+    return numbers.sort(dim=-1, descending=falling).values
+
+
+def _apart(numbers: torch.Tensor) -> torch.Tensor:
+    """Rows in which neighbours are equal, spread evenly between their ends."""
+    length = numbers.shape[-1]
+    if length < 2 or bool((numbers.diff(dim=-1) != 0).all()):
+        return numbers
+    first, last = numbers[..., :1], numbers[..., -1:]
+    steps = torch.arange(length, device=numbers.device).to(numbers.dtype)
+    span = torch.where(first == last, torch.full_like(first, length - 1), last - first)
+    tied = (numbers.diff(dim=-1) == 0).any(dim=-1, keepdim=True)
+    return torch.where(tied, first + span * (steps / (length - 1)), numbers)
+
+
+# ------------------------------------------------------------------------------------------------- ints
+
+
+def _ints(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+    if domain.hot is not None:
+        return _one_hot(numbers, domain.hot)
+    if domain.is_consecutive and numbers.ndim:
+        return _consecutive(numbers, domain, sizes)
+    if Fact.PERMUTATION in domain.facts:
+        return numbers.argsort(dim=-1, stable=True).argsort(dim=-1, stable=True)
+    if domain.total_is is not None and domain.total_is in sizes:
+        return _with_total(numbers, sizes[domain.total_is], domain)
+    numbers = _within(numbers, domain, sizes)
+    if domain.highest_is is not None and domain.highest_is in sizes:
+        numbers = _with_highest(numbers, sizes[domain.highest_is], falling=Fact.RISING not in domain.facts)
+    if not numbers.ndim:
+        return numbers
+    if {Fact.RISING, Fact.FALLING} <= domain.facts:
+        return numbers[..., -1:].expand(numbers.shape)
+    if Fact.RISING in domain.facts:
+        return _rising(numbers, domain, sizes)
+    if Fact.FALLING in domain.facts:
+        return _ordered(numbers, falling=True)
+    return numbers
+
+
+def _consecutive(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+    """Rows that count; past the greatest number that was seen only where longer calls went past it as well."""
+    start = domain.start if isinstance(domain.start, int) else sizes.get(domain.start) if domain.start else None
+    first = numbers.amin(dim=-1, keepdim=True) if start is None else torch.full_like(numbers[..., :1], start)
+    counted = first + torch.arange(numbers.shape[-1], device=numbers.device)
+    return counted if domain.extends else counted.clamp(max=int(domain.high))
+
+
+def _within(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+    """Numbers above the limit begin again at the least one; those below zero stay."""
+    limit = domain.limit(sizes)
+    if limit is None or int(numbers.max()) <= limit:
+        return numbers
+    low = int(domain.low) if 0 <= domain.low <= limit else 0
+    return torch.where(numbers > limit, low + (numbers - low) % (limit - low + 1), numbers)
+
+
+def _with_total(numbers: torch.Tensor, total: int, domain: Domain) -> torch.Tensor:
+    """Numbers that add up to the total: spread evenly where they do not, in their order."""
+    if int(numbers.sum()) != total or int(numbers.min()) < 0:
+        each, rest = divmod(max(total, 0), numbers.numel())
+        numbers = torch.full_like(numbers, each)
+        numbers.view(-1)[:rest] += 1
+    if Fact.RISING in domain.facts:
+        return _ordered(numbers, falling=False)
+    return _ordered(numbers, falling=True) if Fact.FALLING in domain.facts else numbers
+
+
+def _with_highest(numbers: torch.Tensor, highest: int, *, falling: bool) -> torch.Tensor:
+    """Numbers up to the highest, which is one of them."""
+    numbers = numbers.clamp(max=highest)
+    if int(numbers.max()) == highest:
+        return numbers
+    flat = numbers.reshape(-1).clone()
+    flat[0 if falling else -1] = highest
+    return flat.reshape(numbers.shape)
+
+
+def _rising(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+    """Sorted rows with the right ends; without equal neighbours where there is room."""
+    numbers, length = _ordered(numbers, falling=False), numbers.shape[-1]
+    last = sizes.get(domain.last_is) if domain.last_is is not None else None
+    if domain.first is not None and bool((numbers[..., 0] != domain.first).any()):
+        numbers = numbers.clamp(min=domain.first)
+        numbers[..., 0] = domain.first
+    if last is not None and length > 1 and bool((numbers[..., -1] != last).any()):
+        numbers = numbers.clamp(max=last)
+        numbers[..., -1] = last
+    if Fact.STRICT not in domain.facts or length < 2 or bool((numbers.diff(dim=-1) > 0).all()):
+        return numbers
+    return _spread(numbers, domain, last, domain.limit(sizes))
+
+
+def _spread(numbers: torch.Tensor, domain: Domain, last: int | None, limit: int | None) -> torch.Tensor:
+    """Rows from their least number to the greatest lawful one, in steps as even as ints can have them."""
+    length = numbers.shape[-1]
+    first = numbers[..., :1]
+    if last is not None:
+        end = torch.full_like(first, last)
+    else:
+        far = first + length - 1
+        known = torch.full_like(first, int(domain.high))
+        end = torch.maximum(numbers[..., -1:], torch.minimum(far, known))
+        if domain.extends:
+            end = torch.maximum(end, far)
+        if limit is not None:
+            end = end.clamp(max=limit)
+    steps = torch.arange(length, device=numbers.device)
+    return first + (end - first).clamp(min=0) * steps // (length - 1)

@@ -448,7 +448,7 @@ def check(n_modules: int, seed: int) -> None:
     again = f"python tests/planted.py --examples {n_modules} --seed {seed}"
     assert not summary.wrong, f"{again}\n{report}\n\n{sources}"
     # 0.95 is the aim over many modules; 50 of them scatter by some percent
-    assert summary.watched_share >= (0.93 if n_modules >= 100 else 0.84), f"{again}\n{report}"
+    assert summary.watched_share >= (0.95 if n_modules >= 100 else 0.9), f"{again}\n{report}"
 
 
 @pytest.mark.parametrize("seed", range(3))

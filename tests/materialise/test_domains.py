@@ -323,7 +323,7 @@ def plain(*shape: int) -> torch.Tensor:
         torch.tensor(2.5),
         torch.tensor([[float("nan"), 1.0, 2.0]]),
         torch.zeros(0, 3),
-        torch.randn(2, 2, dtype=torch.complex64),
+        torch.tensor([[0.5 - 0.25j, 1j], [-0.5, 2.0]]),
     ],
     ids=str,
 )

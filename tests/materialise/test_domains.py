@@ -426,3 +426,17 @@ def test_a_mask_is_tried_with_padding_whatever_it_is_called(shown: torch.Tensor 
     tally = observer.export().verify()
     assert tally.verified
     assert any("padded" in check.label for check in tally.checks) == (shown is not None)
+
+
+def test_a_script_draws_no_offsets_that_fall() -> None:
+    assert domains(offsets(6), offsets(9)).limits()[GIVEN] == (0, 0)
+    assert domains(edges(6)).limits()[GIVEN][1] > 0
+
+
+def test_a_script_for_an_embedding_bag_makes_lawful_arguments() -> None:
+    model, observer = Bags(include_last_offset=False), InputObserver()
+    with observer(model):
+        for sizes in ([2, 5, 1], [4, 0, 3, 6]):
+            model(ints(0, 20, sum(sizes)), torch.tensor([0, *sizes[:-1]]).cumsum(0))
+    source = observer.export(probe=False).code()
+    assert '"offsets": torch.randint(0, 1, ' in source

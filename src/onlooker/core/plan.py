@@ -192,7 +192,7 @@ class Plan:
 
         :raises UsageError: ``path-not-found``
         """
-        wanted = first_of(path)
+        wanted = first_of(str(path))
         for leaf in self.leaves:
             if leaf.path.code() in (path, wanted):
                 return leaf

@@ -56,9 +56,13 @@ class Domains:
         return value if domain is None or not isinstance(value, torch.Tensor) else brought(value, domain, sizes)
 
     def limits(self) -> dict[Path, tuple[float, float]]:
-        """Per tensor of ints, and per mask, the least and the greatest value."""
+        """Per tensor of ints, and per mask, the least and the greatest value that may be drawn in any order.
+
+        Of offsets it is 0 alone: others would have to rise, and a script draws each by itself.
+        """
         kept = {p: d for p, d in self.by_path.items() if d.is_mask or Fact.INTS in d.facts}
-        return {path: (float(domain.low), float(domain.high)) for path, domain in kept.items()}
+        highs = {p: d.low if d.first == 0 else d.high for p, d in kept.items()}
+        return {path: (float(domain.low), float(highs[path])) for path, domain in kept.items()}
 
 
 def domains_of(samples: Sequence[Sample]) -> Domains:

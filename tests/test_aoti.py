@@ -16,9 +16,9 @@ import torch._inductor.cpp_builder
 import onlooker
 from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError, MissingPackageError, RejectedCallError, SavedFileError
-from onlooker.export.aoti import Aoti
-from onlooker.export.aoti_compile import CONDITIONS, LAYOUTS, Package, as_tensor
-from onlooker.export.aoti_run import _laid, open_package
+from onlooker.targets.aoti.compile import CONDITIONS, LAYOUTS, Package, as_tensor
+from onlooker.targets.aoti.run import _laid, open_package
+from onlooker.targets.aoti.target import Aoti
 from onlooker.zoo import tiny_model
 
 Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]

@@ -22,9 +22,9 @@ from fuzz_values import examples
 from onlooker import InputObserver, OnlookerError, SavedFileError
 from onlooker.core.codec_text import write_json
 from onlooker.core.errors import UnsupportedError
-from onlooker.export.torch_check import check_program
-from onlooker.export.torch_sizes import is_guard, is_size
 from onlooker.keep.manifest import MANIFEST, write_manifest
+from onlooker.targets.torch.check import check_program
+from onlooker.targets.torch.sizes import is_guard, is_size
 
 CANARY = "canary"
 

@@ -15,8 +15,8 @@ import torch
 
 import onlooker
 from onlooker import InputObserver, SavedFileError
-from onlooker.export.weights import write_tensors
 from onlooker.program import Program
+from onlooker.targets.weights import write_tensors
 
 resource = pytest.importorskip("resource")
 

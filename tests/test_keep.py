@@ -21,11 +21,11 @@ from safetensors import safe_open
 
 import onlooker
 from onlooker import InputObserver, RejectedCallError, SavedFileError, UnsupportedError, UsageError
-from onlooker.export.weights import read_tensors, write_tensors
 from onlooker.keep.classes import find_class
 from onlooker.keep.record import GraphRecord
 from onlooker.keep.standin import StandIn
 from onlooker.pytrees.open import open_tree
+from onlooker.targets.weights import read_tensors, write_tensors
 from onlooker.trace.graph import Graph, Outputs
 
 

@@ -124,10 +124,10 @@ def test_an_attention_that_sees_nothing_needs_the_repair(programs: Any, monkeypa
     """When this fails, the converter gives zeros for masked rows, and patches/masked_rows.py may go."""
     from contextlib import nullcontext
 
-    from onlooker.export import onnx_, onnx_convert
+    from onlooker.targets.onnx import convert, target
 
-    monkeypatch.setattr(onnx_convert, "masked_rows_give_zeros", lambda program: nullcontext(0))
-    graph = onnx_.to_onnx(programs("llama", "torch").graphs[0])
+    monkeypatch.setattr(convert, "masked_rows_give_zeros", lambda program: nullcontext(0))
+    graph = target.to_onnx(programs("llama", "torch").graphs[0])
     torch_program = programs("llama", "torch")
     unrepaired = Program([graph], torch_program._recording, torch_program._samples, torch_program._subject)
     failed = [check for check in unrepaired.verify().checks if not check.passed]

@@ -16,10 +16,11 @@ import torch
 
 from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError, RejectedCallError, SavedFileError, UsageError
-from onlooker.export import onnx_, onnx_weights
-from onlooker.export.onnx_ import Onnx
-from onlooker.export.onnx_merge import merged_model
-from onlooker.export.onnx_names import names_of
+from onlooker.targets.onnx import target as onnx_target
+from onlooker.targets.onnx import weights as onnx_weights
+from onlooker.targets.onnx.merge import merged_model
+from onlooker.targets.onnx.names import names_of
+from onlooker.targets.onnx.target import Onnx
 
 Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -193,13 +194,13 @@ def test_what_was_obtained_is_what_the_file_says(growing_onnx: Program, tmp_path
 def test_an_axis_that_is_a_number_in_the_file_fails_the_report(
     growing: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name_model = onnx_.name_model
+    name_model = onnx_target.name_model
 
     def narrow(model: Any, *others: Any) -> None:
         name_model(model, *others)
         model.graph.inputs[0].shape[0] = 2
 
-    monkeypatch.setattr(onnx_, "name_model", narrow)
+    monkeypatch.setattr(onnx_target, "name_model", narrow)
     program = growing.to("onnx")
     assert program.report.narrowed == ("x.shape[0]",)
     program.verify()
@@ -285,7 +286,7 @@ def test_a_model_above_the_limit_keeps_its_weights_outside(
 ) -> None:
     program = growing_onnx
     assert saved(program, tmp_path) == ["main.onnx"]
-    monkeypatch.setattr(onnx_, "LARGEST", 4000)
+    monkeypatch.setattr(onnx_target, "LARGEST", 4000)
     (tmp_path / "large").mkdir()
     assert saved(program, tmp_path / "large") == ["main.onnx", "weights.bin"]
     assert (tmp_path / "large" / "main.onnx").stat().st_size < (tmp_path / "main.onnx").stat().st_size - 8000
@@ -414,7 +415,7 @@ def large(growing_onnx: Program, tmp_path_factory: pytest.TempPathFactory) -> tu
     """A program, and its files with the weights outside."""
     folder, program = tmp_path_factory.mktemp("large"), growing_onnx
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onnx_, "LARGEST", 4000)
+        patch.setattr(onnx_target, "LARGEST", 4000)
         return program, {name: (folder / name).read_bytes() for name in saved(program, folder)}
 
 
@@ -532,7 +533,7 @@ BESIDE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 def test_a_weight_beside_a_transposed_value_is_the_one_that_was_saved(
     name: str, channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_, "_SMALL", 0)  # all weights stand outside, as those of a larger model do
+    monkeypatch.setattr(onnx_target, "_SMALL", 0)  # all weights stand outside, as those of a larger model do
     program = exported(
         Beside(BESIDE[name], channels), [call(rand(2, channels, 16, 16)), call(rand(3, channels, 16, 16))]
     )

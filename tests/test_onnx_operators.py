@@ -20,8 +20,8 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBl
 import onlooker
 from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError
-from onlooker.export.onnx_operators import translations
-from onlooker.export.onnx_operators_missing import stop_of
+from onlooker.targets.onnx.operators import translations
+from onlooker.targets.onnx.operators_missing import stop_of
 
 GROUPS, INNER, WIDTH = 5, 16, 12
 Run = Callable[..., torch.Tensor]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from onlooker.export.onnx_shapes import forget_narrow_shapes
+from onlooker.targets.onnx.shapes import forget_narrow_shapes
 
 onnx_ir = pytest.importorskip("onnx_ir")
 

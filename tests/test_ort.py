@@ -12,8 +12,8 @@ pytest.importorskip("onnxruntime")
 import onnxruntime
 from onnx import TensorProto, helper
 
-from onlooker.export.ort import ort_runner
 from onlooker.pytrees.numbers import as_numbers
+from onlooker.targets.onnx.run import ort_runner
 
 TYPES = {
     torch.float32: TensorProto.FLOAT,

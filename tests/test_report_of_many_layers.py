@@ -14,10 +14,10 @@ from onlooker import InputObserver, UsageError
 from onlooker.cli import main
 from onlooker.core.traffic import Breach, BreachKind
 from onlooker.core.verdict import Tally
-from onlooker.export.route import Mismatch
 from onlooker.program import Program
 from onlooker.report.data import GraphReport
 from onlooker.report.text import as_text, render
+from onlooker.serve.route import Mismatch
 
 LAYERS = 6
 

@@ -16,7 +16,6 @@ from .core.recording import Recording
 from .export.graphs import export_graphs
 from .export.plans import find_plans
 from .export.quiet import quietly
-from .export.targets import target_of
 from .hypotheses.overrides import Dims, Overrides, Range, overrides_of
 from .hypotheses.replay import find_doubt
 from .lab.budget import BUDGET, Budget, BudgetOption, budget_of
@@ -34,6 +33,7 @@ from .observe.state import kept_state
 from .observe.store import Sample, Store
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
+from .targets.targets import target_of
 from .trace.exportable import check_exportable
 from .trace.prepare import Prepared, prepare
 from .verify.completed import completed_calls

@@ -17,12 +17,7 @@ from .core.path import Path
 from .core.plan import Plan
 from .core.recording import Recording
 from .core.verdict import Tally
-from .export.dispatch import Dispatcher
-from .export.installed import Installed, installed
 from .export.quiet import quietly
-from .export.save import save_graph
-from .export.target import check_options
-from .export.targets import target_of
 from .keep.folder import Kept, load_folder, save_folder
 from .lab.lab import Lab
 from .lab.runner import ModelRunner
@@ -39,6 +34,11 @@ from .report.code_data import GraphCode
 from .report.data import graph_report
 from .report.report import Report
 from .report.traffic import Conformity
+from .serve.dispatch import Dispatcher
+from .serve.installed import Installed, installed
+from .targets.save import save_graph
+from .targets.target import check_options
+from .targets.targets import target_of
 from .trace.graph import Graph
 from .verify.check import checked_calls
 from .verify.request import SizesOption, check_model, check_request
@@ -216,7 +216,7 @@ class Program:
         """The same plans for another target: ``"onnx"`` or ``"aoti"`` from a program of torch.export.
 
         ``options`` are those of the target: ``opset=21`` for ONNX. What each target takes, and needs, stands in
-        ``onlooker.export.targets``.
+        ``onlooker.targets.targets``.
 
         :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of the target
         :raises MissingPackageError: ``missing-package``, ``no-compiler``

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from .._api import InputObserver
 from ..core.errors import UsageError
-from ..export.targets import TARGETS
 from ..program import Program
+from ..targets.targets import TARGETS
 from .command import Answer, ExitCode, to_type
 from .progress import progress
 from .saved import add_full, directory_to_write, in_full

@@ -23,6 +23,7 @@ from ..materialise.counting import sizes_of
 from ..observe.inner import advice_on_inner
 from ..observe.store import Sample, copy_leaves
 from ..pytrees.open import open_arguments
+from ..serve.dispatch import Dispatcher, Mismatch
 from ..trace.fixed_sizes import at_sizes, is_narrower
 from ..trace.float_inputs import float_graphs
 from ..trace.graph import Graph
@@ -30,7 +31,6 @@ from ..trace.prepare import Prepared
 from ..trace.search import PlanSearch
 from ..trace.steering import at_call, baked_ints, input_floats, per_value, steering_ints, steering_numbers
 from ..trace.torch_export import Traced, export_graph
-from .dispatch import Dispatcher, Mismatch
 
 __all__ = ["export_graphs"]
 

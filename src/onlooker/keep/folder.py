@@ -27,11 +27,11 @@ from ..core.files import read_file
 from ..core.path import Path as FieldPath
 from ..core.recording import Recording
 from ..core.verdict import Tally
-from ..export.onnx_merge import MERGED
-from ..export.target import file_name
-from ..export.targets import target_of
 from ..observe.store import Sample
 from ..pytrees.joins import Join
+from ..targets.onnx.merge import MERGED
+from ..targets.target import file_name
+from ..targets.targets import target_of
 from ..trace.graph import Graph
 from .atomic import is_being_saved, left_whole, new_folder
 from .manifest import MANIFEST, check_files, read_manifest, write_manifest

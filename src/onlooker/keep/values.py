@@ -15,9 +15,9 @@ from ..core.files import read_file
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from ..core.structure import Tree
-from ..export.weights import read_tensors, write_tensors
 from ..observe.store import Sample
 from ..pytrees.open import spec_of
+from ..targets.weights import read_tensors, write_tensors
 from .containers import hidden_of, with_builders
 from .standin import StandIn
 

@@ -14,11 +14,11 @@ from ..core.recording import Recording
 from ..core.spec import ConstantSpec, Spec, TensorSpec
 from ..core.structure import Tree
 from ..core.traffic import Breach, BreachKind, CheckedCall
-from ..export.dispatch import Dispatcher
 from ..materialise.arguments import dtype_of
 from ..observe.bind import bind, python_signature
 from ..pytrees.joins import Join, join_specs, joined
 from ..pytrees.open import open_arguments, spec_of
+from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
 
 __all__ = ["checked_calls"]

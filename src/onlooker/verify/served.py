@@ -10,10 +10,10 @@ import torch
 
 from ..core.call import Signature
 from ..core.errors import ArgumentKindError, UsageError
-from ..export.dispatch import Dispatcher
 from ..observe.bind import as_args_kwargs
 from ..pytrees.open import open_tree
 from ..pytrees.registry import register_flattening_functions
+from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
 from .completed import CompletedCall
 from .feeds import match_inputs

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy
 
-from ..core.codec_text import damaged
+from ...core.codec_text import damaged
 
 __all__ = [
     "LARGEST",

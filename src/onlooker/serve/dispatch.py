@@ -2,7 +2,7 @@
 
 The first call of a structure is opened and compared with every plan. What was found is kept: the way to the leaves
 (:class:`~onlooker.pytrees.reopen.Layout`) and, per graph, from the leaves to its inputs
-(:class:`~onlooker.export.route.Route`). Further calls of that structure cost a small amount per leaf.
+(:class:`~onlooker.serve.route.Route`). Further calls of that structure cost a small amount per leaf.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.codec_text import damaged
-from ..core.errors import MissingPackageError
-from ..trace.graph import Graph
-from .aoti_compile import Package, compile_graph
-from .aoti_run import open_package
-from .target import file_name
-from .weights import read_tensors, write_tensors
+from ...core.codec_text import damaged
+from ...core.errors import MissingPackageError
+from ...trace.graph import Graph
+from ..target import file_name
+from ..weights import read_tensors, write_tensors
+from .compile import Package, compile_graph
+from .run import open_package
 
 __all__ = ["Aoti"]
 

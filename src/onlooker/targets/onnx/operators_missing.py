@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..trace.lines import place_of_node
+from ...trace.lines import place_of_node
 
 __all__ = ["Stop", "stop_of"]
 

@@ -17,9 +17,9 @@ import torch._inductor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
-from ..contract.places import formulas_of, spelled_axis
-from ..core.errors import ExportError
-from ..trace.graph import Graph
+from ...contract.places import formulas_of, spelled_axis
+from ...core.errors import ExportError
+from ...trace.graph import Graph
 
 __all__ = ["CONDITIONS", "LAYOUTS", "Package", "as_tensor", "compile_graph", "with_tensors_for_ints"]
 

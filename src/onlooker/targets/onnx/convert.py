@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from ..core.errors import ExportError, UsageError
-from ..patches.masked_rows import masked_rows_give_zeros
-from ..trace.graph import Graph
-from .onnx_operators import translations
-from .onnx_operators_complex import complex_numbers_as_pairs
-from .onnx_operators_missing import stop_of
-from .onnx_shapes import forget_narrow_shapes
+from ...core.errors import ExportError, UsageError
+from ...patches.masked_rows import masked_rows_give_zeros
+from ...trace.graph import Graph
+from .operators import translations
+from .operators_complex import complex_numbers_as_pairs
+from .operators_missing import stop_of
+from .shapes import forget_narrow_shapes
 
 __all__ = ["check_opset", "convert_graph", "opset_of"]
 

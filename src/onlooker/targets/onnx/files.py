@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.codec_text import damaged
-from ..core.errors import SavedFileError
-from .onnx_bounds import check_bounds
-from .onnx_weights import (
+from ...core.codec_text import damaged
+from ...core.errors import SavedFileError
+from .bounds import check_bounds
+from .weights import (
     WEIGHTS,
     attach,
     check_places,

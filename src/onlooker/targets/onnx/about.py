@@ -6,10 +6,10 @@ import json
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ..contract.places import formulas_of, spelled_axis
-from ..core.codec import write_document
-from ..core.plan import Plan
-from ..trace.graph import Graph
+from ...contract.places import formulas_of, spelled_axis
+from ...core.codec import write_document
+from ...core.plan import Plan
+from ...trace.graph import Graph
 
 __all__ = ["write_about"]
 

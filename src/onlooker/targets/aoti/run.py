@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import torch._inductor
 
-from ..core.codec_text import damaged
-from ..core.errors import ExportError, SavedFileError
-from ..trace.graph import Graph
-from .aoti_compile import LAYOUTS, Package, as_tensor
+from ...core.codec_text import damaged
+from ...core.errors import ExportError, SavedFileError
+from ...trace.graph import Graph
+from .compile import LAYOUTS, Package, as_tensor
 
 __all__ = ["open_package"]
 

@@ -3,7 +3,7 @@
 A ``.pt2`` is a zip. torch would unpickle what it finds there, without limits (weights of derived classes, objects,
 sample inputs), so that a foreign one could run any code. Ours have no pickle: the graph as JSON, and in place of
 each weight a tensor of its shape that is one zero in memory. ``torch.export.load`` reads them, with zeros. Here only
-the JSON is taken out, checked (:mod:`.torch_check`), and given to torch with the weights of ``weights.safetensors``.
+the JSON is taken out, checked (:mod:`.check`), and given to torch with the weights of ``weights.safetensors``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from torch._export.serde import schema
 from torch._export.serde import serialize as serde
 from torch.export.pt2_archive._package import PT2ArchiveWriter
 
-from ..core.codec_text import MOST_BYTES, damaged, read_json, write_json
-from ..core.errors import OnlookerError, UnsupportedError
-from ..core.files import read_file
-from ..trace.graph import Graph
-from ..trace.torch_run import runner_of
-from .target import file_name
-from .torch_check import check_program, scrubbed
-from .weights import read_tensors, write_tensors
+from ...core.codec_text import MOST_BYTES, damaged, read_json, write_json
+from ...core.errors import OnlookerError, UnsupportedError
+from ...core.files import read_file
+from ...trace.graph import Graph
+from ...trace.torch_run import runner_of
+from ..target import file_name
+from ..weights import read_tensors, write_tensors
+from .check import check_program, scrubbed
 
 __all__ = ["WEIGHTS", "TorchFiles"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..core.errors import ExportError
-from .onnx_weights import external_proto, large_tensors, places_of
+from ...core.errors import ExportError
+from .weights import external_proto, large_tensors, places_of
 
 __all__ = ["MERGED", "SELECTOR", "merged_model"]
 

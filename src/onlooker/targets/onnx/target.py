@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 
-from ..core.codec_text import damaged
-from ..core.errors import MissingPackageError
-from ..core.spec import Axis
-from ..trace.graph import Graph
-from .onnx_about import write_about
-from .onnx_convert import check_opset, convert_graph
-from .onnx_files import read_models, write_models
-from .onnx_merge import MERGED, SELECTOR, merged_model
-from .onnx_names import Names, name_model, names_of
-from .onnx_session import open_session
-from .onnx_weights import LARGEST, lent_tensors, share
-from .ort import ort_runner
-from .target import file_name
+from ...core.codec_text import damaged
+from ...core.errors import MissingPackageError
+from ...core.spec import Axis
+from ...trace.graph import Graph
+from ..target import file_name
+from .about import write_about
+from .convert import check_opset, convert_graph
+from .files import read_models, write_models
+from .merge import MERGED, SELECTOR, merged_model
+from .names import Names, name_model, names_of
+from .run import ort_runner
+from .session import open_session
+from .weights import LARGEST, lent_tensors, share
 
 __all__ = ["Onnx", "to_onnx"]
 

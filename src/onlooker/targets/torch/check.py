@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from ..core.codec_text import damaged
-from .torch_sizes import is_guard, is_size
+from ...core.codec_text import damaged
+from .sizes import is_guard, is_size
 
 __all__ = ["NAMESPACES", "check_program", "scrubbed"]
 

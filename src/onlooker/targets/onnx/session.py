@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy
 
-from ..core.errors import ExportError
-from .onnx_bounds import NOT_FOLDED
+from ...core.errors import ExportError
+from .bounds import NOT_FOLDED
 
 __all__ = ["open_session"]
 

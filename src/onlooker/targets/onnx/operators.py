@@ -17,7 +17,7 @@ __all__ = ["translations"]
 
 def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """The functions by operator, for ``torch.onnx.export``; those of transformers once it has defined them."""
-    from .onnx_operators_grouped import grouped_mm, grouped_mm_fallback
+    from .operators_grouped import grouped_mm, grouped_mm_fallback
 
     table: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.aten._grouped_mm.default: grouped_mm}
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):

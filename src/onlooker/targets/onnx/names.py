@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..trace.graph import Graph
-from ..trace.obtained import symbols_of
+from ...trace.graph import Graph
+from ...trace.obtained import symbols_of
 
 __all__ = ["Names", "name_model", "names_of", "unique"]
 

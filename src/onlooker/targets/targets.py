@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..core.errors import UsageError
-from .aoti import Aoti
-from .onnx_ import Onnx
+from .aoti.target import Aoti
+from .onnx.target import Onnx
 from .target import Target
-from .torch_files import TorchFiles
+from .torch.target import TorchFiles
 
 __all__ = ["TARGETS", "target_of"]
 

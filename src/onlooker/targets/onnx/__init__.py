@@ -1,0 +1,1 @@
+"""Graphs as ONNX files, run by ONNX Runtime."""

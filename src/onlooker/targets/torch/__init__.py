@@ -1,0 +1,1 @@
+"""Graphs as the .pt2 files of torch.export."""

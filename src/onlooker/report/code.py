@@ -29,8 +29,11 @@ _GUARDED = '''
 def guarded(program, *conditions):
     """Lets the program check these conditions on its inputs: it is proven where they hold.
 
-    torch keeps every comparison that its trace met, and takes it for granted that no size is 0 or 1.
+    torch keeps every comparison that its trace met, and takes it for granted that no size is 0 or 1. It also takes every
+    part of a split out of its list, though nothing uses it: a shorter input has fewer parts.
     """
+    program.graph.eliminate_dead_code(lambda node: not node.name.startswith("getitem"))
+    program.graph_module.recompile()
     for symbol in list(program.range_constraints):
         program.range_constraints[symbol] = ValueRanges(0, int_oo)
     program._guards_code = list(conditions)

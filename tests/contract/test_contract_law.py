@@ -316,8 +316,9 @@ def _takes(exported: Any, given: dict[str, Any]) -> bool:
 
 
 def _is_fixed(graph: Any, values: dict[str, Any]) -> bool:
-    """True for a size that torch made a number, which a program of torch alone asks for, though other traces showed that
-    the graph is right for others as well.
+    """True for a size that torch made a number.
+
+    A program of torch alone asks for that number, though other traces showed that the graph is right for others too.
     """
     pairs = ((leaf, axis, values[leaf.path.root]) for leaf in graph.plan.inputs for axis, _ in leaf.axes)
     sizes = ((str(axis), value.shape[axis.dim] if leaf.is_tensor else value) for leaf, axis, value in pairs)

@@ -30,7 +30,10 @@ def guarded(program, *conditions):
     """Lets the program check these conditions on its inputs: it is proven where they hold.
 
     torch keeps every comparison that its trace met, and takes it for granted that no size is 0 or 1.
+    It takes all parts of a split out of their list, used or not: another input may have fewer.
     """
+    program.graph.eliminate_dead_code(lambda node: not node.name.startswith("getitem"))
+    program.graph_module.recompile()
     for symbol in list(program.range_constraints):
         program.range_constraints[symbol] = ValueRanges(0, int_oo)
     program._guards_code = list(conditions)

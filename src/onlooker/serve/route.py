@@ -22,6 +22,8 @@ from .fills import Filler
 
 __all__ = ["Mismatch", "Route", "default_float"]
 
+#: torch computes with ints below this one
+_FAR = 1 << 63
 #: the dtype of a tensor, and its rank
 _Kind = tuple[torch.dtype, int]
 #: tensors of one kind: each with its position among the inputs, that among the leaves, and its plan
@@ -166,12 +168,13 @@ def _place_ints(
 ) -> None:
     for target, source, leaf in places:
         value = leaves[source]
-        if type(value) is int:
+        if type(value) is int and -_FAR <= value < _FAR:
             inputs[target] = value
         elif value is None:
             absent.append((target, leaf))
         else:
-            raise Mismatch(Breach(BreachKind.TYPE, str(leaf.path), "an int", str(spec_of(value))))
+            kind = "an int of 64 bits" if type(value) is int else "an int"
+            raise Mismatch(Breach(BreachKind.TYPE, str(leaf.path), kind, str(spec_of(value))))
 
 
 def _other_kind(leaf: LeafPlan, value: Any) -> Breach:

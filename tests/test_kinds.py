@@ -15,6 +15,7 @@ import onlooker
 from fuzz_values import DTYPES, KINDS, end_group
 from onlooker import InputObserver, OnlookerError, Program, RejectedCallError, UnsupportedError
 from onlooker.lab.judge import perturbed
+from onlooker.materialise.domains import Domains
 from onlooker.materialise.tensors import filled_tensor, resized
 from onlooker.pytrees.agree import agreement, leaf_difference
 from onlooker.pytrees.numbers import altered, as_dtype, as_numbers, as_numbers_dtype, is_same
@@ -233,7 +234,7 @@ def test_other_values_of_such_a_dtype_are_others(dtype: torch.dtype) -> None:
     before = values_of(dtype, 2, 3)
     grown = resized(before, (2, 5))
     axis = onlooker.core.spec.Axis(path, 1)
-    found = perturbed({path: grown}, {path: before}, [axis])[path]
+    found = perturbed({path: grown}, {path: before}, [axis], Domains())[path]
     assert found.dtype == dtype
     kept, changed = (as_numbers(found)[:, part] == as_numbers(grown)[:, part] for part in (slice(3), slice(3, None)))
     assert bool(kept.all())

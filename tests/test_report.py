@@ -120,7 +120,7 @@ def test_a_graph_is_reported_with_its_symbols_and_what_surrounds_them() -> None:
     assert graph.sizes == (("batch", 3), ("sequence", 5), ("past", 7))
     assert (graph.notes, graph.seconds) == (("asked again",), 1.23456)
     assert graph.needs == ("past + sequence <= 64, because of model.py:12 in forward: if n > 64:",)
-    assert graph.dropped == (("batch != 1", "a trace at batch = 1 gives the same graph"),)
+    assert graph.dropped == (Dropped("batch != 1", "a trace at batch = 1 gives the same graph"),)
 
 
 def test_a_graph_with_several_regions_needs_one_of_them() -> None:

@@ -12,6 +12,7 @@ import torch
 
 from onlooker import InputObserver, UsageError
 from onlooker.cli import main
+from onlooker.core.contract import Dropped
 from onlooker.core.traffic import Breach, BreachKind
 from onlooker.core.verdict import Tally
 from onlooker.program import Program
@@ -73,7 +74,11 @@ def test_a_refusal_says_once_what_all_layers_do() -> None:
 
 
 def test_proofs_of_one_condition_are_one_line() -> None:
-    two = (("n != 1 (a.py:3)", "traced with n = 5"), ("n != 1 (a.py:3)", "traced with n = 7"), ("n != 0", "traced"))
+    two = (
+        Dropped("n != 1", "traced with n = 5", "a.py:3"),
+        Dropped("n != 1", "traced with n = 7", "a.py:3"),
+        Dropped("n != 0", "traced"),
+    )
     graph = GraphReport("main", "torch", (), (), (), (), (), (), (), ("a note", "a note"), 0.0, (), two)
     short, full = (as_text(render("m", [graph], Tally(), "", (), full=full)) for full in (False, True))
     assert short.count("n != 1") == 1

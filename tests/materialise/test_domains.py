@@ -18,8 +18,9 @@ from onlooker.core.call import Call
 from onlooker.core.path import Name, Path
 from onlooker.core.spec import Axis
 from onlooker.core.structure import Structure, Tree
-from onlooker.materialise.domain import brought
+from onlooker.materialise.domain import Domain, brought
 from onlooker.materialise.domains import Domains, domains_of
+from onlooker.materialise.facts import Fact
 from onlooker.observe.store import Sample
 from onlooker.pytrees.open import open_arguments, spec_of
 
@@ -440,3 +441,13 @@ def test_a_script_for_an_embedding_bag_makes_lawful_arguments() -> None:
             model(ints(0, 20, sum(sizes)), torch.tensor([0, *sizes[:-1]]).cumsum(0))
     source = observer.export(probe=False).code()
     assert '"offsets": torch.randint(0, 1, ' in source
+
+
+@pytest.mark.parametrize("falling", [False, True], ids=["rising", "falling"])
+@pytest.mark.parametrize("numbers", [[1e3, 1e3], [1e3, -1e3, 0.0], [0.0, 0.0, 0.0], [-60.0] * 4, [1e8] * 5])
+def test_extremes_are_strictly_sorted_where_the_watched_floats_are(numbers: list[float], falling: bool) -> None:
+    order = {Fact.FALLING if falling else Fact.RISING, Fact.STRICT, Fact.NOT_NEGATIVE}
+    found = brought(torch.tensor(numbers), Domain(facts=frozenset(order)), {})
+    steps = -found.diff() if falling else found.diff()
+    assert bool((steps > 0).all()), found
+    assert bool((found >= 0).all())

@@ -103,9 +103,10 @@ def _floats(numbers: torch.Tensor, domain: Domain) -> torch.Tensor:
     elif Fact.NOT_NEGATIVE in facts:
         numbers = numbers.abs()
     if facts & {Fact.RISING, Fact.FALLING} and numbers.ndim:
-        numbers = _ordered(numbers, falling=Fact.RISING not in facts)
+        falling = Fact.RISING not in facts
+        numbers = _ordered(numbers, falling=falling)
         if Fact.STRICT in facts:
-            numbers = _apart(numbers)
+            numbers = _apart(numbers, falling=falling)
     return numbers
 
 
@@ -129,16 +130,18 @@ def _ordered(numbers: torch.Tensor, *, falling: bool) -> torch.Tensor:
     return numbers.sort(dim=-1, descending=falling).values
 
 
-def _apart(numbers: torch.Tensor) -> torch.Tensor:
-    """Rows in which neighbours are equal, spread evenly between their ends."""
+def _apart(numbers: torch.Tensor, *, falling: bool) -> torch.Tensor:
+    """Rows in which neighbours are equal, spread evenly between their ends; equal ends are halved, or 0 and 1."""
     length = numbers.shape[-1]
     if length < 2 or bool((numbers.diff(dim=-1) != 0).all()):
         return numbers
     first, last = numbers[..., :1], numbers[..., -1:]
+    other = torch.where(first == 0, torch.ones_like(first), first / 2)
+    ends = torch.cat([first, torch.where(first == last, other, last)], dim=-1)
+    first, last = _ordered(ends, falling=falling).split(1, dim=-1)
     steps = torch.arange(length, device=numbers.device).to(numbers.dtype)
-    span = torch.where(first == last, torch.full_like(first, length - 1), last - first)
     tied = (numbers.diff(dim=-1) == 0).any(dim=-1, keepdim=True)
-    return torch.where(tied, first + span * (steps / (length - 1)), numbers)
+    return torch.where(tied, first + (last - first) * (steps / (length - 1)), numbers)
 
 
 # ------------------------------------------------------------------------------------------------- ints

@@ -255,7 +255,7 @@ def test_what_has_no_readable_state_is_only_itself(make: Callable[[], Any]) -> N
         other = make()
         assert identity_of(other) != before
         del other
-        gc.collect()
+        gc.collect(0)
     assert identity_of(one) == before
 
 

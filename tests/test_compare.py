@@ -17,14 +17,14 @@ from transformers import LlamaConfig, cache_utils
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast
 
 from onlooker.core.errors import UnsupportedError, UsageError
-from onlooker.pytrees.compare import flatten_object, max_diff, string_diff
-from onlooker.pytrees.deepcopy import torch_deepcopy
-from onlooker.pytrees.make import (
+from onlooker.interop.trees.compare import flatten_object, max_diff, string_diff
+from onlooker.interop.trees.make import (
     CacheKeyValue,
     make_dynamic_cache,
     make_encoder_decoder_cache,
     make_static_cache,
 )
+from onlooker.pytrees.deepcopy import torch_deepcopy
 
 NAN, INF = math.nan, math.inf
 ZERO = {"abs": 0, "rel": 0, "sum": 0, "n": 0, "dnan": 0}

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from transformers import BatchEncoding, LlamaConfig, cache_utils
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast
 
-from onlooker.pytrees.compare import max_diff
+from onlooker.interop.trees.compare import max_diff
+from onlooker.interop.trees.describe import string_type
+from onlooker.interop.trees.make import make_dynamic_cache, make_encoder_decoder_cache, make_static_cache
 from onlooker.pytrees.deepcopy import torch_deepcopy
-from onlooker.pytrees.describe import string_type
-from onlooker.pytrees.make import make_dynamic_cache, make_encoder_decoder_cache, make_static_cache
 
 Named = collections.namedtuple("Named", ["a", "b"])
 

@@ -19,9 +19,9 @@ import torch
 from onlooker import InputObserver, MissingPackageError, UsageError, make_dynamic_cache, register_flattening_functions
 from onlooker.core.errors import ArgumentKindError
 from onlooker.core.path import Attr, Index, Key, Name, Path
-from onlooker.verify import onnx_model
-from onlooker.verify.discrepancies import Rules, judge
-from onlooker.verify.feeds import match_inputs, spellings
+from onlooker.interop.checks import onnx_model
+from onlooker.interop.checks.discrepancies import Rules, judge
+from onlooker.interop.checks.feeds import match_inputs, spellings
 
 KEYS = {
     *("index", "SUCCESS", "error", "abs", "rel", "sum", "n", "dnan", "dev", ">0.1", ">0.01", "n_inputs", "n_none"),

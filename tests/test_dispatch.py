@@ -16,7 +16,7 @@ from transformers import DynamicCache, LlamaConfig, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from onlooker import InputObserver, Program, RejectedCallError
-from onlooker.pytrees.make import make_dynamic_cache
+from onlooker.interop.trees.make import make_dynamic_cache
 from onlooker.pytrees.open import close_tree, open_arguments, open_tree
 from onlooker.pytrees.reopen import Layout, closer_of
 from onlooker.serve.contexts import conflict, flags_of

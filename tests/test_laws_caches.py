@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from transformers.cache_utils import DynamicLayer
 
 from fuzz_values import CACHES, LAYERS, caches, examples, held
-from onlooker.pytrees.compare import max_diff
-from onlooker.pytrees.describe import string_type
+from onlooker.interop.trees.compare import max_diff
+from onlooker.interop.trees.describe import string_type
 from onlooker.pytrees.open import close_tree, open_tree
 from onlooker.pytrees.registry import (
     register_class_flattening,

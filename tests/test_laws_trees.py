@@ -18,8 +18,8 @@ from onlooker.core.codec import read_document, write_document
 from onlooker.core.codec_text import read_json, write_json
 from onlooker.core.errors import UnsupportedError, UsageError
 from onlooker.core.spec import TensorSpec
-from onlooker.pytrees.compare import max_diff
-from onlooker.pytrees.describe import string_type
+from onlooker.interop.trees.compare import max_diff
+from onlooker.interop.trees.describe import string_type
 from onlooker.pytrees.open import close_tree, open_arguments, open_tree, spec_of
 from onlooker.targets.weights import read_tensors, write_tensors
 

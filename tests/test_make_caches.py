@@ -11,9 +11,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, cache_utils
 
 from onlooker.core.errors import MissingPackageError, UsageError
-from onlooker.pytrees.compare import max_diff
-from onlooker.pytrees.describe import string_type
-from onlooker.pytrees.make import (
+from onlooker.interop.trees.compare import max_diff
+from onlooker.interop.trees.describe import string_type
+from onlooker.interop.trees.make import (
     CacheKeyValue,
     make_dynamic_cache,
     make_encoder_decoder_cache,

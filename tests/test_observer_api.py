@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from onlooker import InputObserver, make_dynamic_cache, max_diff, register_flattening_functions, string_type
 from onlooker.core.errors import ArgumentKindError, ObservationError, OnlookerError, UsageError
-from onlooker.pytrees.make import make_encoder_decoder_cache
+from onlooker.interop.trees.make import make_encoder_decoder_cache
 
 DYN = torch.export.Dim.DYNAMIC
 BOTH, FIRST, SECOND = {0: DYN, 1: DYN}, {0: DYN}, {1: DYN}

@@ -22,7 +22,7 @@ from onlooker.core.errors import ObservationError
 from onlooker.core.path import Name
 from onlooker.core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from onlooker.core.structure import Structure
-from onlooker.pytrees.make import make_encoder_decoder_cache, make_static_cache
+from onlooker.interop.trees.make import make_encoder_decoder_cache, make_static_cache
 from onlooker.pytrees.open import close_tree, map_tensors, open_arguments, open_tree, spec_of
 
 Pair = namedtuple("Pair", ["first", "second"])

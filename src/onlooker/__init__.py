@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from .core.recording import Recording as Recording
     from .core.verdict import Tally as Tally
     from .export.patched import torch_export_patches as torch_export_patches
-    from .materialise.from_inputs import all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs
-    from .materialise.from_inputs import all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs
-    from .materialise.info import InputCandidate as InputCandidate
-    from .materialise.info import InputObserverInfo as InputObserverInfo
+    from .interop.observer.info import InputCandidate as InputCandidate
+    from .interop.observer.info import InputObserverInfo as InputObserverInfo
+    from .interop.shapes.from_inputs import all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs
+    from .interop.shapes.from_inputs import all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs
+    from .interop.trees.compare import max_diff as max_diff
+    from .interop.trees.describe import string_type as string_type
+    from .interop.trees.make import CacheKeyValue as CacheKeyValue
+    from .interop.trees.make import make_dynamic_cache as make_dynamic_cache
+    from .interop.trees.make import make_encoder_decoder_cache as make_encoder_decoder_cache
+    from .interop.trees.make import make_static_cache as make_static_cache
     from .program import Program as Program
     from .program import load as load
-    from .pytrees.compare import max_diff as max_diff
-    from .pytrees.describe import string_type as string_type
-    from .pytrees.make import CacheKeyValue as CacheKeyValue
-    from .pytrees.make import make_dynamic_cache as make_dynamic_cache
-    from .pytrees.make import make_encoder_decoder_cache as make_encoder_decoder_cache
-    from .pytrees.make import make_static_cache as make_static_cache
     from .pytrees.registry import register_class_flattening as register_class_flattening
     from .pytrees.registry import register_flattening_functions as register_flattening_functions
     from .pytrees.registry import unregister_class_flattening as unregister_class_flattening

@@ -18,15 +18,17 @@ from .export.plans import find_plans
 from .export.quiet import quietly
 from .hypotheses.overrides import Dims, Overrides, Range, overrides_of
 from .hypotheses.replay import find_doubt
+from .interop.checks.completed import completed_calls
+from .interop.checks.discrepancies import Rules, discrepancies
+from .interop.observer.inferred import check_given, given_sample, infer_values, spelled
+from .interop.observer.info import InputObserverInfo, info_of
+from .interop.observer.missing import check_positions, named_values, with_missing_calls, with_missing_samples
+from .interop.observer.shapes import DimNames, constant_axes, infer_shapes
+from .interop.observer.union import CallUnion, union_of_calls
 from .lab.budget import BUDGET, Budget, BudgetOption, budget_of
 from .lab.lab import Lab
 from .lab.one_process import check_one_process
 from .lab.runner import ModelRunner
-from .materialise.inferred import check_given, given_sample, infer_values, spelled
-from .materialise.info import InputObserverInfo, info_of
-from .materialise.missing import check_positions, named_values, with_missing_calls, with_missing_samples
-from .materialise.shapes import DimNames, constant_axes, infer_shapes
-from .materialise.union import CallUnion, union_of_calls
 from .observe.observer import Watcher
 from .observe.remove import names_to_remove
 from .observe.state import kept_state
@@ -36,8 +38,6 @@ from .pytrees.compare_leaves import thresholds_of
 from .targets.targets import target_of
 from .trace.exportable import check_exportable
 from .trace.prepare import Prepared, prepare
-from .verify.completed import completed_calls
-from .verify.discrepancies import Rules, discrepancies
 from .verify.request import check_model
 
 __all__ = ["InputObserver"]

@@ -19,16 +19,16 @@ from typing import Any as _Any
 # isort: split
 # --- the observer ---
 from ._api import InputObserver as InputObserver
-from .materialise.info import InputCandidate as InputCandidate
-from .materialise.info import InputObserverInfo as InputObserverInfo
+from .interop.observer.info import InputCandidate as InputCandidate
+from .interop.observer.info import InputObserverInfo as InputObserverInfo
 
 # isort: split
 # --- flattening ---
-from .pytrees.aliases import flatten_output as flatten_base_model_output
-from .pytrees.aliases import flatten_output_with_keys as flatten_with_keys_base_model_output
-from .pytrees.aliases import unflatten_encoder_decoder_cache as unflatten_encoder_decoder_cache
-from .pytrees.aliases import unflatten_output as unflatten_base_model_output
-from .pytrees.aliases import unflatten_static_cache as unflatten_static_cache
+from .interop.trees.aliases import flatten_output as flatten_base_model_output
+from .interop.trees.aliases import flatten_output_with_keys as flatten_with_keys_base_model_output
+from .interop.trees.aliases import unflatten_encoder_decoder_cache as unflatten_encoder_decoder_cache
+from .interop.trees.aliases import unflatten_output as unflatten_base_model_output
+from .interop.trees.aliases import unflatten_static_cache as unflatten_static_cache
 from .pytrees.caches import flatten_cache as flatten_dynamic_cache
 from .pytrees.caches import flatten_cache as flatten_encoder_decoder_cache
 from .pytrees.caches import flatten_cache as flatten_static_cache
@@ -42,35 +42,35 @@ from .pytrees.registry import unregister_class_flattening as _unregister_class_f
 
 # isort: split
 # --- caches ---
-from .materialise.from_inputs import flatten_unflatten_for_dynamic_shapes as flatten_unflatten_for_dynamic_shapes
-from .materialise.from_inputs import make_dynamic_shapes_kv_cache as make_dynamic_shapes_kv_cache
-from .pytrees.convert import to_any as to_any
+from .interop.shapes.from_inputs import flatten_unflatten_for_dynamic_shapes as flatten_unflatten_for_dynamic_shapes
+from .interop.shapes.from_inputs import make_dynamic_shapes_kv_cache as make_dynamic_shapes_kv_cache
+from .interop.trees.convert import to_any as to_any
+from .interop.trees.make import CacheKeyValue as CacheKeyValue
+from .interop.trees.make import make_dynamic_cache as make_dynamic_cache
+from .interop.trees.make import make_encoder_decoder_cache as make_encoder_decoder_cache
+from .interop.trees.make import make_static_cache as make_static_cache
 from .pytrees.deepcopy import torch_deepcopy as torch_deepcopy
-from .pytrees.make import CacheKeyValue as CacheKeyValue
-from .pytrees.make import make_dynamic_cache as make_dynamic_cache
-from .pytrees.make import make_encoder_decoder_cache as make_encoder_decoder_cache
-from .pytrees.make import make_static_cache as make_static_cache
 
 # isort: split
 # --- describing and comparing ---
-from .pytrees.compare import flatten_object as flatten_object
-from .pytrees.compare import max_diff as _max_diff
-from .pytrees.compare import string_diff as string_diff
-from .pytrees.describe import string_type as _string_type
+from .interop.trees.compare import flatten_object as flatten_object
+from .interop.trees.compare import max_diff as _max_diff
+from .interop.trees.compare import string_diff as string_diff
+from .interop.trees.describe import string_type as _string_type
 
 # isort: split
 # --- shapes from inputs ---
-from .materialise.axes import convert_dynamic_axes_into_dynamic_shapes as _convert_dynamic_axes
-from .materialise.couple import CoupleInputsDynamicShapes as CoupleInputsDynamicShapes
+from .interop.checks.validate import validate_ep as _validate_ep
+from .interop.shapes.axes import convert_dynamic_axes_into_dynamic_shapes as _convert_dynamic_axes
+from .interop.shapes.couple import CoupleInputsDynamicShapes as CoupleInputsDynamicShapes
+from .interop.shapes.fake import FakeTensorContext as FakeTensorContext
+from .interop.shapes.fake import make_fake as make_fake
+from .interop.shapes.fake import make_fake_with_dynamic_dimensions as make_fake_with_dynamic_dimensions
+from .interop.shapes.from_inputs import all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs
+from .interop.shapes.from_inputs import all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs
+from .interop.shapes.model_inputs import ModelInputs as ModelInputs
+from .interop.shapes.model_inputs import guess_dynamic_shapes_from_inputs as guess_dynamic_shapes_from_inputs
 from .materialise.dims import use_dyn_not_str as use_dyn_not_str
-from .materialise.fake import FakeTensorContext as FakeTensorContext
-from .materialise.fake import make_fake as make_fake
-from .materialise.fake import make_fake_with_dynamic_dimensions as make_fake_with_dynamic_dimensions
-from .materialise.from_inputs import all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs
-from .materialise.from_inputs import all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs
-from .materialise.model_inputs import ModelInputs as ModelInputs
-from .materialise.model_inputs import guess_dynamic_shapes_from_inputs as guess_dynamic_shapes_from_inputs
-from .verify.validate import validate_ep as _validate_ep
 
 # isort: split
 # --- untrained models ---

@@ -138,7 +138,8 @@ def _apart(numbers: torch.Tensor, *, falling: bool) -> torch.Tensor:
     first, last = numbers[..., :1], numbers[..., -1:]
     other = torch.where(first == 0, torch.ones_like(first), first / 2)
     ends = torch.cat([first, torch.where(first == last, other, last)], dim=-1)
-    first, last = _ordered(ends, falling=falling).split(1, dim=-1)
+    ends = _ordered(ends, falling=falling)
+    first, last = ends[..., :1], ends[..., 1:]
     steps = torch.arange(length, device=numbers.device).to(numbers.dtype)
     tied = (numbers.diff(dim=-1) == 0).any(dim=-1, keepdim=True)
     return torch.where(tied, first + (last - first) * (steps / (length - 1)), numbers)

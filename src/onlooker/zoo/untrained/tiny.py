@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ...core.errors import UsageError
+from ...interop.trees.convert import to_any
 from ...materialise.dims import use_dyn_not_str
-from ...pytrees.convert import to_any
 from .build import get_untrained_model_with_inputs
 from .published import find_configuration, full_name, published_configuration
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.utils._pytree as torch_pytree
 
-from .caches import cache_utils, unflatten_cache
+from ...pytrees.caches import cache_utils, unflatten_cache
 
 __all__ = [
     "flatten_output",

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from ..core.call import Passing, Signature
-from ..core.errors import ObservationError
-from ..core.path import Path
-from ..observe.store import Sample
-from ..pytrees.deepcopy import torch_deepcopy
-from ..pytrees.describe import string_type
-from ..pytrees.open import open_tree
-from .arguments import leaf_values
+from ...core.call import Passing, Signature
+from ...core.errors import ObservationError
+from ...core.path import Path
+from ...materialise.arguments import leaf_values
+from ...observe.store import Sample
+from ...pytrees.deepcopy import torch_deepcopy
+from ...pytrees.open import open_tree
+from ..trees.describe import string_type
 
 __all__ = ["InputCandidate", "InputObserverInfo", "info_of"]
 

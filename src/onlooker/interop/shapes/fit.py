@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..core.errors import UsageError
-from ..core.path import Path
-from .dims import is_dim
+from ...core.errors import UsageError
+from ...core.path import Path
+from ...materialise.dims import is_dim
 from .layout import Form, Place, states_by_kind
 
 __all__ = ["fit_shapes", "parted"]

@@ -9,9 +9,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from ..core.path import Path
-from ..pytrees.open import close_tree, map_tensors, open_tree
-from .dims import dim_name, is_dynamic
+from ...core.path import Path
+from ...materialise.dims import dim_name, is_dynamic
+from ...pytrees.open import close_tree, map_tensors, open_tree
 from .fit import fit_shapes
 from .layout import Place, lay_out
 from .resize import evaluated

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from ..core.errors import ExportError, UsageError
-from ..materialise.couple import CoupleInputsDynamicShapes
-from ..pytrees.compare import max_diff, string_diff
-from ..pytrees.deepcopy import torch_deepcopy
-from ..pytrees.describe import string_type
-from ..pytrees.registry import register_flattening_functions
+from ...core.errors import ExportError, UsageError
+from ...pytrees.deepcopy import torch_deepcopy
+from ...pytrees.registry import register_flattening_functions
+from ..shapes.couple import CoupleInputsDynamicShapes
+from ..trees.compare import max_diff, string_diff
+from ..trees.describe import string_type
 
 __all__ = ["validate_ep"]
 

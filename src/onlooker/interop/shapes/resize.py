@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from ..core.errors import UsageError
-from ..core.expression import Expression
-from ..core.path import Attr, Path
-from .dims import dim_name, is_dynamic
+from ...core.errors import UsageError
+from ...core.expression import Expression
+from ...core.path import Attr, Path
+from ...materialise.dims import dim_name, is_dynamic
+from ...materialise.tensors import resized
 from .layout import Form, Place
-from .tensors import resized
 
 __all__ = ["NewSizes", "evaluated", "linear_terms", "settle_sizes"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from ..core.call import Signature
-from ..core.errors import ArgumentKindError, UsageError
-from ..observe.bind import as_args_kwargs
-from ..pytrees.open import open_tree
-from ..pytrees.registry import register_flattening_functions
-from ..serve.dispatch import Dispatcher
-from ..trace.graph import Graph
+from ...core.call import Signature
+from ...core.errors import ArgumentKindError, UsageError
+from ...observe.bind import as_args_kwargs
+from ...pytrees.open import open_tree
+from ...pytrees.registry import register_flattening_functions
+from ...serve.dispatch import Dispatcher
+from ...trace.graph import Graph
 from .completed import CompletedCall
 from .feeds import match_inputs
 from .onnx_model import OnnxModel, is_onnx

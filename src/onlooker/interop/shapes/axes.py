@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..core.errors import UsageError
-from ..core.path import Attr, Name, Path
-from ..pytrees.layers import is_cache
-from ..pytrees.make import make_dynamic_cache
+from ...core.errors import UsageError
+from ...core.path import Attr, Name, Path
+from ...pytrees.layers import is_cache
+from ..trees.make import make_dynamic_cache
 from .layout import Place, lay_out, spelled_tree
 
 __all__ = ["convert_dynamic_axes_into_dynamic_shapes"]

@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..core.call import Call, Passing, Signature
-from ..core.errors import ObservationError
-from ..core.path import Path
-from ..core.plan import Fill
-from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
-from ..core.structure import Structure
-from ..infer.mine import mine
-from ..infer.name import names_of
-from ..infer.relations import varies
-from ..infer.samples import Table, table_of
-from ..infer.unify import Union, find_conflict, forms_of, growing_dim, union_of
+from ...core.call import Call, Passing, Signature
+from ...core.errors import ObservationError
+from ...core.path import Path
+from ...core.plan import Fill
+from ...core.spec import Axis, ConstantSpec, Spec, TensorSpec
+from ...core.structure import Structure
+from ...infer.mine import mine
+from ...infer.name import names_of
+from ...infer.relations import varies
+from ...infer.samples import Table, table_of
+from ...infer.unify import Union, find_conflict, forms_of, growing_dim, union_of
 
 __all__ = ["CallUnion", "union_of_calls"]
 

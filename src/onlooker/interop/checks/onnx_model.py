@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ..core.errors import MissingPackageError, OnlookerError, UsageError
-from ..core.expression import Expression
+from ...core.errors import MissingPackageError, OnlookerError, UsageError
+from ...core.expression import Expression
 
 __all__ = ["OnnxModel", "is_onnx"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ..core.errors import UsageError
-from ..core.path import Attr, Index, Path
-from ..infer.name import label_of
+from ...core.errors import UsageError
+from ...core.path import Attr, Index, Path
+from ...infer.name import label_of
 
 __all__ = ["match_inputs", "spellings"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import torch.utils._pytree as torch_pytree
 
+from ...pytrees.describe_tensors import array_text, is_array, ort_value_text, tensor_text
 from .describe_caches import describe_cache
-from .describe_tensors import array_text, is_array, ort_value_text, tensor_text
 
 __all__ = ["Details", "string_type"]
 

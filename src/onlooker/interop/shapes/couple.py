@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ..core.errors import UsageError
-from ..core.path import Name, Path
-from ..pytrees.describe import string_type
-from ..pytrees.open import close_tree, open_arguments
-from .dims import dim_name, is_dynamic, is_hint
+from ...core.errors import UsageError
+from ...core.path import Name, Path
+from ...materialise.dims import dim_name, is_dynamic, is_hint
+from ...pytrees.open import close_tree, open_arguments
+from ..trees.describe import string_type
 from .fit import fit_shapes, parted
 from .layout import Place, lay_out
 from .resize import NewSizes, settle_sizes

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..core.errors import UsageError
-from ..core.path import Name, Path
+from ...core.errors import UsageError
+from ...core.path import Name, Path
 from .couple import CoupleInputsDynamicShapes
 from .layout import Form, Place, closed, lay_out
 

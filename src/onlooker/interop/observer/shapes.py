@@ -13,15 +13,15 @@ from typing import Any
 
 import torch
 
-from ..core.alike import folded
-from ..core.call import Passing
-from ..core.errors import UsageError
-from ..core.kinds import check_kind
-from ..core.path import Path
-from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
-from ..core.structure import Structure
-from ..infer.samples import Table
-from ..pytrees.open import NAMED_TUPLE
+from ...core.alike import folded
+from ...core.call import Passing
+from ...core.errors import UsageError
+from ...core.kinds import check_kind
+from ...core.path import Path
+from ...core.spec import Axis, ConstantSpec, Spec, TensorSpec
+from ...core.structure import Structure
+from ...infer.samples import Table
+from ...pytrees.open import NAMED_TUPLE
 from .union import CallUnion
 
 __all__ = ["DimNames", "batch_roots", "constant_axes", "infer_shapes"]

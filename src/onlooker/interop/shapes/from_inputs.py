@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..pytrees.layers import is_cache
-from ..pytrees.make import CacheKeyValue
+from ...pytrees.layers import is_cache
+from ..trees.make import CacheKeyValue
 from .layout import CacheForm, Form, Place, lay_out, spelled_tree
 
 __all__ = [
@@ -47,7 +47,7 @@ def all_dynamic_shape_from_inputs(inputs: Any, dim_prefix: Any = "d") -> Any:
     :param inputs: any nesting of lists, tuples, dicts, caches, dataclasses and outputs of transformers
     :param dim_prefix: the beginning of the names, ``Dim.DYNAMIC`` or ``Dim.AUTO``
 
-    >>> from onlooker.pytrees.make import make_dynamic_cache
+    >>> from onlooker.interop.trees.make import make_dynamic_cache
     >>> all_dynamic_shape_from_inputs(make_dynamic_cache([(torch.zeros(2, 2), torch.zeros(2, 2))]))
     [[{0: 'd_0_0', 1: 'd_0_1'}], [{0: 'd_1_0', 1: 'd_1_1'}]]
     """
@@ -78,7 +78,7 @@ def make_dynamic_shapes_kv_cache(cache: Any, shape_of_one: dict[int, Any]) -> li
     :param shape_of_one: dimension -> its name, ``Dim`` or hint
     :return: the flat list that torch.export takes, a copy of ``shape_of_one`` for each of the keys and values
 
-    >>> from onlooker.pytrees.make import make_dynamic_cache
+    >>> from onlooker.interop.trees.make import make_dynamic_cache
     >>> cache = make_dynamic_cache([(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))])
     >>> make_dynamic_shapes_kv_cache(cache, {0: "batch", 2: "past"})
     [{0: 'batch', 2: 'past'}, {0: 'batch', 2: 'past'}]

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.call import Call, Passing, Signature
-from ..core.errors import ArgumentKindError, UnsupportedError, UsageError
-from ..core.kinds import check_kind
-from ..core.structure import Structure, Tree
-from ..observe.store import Sample
-from ..pytrees.open import open_arguments, spec_of
+from ...core.call import Call, Passing, Signature
+from ...core.errors import ArgumentKindError, UnsupportedError, UsageError
+from ...core.kinds import check_kind
+from ...core.structure import Structure, Tree
+from ...observe.store import Sample
+from ...pytrees.open import open_arguments, spec_of
 
 __all__ = ["check_positions", "named_values", "with_missing_calls", "with_missing_samples"]
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import torch
 
-from ..core.call import Call, Passing, Signature
-from ..core.errors import ArgumentKindError, ExportError, ObservationError, UnsupportedError, UsageError
-from ..core.path import Path
-from ..core.spec import Axis, ConstantSpec, TensorSpec
-from ..core.structure import Structure, Tree
-from ..infer.build import build_plan
-from ..infer.samples import table_of
-from ..infer.sizes import choose_sizes
-from ..observe.bind import bind, python_signature
-from ..observe.store import Sample, copy_leaves
-from ..pytrees.open import close_tree, open_arguments, spec_of
-from .arguments import dtype_of, leaf_values, materialise
+from ...core.call import Call, Passing, Signature
+from ...core.errors import ArgumentKindError, ExportError, ObservationError, UnsupportedError, UsageError
+from ...core.path import Path
+from ...core.spec import Axis, ConstantSpec, TensorSpec
+from ...core.structure import Structure, Tree
+from ...infer.build import build_plan
+from ...infer.samples import table_of
+from ...infer.sizes import choose_sizes
+from ...materialise.arguments import dtype_of, leaf_values, materialise
+from ...observe.bind import bind, python_signature
+from ...observe.store import Sample, copy_leaves
+from ...pytrees.open import close_tree, open_arguments, spec_of
 from .union import CallUnion
 
 __all__ = ["check_given", "check_kept", "given_sample", "infer_values", "pick_sample", "spelled"]

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 import torch.utils._pytree as torch_pytree
 
-from ..core.errors import UsageError
-from .caches import cache_leaves
-from .compare_leaves import INFINITE, Difference, is_tensor_like, leaf_difference, thresholds_of
+from ...core.errors import UsageError
+from ...pytrees.caches import cache_leaves
+from ...pytrees.compare_leaves import INFINITE, Difference, is_tensor_like, leaf_difference, thresholds_of
+from ...pytrees.layers import is_cache, is_layer
+from ...pytrees.open import open_tree
 from .describe import string_type
-from .layers import is_cache, is_layer
-from .open import open_tree
 
 __all__ = ["flatten_object", "max_diff", "string_diff"]
 

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import torch.utils._pytree as torch_pytree
 
-from ..core.path import Attr, Path
-from ..pytrees.layers import is_cache
-from ..pytrees.open import is_leaf, take_apart
+from ...core.path import Attr, Path
+from ...pytrees.layers import is_cache
+from ...pytrees.open import is_leaf, take_apart
 
 __all__ = ["CacheForm", "Form", "Place", "closed", "lay_out", "spelled_tree", "states_by_kind"]
 

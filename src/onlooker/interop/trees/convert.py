@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ..core.errors import UsageError
-from .open import is_leaf, take_apart
+from ...core.errors import UsageError
+from ...pytrees.open import is_leaf, take_apart
 
 __all__ = ["to_any"]
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from ..core.errors import ObservationError
-from ..core.path import Path
-from ..core.recording import Recording
-from ..materialise.arguments import leaf_values
-from ..materialise.inferred import check_kept, infer_values, spelled
-from ..materialise.missing import with_missing_calls, with_missing_samples
-from ..materialise.union import CallUnion, union_of_calls
-from ..observe.store import Sample
+from ...core.errors import ObservationError
+from ...core.path import Path
+from ...core.recording import Recording
+from ...materialise.arguments import leaf_values
+from ...observe.store import Sample
+from ..observer.inferred import check_kept, infer_values, spelled
+from ..observer.missing import with_missing_calls, with_missing_samples
+from ..observer.union import CallUnion, union_of_calls
 
 __all__ = ["CompletedCall", "completed_calls"]
 

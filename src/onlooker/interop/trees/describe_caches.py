@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
-from .layers import is_cache, is_layer
+from ...pytrees.layers import is_cache, is_layer
 
 __all__ = ["describe_cache"]
 

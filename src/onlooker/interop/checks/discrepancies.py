@@ -13,9 +13,9 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from ..core.path import Path
-from ..pytrees.compare_leaves import Difference, leaf_difference
-from ..pytrees.describe import string_type
+from ...core.path import Path
+from ...pytrees.compare_leaves import Difference, leaf_difference
+from ..trees.describe import string_type
 from .completed import CompletedCall
 from .served import Served, serve
 

@@ -1,0 +1,1 @@
+"""Programs that others exported, compared with the calls of a recording."""

@@ -1,0 +1,1 @@
+"""The arguments and dynamic shapes of a recording as other observers give them."""

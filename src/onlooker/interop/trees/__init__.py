@@ -1,0 +1,1 @@
+"""Caches and nested values: made, described, converted and compared."""

@@ -6,7 +6,7 @@ loop over the images, sliding windows that do not bake their counter ...), and t
 a replacement may go when transformers drops it from its list.
 
 Upstream: https://github.com/huggingface/transformers/tree/main/src/transformers/exporters. Needed with
-transformers 5.23; ``test_vision_attention_fails_without_the_list_of_transformers`` of ``tests/test_patches.py``
+transformers 5.23; ``test_vision_attention_fails_without_the_list_of_transformers`` of ``tests/patches/test_patches.py``
 fails when the list is not needed any more.
 """
 

@@ -6,7 +6,7 @@ a mask of minus infinities its softmax gives NaN. The padded positions differ, a
 returned.
 
 Upstream: https://github.com/pytorch/pytorch/issues/103749 (zeros for such rows in torch). It may go when the
-conversion gives zeros too; ``tests/test_language_models.py`` fails then, because the repair is no longer needed.
+conversion gives zeros too; ``tests/scenarios/test_language_models.py`` fails then, as the repair is needed no longer.
 """
 
 from __future__ import annotations

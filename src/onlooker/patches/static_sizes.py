@@ -5,7 +5,7 @@ all. No repair: a tool to find the line, asked for with ``torch_export_patches(s
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/symbolic_shapes.py, where
 ``ShapeEnv._set_replacement`` is told every such constant. ``test_the_line_that_makes_a_size_static`` of
-``tests/test_patches.py`` fails when it is no longer so.
+``tests/patches/test_patches.py`` fails when it is no longer so.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The repair gives both steps a function whose signature has the keywords of the c
 
 Upstream: https://github.com/pytorch/pytorch/issues/150022 and https://github.com/pytorch/pytorch/pull/186879.
 Needed with torch 2.13; torch 2.15.0 takes the same shapes without it. It may go with torch 2.13, when
-``test_variadic_keywords_fail_without_the_repair`` of ``tests/test_patches.py`` fails.
+``test_variadic_keywords_fail_without_the_repair`` of ``tests/patches/test_patches.py`` fails.
 """
 
 from __future__ import annotations

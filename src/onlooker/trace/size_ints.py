@@ -7,7 +7,7 @@ steps is a constant: 128 tokens and 14 are both one block of 128.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py, where ``SymInt.__int__`` guards, and
 ``sym_int`` does not. It may go when a trace does this itself; ``test_an_int_of_a_size`` of
-``tests/test_size_tensors.py`` is then exact without it.
+``tests/trace/test_size_tensors.py`` is then exact without it.
 """
 
 from __future__ import annotations

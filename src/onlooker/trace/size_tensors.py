@@ -6,7 +6,7 @@ time that it is what it was. Inside the block such a tensor remembers which size
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/fake_impls.py, where ``item()`` of a tensor
 gives its ``item_memo``. It may go when torch keeps the size itself;
-``test_a_size_goes_through_a_tensor`` of ``tests/test_size_tensors.py`` fails then without it no more.
+``test_a_size_goes_through_a_tensor`` of ``tests/trace/test_size_tensors.py`` fails then without it no more.
 """
 
 from __future__ import annotations

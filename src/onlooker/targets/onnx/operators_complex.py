@@ -5,7 +5,7 @@ a complex number as a last axis of two; for an axis that is added, chosen or exp
 what it has for real numbers would do. ``custom_translation_table`` takes functions for real numbers only.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_compat.py, at "Support complex
-inputs". It may go when the converter has these functions; ``tests/test_onnx_operators.py`` says so.
+inputs". It may go when the converter has these functions; ``tests/targets/test_onnx_operators.py`` says so.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pytest
 
 import licences
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src" / "onlooker"
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache", "build", "dist", "out", ".hypothesis")
 PARTS = ("src", "tests", "docs", "examples", "benchmarks", ".importlinter", "pyproject.toml", "MANIFEST.in", "Makefile")

@@ -24,7 +24,7 @@ from onlooker.cli import COMMANDS, main
 from onlooker.cli.export import dimensions, ranges
 from onlooker.cli.user_function import FunctionRaisedError, load_function, source_of
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "command_line.md"
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "command_line.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 APP = next(text for kind, text in BLOCKS if kind == "python")
 SESSION = [

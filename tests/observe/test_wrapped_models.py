@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from test_faults import Delegates, described, outcome, recording_of
 
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, OnlookerWarning, UnsupportedError
 from onlooker.hypotheses.replay import find_doubt
 from onlooker.observe.inner import inner_model
-from test_faults import Delegates, described, outcome, recording_of
 
 
 class Small(torch.nn.Module):

@@ -18,7 +18,7 @@ from onlooker.verify.trials import Trial, observed_trials
 from onlooker.verify.verify import run_trials
 from trust_tables import damage_rows, faults_table, found_by, section
 
-TRUST = (Path(__file__).parent.parent / "docs" / "trust.md").read_text(encoding="utf-8")
+TRUST = (Path(__file__).parent.parent.parent / "docs" / "trust.md").read_text(encoding="utf-8")
 
 CASES = [pytest.param(damage, name, id=f"{damage.kind}-{name}") for damage in DAMAGES for name in damage.models]
 FALSE_ALARMS = [pytest.param(damage, name, id=f"{damage.kind}-{name}") for damage in HARMLESS for name in damage.models]

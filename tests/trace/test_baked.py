@@ -14,7 +14,7 @@ from torch import nn
 from onlooker import InputObserver, RejectedCallError
 from onlooker.core.plan import Symbol
 from onlooker.infer.sizes import choose_sizes
-from test_infer import plan_with
+from plans import plan_with
 
 
 class Patches(nn.Module):

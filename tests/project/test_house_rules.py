@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "onlooker"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 CORE_MODULES = sorted(path.stem for path in (PACKAGE / "core").glob("*.py") if path.stem != "__init__")

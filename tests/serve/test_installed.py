@@ -19,7 +19,7 @@ from onlooker.interop.trees.make import make_dynamic_cache
 from onlooker.pytrees.adopt import adopt
 from onlooker.pytrees.open import close_tree, open_tree
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 
 
 def load(name: str) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 import onlooker
 import onlooker.compat
 
-PAGE = (Path(__file__).parent.parent / "docs" / "coming_from.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "coming_from.md").read_text(encoding="utf-8")
 
 
 def rows() -> Iterator[tuple[str, str]]:

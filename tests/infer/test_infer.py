@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import keyword
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from onlooker.core.call import Call
 from onlooker.core.errors import ExportError, UsageError
 from onlooker.core.expression import Expression
 from onlooker.core.path import Attr, Index, Key, Name, Path
-from onlooker.core.plan import Evidence, Fill, LeafPlan, Plan, Symbol
+from onlooker.core.plan import Evidence, Fill, Plan, Symbol
 from onlooker.core.spec import Axis, ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from onlooker.core.structure import Structure, Tree
 from onlooker.infer.build import build_plan
@@ -28,6 +28,7 @@ from onlooker.infer.relations.total import Total
 from onlooker.infer.samples import Row, Table, axes_of, row_of, table_of
 from onlooker.infer.sizes import choose_sizes, expressed_sizes, observed_sizes, static_sizes, trial_sizes
 from onlooker.infer.unify import find_conflict, forms_of, growing_dim, union_of
+from plans import plan_with
 
 # calls made by hand
 
@@ -618,14 +619,6 @@ def test_a_label_has_no_brackets(path: Path, label: str) -> None:
 
 
 # sizes
-
-
-def plan_with(symbols: Iterable[Symbol], *more: Expression, static: Iterable[int] = ()) -> Plan:
-    """A plan with an input per symbol, and one for all other expressions."""
-    symbols = tuple(symbols)
-    shapes = [(Expression.symbol(s.name),) for s in symbols] + [(*more, *map(Expression.constant, static))]
-    leaves = tuple(LeafPlan(path_of(f"x{i}"), "torch.float32", "cpu", shape) for i, shape in enumerate(shapes))
-    return Plan("main", Structure(), leaves, symbols)
 
 
 @st.composite

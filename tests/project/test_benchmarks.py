@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from onlooker.trace import guard_count
 from python_calls import python_calls
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "benchmarks"
 
 

@@ -37,6 +37,7 @@ class Checker:
             for name in (str(expression),)
         }
         self._holds = _compiled(plan, contract)
+        self._needs: dict[Constraint, tuple[str, tuple[str, ...]]] = {}
 
     def __call__(self, inputs: Sequence[Any]) -> bool:
         """True when the inputs are in the contract."""
@@ -92,19 +93,23 @@ class Checker:
                 yield Breach(BreachKind.STEP, self._where(symbol.name), expected, str(size))
 
     def _of_constraint(self, constraint: Constraint, sizes: Mapping[str, int]) -> Breach:
-        names = [symbol.name for symbol in self.plan.symbols]
-        tree = read_formula(constraint.formula, names)
-        asked: dict[str, int] = {}
+        if constraint not in self._needs:
+            self._needs[constraint] = self._need(constraint)
+        needed, names = self._needs[constraint]
+        got = ", ".join(f"{self._where(name)} = {sizes[name]}" for name in names)
+        return Breach(BreachKind.CONDITION, "this graph", needed, got)
+
+    def _need(self, constraint: Constraint) -> tuple[str, tuple[str, ...]]:
+        """The constraint in the sizes of inputs, with the line of the model; and its symbols."""
+        asked: dict[str, None] = {}
 
         def place(name: str) -> str:
-            where = self._where(name)
-            asked[where] = sizes[name]
-            return where
+            asked[name] = None
+            return self._where(name)
 
-        needed = renamed(tree, place)
+        needed = renamed(read_formula(constraint.formula, [symbol.name for symbol in self.plan.symbols]), place)
         because = f", because of {constraint.line}" if constraint.line else ""
-        got = ", ".join(f"{where} = {size}" for where, size in asked.items())
-        return Breach(BreachKind.CONDITION, "this graph", f"{needed}{because}", got)
+        return f"{needed}{because}", tuple(asked)
 
 
 def kind_of(leaf: LeafPlan) -> str:

@@ -64,12 +64,19 @@ class Dispatcher:
         """
         values = self.bound(args, kwargs)
         leaves, routes = self._opened(values)
+        failed: dict[str, tuple[Breach, ...]] = {}
+        for graph, route in zip(self.graphs, routes, strict=True):
+            inputs = self._inputs(graph, route, leaves)
+            if inputs is None:
+                continue
+            try:
+                return graph, values, self._close(graph, _results(graph, inputs))
+            except Mismatch as mismatch:
+                failed[graph.name] = mismatch.breaches
         reasons = []
         for graph, route in zip(self.graphs, routes, strict=True):
-            try:
-                return graph, values, self._close(graph, self._run(graph, route, leaves))
-            except Mismatch as mismatch:
-                reasons.append(f"{graph.name}: {mismatch}" if len(self.graphs) > 1 else str(mismatch))
+            reason = Mismatch(*failed.get(graph.name) or self._breaches(graph, route, leaves))
+            reasons.append(f"{graph.name}: {reason}" if len(self.graphs) > 1 else str(reason))
         raise RejectedCallError(
             f"No graph of this program takes the call. {'; '.join(reasons)}.",
             slug="call-refused",
@@ -78,40 +85,36 @@ class Dispatcher:
 
     def run(self, graph: Graph, tree: Tree[Any]) -> Any:
         """The result of one graph; :class:`Mismatch` when it does not take the call."""
-        return self._close(graph, self._run(graph, _route(graph, tree.structure, self.signature), tree.leaves))
+        route = _route(graph, tree.structure, self.signature)
+        inputs = self._inputs(graph, route, tree.leaves)
+        if inputs is None:
+            raise Mismatch(*self._breaches(graph, route, tree.leaves))
+        return self._close(graph, _results(graph, inputs))
 
     def breaches(self, graph: Graph, tree: Tree[Any]) -> tuple[Breach, ...]:
         """Why a graph does not take a call, whose tensors may be without values; nothing when it does."""
+        route = _route(graph, tree.structure, self.signature)
+        inputs = self._inputs(graph, route, tree.leaves)
+        return self._breaches(graph, route, tree.leaves) if inputs is None else ()
+
+    def _inputs(self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]) -> list[Any] | None:
+        """The inputs of a graph, which are in its contract; None for a call that the graph does not take."""
+        if isinstance(route, Mismatch):
+            return None
         try:
-            route = _route(graph, tree.structure, self.signature)
-            self._inputs(graph, route, tree.leaves)
+            inputs = route.inputs(leaves)
+        except Mismatch:
+            return None
+        return inputs if self._checkers[graph.name](inputs) else None
+
+    def _breaches(self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]) -> tuple[Breach, ...]:
+        """Why :meth:`_inputs` has none; reasons are texts, and made for calls alone that no graph takes."""
+        if isinstance(route, Mismatch):
+            return route.breaches
+        try:
+            return tuple(self._checkers[graph.name].breaches(route.inputs(leaves)))
         except Mismatch as mismatch:
             return mismatch.breaches
-        return ()
-
-    def _inputs(self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]) -> list[Any]:
-        """The inputs of a graph, which are in its contract."""
-        if isinstance(route, Mismatch):
-            raise Mismatch(*route.breaches)
-        inputs = route.inputs(leaves)
-        checker = self._checkers[graph.name]
-        if not checker(inputs):
-            raise Mismatch(*checker.breaches(inputs))
-        return inputs
-
-    def _run(self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]) -> list[Any]:
-        """All leaves of the result."""
-        inputs = self._inputs(graph, route, leaves)
-        try:
-            return graph(inputs)
-        except Exception as error:  # a graph may index or divide before it refuses
-            laid = _contiguous(graph, inputs)
-            if laid is None:
-                raise _refusal(error) from error
-        try:
-            return graph(laid)
-        except Exception as error:  # a graph may index or divide before it refuses
-            raise _refusal(error) from error
 
     def _close(self, graph: Graph, leaves: Sequence[Any]) -> Any:
         return self._closers[graph.name](leaves)
@@ -182,6 +185,20 @@ def _route(graph: Graph, structure: Structure, signature: Signature) -> Route | 
         return Route(graph.plan, structure, signature)
     except Mismatch as mismatch:
         return mismatch
+
+
+def _results(graph: Graph, inputs: list[Any]) -> list[Any]:
+    """All leaves of the result."""
+    try:
+        return graph(inputs)
+    except Exception as error:  # a graph may index or divide before it refuses
+        laid = _contiguous(graph, inputs)
+        if laid is None:
+            raise _refusal(error) from error
+    try:
+        return graph(laid)
+    except Exception as error:  # a graph may index or divide before it refuses
+        raise _refusal(error) from error
 
 
 def _refusal(error: Exception) -> Mismatch:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -32,7 +33,7 @@ _SOURCE = re.compile(r"L\['(\w+)'\](?:\.size\(\)\[(\d+)\])?")
 _UNBACKED = re.compile(r"(u|zuf|zf)\d+")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Atom:
     """One condition of a path. Two atoms with the same ``key`` are the same condition."""
 
@@ -41,7 +42,7 @@ class Atom:
     origin: Origin
     line: str
 
-    @property
+    @cached_property
     def formula(self) -> str:
         """The condition as text."""
         return written(self.condition)

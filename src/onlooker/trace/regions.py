@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -21,7 +22,7 @@ __all__ = ["ProvenRegion", "contract_of"]
 Atoms = Mapping[tuple[str, str], Atom]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProvenRegion:
     """Sizes for which a graph is proven by one trace.
 
@@ -44,8 +45,9 @@ class ProvenRegion:
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """True for sizes in the region."""
-        return self.region().holds(sizes)
+        return self.region.holds(sizes)
 
+    @cached_property
     def region(self) -> Region:
         """The region as a value without sympy."""
         pinned = tuple(Constraint(f"{name} == {size}", Origin.FIXED) for name, size in self.pins.items())
@@ -56,7 +58,7 @@ def contract_of(plan: Plan, regions: Sequence[ProvenRegion]) -> Contract:
     """The contract of a graph: its regions, with as few constraints as the proofs allow."""
     joined = _joined(list(regions), plan)
     dropped = dict.fromkeys(item for region in joined for item in region.dropped)
-    return Contract(tuple(region.region() for region in joined), tuple(dropped))
+    return Contract(tuple(region.region for region in joined), tuple(dropped))
 
 
 def _joined(regions: list[ProvenRegion], plan: Plan) -> list[ProvenRegion]:

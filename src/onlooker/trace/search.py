@@ -66,7 +66,7 @@ class ProvenGraph:
 
     def current(self) -> Graph:
         """The graph with its regions as they are."""
-        return replace(self.graph, contract=Contract(tuple(region.region() for region in self.regions)))
+        return replace(self.graph, contract=Contract(tuple(region.region for region in self.regions)))
 
     def finished(self) -> Graph:
         """The graph with its contract, as short as the proofs allow."""
@@ -294,7 +294,7 @@ class PlanSearch:
         return self.graphs[0].regions[0].sizes.get(name, size) if self.graphs else size
 
     def _conditions(self) -> list[Constraint]:
-        found = {c.formula: c for g in self.graphs for region in g.regions for c in region.region().constraints}
+        found = {c.formula: c for g in self.graphs for region in g.regions for c in region.region.constraints}
         return list(found.values())
 
     def _is_general(self, sizes: Sizes) -> bool:

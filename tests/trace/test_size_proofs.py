@@ -33,7 +33,7 @@ def _python(value, n, b):
     if value.is_Integer:
         return int(value)
     if value.is_Symbol:
-        return n if value is N else b
+        return n if value == N else b
     args = [_python(arg, n, b) for arg in value.args]
     if isinstance(value, FloorDiv):
         return args[0] // args[1]

@@ -25,7 +25,7 @@ from ..core.floor import Floor
 from ..core.path import Path
 from ..core.plan import Plan, Symbol
 from .decisions import Decision
-from .size_proofs import SizeProofs, is_fact
+from .size_proofs import SizeProofs, is_fact, is_number
 
 __all__ = ["Atom", "PathCondition", "in_sizes", "path_condition", "proofs_of", "written"]
 
@@ -35,12 +35,16 @@ _UNBACKED = re.compile(r"(u|zuf|zf)\d+")
 
 @dataclass(frozen=True)
 class Atom:
-    """One condition of a path. Two atoms with the same ``key`` are the same condition."""
+    """One condition of a path. Two atoms with the same ``key`` are the same condition.
+
+    ``is_number`` is True where a size became a plain number: its other side is as many graphs as there are numbers.
+    """
 
     key: tuple[str, str]
     condition: Any
     origin: Origin
     line: str
+    is_number: bool = False
 
     @cached_property
     def formula(self) -> str:
@@ -105,13 +109,19 @@ def path_condition(
         condition = translation.simplified(raw)
         by_model = source is not None and source.by_model
         origin = Origin.MODEL if by_model else Origin.OPERATOR
-        atom = Atom(key_of(condition), condition, origin, source.line if source is not None else "")
+        is_number = source is not None and source.is_number
+        atom = Atom(key_of(condition), condition, origin, source.line if source is not None else "", is_number)
         if not by_model and raw not in translation.learnt and translation.is_tried(condition):
             if source is not None:  # a range that starts at torch's 2 asks for nothing
                 tried.setdefault(atom.key, atom)
-        elif atom.key not in atoms or atoms[atom.key].origin is Origin.OPERATOR:
+        elif atom.key not in atoms or _tells_more(atom, atoms[atom.key]):
             atoms[atom.key] = atom
     return PathCondition(atoms, tuple(tried.values()))
+
+
+def _tells_more(atom: Atom, known: Atom) -> bool:
+    """A decision of the model tells more than one of an operator, and of these one between two sides."""
+    return (atom.origin is Origin.MODEL, not atom.is_number) > (known.origin is Origin.MODEL, not known.is_number)
 
 
 def in_sizes(decision: Decision, axes: Mapping[tuple[str, int | None], Any]) -> Any:
@@ -185,9 +195,23 @@ class _Translation:
 
     def learn(self, conditions: Iterable[Any]) -> None:
         """Takes conditions of a trace for granted in proofs about the others: each stays a condition itself."""
-        facts = list(dict.fromkeys(condition for condition in conditions if is_fact(condition)))
+        facts = self._without_repetitions(dict.fromkeys(condition for condition in conditions if is_fact(condition)))
         self.learnt = frozenset(facts)
         self._proofs, self._proofs_from_2 = proofs_of(self._plan, facts), proofs_of(self._plan, facts, least=2)
+
+    def _without_repetitions(self, facts: Iterable[Any]) -> list[Any]:
+        """The facts without those that follow from sizes that are numbers, the simplest of which come first."""
+        numbers: list[Any] = []
+        proofs, others = self._of_plan, []
+        for fact in sorted(facts, key=sympy.count_ops):
+            if proofs.always(fact):
+                continue
+            if is_number(fact):
+                numbers.append(fact)
+                proofs = proofs_of(self._plan, numbers)
+            else:
+                others.append(fact)
+        return [*numbers, *(fact for fact in others if not numbers or not proofs.always(fact))]
 
     def is_implied(self, condition: Any) -> bool:
         """True for a condition that holds for all sizes that the plan and what was learnt allow."""

@@ -43,6 +43,10 @@ class ProvenRegion:
         """True for sizes at which no computed size is 0 or 1, as far as the trace asked."""
         return all(atom.constraint().holds(sizes) for atom in self.tried)
 
+    def has_its_numbers(self, sizes: Mapping[str, int]) -> bool:
+        """True for sizes of which the trace would have made the same numbers."""
+        return all(atom.constraint().holds(sizes) for atom in self.atoms.values() if atom.is_number)
+
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """True for sizes in the region."""
         return self.region.holds(sizes)

@@ -256,11 +256,12 @@ class PlanSearch:
         return [*sound[:1], *(n for n in sizes if n < 2)]
 
     def _if_open(self, sizes: Sizes, mark: Any) -> Iterator[Sizes]:
+        """The sizes, unless a size that became a number would be a further one: a graph for that number alone."""
         if mark is not None:
             if mark in self._tried:
                 return
             self._tried.add(mark)
-        if not self.holds(sizes) and self.takes(sizes):
+        if self._has_known_numbers(sizes) and not self.holds(sizes) and self.takes(sizes):
             yield sizes
 
     def _general_near(self, seed: Sizes) -> Iterator[Sizes]:
@@ -273,7 +274,8 @@ class PlanSearch:
             if [formula.holds(nearer) for formula in formulas] == sides:
                 small = nearer
         found = 0
-        for choice in (*self._steps_from(small), *self._steps_from(seed)):
+        steps = (*self._steps_from(small), *self._steps_from(seed)) if self._has_known_numbers(seed) else ()
+        for choice in steps:
             if not self._is_general(choice) or [formula.holds(choice) for formula in formulas] != sides:
                 continue
             if self.takes(choice):
@@ -289,6 +291,11 @@ class PlanSearch:
         for choice in (own, seed):
             if self.takes(choice):
                 yield choice
+
+    def _has_known_numbers(self, sizes: Sizes) -> bool:
+        """True where each size that became a number in some trace is that number."""
+        regions = [region for proven in self.graphs for region in proven.regions]
+        return any(region.has_its_numbers(sizes) for region in regions)
 
     def _base(self, name: str, size: int) -> int:
         return self.graphs[0].regions[0].sizes.get(name, size) if self.graphs else size

@@ -22,7 +22,7 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from ..core.floor import Floor
 
-__all__ = ["SizeProofs", "is_fact", "lower_bounds"]
+__all__ = ["SizeProofs", "is_fact", "is_number", "lower_bounds"]
 
 _DIVISIONS = (FloorDiv, Floor)
 _REMAINDERS = (Mod, PythonMod)
@@ -39,8 +39,8 @@ _Form = Mapping[Any, tuple[int, int]]
 class SizeProofs:
     """What holds for all sizes of a plan: symbols are integers from ``lows`` on, and satisfy ``facts``.
 
-    Of the facts those are used that hang on remainders alone, ``n % 4 == 0``, and least sizes, ``n >= 8``. The others
-    may be left out, since a proof without them says more.
+    Of the facts those are used that hang on remainders alone, ``n % 4 == 0``, least sizes, ``n >= 8``, and expressions
+    that are a number, ``a*b == 96``. The others may be left out, since a proof without them says more.
 
     >>> n = sympy.Symbol("n", integer=True, nonnegative=True)
     >>> proofs = SizeProofs({"n": 2}, [sympy.Eq(PythonMod(n, 4), 0)])
@@ -55,6 +55,7 @@ class SizeProofs:
             for symbol, low in lower_bounds(fact).items():
                 self._lows[symbol.name] = max(low, self._lows.get(symbol.name, 0))
         self._facts = [fact for fact in facts if _is_periodic(fact)]
+        self._numbers = dict(number for fact in facts for number in _numbers(fact))
         self._known: dict[Any, Any] = {}
         self._alike: dict[tuple[int, ...], list[Any]] = {}
 
@@ -116,7 +117,7 @@ class SizeProofs:
             return any(map(self.always, condition.args))
         if not isinstance(condition, Relational):
             return False
-        difference = self.simplified(sympy.expand(condition.lhs - condition.rhs))
+        difference = self.simplified(sympy.expand(self._with_numbers(condition.lhs - condition.rhs)))
         if isinstance(condition, sympy.Eq):
             return self.equal(difference, sympy.Integer(0))
         if isinstance(condition, sympy.Ne):
@@ -125,6 +126,12 @@ class SizeProofs:
             difference = -difference
         strict = isinstance(condition, (sympy.StrictLessThan, sympy.StrictGreaterThan))
         return self._is_at_least(difference, 1 if strict else 0)
+
+    def _with_numbers(self, value: Any) -> Any:
+        """The expression with numbers for what the facts say is one, also within products."""
+        for known, number in self._numbers.items():
+            value = value.subs(known, number)
+        return value
 
     def never(self, condition: Any) -> bool:
         """True where a condition is proven to fail for all sizes."""
@@ -231,6 +238,8 @@ def lower_bounds(condition: Any) -> dict[Any, int]:
         return {}
     if isinstance(condition, (sympy.LessThan, sympy.StrictLessThan)):
         condition = condition.reversed
+    if isinstance(condition, sympy.Eq) and condition.rhs.is_Integer:
+        condition = sympy.Ge(condition.lhs, condition.rhs, evaluate=False)
     if not isinstance(condition, (sympy.GreaterThan, sympy.StrictGreaterThan)) or not condition.rhs.is_Integer:
         return {}
     return _least(condition.lhs, int(condition.rhs) + isinstance(condition, sympy.StrictGreaterThan))
@@ -259,7 +268,20 @@ def _least(value: Any, bound: int) -> dict[Any, int]:
 
 def is_fact(condition: Any) -> bool:
     """True for a condition that proofs can make use of."""
-    return _is_periodic(condition) or bool(lower_bounds(condition))
+    return _is_periodic(condition) or bool(lower_bounds(condition)) or is_number(condition)
+
+
+def is_number(condition: Any) -> bool:
+    """True for an equation that makes an expression a number: ``a*b == 96``."""
+    return bool(_numbers(condition))
+
+
+def _numbers(fact: Any) -> list[tuple[Any, Any]]:
+    """An expression that is a number by an equation."""
+    if not isinstance(fact, sympy.Eq):
+        return []
+    value, number = fact.args if fact.rhs.is_Integer else reversed(fact.args)
+    return [(value, number)] if number.is_Integer and value.free_symbols else []
 
 
 def _is_periodic(fact: Any) -> bool:

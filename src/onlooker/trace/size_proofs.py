@@ -58,6 +58,8 @@ class SizeProofs:
         self._numbers = dict(number for fact in facts for number in _numbers(fact))
         self._known: dict[Any, Any] = {}
         self._alike: dict[tuple[int, ...], list[Any]] = {}
+        self._simple: dict[Any, Any] = {}
+        self._bounds: dict[tuple[Any, int], bool] = {}
 
     def same(self, value: Any) -> Any:
         """The first expression that was asked about and is equal to this one; a number for a constant."""
@@ -138,6 +140,12 @@ class SizeProofs:
         return self.always(sympy.Not(condition))
 
     def _is_at_least(self, value: Any, bound: int) -> bool:
+        key = value, bound
+        if key not in self._bounds:
+            self._bounds[key] = self._is_bounded(value, bound)
+        return self._bounds[key]
+
+    def _is_bounded(self, value: Any, bound: int) -> bool:
         classes = self._classes(value, from_low=True)
         if classes is None:
             return bound <= 0 and self._is_natural(value)
@@ -200,14 +208,24 @@ class SizeProofs:
         """The expression without divisions by an expression that goes into it, and without known maxima."""
         if not value.args or not value.free_symbols:
             return value
+        if value not in self._simple:
+            self._simple[value] = self._simplified(value)
+        return self._simple[value]
+
+    def _simplified(self, value: Any) -> Any:
         args = [self.simplified(arg) for arg in value.args]
         if isinstance(value, (*_DIVISIONS, *_REMAINDERS)):
-            return self._divided(type(value), *args)
+            found = self._quotient(type(value), *args)
+            if found is not None:
+                return found
+            if not isinstance(value, (FloorDiv, PythonMod)):
+                return FloorDiv(*args) if isinstance(value, _DIVISIONS) else PythonMod(*args)
         if isinstance(value, (*_MAXIMA, *_MINIMA)):
             return self._extreme(value, args)
         return value if args == list(value.args) else value.func(*args)
 
-    def _divided(self, kind: Any, numerator: Any, divisor: Any) -> Any:
+    def _quotient(self, kind: Any, numerator: Any, divisor: Any) -> Any:
+        """The quotient, or the remainder, where the division is not needed; else None."""
         is_division = kind in _DIVISIONS
         if numerator.is_Integer and divisor.is_Integer and divisor != 0:
             return numerator // divisor if is_division else numerator % divisor
@@ -220,9 +238,13 @@ class SizeProofs:
             above, below = sympy.fraction(sympy.together(sympy.cancel(numerator / divisor)))
             common = sympy.cancel(divisor / below)
             if below != divisor and _form_of(above) is not None and self._is_at_least(common, 1):
-                left = self._divided(kind, above, below) if below != 1 else above if is_division else sympy.Integer(0)
+                if below == 1:
+                    return above if is_division else sympy.Integer(0)
+                left = self._quotient(kind, above, below)
+                if left is None:
+                    left = FloorDiv(above, below) if is_division else PythonMod(above, below)
                 return left if is_division else common * left
-        return FloorDiv(numerator, divisor) if is_division else PythonMod(numerator, divisor)
+        return None
 
     def _extreme(self, value: Any, args: Sequence[Any]) -> Any:
         sign = 1 if isinstance(value, _MAXIMA) else -1

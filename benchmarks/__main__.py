@@ -2,8 +2,8 @@
 
     python benchmarks [NAME ...] [--quick]
 
-A full run of some or all of them writes ``benchmarks/results.json`` and ``docs/benchmarks.md``; a quick one prints
-only, since its inputs are smaller.
+A full run of some or all of them writes ``benchmarks/results.json`` and ``docs/benchmarks.md``; a
+quick one prints only, since its inputs are smaller.
 """
 
 from __future__ import annotations
@@ -47,8 +47,18 @@ def run(name: str, quick: bool) -> list[Figure] | None:
     """The figures of one benchmark, printed while it runs; None when it fails."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "figures.json"
-        command = [sys.executable, str(HERE / f"{name}.py"), "--json", str(found), *(["--quick"] if quick else [])]
-        environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+        command = [
+            sys.executable,
+            str(HERE / f"{name}.py"),
+            "--json",
+            str(found),
+            *(["--quick"] if quick else []),
+        ]
+        environment = {
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_VERBOSITY": "error",
+        }
         subprocess.run(command, env={**os.environ, **environment}, check=False)
         if not found.exists():
             return None
@@ -62,8 +72,12 @@ def kept() -> dict[str, Any]:
 
 def main() -> int:
     """0 when every benchmark ran, whatever it found."""
-    parser = argparse.ArgumentParser(prog="benchmarks", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all by default")
+    parser = argparse.ArgumentParser(
+        prog="benchmarks", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all by default"
+    )
     parser.add_argument("--quick", action="store_true", help="smaller inputs; nothing is written")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(BENCHMARKS))
@@ -80,8 +94,15 @@ def main() -> int:
         missed += [f"{name}: {figure.name}" for figure in figures if figure.reached is False]
         seconds = round(time.perf_counter() - start, 1)
         print(f"({name}: {seconds:.0f} seconds)", flush=True)
-        results[name] = {"seconds": seconds, "machine": about_machine(), "figures": [f.values() for f in figures]}
-    print("\n" + "\n".join([f"NOT REACHED  {name}" for name in missed] or ["Every target is reached."]))
+        results[name] = {
+            "seconds": seconds,
+            "machine": about_machine(),
+            "figures": [f.values() for f in figures],
+        }
+    print(
+        "\n"
+        + "\n".join([f"NOT REACHED  {name}" for name in missed] or ["Every target is reached."])
+    )
     print("".join(f"FAILED       {name}\n" for name in failed), end="")
     if not options.quick:
         ordered = {name: results[name] for name in BENCHMARKS if name in results}

@@ -1,10 +1,12 @@
-"""What calling a program costs beyond calling its exported graph module: microseconds, beside the target.
+"""What calling a program costs beyond calling its exported graph module: microseconds, beside the
+target.
 
     python benchmarks/dispatch.py [--quick] [--json FILE]
 
-All are called in one process, in turn, on the same arguments; the overhead is the median of the differences between
-the program and the module that torch gives. ``dispatch`` is that between the program and its graph, which is called
-without the pytrees of torch's module. The target is 50 microseconds and 1 more per leaf, for the overhead.
+All are called in one process, in turn, on the same arguments; the overhead is the median of the
+differences between the program and the module that torch gives. ``dispatch`` is that between the
+program and its graph, which is called without the pytrees of torch's module. The target is 50
+microseconds and 1 more per leaf, for the overhead.
 """
 
 from __future__ import annotations
@@ -67,13 +69,21 @@ def cached_call(layers: int, batch: int, sequence: int, past: int) -> dict[str, 
     }
 
 
-def cases() -> dict[str, tuple[Callable[[], torch.nn.Module], list[dict[str, Any]], dict[str, Any]]]:
+def cases() -> dict[
+    str, tuple[Callable[[], torch.nn.Module], list[dict[str, Any]], dict[str, Any]]
+]:
     """Per case: the model, the calls to watch, and the call to time."""
     vectors = [{name: torch.ones(size, 4) for name in "xyz"} for size in (2, 3)]
-    found: dict[str, Any] = {"3 tensors": (Mlp, vectors, {name: torch.ones(5, 4) for name in "xyz"})}
+    found: dict[str, Any] = {
+        "3 tensors": (Mlp, vectors, {name: torch.ones(5, 4) for name in "xyz"})
+    }
     for layers in (16, 98):
         watched = [cached_call(layers, 2, 3, 5), cached_call(layers, 3, 4, 7)]
-        found[f"cache of {layers} layers"] = (lambda n=layers: Cached(n), watched, cached_call(layers, 2, 1, 9))
+        found[f"cache of {layers} layers"] = (
+            lambda n=layers: Cached(n),
+            watched,
+            cached_call(layers, 2, 1, 9),
+        )
     return found
 
 
@@ -87,7 +97,9 @@ def exported(model: torch.nn.Module, calls: list[dict[str, Any]]) -> Program:
 
 
 def measure(program: Program, call: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """Microseconds of the program, of its module and of the difference, and the number of leaves."""
+    """Microseconds of the program, of its module and of the difference, and the number of
+    leaves.
+    """
     (graph,) = program.graphs
     module = graph.artifact.module()
     leaves = dict(open_arguments(call).items())
@@ -106,8 +118,12 @@ def measure(program: Program, call: dict[str, Any], rounds: int) -> dict[str, An
                 run()
                 spent[name].append((time.perf_counter_ns() - start) / 1000)
     count = len(leaves)
-    overhead = statistics.median(p - m for p, m in zip(spent["program"], spent["module"], strict=True))
-    dispatch = statistics.median(p - g for p, g in zip(spent["program"], spent["graph"], strict=True))
+    overhead = statistics.median(
+        p - m for p, m in zip(spent["program"], spent["module"], strict=True)
+    )
+    dispatch = statistics.median(
+        p - g for p, g in zip(spent["program"], spent["graph"], strict=True)
+    )
     whole, bare = statistics.median(spent["program"]), statistics.median(spent["module"])
     return {
         "leaves": count,
@@ -128,7 +144,13 @@ def figures(quick: bool) -> Iterator[Figure]:
         measure(program, call, 20)
         row = measure(program, call, 50 if quick else 300)
         note = f"program {row['program_us']} us, its module {row['module_us']} us"
-        yield Figure(f"dispatch, {name}, {row['leaves']} leaves", row["overhead_us"], "us", row["target_us"], note)
+        yield Figure(
+            f"dispatch, {name}, {row['leaves']} leaves",
+            row["overhead_us"],
+            "us",
+            row["target_us"],
+            note,
+        )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python benchmarks/export.py [--quick] [--json FILE]
 
-Two ratios: the seconds of ``torch.export.export``, and the time that the guards of ``program.module()`` take in a
-call. Below 1 the named export is quicker.
+Two ratios: the seconds of ``torch.export.export``, and the time that the guards of
+``program.module()`` take in a call. Below 1 the named export is quicker.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ def all_automatic(inputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def guard_microseconds(program: torch.export.ExportedProgram, inputs: Mapping[str, Any], rounds: int) -> float:
-    """What the guards of one call take: the median of runs of them alone, on what the module gives them."""
+def guard_microseconds(
+    program: torch.export.ExportedProgram, inputs: Mapping[str, Any], rounds: int
+) -> float:
+    """What the guards of one call take: the median of runs of them alone, on what the module
+    gives them.
+    """
     module: Any = program.module()
     guards, given = module._guards_fn, list[tuple[Any, ...]]()
     handle = guards.register_forward_pre_hook(lambda _, args: given.append(args))
@@ -66,9 +70,14 @@ def figures(quick: bool) -> Iterator[Figure]:
         for number, export in enumerate(exports_of(subject.module, subject.watch)):
             name = f"{subject.name}, graph {number}" if number else subject.name
             try:
-                ratio, ours, theirs = compared(export, 50 if quick else 200, named_first=len(seconds) % 2 == 0)
+                ratio, ours, theirs = compared(
+                    export, 50 if quick else 200, named_first=len(seconds) % 2 == 0
+                )
             except Exception as error:
-                note = f"Dim.AUTO is refused: {type(error).__name__}: {str(error).strip().splitlines()[0][:80]}"
+                note = (
+                    f"Dim.AUTO is refused: {type(error).__name__}:"
+                    f" {str(error).strip().splitlines()[0][:80]}"
+                )
                 yield Figure(f"named / AUTO, {name}", float("nan"), "x", note=note)
                 continue
             seconds.append(ratio)
@@ -76,8 +85,14 @@ def figures(quick: bool) -> Iterator[Figure]:
             yield Figure(f"seconds of torch.export, named / AUTO, {name}", ratio, "x")
             note = f"{ours:.0f} and {theirs:.0f} microseconds"
             yield Figure(f"guards of a call, named / AUTO, {name}", guards[-1], "x", note=note)
-    yield Figure(f"seconds of torch.export, named / AUTO, median of {len(seconds)}", statistics.median(seconds), "x")
-    yield Figure(f"guards of a call, named / AUTO, median of {len(guards)}", statistics.median(guards), "x")
+    yield Figure(
+        f"seconds of torch.export, named / AUTO, median of {len(seconds)}",
+        statistics.median(seconds),
+        "x",
+    )
+    yield Figure(
+        f"guards of a call, named / AUTO, median of {len(guards)}", statistics.median(guards), "x"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The exports of torch that a pipeline makes, as they can be made again: what a user would write by hand."""
+"""The exports of torch that a pipeline makes, as they can be made again: what a user would write
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from onlooker.lab import stages
 
 @dataclass(slots=True)
 class Export:
-    """One call of ``torch.export.export``: what it was given, what it gave (None when it raised), and seconds."""
+    """One call of ``torch.export.export``: what it was given, what it gave (None when it
+    raised), and seconds.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -67,7 +71,9 @@ def exports_seen() -> Iterator[list[Export]]:
 
 @dataclass(slots=True)
 class Run:
-    """One pipeline: its program, all exports in it, and the seconds of the processor that it took."""
+    """One pipeline: its program, all exports in it, and the seconds of the processor that it
+    took.
+    """
 
     program: Program
     exports: list[Export]
@@ -88,7 +94,9 @@ class Run:
 
 @contextlib.contextmanager
 def stages_by_processor() -> Iterator[None]:
-    """Inside the block a report gives the seconds of the processor per stage, and not those of the clock."""
+    """Inside the block a report gives the seconds of the processor per stage, and not those of
+    the clock.
+    """
     with mock.patch.object(stages, "time", SimpleNamespace(perf_counter=time.process_time)):
         yield
 
@@ -102,11 +110,18 @@ def pipeline(module: torch.nn.Module, watch: Callable[[], object]) -> Run:
         program = observer.export()
         program.verify()
     stages = dict(program.report.stages)
-    return Run(program, exports, seconds[0], {name: value / sum(stages.values()) for name, value in stages.items()})
+    return Run(
+        program,
+        exports,
+        seconds[0],
+        {name: value / sum(stages.values()) for name, value in stages.items()},
+    )
 
 
 def exports_of(module: torch.nn.Module, watch: Callable[[], object]) -> list[Export]:
-    """The exports that became graphs, each warm: what was imported and compiled for them is there."""
+    """The exports that became graphs, each warm: what was imported and compiled for them is
+    there.
+    """
     observer = InputObserver()
     with exports_seen() as exports:
         with observer(module):

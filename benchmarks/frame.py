@@ -1,4 +1,6 @@
-"""What all benchmarks share: a figure beside its target, the clock, and the command line of one script."""
+"""What all benchmarks share: a figure beside its target, the clock, and the command line of one
+script.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ class Figure:
         return {None: "", True: "reached", False: "NOT REACHED"}[self.reached]
 
     def __str__(self) -> str:
-        target = "" if self.target is None else f"  target {shown(self.target):>9} {self.unit:<4} {self.mark}"
+        target = (
+            ""
+            if self.target is None
+            else f"  target {shown(self.target):>9} {self.unit:<4} {self.mark}"
+        )
         note = f"  ({self.note})" if self.note else ""
         return f"{self.name:<66} {shown(self.value):>9} {self.unit:<4}{target}{note}"
 
@@ -78,7 +84,9 @@ def shown(value: float) -> str:
 
 @contextmanager
 def stopwatch() -> Iterator[list[float]]:
-    """Appends the seconds of the processor that the block takes: what other processes do is left out."""
+    """Appends the seconds of the processor that the block takes: what other processes do is left
+    out.
+    """
     found: list[float] = []
     gc.collect()
     start = time.process_time()
@@ -96,18 +104,24 @@ def seconds_of(run: Callable[[], object]) -> float:
 
 
 def profiled(run: Callable[[], object]) -> tuple[str, ...]:
-    """Where the time of a run goes: the functions of onlooker and of the benchmarks that take longest, and torch."""
+    """Where the time of a run goes: the functions of onlooker and of the benchmarks that take
+    longest, and torch.
+    """
     profile = cProfile.Profile()
     profile.runcall(run)
-    rows: dict[tuple[str, int, str], tuple[int, int, float, float, Any]] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    rows: dict[tuple[str, int, str], tuple[int, int, float, float, Any]] = pstats.Stats(
+        profile
+    ).stats  # type: ignore[attr-defined]
     ours = [
         (cumulative, own, calls, f"{Path(file).parent.name}/{Path(file).name}:{line} {name}")
         for (file, line, name), (_, calls, own, cumulative, _) in rows.items()
-        if any(folder in file for folder in _FOLDERS) or (name == "_export" and file.endswith("torch/export/_trace.py"))
+        if any(folder in file for folder in _FOLDERS)
+        or (name == "_export" and file.endswith("torch/export/_trace.py"))
     ]
     longest = sorted(ours, reverse=True)[:_MOST_LINES]
     return tuple(
-        f"{total:7.2f} s in all, {own:6.2f} s itself, {calls:7} calls  {where}" for total, own, calls, where in longest
+        f"{total:7.2f} s in all, {own:6.2f} s itself, {calls:7} calls  {where}"
+        for total, own, calls, where in longest
     )
 
 
@@ -117,7 +131,9 @@ def with_profile(figure: Figure, run: Callable[[], object]) -> Figure:
 
 
 def main(text: str, figures: Callable[[bool], Iterable[Figure]]) -> int:
-    """The command line of one benchmark: prints its figures, and writes them where ``--json`` says."""
+    """The command line of one benchmark: prints its figures, and writes them where ``--json``
+    says.
+    """
     parser = argparse.ArgumentParser(description=text.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="smaller inputs, fewer repetitions")
     parser.add_argument("--json", type=Path, help="writes the figures there")

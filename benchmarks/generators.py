@@ -33,7 +33,8 @@ _TEXT = {
 class Generator:
     """A model whose ``generate`` is used, and the object in it that is watched and replaced.
 
-    ``inputs(padding, length, seed)`` are the arguments of ``generate``, one row per item of ``padding``.
+    ``inputs(padding, length, seed)`` are the arguments of ``generate``, one row per item of
+    ``padding``.
     """
 
     name: str
@@ -41,11 +42,21 @@ class Generator:
     watched: Any
     inputs: Callable[[tuple[int, ...], int, int], dict[str, Any]]
 
-    def generate(self, padding: tuple[int, ...], length: int, seed: int = 0, **options: Any) -> torch.Tensor:
+    def generate(
+        self, padding: tuple[int, ...], length: int, seed: int = 0, **options: Any
+    ) -> torch.Tensor:
         """The tokens that ``generate`` gives."""
-        settings = {"do_sample": False, "max_new_tokens": 4, "pad_token_id": 0, "eos_token_id": None, **options}
+        settings = {
+            "do_sample": False,
+            "max_new_tokens": 4,
+            "pad_token_id": 0,
+            "eos_token_id": None,
+            **options,
+        }
         with torch.no_grad():
-            tokens: torch.Tensor = self.model.generate(**self.inputs(padding, length, seed), **settings)
+            tokens: torch.Tensor = self.model.generate(
+                **self.inputs(padding, length, seed), **settings
+            )
         return tokens
 
     def observe(self) -> None:

@@ -30,8 +30,12 @@ print(" ".join(sorted({{name.partition(".")[0] for name in set(sys.modules) - be
 
 
 def measure(imports: str) -> tuple[float, list[str]]:
-    """Seconds that some imports take after torch, in a fresh process, and the packages that they bring."""
-    done = subprocess.run([sys.executable, "-c", _CODE.format(imports=imports)], capture_output=True, text=True)
+    """Seconds that some imports take after torch, in a fresh process, and the packages that they
+    bring.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _CODE.format(imports=imports)], capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(done.stderr)
     seconds, packages = (done.stdout + "\n").split("\n")[:2]
@@ -52,10 +56,18 @@ def figures(quick: bool) -> Iterator[Figure]:
             rows.setdefault(name, []).append(1000 * (seconds - base))
             if name == "import onlooker":
                 brought |= set(packages)
-    yield Figure("import onlooker, after torch", statistics.median(rows["import onlooker"]), "ms", TARGET_MS)
+    yield Figure(
+        "import onlooker, after torch", statistics.median(rows["import onlooker"]), "ms", TARGET_MS
+    )
     yield Figure("and onlooker.InputObserver", statistics.median(rows["first use"]), "ms")
     unwanted = sorted(brought & set(NOT_IMPORTED))
-    yield Figure("heavy packages that come along", len(unwanted), "", 0, ", ".join(unwanted) or ", ".join(NOT_IMPORTED))
+    yield Figure(
+        "heavy packages that come along",
+        len(unwanted),
+        "",
+        0,
+        ", ".join(unwanted) or ", ".join(NOT_IMPORTED),
+    )
 
 
 if __name__ == "__main__":

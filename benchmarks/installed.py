@@ -1,4 +1,5 @@
-"""Tokens of ``generate()`` on exported programs against the model's own: a table of model x mode x target.
+"""Tokens of ``generate()`` on exported programs against the model's own: a table of model x mode x
+target.
 
 ``python benchmarks/installed.py [--models llama,t5] [--targets torch,onnx] [--json FILE]``
 """
@@ -70,10 +71,22 @@ def main() -> int:
         for target in options.targets.split(","):
             start = time.perf_counter()
             served = program.to(target)
-            print(f"{name} {target}: {len(served.graphs)} graphs, {time.perf_counter() - start:.1f} s", flush=True)
+            print(
+                f"{name} {target}: {len(served.graphs)} graphs,"
+                f" {time.perf_counter() - start:.1f} s",
+                flush=True,
+            )
             for mode in options.modes.split(","):
                 outcome, counts = compare(generator, served, mode)
-                rows.append({"model": name, "target": target, "mode": mode, "outcome": outcome, "calls": counts})
+                rows.append(
+                    {
+                        "model": name,
+                        "target": target,
+                        "mode": mode,
+                        "outcome": outcome,
+                        "calls": counts,
+                    }
+                )
                 print(f"  {mode:9} {outcome}  [{counts}]", flush=True)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")

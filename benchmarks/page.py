@@ -22,7 +22,12 @@ where the time goes, stands at the end.
 def page_of(results: Mapping[str, Any]) -> str:
     """The whole page, as Markdown."""
     parts = [_TOP, *_machines(results)]
-    missed = [(name, f) for name, result in results.items() for f in _figures(result) if f.reached is False]
+    missed = [
+        (name, f)
+        for name, result in results.items()
+        for f in _figures(result)
+        if f.reached is False
+    ]
     parts.append("\n".join(_summary(results, missed)))
     for name, result in results.items():
         parts.append("\n".join(_section(name, result)))
@@ -48,7 +53,10 @@ def _machines(results: Mapping[str, Any]) -> Iterator[str]:
 
 def _summary(results: Mapping[str, Any], missed: list[tuple[str, Figure]]) -> Iterator[str]:
     aimed = sum(f.target is not None for result in results.values() for f in _figures(result))
-    yield f"{aimed - len(missed)} of {aimed} targets are reached{'; the others stand at the end' if missed else ''}.\n"
+    yield (
+        f"{aimed - len(missed)} of {aimed} targets are"
+        f" reached{'; the others stand at the end' if missed else ''}.\n"
+    )
 
 
 def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:

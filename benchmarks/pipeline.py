@@ -1,9 +1,11 @@
-"""What all of it takes (observe, infer, probe, export, verify), beside the bare export of the same graphs.
+"""What all of it takes (observe, infer, probe, export, verify), beside the bare export of the same
+graphs.
 
     python benchmarks/pipeline.py [--quick] [--json FILE]
 
-The bare export is what a user would write by hand who knew the right arguments and shapes: ``torch.export.export``
-with just those that gave the graphs. Both run in one process after a warm-up, and are paired.
+The bare export is what a user would write by hand who knew the right arguments and shapes:
+``torch.export.export`` with just those that gave the graphs. Both run in one process after a
+warm-up, and are paired.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def described(run: Run) -> str:
 
 
 def measured(subject: Subject) -> tuple[Run, float]:
-    """A pipeline, and how often the bare export it takes: after one that warms what torch keeps of a model."""
+    """A pipeline, and how often the bare export it takes: after one that warms what torch keeps
+    of a model.
+    """
     pipeline(subject.module, subject.watch)
     run = pipeline(subject.module, subject.watch)
     return run, run.seconds / bare(run)
@@ -51,11 +55,21 @@ def figures(quick: bool) -> Iterator[Figure]:
         runs.append(run)
         ratios.append(ratio)
         yield Figure(f"pipeline / bare export, {subject.name}", ratio, "x", note=described(run))
-    shares = {stage: statistics.median(100 * run.shares.get(stage, 0.0) for run in runs) for stage in STAGES}
+    shares = {
+        stage: statistics.median(100 * run.shares.get(stage, 0.0) for run in runs)
+        for stage in STAGES
+    }
     refused = statistics.median(100 * (run.seconds_refused / run.seconds) for run in runs)
     lines = [f"{stage:8} {share:5.1f} % of a pipeline, median" for stage, share in shares.items()]
-    lines.append(f"refused  {refused:5.1f} % in exports that torch refused, median (a part of export)")
-    overall = Figure(f"pipeline / bare export, median of {len(ratios)}", statistics.median(ratios), "x", MOST_RATIO)
+    lines.append(
+        f"refused  {refused:5.1f} % in exports that torch refused, median (a part of export)"
+    )
+    overall = Figure(
+        f"pipeline / bare export, median of {len(ratios)}",
+        statistics.median(ratios),
+        "x",
+        MOST_RATIO,
+    )
     yield replace(overall, profile=() if overall.reached else tuple(lines))
     yield Figure(f"share of probes, median of {len(runs)}", shares["probe"], "%", MOST_PROBES)
 

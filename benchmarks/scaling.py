@@ -2,8 +2,8 @@
 
     python benchmarks/scaling.py [--quick] [--json FILE]
 
-A Llama of hidden size 256 generates while it is watched; from the calls to the verified program, each stage is
-compared with ``torch.export`` itself: none should grow faster.
+A Llama of hidden size 256 generates while it is watched; from the calls to the verified program,
+each stage is compared with ``torch.export`` itself: none should grow faster.
 """
 
 from __future__ import annotations
@@ -48,14 +48,22 @@ def generate(model: Any, steps: int = 4) -> None:
     """One prompt of 10 tokens, and some new ones."""
     ids = torch.arange(3, 13)[None]
     with torch.no_grad():
-        model.generate(ids, max_new_tokens=steps, do_sample=False, pad_token_id=0, eos_token_id=None)
+        model.generate(
+            ids, max_new_tokens=steps, do_sample=False, pad_token_id=0, eos_token_id=None
+        )
 
 
 def stages_of(run: Run) -> dict[str, float]:
-    """Seconds of the processor per stage: torch.export stands apart from what an export takes beside it."""
+    """Seconds of the processor per stage: torch.export stands apart from what an export takes
+    beside it.
+    """
     bare = sum(export.seconds for export in run.exports)
     stages = {name: share * run.seconds for name, share in run.shares.items() if name != "export"}
-    return {"torch.export": bare, "export beside it": max(run.shares["export"] * run.seconds - bare, 0.0), **stages}
+    return {
+        "torch.export": bare,
+        "export beside it": max(run.shares["export"] * run.seconds - bare, 0.0),
+        **stages,
+    }
 
 
 def depth_figures(layers: tuple[int, ...], rounds: int) -> Iterator[Figure]:
@@ -69,14 +77,18 @@ def depth_figures(layers: tuple[int, ...], rounds: int) -> Iterator[Figure]:
         tables = [stages_of(run) for run in runs]
         found[number] = {stage: min(table[stage] for table in tables) for stage in tables[0]}
         whole = sum(found[number].values())
-        shares = ", ".join(f"{stage} {100 * seconds / whole:.0f} %" for stage, seconds in found[number].items())
+        shares = ", ".join(
+            f"{stage} {100 * seconds / whole:.0f} %" for stage, seconds in found[number].items()
+        )
         note = f"{len(runs[0].exports)} exports for {len(runs[0].program.graphs)} graphs; {shares}"
         yield Figure(f"observe to verify, {number} layers", whole, "s", note=note)
     for small, large in pairwise(layers):
         yield from growth(found[small], found[large], f"{small} -> {large} layers", large / small)
 
 
-def growth(small: Mapping[str, float], large: Mapping[str, float], label: str, layers: float) -> Iterator[Figure]:
+def growth(
+    small: Mapping[str, float], large: Mapping[str, float], label: str, layers: float
+) -> Iterator[Figure]:
     """How much each stage grows for each time that torch.export grows; below 1 it grows slower."""
     bare = large["torch.export"] / small["torch.export"]
     yield Figure(f"growth of torch.export, {label}", bare, "x")
@@ -88,14 +100,20 @@ def growth(small: Mapping[str, float], large: Mapping[str, float], label: str, l
         name = f"growth of {stage} / of torch.export, {label}"
         figure = Figure(name, own / bare, "x", None if short else 1.0, note)
         lines = [
-            f"{layers:.0f} times the layers; linear is {layers / bare:.2f} here, since torch.export has a fixed part"
+            f"{layers:.0f} times the layers; linear is {layers / bare:.2f} here, since torch.export"
+            " has a fixed part"
         ]
-        lines += [f"{name:18} {small[name]:7.2f} s, then {large[name]:7.2f} s" for name in (stage, "torch.export")]
+        lines += [
+            f"{name:18} {small[name]:7.2f} s, then {large[name]:7.2f} s"
+            for name in (stage, "torch.export")
+        ]
         yield replace(figure, profile=tuple(lines) if figure.reached is False else ())
 
 
 def call_figures(steps: tuple[int, ...]) -> Iterator[Figure]:
-    """Infer, probe and verify for more and more calls, every one of another size: the model is the same."""
+    """Infer, probe and verify for more and more calls, every one of another size: the model is
+    the same.
+    """
     model = llama(2, 64)
     times = {}
     for number in steps:
@@ -105,7 +123,9 @@ def call_figures(steps: tuple[int, ...]) -> Iterator[Figure]:
         times[number] = seconds_of(observer.plans)
         yield Figure(f"infer and probe after {number} calls", times[number], "s")
     growth = (times[steps[-1]] / times[steps[0]]) / (steps[-1] / steps[0])
-    yield Figure(f"growth for {steps[-1] // steps[0]} times the calls, beside linear", growth, "x", 1.0)
+    yield Figure(
+        f"growth for {steps[-1] // steps[0]} times the calls, beside linear", growth, "x", 1.0
+    )
 
 
 def figures(quick: bool) -> Iterator[Figure]:

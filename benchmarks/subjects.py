@@ -1,4 +1,6 @@
-"""The models that whole pipelines are measured on: a module, and the one use of it that is watched."""
+"""The models that whole pipelines are measured on: a module, and the one use of it that is
+watched.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,23 @@ class Convolutions(torch.nn.Sequential):
     """Two convolutions and a pool: images of any sides."""
 
     def __init__(self) -> None:
-        layers = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3, stride=2, padding=1)
-        super().__init__(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 4))
+        layers = (
+            torch.nn.Conv2d(3, 8, 3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(8, 8, 3, stride=2, padding=1),
+        )
+        super().__init__(
+            *layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 4)
+        )
 
 
 #: beside those of the zoo: models that generate, and configurations made tiny by rule
 GENERATING = ("gemma3", "mamba2", "t5", "whisper")
-UNTRAINED = ("openai/clip-vit-base-patch16", "facebook/wav2vec2-base-960h", "facebook/convnext-tiny-224")
+UNTRAINED = (
+    "openai/clip-vit-base-patch16",
+    "facebook/wav2vec2-base-960h",
+    "facebook/convnext-tiny-224",
+)
 
 
 def of_zoo(name: str) -> Subject:

@@ -2,8 +2,9 @@
 
     python benchmarks/watching.py [--quick] [--json FILE]
 
-Time: a cached Llama of 16 layers decodes; runs with and without the observer alternate in one process, and the figure
-is the median of the ratios of neighbours. Every call is recorded, three are stored.
+Time: a cached Llama of 16 layers decodes; runs with and without the observer alternate in one
+process, and the figure is the median of the ratios of neighbours. Every call is recorded, three are
+stored.
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ def watched_by_torch(model: Any, store_n_calls: int) -> Iterator[Any]:
     from onlooker import torch_export_patches
 
     observer = Other()
-    with torch_export_patches(patch_transformers=True), observer(model, store_n_calls=store_n_calls):
+    with (
+        torch_export_patches(patch_transformers=True),
+        observer(model, store_n_calls=store_n_calls),
+    ):
         yield observer
 
 
@@ -113,23 +117,33 @@ def time_figures(quick: bool) -> list[Figure]:
     name = f"decode of {STEPS} steps, observed / plain"
     found = [
         Figure(
-            name, statistics.median(ours), "x", MOST_RATIO, f"{pairs} pairs, quartiles {spread[0]:.3f}, {spread[2]:.3f}"
+            name,
+            statistics.median(ours),
+            "x",
+            MOST_RATIO,
+            f"{pairs} pairs, quartiles {spread[0]:.3f}, {spread[2]:.3f}",
         )
     ]
     for stored in (STEPS + 1, 3):
         label = f"the same, torch.onnx.InputObserver, {stored} calls"
         try:
-            other = ratios(model, lambda m, n=stored: watched_by_torch(m, n), STEPS, max(2, pairs // 5))
+            other = ratios(
+                model, lambda m, n=stored: watched_by_torch(m, n), STEPS, max(2, pairs // 5)
+            )
             found.append(Figure(label, statistics.median(other), "x"))
         except Exception as error:
-            found.append(Figure(f"{label}: {type(error).__name__}: {str(error)[:60]}", float("nan"), "x"))
+            found.append(
+                Figure(f"{label}: {type(error).__name__}: {str(error)[:60]}", float("nan"), "x")
+            )
     return found
 
 
 class Passes(torch.nn.Module):
     """Does nothing: what a call of it takes longer when watched is the cost of watching."""
 
-    def forward(self, input_ids: Any, attention_mask: Any = None, past_key_values: Any = None) -> Any:
+    def forward(
+        self, input_ids: Any, attention_mask: Any = None, past_key_values: Any = None
+    ) -> Any:
         return {"logits": input_ids, "past_key_values": past_key_values}
 
 
@@ -143,9 +157,11 @@ def cache_of(layers: int, length: int = 3) -> Any:
 
 
 def per_call_figures(quick: bool) -> list[Figure]:
-    """The microseconds that a call takes longer, for several numbers of leaves (inputs and outputs).
+    """The microseconds that a call takes longer, for several numbers of leaves (inputs and
+    outputs).
 
-    The rounds are short and the quietest of each kind are compared: what else the machine does is left out.
+    The rounds are short and the quietest of each kind are compared: what else the machine does is
+    left out.
     """
     found, rounds = [], 5 if quick else 20
     for layers in (0, 16, 50):
@@ -155,7 +171,9 @@ def per_call_figures(quick: bool) -> list[Figure]:
             "attention_mask": torch.ones(1, 3, dtype=torch.int64),
             "past_key_values": cache_of(layers),
         }
-        leaves = open_tree(kwargs).structure.n_leaves + open_tree(model(**kwargs)).structure.n_leaves
+        leaves = (
+            open_tree(kwargs).structure.n_leaves + open_tree(model(**kwargs)).structure.n_leaves
+        )
 
         def one_round(kwargs: Any = kwargs, model: Any = model) -> float:
             start = time.perf_counter()
@@ -188,7 +206,10 @@ def stored_values(observer: Any) -> int:
     """The bytes of the values of the stored calls, each tensor by itself."""
     samples = [s for store in observer._watcher.stores.values() for s in store.samples]
     return sum(
-        leaf.nbytes for s in samples for leaf in (*s.inputs.leaves, *s.outputs.leaves) if isinstance(leaf, torch.Tensor)
+        leaf.nbytes
+        for s in samples
+        for leaf in (*s.inputs.leaves, *s.outputs.leaves)
+        if isinstance(leaf, torch.Tensor)
     )
 
 
@@ -213,17 +234,28 @@ def memory_figures(quick: bool) -> list[Figure]:
         decode(model, STEPS)
     mib = 1 << 20
     most = stored_values(observer) / mib
-    found = [Figure(f"kept after {STEPS + 1} calls, 3 stored", kept_bytes(observer) / mib, "MiB", most)]
+    found = [
+        Figure(f"kept after {STEPS + 1} calls, 3 stored", kept_bytes(observer) / mib, "MiB", most)
+    ]
     calls = MANY_CALLS // 10 if quick else MANY_CALLS
-    passes, observer, kwargs = Passes(), InputObserver(), {"input_ids": torch.zeros(1, 3), "past_key_values": None}
+    passes, observer, kwargs = (
+        Passes(),
+        InputObserver(),
+        {"input_ids": torch.zeros(1, 3), "past_key_values": None},
+    )
     with observer(passes):
-        for layers, label, lengths in ((50, "equal calls", 1), (50, "calls of distinct sizes", calls)):
+        for layers, label, lengths in (
+            (50, "equal calls", 1),
+            (50, "calls of distinct sizes", calls),
+        ):
             kwargs["past_key_values"] = cache = cache_of(layers)
             keys = torch.zeros(1, 1, calls + 9, 2)
             for _ in range(4):
                 passes(**kwargs)
 
-            def run(number: int, cache: Any = cache, lengths: int = lengths, keys: Any = keys) -> None:
+            def run(
+                number: int, cache: Any = cache, lengths: int = lengths, keys: Any = keys
+            ) -> None:
                 if lengths > 1:
                     for layer in cache.layers:
                         layer.keys = layer.values = keys[:, :, : number + 5]

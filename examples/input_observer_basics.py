@@ -115,7 +115,9 @@ class Captioner(torch.nn.Module):
 
 
 model = Captioner()
-observer = InputObserver(value_if_missing={"pixel_values": torch.empty((0, 3, 896, 896), dtype=torch.float16)})
+observer = InputObserver(
+    value_if_missing={"pixel_values": torch.empty((0, 3, 896, 896), dtype=torch.float16)}
+)
 image = torch.zeros((1, 3, 896, 896), dtype=torch.float16)
 with observer(model):
     model(input_ids=torch.arange(7).reshape(1, 7))

@@ -65,7 +65,9 @@ class SumOfCache(torch.nn.Module):
 
 def make_inputs(cache_class, batch, tokens, value=1.0):
     cache = cache_class()
-    cache.update(torch.full((batch, 8, tokens, 6), value), torch.full((batch, 8, tokens, 6), 2 * value), 0)
+    cache.update(
+        torch.full((batch, 8, tokens, 6), value), torch.full((batch, 8, tokens, 6), 2 * value), 0
+    )
     return torch.randn(batch, 8, 7, 1), cache
 
 
@@ -102,11 +104,16 @@ def unflatten_into(cache_class):
 
 
 def export_by_hand(cache_class, x, cache):
-    batch, tokens = torch.export.Dim("batch", min=1, max=1024), torch.export.Dim("tokens", min=1, max=1024)
+    batch, tokens = (
+        torch.export.Dim("batch", min=1, max=1024),
+        torch.export.Dim("tokens", min=1, max=1024),
+    )
     layer = {0: batch, 2: tokens}
     register_class_flattening(cache_class, flatten, unflatten_into(cache_class), flatten_with_keys)
     try:
-        return torch.export.export(model, (x, cache), dynamic_shapes=({0: batch}, [[layer], [layer]]))
+        return torch.export.export(
+            model, (x, cache), dynamic_shapes=({0: batch}, [[layer], [layer]])
+        )
     finally:
         unregister_class_flattening(cache_class)
 

@@ -43,7 +43,9 @@ inputs_add = [
 ]
 
 observer_add = InputObserver()
-with observer_add(model_add, store_n_calls=3):  # tensors are kept for 3 calls, unless told otherwise
+with observer_add(
+    model_add, store_n_calls=3
+):  # tensors are kept for 3 calls, unless told otherwise
     for x, y in inputs_add:
         model_add(x, y)
 
@@ -167,7 +169,12 @@ torch.testing.assert_close(exported_lin.module()(**new), model_lin(**new))
 STEPS = (
     ("1. Observe", "#dce9f5", "#4c72b0", ("model(x1, y1)", "model(x2, y2)", "model(x3, y3)")),
     ("2. Analyse", "#fde8d8", "#dd8452", ("infer_dynamic_shapes()", "infer_arguments()")),
-    ("3. Export", "#d5ecd4", "#3a8a3a", ("torch.export.export(", "  model, args,", "  dynamic_shapes=dyn)")),
+    (
+        "3. Export",
+        "#d5ecd4",
+        "#3a8a3a",
+        ("torch.export.export(", "  model, args,", "  dynamic_shapes=dyn)"),
+    ),
 )
 WIDTH, GAP = 3.6, 0.4
 
@@ -180,13 +187,27 @@ ax.set_title("InputObserver workflow", fontsize=12)
 for position, (title, fill, edge, lines) in enumerate(STEPS):
     left = GAP / 2 + position * (WIDTH + GAP)
     box = mpatches.FancyBboxPatch(
-        (left, 0.8), WIDTH, 3.2, boxstyle="round,pad=0.15", linewidth=1.5, edgecolor=edge, facecolor=fill
+        (left, 0.8),
+        WIDTH,
+        3.2,
+        boxstyle="round,pad=0.15",
+        linewidth=1.5,
+        edgecolor=edge,
+        facecolor=fill,
     )
     ax.add_patch(box)
     middle = left + WIDTH / 2
     ax.text(middle, 3.7, title, ha="center", va="center", fontsize=9, fontweight="bold")
     for row, line in enumerate(lines):
-        ax.text(middle, 3.0 - 0.55 * row, line, ha="center", va="center", fontsize=7.5, family="monospace")
+        ax.text(
+            middle,
+            3.0 - 0.55 * row,
+            line,
+            ha="center",
+            va="center",
+            fontsize=7.5,
+            family="monospace",
+        )
     if position:  # an arrow from the step before
         ax.annotate(
             "",

@@ -1,6 +1,7 @@
 """onlooker watches a PyTorch model while it is used, and exports it with the right dynamic shapes.
 
-Names are imported when they are first used: ``import onlooker`` costs little beside ``import torch``.
+Names are imported when they are first used: ``import onlooker`` costs little beside
+``import torch``.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
     from .export.patched import torch_export_patches as torch_export_patches
     from .interop.observer.info import InputCandidate as InputCandidate
     from .interop.observer.info import InputObserverInfo as InputObserverInfo
-    from .interop.shapes.from_inputs import all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs
-    from .interop.shapes.from_inputs import all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs
+    from .interop.shapes.from_inputs import (
+        all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs,
+    )
+    from .interop.shapes.from_inputs import (
+        all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs,
+    )
     from .interop.trees.compare import max_diff as max_diff
     from .interop.trees.describe import string_type as string_type
     from .interop.trees.make import CacheKeyValue as CacheKeyValue
@@ -39,7 +44,9 @@ if TYPE_CHECKING:
     from .pytrees.registry import register_class_flattening as register_class_flattening
     from .pytrees.registry import register_flattening_functions as register_flattening_functions
     from .pytrees.registry import unregister_class_flattening as unregister_class_flattening
-    from .zoo.untrained.build import get_untrained_model_with_inputs as get_untrained_model_with_inputs
+    from .zoo.untrained.build import (
+        get_untrained_model_with_inputs as get_untrained_model_with_inputs,
+    )
 
 __all__ = [
     "ArgumentKindError",

@@ -22,7 +22,12 @@ from .interop.checks.completed import completed_calls
 from .interop.checks.discrepancies import Rules, discrepancies
 from .interop.observer.inferred import check_given, given_sample, infer_values, spelled
 from .interop.observer.info import InputObserverInfo, info_of
-from .interop.observer.missing import check_positions, named_values, with_missing_calls, with_missing_samples
+from .interop.observer.missing import (
+    check_positions,
+    named_values,
+    with_missing_calls,
+    with_missing_samples,
+)
 from .interop.observer.shapes import DimNames, constant_axes, infer_shapes
 from .interop.observer.union import CallUnion, union_of_calls
 from .lab.budget import BUDGET, Budget, BudgetOption, budget_of
@@ -59,10 +64,13 @@ class InputObserver:
     ({0: DimHint(DYNAMIC)},)
     """
 
-    def __init__(self, value_if_missing: dict[str | int, Any] | None = None, *, max_bytes: int | None = None) -> None:
+    def __init__(
+        self, value_if_missing: dict[str | int, Any] | None = None, *, max_bytes: int | None = None
+    ) -> None:
         """``max_bytes`` is the memory that kept values may take, together.
 
-        By default it is a quarter of what is free when the first values are kept, on each device, and at most 4 GiB.
+        By default it is a quarter of what is free when the first values are kept, on each device,
+        and at most 4 GiB.
 
         :raises UsageError: ``bad-max-bytes``
         """
@@ -70,15 +78,18 @@ class InputObserver:
         self._watcher = Watcher(max_bytes)
 
     @contextlib.contextmanager
-    def __call__(self, model: Any, store_n_calls: int = 3, method_name: str = "forward") -> Iterator[InputObserver]:
+    def __call__(
+        self, model: Any, store_n_calls: int = 3, method_name: str = "forward"
+    ) -> Iterator[InputObserver]:
         """Watches ``model.method_name`` inside the block.
 
-        The specs of every call are recorded, the values of the first ``store_n_calls`` (and of calls that bring
-        something new), as far as ``max_bytes`` goes: what it did not allow is named in a warning on exit, and in
-        ``recording().missed``. Values stay on the device where they are. Several blocks add up. The model's own
-        attributes are not touched.
+        The specs of every call are recorded, the values of the first ``store_n_calls`` (and of
+        calls that bring something new), as far as ``max_bytes`` goes: what it did not allow is
+        named in a warning on exit, and in ``recording().missed``. Values stay on the device where
+        they are. Several blocks add up. The model's own attributes are not touched.
 
-        :raises UsageError: ``no-such-method``, ``another-model``, ``bad-store-n-calls``, ``unknown-argument``
+        :raises UsageError: ``no-such-method``, ``another-model``, ``bad-store-n-calls``,
+            ``unknown-argument``
         :raises ArgumentKindError: ``unexpected-key``
         :raises UnsupportedError: ``script-module``; ``position-never-given``, on exit
         """
@@ -92,7 +103,10 @@ class InputObserver:
                 OnlookerWarning(
                     f"Not all values were kept: {'; '.join(store.dropped)}.",
                     slug="values-dropped",
-                    hint="Give InputObserver a larger max_bytes, or a smaller store_n_calls, or watch smaller inputs.",
+                    hint=(
+                        "Give InputObserver a larger max_bytes, or a smaller store_n_calls, or"
+                        " watch smaller inputs."
+                    ),
                 ),
                 stacklevel=3,
             )
@@ -124,23 +138,25 @@ class InputObserver:
     ) -> tuple[Plan, ...]:
         """What was inferred: one plan per graph that is needed.
 
-        With ``probe`` the model is run, without gradients, on changed copies of observed values, to find out whether
-        axes that never changed may change. ``budget`` is the most runs of the model from the recording to the
-        program, ``(256, 60.0)`` these and the most seconds. The result depends on the speed of the machine only
-        where seconds are given. A few runs are always made, whatever the budget: recorded calls again before an
-        export, the first try to serve several kinds of calls with one graph, the example of each graph. The runs of
+        With ``probe`` the model is run, without gradients, on changed copies of observed values, to
+        find out whether axes that never changed may change. ``budget`` is the most runs of the
+        model from the recording to the program, ``(256, 60.0)`` these and the most seconds. The
+        result depends on the speed of the machine only where seconds are given. A few runs are
+        always made, whatever the budget: recorded calls again before an export, the first try to
+        serve several kinds of calls with one graph, the example of each graph. The runs of
         :meth:`Program.verify` count against no budget.
 
-        What the caller knows is not probed, and obeyed: ``static={"pixel_values": [2, 3]}`` names dimensions
-        that stay as they were, ``dynamic={"input_ids": [0, 1]}`` dimensions that change though no call changed
-        them, by argument, or by the path of one leaf as Python. ``ranges={"batch": (1, 64)}`` gives the least and
-        the greatest size of a symbol, None for no limit: sizes are chosen and tried inside it, and a call outside
-        it is refused.
+        What the caller knows is not probed, and obeyed: ``static={"pixel_values": [2, 3]}`` names
+        dimensions that stay as they were, ``dynamic={"input_ids": [0, 1]}`` dimensions that change
+        though no call changed them, by argument, or by the path of one leaf as Python.
+        ``ranges={"batch": (1, 64)}`` gives the least and the greatest size of a symbol, None for no
+        limit: sizes are chosen and tried inside it, and a call outside it is refused.
 
         :raises ObservationError: ``no-calls``
-        :raises UnsupportedError: ``unusual-tensor`` for sparse tensors and others that no program takes or gives
-        :raises UsageError: ``bad-pin``, ``unknown-argument``, ``no-such-dimension``, ``no-such-symbol``,
-            ``pin-contradicts-calls`` for pins that cannot be obeyed
+        :raises UnsupportedError: ``unusual-tensor`` for sparse tensors and others that no program
+            takes or gives
+        :raises UsageError: ``bad-pin``, ``unknown-argument``, ``no-such-dimension``,
+            ``no-such-symbol``, ``pin-contradicts-calls`` for pins that cannot be obeyed
         """
         overrides = overrides_of(static, dynamic, ranges, probe=probe)
         runs = budget_of(budget)
@@ -157,13 +173,16 @@ class InputObserver:
         ranges: Mapping[str, Range] | None = None,
         budget: BudgetOption = BUDGET,
     ) -> Plan | tuple[Plan, ...]:
-        """Runs a model to find out what calls could not tell: the plan, or a tuple where one graph is not enough.
+        """Runs a model to find out what calls could not tell: the plan, or a tuple where one graph
+        is not enough.
 
-        ``model`` is the watched one by default; another instance with the same method may be smaller, or on
-        another device than the one that was watched. The other options are those of :meth:`plans`.
+        ``model`` is the watched one by default; another instance with the same method may be
+        smaller, or on another device than the one that was watched. The other options are those of
+        :meth:`plans`.
 
         :raises ObservationError: ``no-calls``
-        :raises UsageError: ``another-signature`` for a model whose method takes other arguments; and as :meth:`plans`
+        :raises UsageError: ``another-signature`` for a model whose method takes other arguments;
+            and as :meth:`plans`
         """
         overrides = overrides_of(static, dynamic, ranges)
         runs = budget_of(budget)
@@ -185,19 +204,19 @@ class InputObserver:
     ) -> Program:
         """Infers, probes, materialises and exports; ``program.verify()`` then proves it.
 
-        ``to`` is ``"torch"`` for a program of torch.export, ``"onnx"`` for ONNX models of the same plans, which
-        ONNX Runtime runs, ``"aoti"`` for code that AOTInductor compiles; what these take as options is given to
-        ``program.to()``. The other options are those of :meth:`plans`.
+        ``to`` is ``"torch"`` for a program of torch.export, ``"onnx"`` for ONNX models of the same
+        plans, which ONNX Runtime runs, ``"aoti"`` for code that AOTInductor compiles; what these
+        take as options is given to ``program.to()``. The other options are those of :meth:`plans`.
 
-        Kept calls are run again first: a warning, ``training-mode`` or ``outputs-depend-on-earlier-calls``, says
-        when the results are not those that were observed.
+        Kept calls are run again first: a warning, ``training-mode`` or
+        ``outputs-depend-on-earlier-calls``, says when the results are not those that were observed.
 
         :raises UsageError: ``unknown-target``, and what :meth:`plans` raises for pins
         :raises ObservationError: ``no-calls`` when no call was seen
-        :raises UnsupportedError: ``unusual-tensor``; ``sharded-weights``, ``distributed-wrapper`` for a model that is
-            spread over processes
-        :raises ExportError: ``replay-refused`` when the model refuses the very calls that were watched;
-            ``export-refused``, ``no-lawful-sizes`` when no graph could be made
+        :raises UnsupportedError: ``unusual-tensor``; ``sharded-weights``, ``distributed-wrapper``
+            for a model that is spread over processes
+        :raises ExportError: ``replay-refused`` when the model refuses the very calls that were
+            watched; ``export-refused``, ``no-lawful-sizes`` when no graph could be made
         """
         target_of(to)
         overrides = overrides_of(static, dynamic, ranges, probe=probe)
@@ -209,7 +228,10 @@ class InputObserver:
         doubt = find_doubt(store.samples, lab)
         plans, prepared = self._find(store, lab, overrides)
         plans = _doubted(plans, doubt)
-        with lab.stages.stage("export"), kept_state(lab.model, {}):  # a program shares buffers with its model
+        with (
+            lab.stages.stage("export"),
+            kept_state(lab.model, {}),
+        ):  # a program shares buffers with its model
             graphs, refusals = export_graphs(plans, prepared, lab, overrides)
             lab.forget()
             program = Program(graphs, store.recording, store.samples, lab, refusals, prepared.joins)
@@ -218,25 +240,28 @@ class InputObserver:
     def code(self, *, to: str = "torch", **options: Any) -> str:
         """A Python script that exports the model again, without onlooker; see :meth:`Program.code`.
 
-        The model is exported once to find out what torch takes. ``to`` is ``"torch"`` or ``"onnx"``, the other
-        options are those of :meth:`export`, which says what is raised.
+        The model is exported once to find out what torch takes. ``to`` is ``"torch"`` or
+        ``"onnx"``, the other options are those of :meth:`export`, which says what is raised.
         """
         return self.export(**options).code(to=to)
 
     def adopted(self, program: Program) -> Program:
-        """A program, loaded perhaps, with what this observer saw: ``verify()`` proves it on these calls and model.
+        """A program, loaded perhaps, with what this observer saw: ``verify()`` proves it on these
+        calls and model.
 
         :raises ObservationError: ``no-calls``
         :raises UsageError: ``different-entry-points`` when another method was watched
         :raises UnsupportedError: ``unusual-tensor``
         """
-        check_kind(program, Program, "The program", "one that observer.export() or onlooker.load() gave")
+        check_kind(
+            program, Program, "The program", "one that observer.export() or onlooker.load() gave"
+        )
         store = self._watcher.store(program.recording.method)
         ours, theirs = store.recording, program.recording
         if ours.signature.names != theirs.signature.names:
             raise UsageError(
-                f"{ours.model}.{ours.method} has other parameters than {theirs.model}.{theirs.method}, "
-                "of which the program was made.",
+                f"{ours.model}.{ours.method} has other parameters than"
+                f" {theirs.model}.{theirs.method}, of which the program was made.",
                 slug="different-entry-points",
                 hint="Watch the method that was exported.",
             )
@@ -258,33 +283,41 @@ class InputObserver:
     ) -> tuple[Any, ...] | dict[str, Any]:
         """The ``dynamic_shapes`` of torch.export, from the specs of all calls.
 
-        A tuple when all arguments came by position, else a dict by name. A dimension that changed is
-        ``Dim.DYNAMIC``, one that did not is absent. ``set_batch_dimension_for`` (True, or names and positions)
-        makes the first dimension of those arguments dynamic though it did not change. ``dim_names`` gives names
-        instead of hints: True for names by role, or ``{argument: {dimension: name}}``.
+        A tuple when all arguments came by position, else a dict by name. A dimension that changed
+        is ``Dim.DYNAMIC``, one that did not is absent. ``set_batch_dimension_for`` (True, or names
+        and positions) makes the first dimension of those arguments dynamic though it did not
+        change. ``dim_names`` gives names instead of hints: True for names by role, or
+        ``{argument: {dimension: name}}``.
 
-        What came by ``**kwargs`` stands under the name of that parameter, ``{"kwargs": {"y": ...}}``. torch 2.13
-        wants this form and then fails on it, as on any other, without a patch; :meth:`export` gives torch a
-        signature without ``**kwargs``, and needs none.
+        What came by ``**kwargs`` stands under the name of that parameter,
+        ``{"kwargs": {"y": ...}}``. torch 2.13 wants this form and then fails on it, as on any
+        other, without a patch; :meth:`export` gives torch a signature without ``**kwargs``, and
+        needs none.
 
-        After one call nothing is known to change: a warning, ``one-call``, names the axes, unless one of the two
-        arguments is given.
+        After one call nothing is known to change: a warning, ``one-call``, names the axes, unless
+        one of the two arguments is given.
 
         :raises ObservationError: ``no-calls``, ``constant-changes``, ``container-changes``
         :raises UsageError: ``unknown-argument``, ``no-such-dimension``
         :raises ArgumentKindError: ``wrong-kind``
         """
         union, _ = self._union()
-        if set_batch_dimension_for is None and dim_names is None and sum(call.count for call in union.calls) == 1:
+        if (
+            set_batch_dimension_for is None
+            and dim_names is None
+            and sum(call.count for call in union.calls) == 1
+        ):
             unknown = constant_axes(union)
             if unknown:
                 warnings.warn(
                     OnlookerWarning(
-                        f"One call was watched, and nobody can know from it which axes change: {unknown} are taken "
-                        "as constant.",
+                        "One call was watched, and nobody can know from it which axes change:"
+                        f" {unknown} are taken as constant.",
                         slug="one-call",
-                        hint="Watch a call of other sizes, give set_batch_dimension_for, or let observer.export() "
-                        "ask the model.",
+                        hint=(
+                            "Watch a call of other sizes, give set_batch_dimension_for, or let"
+                            " observer.export() ask the model."
+                        ),
                     ),
                     stacklevel=2,
                 )
@@ -296,15 +329,17 @@ class InputObserver:
         flat: bool = False,
         as_args_kwargs: bool = False,
     ) -> Any:
-        """Arguments for torch.export: the first kept call that has all of them, completed with empty tensors.
+        """Arguments for torch.export: the first kept call that has all of them, completed with
+        empty tensors.
 
         A tuple when all arguments came by position, else a dict by name; ``(args, kwargs)`` with
-        ``as_args_kwargs``, the list of leaves with ``flat``. An index, a tuple or a dict chooses the call that
-        is completed. Without one, and without ``value_if_missing``, sizes are chosen where the observed ones
-        cannot be exported: torch.export takes a size of 0 or 1 for a constant.
+        ``as_args_kwargs``, the list of leaves with ``flat``. An index, a tuple or a dict chooses
+        the call that is completed. Without one, and without ``value_if_missing``, sizes are chosen
+        where the observed ones cannot be exported: torch.export takes a size of 0 or 1 for a
+        constant.
 
-        :raises ObservationError: ``no-calls``, ``no-values``, ``constant-changes``, ``container-changes``,
-            ``args-and-names``
+        :raises ObservationError: ``no-calls``, ``no-values``, ``constant-changes``,
+            ``container-changes``, ``args-and-names``
         :raises UsageError: ``no-such-call``, ``unexpected-arguments``
         """
         check_given(index_or_args_or_kwargs)
@@ -318,10 +353,11 @@ class InputObserver:
         return spelled(union, values, as_args_kwargs=as_args_kwargs)
 
     def remove_inputs(self, input_names: Sequence[str | int]) -> int:
-        """Forgets arguments, by name or position, in all calls so far, as if they had never been passed.
+        """Forgets arguments, by name or position, in all calls so far, as if they had never been
+        passed.
 
-        Gives the number of the arguments forgotten; one that no call had counts as none. The results of the calls
-        stay those that were observed.
+        Gives the number of the arguments forgotten; one that no call had counts as none. The
+        results of the calls stay those that were observed.
 
         :raises ObservationError: ``no-calls``
         :raises UsageError: ``variadic-argument`` for ``*args`` or ``**kwargs`` as a whole
@@ -339,22 +375,27 @@ class InputObserver:
         include_io: bool = True,
         skip_none: bool = True,
     ) -> list[dict[str, Any]]:
-        """Runs the kept calls on an exported model and compares the results with those that were observed.
+        """Runs the kept calls on an exported model and compares the results with those that were
+        observed.
 
-        ``onnx_model`` is a path, a ModelProto, a program of ``torch.onnx.export``, a program of onlooker or one
-        of its graphs, a program of ``torch.export``, or anything that is called as the model is. Inputs are
-        found by their names, else by their order; what a call lacks is completed as :meth:`infer_arguments` does.
+        ``onnx_model`` is a path, a ModelProto, a program of ``torch.onnx.export``, a program of
+        onlooker or one of its graphs, a program of ``torch.export``, or anything that is called as
+        the model is. Inputs are found by their names, else by their order; what a call lacks is
+        completed as :meth:`infer_arguments` does.
 
-        One row per call, all with the same keys: ``index``, ``SUCCESS``, ``error`` (None, or why the call failed),
-        ``abs``, ``rel``, ``sum``, ``n``, ``dnan``, ``dev`` as in :func:`~onlooker.max_diff`, a count per bound of
-        ``hist`` (``>0.1``), ``n_inputs``, ``n_none`` and ``n_empty`` (inputs that the call lacked, or that were
-        empty), ``duration_torch`` and ``ort_duration`` in seconds, ``atol``, ``rtol``, and, with ``include_io``,
-        ``inputs``, ``outputs_torch`` and ``outputs_ort`` as text. ``SUCCESS`` wants ``abs <= atol`` and
-        ``rel <= rtol``; NaN against a number, another shape or another dtype fails. A call that fails is a row.
-        With ``skip_none``, an output that is None on one side is not compared.
+        One row per call, all with the same keys: ``index``, ``SUCCESS``, ``error`` (None, or why
+        the call failed), ``abs``, ``rel``, ``sum``, ``n``, ``dnan``, ``dev`` as in
+        :func:`~onlooker.max_diff`, a count per bound of ``hist`` (``>0.1``), ``n_inputs``,
+        ``n_none`` and ``n_empty`` (inputs that the call lacked, or that were empty),
+        ``duration_torch`` and ``ort_duration`` in seconds, ``atol``, ``rtol``, and, with
+        ``include_io``, ``inputs``, ``outputs_torch`` and ``outputs_ort`` as text. ``SUCCESS`` wants
+        ``abs <= atol`` and ``rel <= rtol``; NaN against a number, another shape or another dtype
+        fails. A call that fails is a row. With ``skip_none``, an output that is None on one side is
+        not compared.
 
         :raises ObservationError: ``no-calls``, ``no-values``
-        :raises UsageError: ``model-not-loaded`` for a file or a model that ONNX Runtime does not load
+        :raises UsageError: ``model-not-loaded`` for a file or a model that ONNX Runtime does not
+            load
         :raises ArgumentKindError: ``not-a-model``
         :raises MissingPackageError: ``missing-package`` without onnxruntime
         """
@@ -365,7 +406,9 @@ class InputObserver:
         return discrepancies(onnx_model, calls, rules, progress_bar=progress_bar)
 
     def _union(self) -> tuple[CallUnion, list[Sample]]:
-        """All calls laid over each other, and the kept ones, with the values given for missing arguments."""
+        """All calls laid over each other, and the kept ones, with the values given for missing
+        arguments.
+        """
         store = self._watcher.store()
         recording = store.recording
         given = named_values(self.value_if_missing, recording.signature)
@@ -373,30 +416,42 @@ class InputObserver:
         union = union_of_calls(with_missing_calls(recording.calls, given), recording.signature)
         return union, with_missing_samples(store.samples, given)
 
-    def _find(self, store: Store, lab: Lab, overrides: Overrides) -> tuple[tuple[Plan, ...], Prepared]:
+    def _find(
+        self, store: Store, lab: Lab, overrides: Overrides
+    ) -> tuple[tuple[Plan, ...], Prepared]:
         """The plans of what was watched, and the calls in the form that graphs take."""
         lab.stages.seconds["observe"] = sum(call.seconds for call in store.recording.calls)
         with lab.stages.stage("probe"):
             probe = overrides.probe
-            prepared = prepare(store.recording, store.samples, lab, probe=probe, unkept=store.unkept)
+            prepared = prepare(
+                store.recording, store.samples, lab, probe=probe, unkept=store.unkept
+            )
         earlier = tuple(lab.records)
         plans = find_plans(prepared, lab, overrides)
         unknown = tuple(lab.unknown)
-        whole = [replace(p, probes=(*earlier, *p.probes), blind=(*unknown, *p.blind)) for p in plans]
+        whole = [
+            replace(p, probes=(*earlier, *p.probes), blind=(*unknown, *p.blind)) for p in plans
+        ]
         return tuple(whole), prepared
 
     def _lab(self, store: Store, budget: Budget | None = None, model: Any = None) -> Lab:
         """The Lab for the watched model, or for another one with the same method."""
         recording = store.recording
         if model is None or model is self._watcher.model:
-            runner = ModelRunner(self._watcher.model, recording.method, recording.signature, self._watcher.former)
+            runner = ModelRunner(
+                self._watcher.model, recording.method, recording.signature, self._watcher.former
+            )
         else:
-            runner = ModelRunner(check_model(model, recording), recording.method, recording.signature)
+            runner = ModelRunner(
+                check_model(model, recording), recording.method, recording.signature
+            )
         return Lab(runner, budget)
 
 
 def _doubted(plans: tuple[Plan, ...], doubt: OnlookerWarning | None) -> tuple[Plan, ...]:
-    """The plans with a doubt about hidden state among what they do not cover, and a warning to the caller."""
+    """The plans with a doubt about hidden state among what they do not cover, and a warning to
+    the caller.
+    """
     if doubt is None:
         return plans
     warnings.warn(doubt, stacklevel=3)

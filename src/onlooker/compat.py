@@ -1,11 +1,12 @@
-"""The names of onlooker under which users of other packages know them: change the import, and nothing else.
+"""The names of onlooker under which users of other packages know them: change the import, and
+nothing else.
 
 ::
 
     from onlooker.compat import InputObserver, make_dynamic_cache, string_type, torch_deepcopy
 
-This module has no logic. Where the other packages have an argument ``verbose``, it is accepted here and ignored:
-onlooker logs through :mod:`logging`.
+This module has no logic. Where the other packages have an argument ``verbose``, it is accepted here
+and ignored: onlooker logs through :mod:`logging`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from .interop.observer.info import InputObserverInfo as InputObserverInfo
 # --- flattening ---
 from .interop.trees.aliases import flatten_output as flatten_base_model_output
 from .interop.trees.aliases import flatten_output_with_keys as flatten_with_keys_base_model_output
-from .interop.trees.aliases import unflatten_encoder_decoder_cache as unflatten_encoder_decoder_cache
+from .interop.trees.aliases import (
+    unflatten_encoder_decoder_cache as unflatten_encoder_decoder_cache,
+)
 from .interop.trees.aliases import unflatten_output as unflatten_base_model_output
 from .interop.trees.aliases import unflatten_static_cache as unflatten_static_cache
 from .pytrees.caches import flatten_cache as flatten_dynamic_cache
@@ -42,7 +45,9 @@ from .pytrees.registry import unregister_class_flattening as _unregister_class_f
 
 # isort: split
 # --- caches ---
-from .interop.shapes.from_inputs import flatten_unflatten_for_dynamic_shapes as flatten_unflatten_for_dynamic_shapes
+from .interop.shapes.from_inputs import (
+    flatten_unflatten_for_dynamic_shapes as flatten_unflatten_for_dynamic_shapes,
+)
 from .interop.shapes.from_inputs import make_dynamic_shapes_kv_cache as make_dynamic_shapes_kv_cache
 from .interop.trees.convert import to_any as to_any
 from .interop.trees.make import CacheKeyValue as CacheKeyValue
@@ -65,11 +70,19 @@ from .interop.shapes.axes import convert_dynamic_axes_into_dynamic_shapes as _co
 from .interop.shapes.couple import CoupleInputsDynamicShapes as CoupleInputsDynamicShapes
 from .interop.shapes.fake import FakeTensorContext as FakeTensorContext
 from .interop.shapes.fake import make_fake as make_fake
-from .interop.shapes.fake import make_fake_with_dynamic_dimensions as make_fake_with_dynamic_dimensions
-from .interop.shapes.from_inputs import all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs
-from .interop.shapes.from_inputs import all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs
+from .interop.shapes.fake import (
+    make_fake_with_dynamic_dimensions as make_fake_with_dynamic_dimensions,
+)
+from .interop.shapes.from_inputs import (
+    all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs,
+)
+from .interop.shapes.from_inputs import (
+    all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs,
+)
 from .interop.shapes.model_inputs import ModelInputs as ModelInputs
-from .interop.shapes.model_inputs import guess_dynamic_shapes_from_inputs as guess_dynamic_shapes_from_inputs
+from .interop.shapes.model_inputs import (
+    guess_dynamic_shapes_from_inputs as guess_dynamic_shapes_from_inputs,
+)
 from .materialise.dims import use_dyn_not_str as use_dyn_not_str
 
 # isort: split
@@ -85,7 +98,9 @@ from .zoo.untrained.tiny import get_tiny_model as get_tiny_model
 from .export.patched import apply_patches_for_model as _apply_patches_for_model
 from .export.patched import torch_export_patches as _torch_export_patches
 from .patches.from_transformers import TransformersPatchEnum as TransformersPatchEnum
-from .patches.from_transformers import enable_transformers_onnx_export_flags as _enable_transformers_onnx_export_flags
+from .patches.from_transformers import (
+    enable_transformers_onnx_export_flags as _enable_transformers_onnx_export_flags,
+)
 from .patches.patch import PatchDetails as PatchDetails
 from .patches.patch import PatchInfo as PatchInfo
 
@@ -150,7 +165,8 @@ __all__ = [
     "validate_ep",
 ]
 
-#: these caches are gone from transformers 5: see the argument ``cls_layers`` of :func:`make_dynamic_cache`
+#: these caches are gone from transformers 5: see the argument ``cls_layers`` of
+#: :func:`make_dynamic_cache`
 make_sliding_window_cache = None
 make_hybrid_cache = None
 get_make_hybrid_cache = None
@@ -159,7 +175,9 @@ get_make_hybrid_cache = None
 def register_flattening_functions(
     patch_transformers: _Any = False, verbose: int = 0
 ) -> _Block[_Callable[[_Any], _Any]]:
-    """As :func:`onlooker.register_flattening_functions`, which by default registers the caches of transformers."""
+    """As :func:`onlooker.register_flattening_functions`, which by default registers the caches
+    of transformers.
+    """
     return _register_flattening_functions(patch_transformers)
 
 
@@ -246,7 +264,9 @@ def convert_dynamic_axes_into_dynamic_shapes(
     prefix_mapping: dict[str, str] | None = None,
     verbose: int = 0,
 ) -> tuple[tuple[_Any, ...], dict[str, _Any], dict[str, _Any]]:
-    """The inputs by name and their ``dynamic_shapes``, from the arguments of the older exporter of torch."""
+    """The inputs by name and their ``dynamic_shapes``, from the arguments of the older exporter
+    of torch.
+    """
     return _convert_dynamic_axes(model, args, kwargs, dynamic_axes, prefix_mapping)
 
 
@@ -310,11 +330,15 @@ def apply_patches_for_model(
     model: _Any = None,
     extra_patches: _Iterable[PatchInfo] | None = None,
 ) -> _Block[PatchDetails]:
-    """The repairs of torch and transformers for the time of a block, which gets the list of them."""
+    """The repairs of torch and transformers for the time of a block, which gets the list of
+    them.
+    """
     return _apply_patches_for_model(patch_torch, patch_transformers, model, extra_patches)
 
 
-def enable_transformers_onnx_export_flags(model: _Any = None, verbose: int = 0) -> _Block[dict[str, list[str]]]:
+def enable_transformers_onnx_export_flags(
+    model: _Any = None, verbose: int = 0
+) -> _Block[dict[str, list[str]]]:
     """The switches for an export that a model has itself, turned on for the time of a block."""
     return _enable_transformers_onnx_export_flags(model)
 

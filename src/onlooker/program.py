@@ -54,9 +54,10 @@ logger = logging.getLogger(__name__)
 class Program:
     """An exported model: called as the model is called.
 
-    A call goes to the first graph that takes it. Constants that were baked in must be as they were observed;
-    an argument that some observed call lacked may be left out; an absent cache counts as an empty one. What no
-    graph takes is refused by a :class:`~onlooker.RejectedCallError` that names the argument.
+    A call goes to the first graph that takes it. Constants that were baked in must be as they were
+    observed; an argument that some observed call lacked may be left out; an absent cache counts as
+    an empty one. What no graph takes is refused by a :class:`~onlooker.RejectedCallError` that
+    names the argument.
 
     ``graphs`` are the exported graphs, ``plans`` what was asked of each.
     """
@@ -97,17 +98,22 @@ class Program:
 
     @contextlib.contextmanager
     def installed(self, model: Any, *, fallback: bool = False) -> Iterator[Installed]:
-        """Inside the block the watched method of ``model`` runs on this program, its signature kept.
+        """Inside the block the watched method of ``model`` runs on this program, its signature
+        kept.
 
-        ``model.generate(...)`` and pipelines then use the graphs: a cache that they hold is changed in place, as
-        the model changes it. On exit ``vars(model)`` is what it was. A call that no graph takes raises from inside;
-        with ``fallback`` it runs on the model, and is counted. Gives the number of calls that each graph served.
+        ``model.generate(...)`` and pipelines then use the graphs: a cache that they hold is changed
+        in place, as the model changes it. On exit ``vars(model)`` is what it was. A call that no
+        graph takes raises from inside; with ``fallback`` it runs on the model, and is counted.
+        Gives the number of calls that each graph served.
 
-        :raises UsageError: ``no-such-method``, ``another-signature`` for a model whose method does not take what the
-            graphs take, in the same order
-        :raises RejectedCallError: inside the block: ``call-refused``, ``call-does-not-bind``, ``cache-not-returned``
+        :raises UsageError: ``no-such-method``, ``another-signature`` for a model whose method does
+            not take what the graphs take, in the same order
+        :raises RejectedCallError: inside the block: ``call-refused``, ``call-does-not-bind``,
+            ``cache-not-returned``
         """
-        with installed(self._dispatcher, model, self._recording.method, fallback=fallback) as served:
+        with installed(
+            self._dispatcher, model, self._recording.method, fallback=fallback
+        ) as served:
             yield served
 
     def verify(
@@ -119,24 +125,30 @@ class Program:
         seed: int = 0,
         trials: int | None = None,
     ) -> Tally:
-        """Runs observed calls, and calls with sizes that neither they nor the export had, on program and model.
+        """Runs observed calls, and calls with sizes that neither they nor the export had, on
+        program and model.
 
-        ``sizes`` are further ones to try, by the name of a symbol or of an axis: ``{"batch": [1, 4], "sequence": [3,
-        500]}`` stands for all four combinations, ``[{"batch": 1, "sequence": 500}]`` for the ones that are listed.
-        Symbols that are not named have a middle size.
+        ``sizes`` are further ones to try, by the name of a symbol or of an axis:
+        ``{"batch": [1, 4], "sequence": [3, 500]}`` stands for all four combinations,
+        ``[{"batch": 1, "sequence": 500}]`` for the ones that are listed. Symbols that are not named
+        have a middle size.
 
-        ``seed`` decides the sizes and the values that are chosen: the same seed gives the same trials. ``trials`` is
-        the most that are run, some of every kind; more than the usual ones have sizes and values drawn by the seed.
-        What was tried is counted by kind in ``tally.counts`` and ``tally.summary``.
+        ``seed`` decides the sizes and the values that are chosen: the same seed gives the same
+        trials. ``trials`` is the most that are run, some of every kind; more than the usual ones
+        have sizes and values drawn by the seed. What was tried is counted by kind in
+        ``tally.counts`` and ``tally.summary``.
 
-        ``atol`` is the largest difference allowed, times (1 + the largest value) of each float32 output; ints,
-        bools, shapes and dtypes must be equal, NaN against a number fails. The tally is kept for
+        ``atol`` is the largest difference allowed, times (1 + the largest value) of each float32
+        output; ints, bools, shapes and dtypes must be equal, NaN against a number fails. The tally
+        is kept for
         :attr:`report`.
 
-        ``model`` is the model to compare with; by default the one that was watched, which a loaded program lacks.
+        ``model`` is the model to compare with; by default the one that was watched, which a loaded
+        program lacks.
 
         :raises UsageError: ``no-model``, ``no-values`` for a program that was loaded without them,
-            ``another-signature``, ``bad-tolerance``, ``bad-trials``, ``no-such-symbol``, ``wrong-kind``
+            ``another-signature``, ``bad-tolerance``, ``bad-trials``, ``no-such-symbol``,
+            ``wrong-kind``
         """
         given = check_request(self.plans, atol, sizes, seed, trials)
         subject = self._subject_of(model)
@@ -147,17 +159,28 @@ class Program:
                 hint="Save it with program.save(directory, values=True), or watch calls again.",
             )
         logger.info("verifying on observed and unseen calls")
-        kept = [replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples]
+        kept = [
+            replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples
+        ]
         again = trials != 1
-        most = None if trials is None else trials - again  # one of them is the repetition of the first
+        most = (
+            None if trials is None else trials - again
+        )  # one of them is the repetition of the first
         chosen = chosen_trials(self.graphs, self._samples, kept, given, seed=seed, most=most)
-        with self._stages.stage("verify"), kept_state(subject.model, {}):  # a program shares buffers with its model
+        with (
+            self._stages.stage("verify"),
+            kept_state(subject.model, {}),
+        ):  # a program shares buffers with its model
             names = [graph.name for graph in self.graphs]
-            self._verdict = run_trials(self._serve, subject, chosen, atol=atol, graphs=names, again=again)
+            self._verdict = run_trials(
+                self._serve, subject, chosen, atol=atol, graphs=names, again=again
+            )
         return self._verdict[0]
 
     def _subject_of(self, model: Any) -> ModelRunner:
-        """The model to compare with, whose runs count against no budget: the one that was watched, or the given one."""
+        """The model to compare with, whose runs count against no budget: the one that was
+        watched, or the given one.
+        """
         if model is not None:
             checked = check_model(model, self._recording)
             return ModelRunner(checked, self._recording.method, self._recording.signature)
@@ -180,7 +203,9 @@ class Program:
 
     @property
     def report(self) -> Report:
-        """What was observed, asked, obtained, tried, and what failed: prints as tables, ``to_dict()`` for JSON."""
+        """What was observed, asked, obtained, tried, and what failed: prints as tables,
+        ``to_dict()`` for JSON.
+        """
         others = OtherSides([(graph.plan, graph.contract) for graph in self.graphs])
         graphs = tuple(
             graph_report(
@@ -213,12 +238,14 @@ class Program:
 
     @quietly
     def to(self, target: str, **options: Any) -> Program:
-        """The same plans for another target: ``"onnx"`` or ``"aoti"`` from a program of torch.export.
+        """The same plans for another target: ``"onnx"`` or ``"aoti"`` from a program of
+        torch.export.
 
-        ``options`` are those of the target: ``opset=21`` for ONNX. What each target takes, and needs, stands in
-        ``onlooker.targets.targets``.
+        ``options`` are those of the target: ``opset=21`` for ONNX. What each target takes, and
+        needs, stands in ``onlooker.targets.targets``.
 
-        :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of the target
+        :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of
+            the target
         :raises MissingPackageError: ``missing-package``, ``no-compiler``
         :raises ExportError: ``onnx-refused``, ``aoti-refused``
         """
@@ -231,32 +258,41 @@ class Program:
             raise UsageError(
                 f"A program of {' and '.join(others)} cannot be turned into {target!r}.",
                 slug="not-from-torch",
-                hint="Keep the program of torch that observer.export() gives, and turn that one into each target.",
+                hint=(
+                    "Keep the program of torch that observer.export() gives, and turn that one into"
+                    " each target."
+                ),
             )
         chosen.require()
         with self._stages.stage("export"):
             graphs = chosen.convert(self.graphs, **options)
-        made = Program(graphs, self._recording, self._samples, self._subject, self.refusals, self._joins)
+        made = Program(
+            graphs, self._recording, self._samples, self._subject, self.refusals, self._joins
+        )
         made._limits = self._limits
         return made
 
     def seen_with(self, recording: Recording, samples: Sequence[Sample], subject: Lab) -> Program:
-        """The same graphs, beside other calls and another model: see :meth:`InputObserver.adopted`."""
+        """The same graphs, beside other calls and another model: see
+        :meth:`InputObserver.adopted`.
+        """
         return Program(self.graphs, recording, samples, subject, self.refusals, self._joins)
 
     def verify_saved(self, *, atol: float = 1e-5) -> Tally:
-        """Runs the kept calls, and compares with the results that were observed: no model is needed.
+        """Runs the kept calls, and compares with the results that were observed: no model is
+        needed.
 
         The tally says nothing of other sizes, and is not kept for :attr:`report`.
         """
         return saved_trials(self._serve, self._samples, atol=atol)
 
     def check(self, calls: Recording | Iterable[Any]) -> Conformity:
-        """New calls against what this program takes: which fall outside, by which axis or argument, how often.
+        """New calls against what this program takes: which fall outside, by which axis or argument,
+        how often.
 
-        ``calls`` is a recording, or calls of the method: each ``(args, kwargs)``, or a dict of arguments by name.
-        Nothing is run: the specs decide. The result prints as a table; ``holds`` is True when a graph serves
-        every call.
+        ``calls`` is a recording, or calls of the method: each ``(args, kwargs)``, or a dict of
+        arguments by name. Nothing is run: the specs decide. The result prints as a table; ``holds``
+        is True when a graph serves every call.
 
         :raises UsageError: ``different-entry-points`` for a recording of another method
         :raises ArgumentKindError: ``not-a-call``
@@ -267,11 +303,13 @@ class Program:
         return Conformity(f"{recording.model}.{recording.method}", found)
 
     def code(self, *, to: str | None = None, source: str = "") -> str:
-        """A Python script that exports the model again, without onlooker: arguments, dynamic shapes, the export.
+        """A Python script that exports the model again, without onlooker: arguments, dynamic
+        shapes, the export.
 
-        ``to`` is ``"torch"`` or ``"onnx"``, that of the program by default; ``source`` is the body of
-        the function that gives the model, which else is left to fill in. The values are random: of what was
-        observed, the script has shapes, constants, and the least and the greatest id of the kept calls.
+        ``to`` is ``"torch"`` or ``"onnx"``, that of the program by default; ``source`` is the body
+        of the function that gives the model, which else is left to fill in. The values are random:
+        of what was observed, the script has shapes, constants, and the least and the greatest id of
+        the kept calls.
 
         :raises UsageError: ``unknown-target``
         :raises UnsupportedError: ``no-code-for-class`` when an argument cannot be written as Python
@@ -279,7 +317,9 @@ class Program:
         wanted = to or ("onnx" if self.graphs[0].target == "onnx" else "torch")
         if wanted not in ("torch", "onnx"):
             raise UsageError(
-                f"No script is written for {to!r}.", slug="unknown-target", hint="A script exports to torch or onnx."
+                f"No script is written for {to!r}.",
+                slug="unknown-target",
+                hint="A script exports to torch or onnx.",
             )
         limits = self._seen_limits()
         graphs = [
@@ -301,28 +341,37 @@ class Program:
         return script_of(graphs, self._recording.signature, to=wanted, source=source)
 
     def _seen_limits(self) -> Mapping[Path, tuple[float, float]]:
-        """The least and the greatest number of ids and masks: of the kept calls, or as they were saved."""
-        kept = [replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples]
+        """The least and the greatest number of ids and masks: of the kept calls, or as they were
+        saved.
+        """
+        kept = [
+            replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples
+        ]
         return {**self._limits, **limits_of(kept)}
 
     def save(self, directory: str | FilePath, *, values: bool = False) -> None:
-        """Writes the program as a folder, which :func:`load` reads: graphs, plans, report, weights stored once.
+        """Writes the program as a folder, which :func:`load` reads: graphs, plans, report, weights
+        stored once.
 
-        The folder has no pickle, and of the calls only specs (constants are a part of them); with ``values`` also
-        the tensors of the kept calls, so that :meth:`verify` can be run where it is loaded. It appears when it is
-        complete: a run that is killed leaves what was there before, or nothing. A folder that onlooker wrote is
-        replaced, any other is left alone. Each of :attr:`graphs` then has the name of its file.
+        The folder has no pickle, and of the calls only specs (constants are a part of them); with
+        ``values`` also the tensors of the kept calls, so that :meth:`verify` can be run where it is
+        loaded. It appears when it is complete: a run that is killed leaves what was there before,
+        or nothing. A folder that onlooker wrote is replaced, any other is left alone. Each of
+        :attr:`graphs` then has the name of its file.
 
         :raises SavedFileError: ``folder-not-ours``, ``not-written``
         :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
         """
         limits, verdict = self._seen_limits(), self._verdict
-        kept = Kept(self.graphs, self._recording, self._samples, self.refusals, self._joins, limits, verdict)
+        kept = Kept(
+            self.graphs, self._recording, self._samples, self.refusals, self._joins, limits, verdict
+        )
         folder = as_path(directory, "The folder of a program")
         self.graphs = save_folder(kept, self.report.to_dict(), folder, values=values)
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
-        """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their paths.
+        """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their
+        paths.
 
         Other files there stay; where a disk is full, all files that stood there are as they were.
 
@@ -331,7 +380,9 @@ class Program:
         """
         folder = as_path(directory, "The folder of the graphs")
         if folder.exists() and not folder.is_dir():
-            raise UsageError(f"{folder} is a file.", slug="not-a-directory", hint="Name a directory.")
+            raise UsageError(
+                f"{folder} is a file.", slug="not-a-directory", hint="Name a directory."
+            )
         with write_into(folder) as inside:
             if all(graph.target == "torch" for graph in self.graphs):
                 names = [save_graph(graph, inside).name for graph in self.graphs]
@@ -352,22 +403,29 @@ def _hidden(plan: Plan) -> dict[Path, dict[str, tuple[object, str]]]:
     }
 
 
-def load(directory: str | FilePath, *, operators: Collection[str] = (), machine_code: bool = False) -> Program:
+def load(
+    directory: str | FilePath, *, operators: Collection[str] = (), machine_code: bool = False
+) -> Program:
     """The program that :meth:`Program.save` wrote; the model's source is not needed.
 
-    Every file is compared with its digest, every text is checked before torch sees it, nothing is unpickled and
-    no module is imported because a file names it. Results have the classes of the model where their modules are
-    imported already, or are outputs and caches of transformers; else they are stand-ins with the same fields.
+    Every file is compared with its digest, every text is checked before torch sees it, nothing is
+    unpickled and no module is imported because a file names it. Results have the classes of the
+    model where their modules are imported already, or are outputs and caches of transformers; else
+    they are stand-ins with the same fields.
 
-    ``operators`` are namespaces of custom operators that the program may call, which somebody has registered.
-    ``machine_code`` allows what AOTInductor has compiled: loading it runs it.
+    ``operators`` are namespaces of custom operators that the program may call, which somebody has
+    registered. ``machine_code`` allows what AOTInductor has compiled: loading it runs it.
 
     :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``,
         ``folder-incomplete``, ``device-missing``, ``machine-code``
     :raises MissingPackageError: ``missing-package``
     """
     check_kind(operators, Collection, "operators", "the names of namespaces, as a list")
-    kept = load_folder(as_path(directory, "The folder of a program"), operators=operators, machine_code=machine_code)
+    kept = load_folder(
+        as_path(directory, "The folder of a program"),
+        operators=operators,
+        machine_code=machine_code,
+    )
     program = Program(kept.graphs, kept.recording, kept.samples, None, kept.refusals, kept.joins)
     program._verdict, program._limits = kept.verdict, kept.limits
     return program

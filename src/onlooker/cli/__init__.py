@@ -1,6 +1,7 @@
 """The command line: ``onlooker COMMAND ...``.
 
-Exit codes: 0 done, and verified where a program was verified; 1 an error; 2 a program that is not verified.
+Exit codes: 0 done, and verified where a program was verified; 1 an error; 2 a program that is not
+verified.
 """
 
 from __future__ import annotations

@@ -30,14 +30,18 @@ class Check:
         """Declares the options."""
         add_program(parser)
         add_full(parser)
-        parser.add_argument("recording", type=Path, metavar="RECORDING", help="the file of a recording")
+        parser.add_argument(
+            "recording", type=Path, metavar="RECORDING", help="the file of a recording"
+        )
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Reads both, and compares specs; no model is run."""
         recording = Recording.load(options.recording)
         found = read_program(options).check(recording)
         axes = [_axis(row.where) for row in found.breaches if row.kind in _OF_AXES]
-        following = ("explain", str(options.place), *axes[0]) if axes else ("show", str(options.place))
+        following = (
+            ("explain", str(options.place), *axes[0]) if axes else ("show", str(options.place))
+        )
         return Answer(
             ExitCode.VERIFIED if found.holds else ExitCode.NOT_VERIFIED,
             lambda console: console.print(found.tables(full=options.full)),

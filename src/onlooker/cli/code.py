@@ -17,7 +17,8 @@ __all__ = ["Code"]
 class Code:
     """Prints a Python script that exports the model of a saved program again, without onlooker.
 
-    The script builds arguments and dynamic shapes; the model is a function to fill in, or that of --model.
+    The script builds arguments and dynamic shapes; the model is a function to fill in, or that of
+    --model.
     """
 
     name = "code"
@@ -26,7 +27,9 @@ class Code:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
         add_program(parser)
-        parser.add_argument("--to", choices=("torch", "onnx"), help="default: what the program was exported to")
+        parser.add_argument(
+            "--to", choices=("torch", "onnx"), help="default: what the program was exported to"
+        )
         parser.add_argument("--model", metavar="MODULE:FUNCTION", help=HELP)
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
@@ -37,5 +40,7 @@ class Code:
         def show(console: Console) -> None:
             console.file.write(script)
 
-        following = to_type("verify", str(options.place), *([options.model] if options.model else []))
+        following = to_type(
+            "verify", str(options.place), *([options.model] if options.model else [])
+        )
         return Answer(ExitCode.VERIFIED, show, lambda: {"script": script}, following, pure=True)

@@ -27,7 +27,8 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command found: ``show`` prints it, ``data`` gives it for JSON, ``next`` is the command to type then.
+    """What a command found: ``show`` prints it, ``data`` gives it for JSON, ``next`` is the command
+    to type then.
 
     With ``pure``, what is printed is a file of its own, and ``next`` goes to the standard error.
     """
@@ -40,9 +41,11 @@ class Answer:
 
 
 class Command(Protocol):
-    """One command: a name, an example, its options, and what it does. The docstring of the class is its help.
+    """One command: a name, an example, its options, and what it does. The docstring of the class is
+    its help.
 
-    The example is what is typed after ``onlooker``; ``app.py:build`` stands for a function of the user.
+    The example is what is typed after ``onlooker``; ``app.py:build`` stands for a function of the
+    user.
     """
 
     name: str
@@ -60,7 +63,9 @@ class Command(Protocol):
 
 
 def to_type(*arguments: str) -> str:
-    """``onlooker`` with these arguments, as it can be typed here: an environment need not be on the PATH."""
+    """``onlooker`` with these arguments, as it can be typed here: an environment need not be on
+    the PATH.
+    """
     script = Path(sys.executable).with_name("onlooker")
     if shutil.which("onlooker"):
         program = ["onlooker"]

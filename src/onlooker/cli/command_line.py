@@ -36,9 +36,9 @@ PLAIN_WIDTH = 120
 def main(argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
     """Runs ``onlooker`` with the arguments ``argv``; returns the exit code.
 
-    0 done and verified, 1 an error (one message on ``stderr``), 2 not verified. An error that onlooker
-    does not raise on purpose is a bug, and passes with its traceback. With ``--json``, ``stdout`` has one JSON
-    object and nothing else, also for an error of a command.
+    0 done and verified, 1 an error (one message on ``stderr``), 2 not verified. An error that
+    onlooker does not raise on purpose is a bug, and passes with its traceback. With ``--json``,
+    ``stdout`` has one JSON object and nothing else, also for an error of a command.
     """
     options: argparse.Namespace | None = None
     try:
@@ -49,7 +49,10 @@ def main(argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
             return ExitCode.ERROR
         command: Command = options.command
         open_still = Unclosable(stderr)
-        with redirect_stdout(open_still), redirect_stderr(open_still):  # what others print is no answer
+        with (
+            redirect_stdout(open_still),
+            redirect_stderr(open_still),
+        ):  # what others print is no answer
             answer = command.run(options, stderr)
         _write(answer, options, stdout, stderr)
         return answer.code
@@ -111,7 +114,9 @@ def _write(answer: Answer, options: argparse.Namespace, stdout: TextIO, stderr: 
     if options.json:
         _write_json({"command": options.command.name, **answer.data(), "next": answer.next}, stdout)
         return
-    console = Console(file=stdout, highlight=False, markup=False, width=None if stdout.isatty() else PLAIN_WIDTH)
+    console = Console(
+        file=stdout, highlight=False, markup=False, width=None if stdout.isatty() else PLAIN_WIDTH
+    )
     answer.show(console)
     last = stderr if answer.pure else stdout
     last.write(f"{'' if answer.pure else chr(10)}next: {answer.next}\n")
@@ -122,7 +127,9 @@ def _write_json(document: dict[str, object], stdout: TextIO) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours: argparse would exit with 2, which means "not verified" here."""
+    """A parser whose errors are ours: argparse would exit with 2, which means "not verified"
+    here.
+    """
 
     def error(self, message: str) -> NoReturn:
         sentence = message[:1].upper() + message[1:]
@@ -132,9 +139,14 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="onlooker",
-        description="Watches a PyTorch model while it is used, and gives back an exported program "
-        "with the right dynamic shapes, proven on calls it never saw.",
-        epilog="exit codes: 0 done and verified, 1 an error, 2 not verified (or calls outside), 130 interrupted",
+        description=(
+            "Watches a PyTorch model while it is used, and gives back an exported program "
+            "with the right dynamic shapes, proven on calls it never saw."
+        ),
+        epilog=(
+            "exit codes: 0 done and verified, 1 an error, 2 not verified (or calls outside), 130"
+            " interrupted"
+        ),
     )
     parser.add_argument("--version", action="version", version=f"onlooker {_version()}")
     parser.set_defaults(command=None)
@@ -150,7 +162,9 @@ def _parser() -> argparse.ArgumentParser:
         )
         child.set_defaults(command=command)
         command.add_arguments(child)
-        child.add_argument("--json", action="store_true", help="print one JSON object, and nothing else")
+        child.add_argument(
+            "--json", action="store_true", help="print one JSON object, and nothing else"
+        )
     return parser
 
 

@@ -36,7 +36,8 @@ class Exported:
 class Demo:
     """Watches a tiny model, exports it, and proves the program on calls it never saw.
 
-    The model has random weights and a real use (a decoder runs its own generate()); nothing is downloaded.
+    The model has random weights and a real use (a decoder runs its own generate()); nothing is
+    downloaded.
     """
 
     name = "demo"
@@ -44,9 +45,15 @@ class Demo:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
-        parser.add_argument("--model", choices=tuple(MODELS), default="llama", help="default: %(default)s")
-        parser.add_argument("--to", choices=tuple(TARGETS), default="both", help="default: %(default)s")
-        parser.add_argument("--out", type=Path, metavar="DIR", help="write the .pt2 and .onnx files there")
+        parser.add_argument(
+            "--model", choices=tuple(MODELS), default="llama", help="default: %(default)s"
+        )
+        parser.add_argument(
+            "--to", choices=tuple(TARGETS), default="both", help="default: %(default)s"
+        )
+        parser.add_argument(
+            "--out", type=Path, metavar="DIR", help="write the .pt2 and .onnx files there"
+        )
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Watches, exports and verifies."""
@@ -58,7 +65,9 @@ class Demo:
             observer = _watch(tiny)
             say("exporting")
             program = observer.export()
-            exports = [_prove(program, target, tiny, options.out, say) for target in TARGETS[options.to]]
+            exports = [
+                _prove(program, target, tiny, options.out, say) for target in TARGETS[options.to]
+            ]
         return _answer(tiny, exports, options)
 
 
@@ -69,7 +78,9 @@ def _watch(tiny: TinyModel) -> InputObserver:
     return observer
 
 
-def _prove(program: Program, target: str, tiny: TinyModel, directory: Path | None, say: Say) -> Exported:
+def _prove(
+    program: Program, target: str, tiny: TinyModel, directory: Path | None, say: Say
+) -> Exported:
     program = program.to(target)
     say(f"verifying {target}")
     tally = program.verify(sizes=tiny.sizes)
@@ -91,9 +102,15 @@ def _answer(tiny: TinyModel, exports: list[Exported], options: argparse.Namespac
         console.file.writelines(f"{verdict(exported)}\n" for exported in exports)
 
     def data() -> dict[str, object]:
-        return {"model": tiny.name, "story": tiny.story, "exports": [_exported_dict(e) for e in exports]}
+        return {
+            "model": tiny.name,
+            "story": tiny.story,
+            "exports": [_exported_dict(e) for e in exports],
+        }
 
-    return Answer(ExitCode.VERIFIED if verified else ExitCode.NOT_VERIFIED, show, data, next_command(options))
+    return Answer(
+        ExitCode.VERIFIED if verified else ExitCode.NOT_VERIFIED, show, data, next_command(options)
+    )
 
 
 def _exported_dict(exported: Exported) -> dict[str, object]:

@@ -20,7 +20,8 @@ _SHAPE = re.compile(r"(.+)\.shape\[(\d+)\]")
 
 
 class Explain:
-    """Says why an axis of a saved program is what it is: who saw it change, and what follows from what.
+    """Says why an axis of a saved program is what it is: who saw it change, and what follows from
+    what.
 
     PATH is written as Python, as the report has it. An int needs no DIM.
     """
@@ -32,7 +33,9 @@ class Explain:
         """Declares the options."""
         add_program(parser)
         add_full(parser)
-        parser.add_argument("path", metavar="PATH", help="an argument, or a part: past_key_values.layers[0].keys")
+        parser.add_argument(
+            "path", metavar="PATH", help="an argument, or a part: past_key_values.layers[0].keys"
+        )
         parser.add_argument("dim", metavar="DIM", type=int, nargs="?", help="the dimension, from 0")
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
@@ -59,7 +62,9 @@ def _within(line: str, console: Console) -> list[str]:
     """The line, in as many as a terminal needs; whole where there is none."""
     if not console.is_terminal:
         return [f"  {line}"]
-    return textwrap.wrap(line, console.width, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+    return textwrap.wrap(
+        line, console.width, initial_indent="  ", subsequent_indent="    ", break_long_words=False
+    )
 
 
 def _axis(text: str, dim: int | None) -> tuple[str, int | None]:
@@ -68,7 +73,9 @@ def _axis(text: str, dim: int | None) -> tuple[str, int | None]:
     return (match[1], int(match[2])) if match and dim is None else (text, dim)
 
 
-def _explained(program: Program, path: str, dim: int | None, *, full: bool) -> list[tuple[str, str]]:
+def _explained(
+    program: Program, path: str, dim: int | None, *, full: bool
+) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     refusal: OnlookerError | None = None
     for graph in program.graphs:

@@ -25,7 +25,8 @@ __all__ = ["Export", "watch"]
 class Export:
     """Watches your model in your code, exports it, and proves the program on calls it never saw.
 
-    FUNCTION returns the model and a callable without arguments, which uses the model as it is really used.
+    FUNCTION returns the model and a callable without arguments, which uses the model as it is
+    really used.
     """
 
     name = "export"
@@ -37,16 +38,34 @@ class Export:
         parser.add_argument("function", metavar="MODULE:FUNCTION", help=HELP)
         parser.add_argument("--to", choices=names, default="torch", help="default: %(default)s")
         parser.add_argument("--out", type=Path, metavar="DIR", help="save the program there")
-        parser.add_argument("--values", action="store_true", help="save the values of the kept calls as well")
-        parser.add_argument("--recording", type=Path, metavar="FILE", help="save the specs of all calls there")
-        parser.add_argument("--method", default="forward", help="the method to watch; default: %(default)s")
-        parser.add_argument("--keep", type=int, default=3, metavar="N", help="calls whose values are kept; default: 3")
-        parser.add_argument("--no-probe", action="store_true", help="do not ask the model what calls cannot tell")
+        parser.add_argument(
+            "--values", action="store_true", help="save the values of the kept calls as well"
+        )
+        parser.add_argument(
+            "--recording", type=Path, metavar="FILE", help="save the specs of all calls there"
+        )
+        parser.add_argument(
+            "--method", default="forward", help="the method to watch; default: %(default)s"
+        )
+        parser.add_argument(
+            "--keep",
+            type=int,
+            default=3,
+            metavar="N",
+            help="calls whose values are kept; default: 3",
+        )
+        parser.add_argument(
+            "--no-probe", action="store_true", help="do not ask the model what calls cannot tell"
+        )
         parser.add_argument("--no-verify", action="store_true", help="do not try the program")
         add_full(parser)
         for option, meaning in (("--static", "never change"), ("--dynamic", "change")):
             parser.add_argument(
-                option, action="append", default=[], metavar="ARG:DIMS", help=f"dimensions that {meaning}: x:0,2"
+                option,
+                action="append",
+                default=[],
+                metavar="ARG:DIMS",
+                help=f"dimensions that {meaning}: x:0,2",
             )
         parser.add_argument(
             "--range",
@@ -74,7 +93,9 @@ class Export:
             if recording is not None:
                 observer.recording(options.method).save(recording)
             say("exporting")
-            program = observer.export(to=options.to, method_name=options.method, probe=not options.no_probe, **pins)
+            program = observer.export(
+                to=options.to, method_name=options.method, probe=not options.no_probe, **pins
+            )
             if not options.no_verify:
                 say("verifying")
                 program.verify()
@@ -131,7 +152,9 @@ def ranges(texts: Sequence[str]) -> dict[str, tuple[int | None, int | None]]:
 
 def _bad(text: str, option: str, form: str) -> UsageError:
     return UsageError(
-        f"Argument {option}: {text!r} is not {form}.", slug="bad-command-line", hint="See: onlooker export --help."
+        f"Argument {option}: {text!r} is not {form}.",
+        slug="bad-command-line",
+        hint="See: onlooker export --help.",
     )
 
 

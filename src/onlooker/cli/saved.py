@@ -10,23 +10,40 @@ from ..core.errors import UsageError
 from ..core.recording import Recording
 from ..program import Program, load
 
-__all__ = ["add_full", "add_program", "directory_to_write", "in_full", "read_either", "read_program"]
+__all__ = [
+    "add_full",
+    "add_program",
+    "directory_to_write",
+    "in_full",
+    "read_either",
+    "read_program",
+]
 
 
-def add_program(parser: argparse.ArgumentParser, metavar: str = "DIR", story: str = "the folder of a program") -> None:
+def add_program(
+    parser: argparse.ArgumentParser, metavar: str = "DIR", story: str = "the folder of a program"
+) -> None:
     """Declares the folder, and what its reader allows it."""
     parser.add_argument("place", type=Path, metavar=metavar, help=story)
     parser.add_argument(
-        "--operators", action="append", default=[], metavar="NAMESPACE", help="custom operators that it may call"
+        "--operators",
+        action="append",
+        default=[],
+        metavar="NAMESPACE",
+        help="custom operators that it may call",
     )
     parser.add_argument(
-        "--machine-code", action="store_true", help="run what AOTInductor compiled; only if you trust who made it"
+        "--machine-code",
+        action="store_true",
+        help="run what AOTInductor compiled; only if you trust who made it",
     )
 
 
 def add_full(parser: argparse.ArgumentParser) -> None:
     """Declares that nothing is drawn together."""
-    parser.add_argument("--full", action="store_true", help="each item of a list in a row of its own")
+    parser.add_argument(
+        "--full", action="store_true", help="each item of a list in a row of its own"
+    )
 
 
 def read_program(options: argparse.Namespace) -> Program:

@@ -52,7 +52,11 @@ def _program(program: Program, options: argparse.Namespace) -> Answer:
 
     axes = [row.axis for graph in report.graphs for row in graph.axes if not row.asked.isdigit()]
     path, _, dim = (axes or [""])[0].removesuffix("]").partition(".shape[")
-    following = to_type("explain", str(place), path, *([dim] if dim else [])) if path else to_type("code", str(place))
+    following = (
+        to_type("explain", str(place), path, *([dim] if dim else []))
+        if path
+        else to_type("code", str(place))
+    )
     return Answer(
         ExitCode.VERIFIED,
         show,

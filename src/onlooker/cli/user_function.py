@@ -18,15 +18,22 @@ from ..report.code_layout import quoted
 
 __all__ = ["FunctionRaisedError", "Used", "load_function", "raised_by_the_user", "source_of"]
 
-HELP = "a function that returns a model and a callable which uses it: package.module:name or file.py:name"
-_HINT = "Write for example app.py:build, where build() returns (model, use) and use() calls the model."
+HELP = (
+    "a function that returns a model and a callable which uses it: package.module:name or"
+    " file.py:name"
+)
+_HINT = (
+    "Write for example app.py:build, where build() returns (model, use) and use() calls the model."
+)
 
 
 class FunctionRaisedError(OnlookerError):
     """The code of the user raised; ``traceback`` is the part of it that is theirs."""
 
     def __init__(self, message: str, traceback: str) -> None:
-        super().__init__(message, slug="function-raised", hint="The traceback above is that of your code.")
+        super().__init__(
+            message, slug="function-raised", hint="The traceback above is that of your code."
+        )
         self.traceback = traceback
 
 
@@ -44,7 +51,8 @@ def load_function(name: str) -> Used:
 
     The current directory is where modules are looked for first, as in ``python -m``.
 
-    :raises UsageError: ``bad-function`` when there is no such function, or it returns something else
+    :raises UsageError: ``bad-function`` when there is no such function, or it returns something
+        else
     :raises FunctionRaisedError: ``function-raised``
     """
     place, colon, attribute = name.rpartition(":")
@@ -54,14 +62,18 @@ def load_function(name: str) -> Used:
     function = getattr(module, attribute, None)
     if not callable(function):
         raise UsageError(
-            f"{place} has no function {attribute!r}.", slug="bad-function", hint=f"It has {_functions(module)}."
+            f"{place} has no function {attribute!r}.",
+            slug="bad-function",
+            hint=f"It has {_functions(module)}.",
         )
     with raised_by_the_user(name):
         result = function()
     if isinstance(result, tuple) and len(result) == 2 and callable(result[1]):
         return Used(name, *result)
     raise UsageError(
-        f"{name} returned {_described(result)}, and not a model and a callable.", slug="bad-function", hint=_HINT
+        f"{name} returned {_described(result)}, and not a model and a callable.",
+        slug="bad-function",
+        hint=_HINT,
     )
 
 
@@ -83,7 +95,11 @@ def _described(result: Any) -> str:
 
 
 def _functions(module: ModuleType) -> str:
-    names = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
+    names = [
+        n
+        for n, v in vars(module).items()
+        if callable(v) and getattr(v, "__module__", "") == module.__name__
+    ]
     return ", ".join(names[:8]) or "none of its own"
 
 
@@ -128,7 +144,9 @@ def _by_name(name: str) -> ModuleType:
             raise UsageError(
                 f"There is no module {error.name!r}.",
                 slug="bad-function",
-                hint=f"It was looked for in {Path.cwd()} and in the environment of {sys.executable}.",
+                hint=(
+                    f"It was looked for in {Path.cwd()} and in the environment of {sys.executable}."
+                ),
             ) from error
         raise _raised(name, error) from error
 
@@ -137,7 +155,8 @@ def _by_name(name: str) -> ModuleType:
 def raised_by_the_user(what: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Inside the block runs code of the user: what it raises is theirs, and is shown as theirs.
 
-    :raises FunctionRaisedError: ``function-raised``; what onlooker raises on purpose, and ``but``, passes
+    :raises FunctionRaisedError: ``function-raised``; what onlooker raises on purpose, and ``but``,
+        passes
     """
     try:
         yield
@@ -148,24 +167,34 @@ def raised_by_the_user(what: str, *, but: tuple[type[Exception], ...] = ()) -> I
 
 
 def _raised(what: str, error: BaseException) -> FunctionRaisedError:
-    return FunctionRaisedError(f"{what} raised {type(error).__name__}: {error}.", _their_traceback(error))
+    return FunctionRaisedError(
+        f"{what} raised {type(error).__name__}: {error}.", _their_traceback(error)
+    )
 
 
 def _their_traceback(error: BaseException) -> str:
-    """The traceback without the frames of onlooker, of the import system and of torch's way into a module."""
+    """The traceback without the frames of onlooker, of the import system and of torch's way into
+    a module.
+    """
     ours = str(Path(__file__).parent.parent)
     shown = traceback.TracebackException.from_exception(error)
     found: traceback.TracebackException | None = shown
     while found is not None:
         frames = [f for f in found.stack if not f.filename.startswith((ours, "<frozen "))]
-        frames = [f for f in frames if not f.filename.endswith(("torch/nn/modules/module.py", "contextlib.py"))]
+        frames = [
+            f
+            for f in frames
+            if not f.filename.endswith(("torch/nn/modules/module.py", "contextlib.py"))
+        ]
         found.stack = traceback.StackSummary.from_list(frames)
         found = found.__cause__ or found.__context__
     return "".join(shown.format())
 
 
 def source_of(name: str) -> str:
-    """The body of a function that gives the model, for a script which runs in the same directory."""
+    """The body of a function that gives the model, for a script which runs in the same
+    directory.
+    """
     place, _, attribute = name.rpartition(":")
     if _is_file(place):
         return f"import runpy\n\nreturn runpy.run_path({quoted(place)})[{quoted(attribute)}]()[0]"

@@ -1,4 +1,6 @@
-"""``onlooker verify``: a saved program against its model, or against the values that were saved with it."""
+"""``onlooker verify``: a saved program against its model, or against the values that were saved
+with it.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ __all__ = ["Verify"]
 
 
 class Verify:
-    """Proves a saved program again: against your model, or against the values that were saved with it.
+    """Proves a saved program again: against your model, or against the values that were saved with
+    it.
 
-    With FUNCTION, the model is watched in its use, and the program is tried on these calls and on sizes that no
-    call had. Without it there is no model: the files are checked, and the calls that were saved with their values.
+    With FUNCTION, the model is watched in its use, and the program is tried on these calls and on
+    sizes that no call had. Without it there is no model: the files are checked, and the calls that
+    were saved with their values.
     """
 
     name = "verify"
@@ -36,14 +40,24 @@ class Verify:
         add_program(parser)
         add_full(parser)
         parser.add_argument("function", metavar="MODULE:FUNCTION", nargs="?", help=HELP)
-        parser.add_argument("--atol", type=float, default=1e-5, help="largest difference allowed; default: %(default)s")
+        parser.add_argument(
+            "--atol",
+            type=float,
+            default=1e-5,
+            help="largest difference allowed; default: %(default)s",
+        )
         parser.add_argument(
             "--sizes",
             action="append",
             metavar="NAME=SIZES",
-            help="sizes of a symbol or an axis to try as well, beside those of other names: sequence=3,500",
+            help=(
+                "sizes of a symbol or an axis to try as well, beside those of other names:"
+                " sequence=3,500"
+            ),
         )
-        parser.add_argument("--seed", type=int, help="decides the sizes and values that are chosen; default: 0")
+        parser.add_argument(
+            "--seed", type=int, help="decides the sizes and values that are chosen; default: 0"
+        )
         parser.add_argument("--trials", type=int, metavar="N", help="the most trials")
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
@@ -106,12 +120,21 @@ def _answer(program: Program, tally: Tally, options: argparse.Namespace) -> Answ
     def show(console: Console) -> None:
         if is_proof:
             console.print(program.report.tables(full=options.full))
-        console.file.writelines(f"{check.outcome.value}: {check.label}: {check.note}\n" for check in _failed(tally))
+        console.file.writelines(
+            f"{check.outcome.value}: {check.label}: {check.note}\n" for check in _failed(tally)
+        )
         console.file.write(f"{sentence}\n")
 
     def data() -> dict[str, object]:
-        failed: list[object] = [{"label": check.label, "note": check.note} for check in _failed(tally)]
-        found: dict[str, object] = {"verified": passed, "passed": tally.passed, "total": tally.total, "failed": failed}
+        failed: list[object] = [
+            {"label": check.label, "note": check.note} for check in _failed(tally)
+        ]
+        found: dict[str, object] = {
+            "verified": passed,
+            "passed": tally.passed,
+            "total": tally.total,
+            "failed": failed,
+        }
         return {**found, "report": program.report.to_dict()} if is_proof else found
 
     place = str(options.place)
@@ -132,12 +155,18 @@ def _sentence(tally: Tally, place: Path, *, is_proof: bool, passed: bool) -> str
     if is_proof:
         word = "verified" if passed else "NOT verified"
         weights = (
-            "" if any(map(_tells, tally.checks)) else "; does the function give the model the same weights every time?"
+            ""
+            if any(map(_tells, tally.checks))
+            else "; does the function give the model the same weights every time?"
         )
         return (
-            f"{word}, {tally.passed} of {tally.total} checks passed, largest difference {tally.difference:.1e}{weights}"
+            f"{word}, {tally.passed} of {tally.total} checks passed, largest difference"
+            f" {tally.difference:.1e}{weights}"
         )
     if not tally.total:
-        return f"{place} is as it was written, and holds no values to try: give the function of the model."
+        return (
+            f"{place} is as it was written, and holds no values to try: give the function of the"
+            " model."
+        )
     agree = f"{tally.passed} of {tally.total} saved calls give what the model gave"
     return f"{place} is as it was written, {agree}, largest difference {tally.difference:.1e}"

@@ -1,1 +1,3 @@
-"""What a call must satisfy, compiled: the check that dispatch, ``check()`` and every target share."""
+"""What a call must satisfy, compiled: the check that dispatch, ``check()`` and every target
+share.
+"""

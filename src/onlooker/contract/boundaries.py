@@ -1,4 +1,6 @@
-"""Sizes at the bounds of a contract: where a condition that a call must satisfy, or need not, changes its answer."""
+"""Sizes at the bounds of a contract: where a condition that a call must satisfy, or need not,
+changes its answer.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,17 @@ from ..core.plan import Plan, Symbol
 
 __all__ = ["between_bounds", "boundary_sizes", "failing_sizes", "is_int"]
 
-#: how far from 0 a bound is looked for, beyond the sizes that were seen; the greatest number of a condition that is
-#: looked for all the same
+#: how far from 0 a bound is looked for, beyond the sizes that were seen; the greatest number of a
+#: condition that is looked for all the same
 _REACH, _FURTHEST = 130, 1024
 #: how far beyond the greatest value that was seen an int is tried
 _FAR = 4
 
 
 def boundary_sizes(plan: Plan, contract: Contract, base: Mapping[str, int]) -> list[dict[str, int]]:
-    """Sizes on both sides of every bound of a contract, of kept constraints and of dropped ones, and the ends of every
-    range; one symbol differs from ``base``. Of a modulus, which has many bounds, the first two and the last one.
+    """Sizes on both sides of every bound of a contract, of kept constraints and of dropped ones,
+    and the ends of every range; one symbol differs from ``base``. Of a modulus, which has many
+    bounds, the first two and the last one.
 
     An int that is no size is tried at 0, below its range and far beyond what was seen as well.
     """
@@ -35,7 +38,9 @@ def boundary_sizes(plan: Plan, contract: Contract, base: Mapping[str, int]) -> l
 
 
 def between_bounds(plan: Plan, contract: Contract, base: Mapping[str, int]) -> list[dict[str, int]]:
-    """The neighbours of the sizes at bounds, one size between two bounds, and one beyond the last."""
+    """The neighbours of the sizes at bounds, one size between two bounds, and one beyond the
+    last.
+    """
     middle = _middle(plan, base)
     found: list[dict[str, int]] = []
     for symbol in plan.symbols:
@@ -54,7 +59,9 @@ def between_bounds(plan: Plan, contract: Contract, base: Mapping[str, int]) -> l
 
 
 def failing_sizes(plan: Plan, formula: str, base: Mapping[str, int]) -> list[dict[str, int]]:
-    """Sizes at which a condition fails: of each of its symbols the next smaller and larger one than in ``base``."""
+    """Sizes at which a condition fails: of each of its symbols the next smaller and larger one
+    than in ``base``.
+    """
     names = [symbol.name for symbol in plan.symbols]
     tree = read_formula(formula, names)
     middle = _middle(plan, base)
@@ -79,7 +86,9 @@ def _middle(plan: Plan, base: Mapping[str, int]) -> dict[str, int]:
     return {symbol.name: base.get(symbol.name, max(symbol.low, 3)) for symbol in plan.symbols}
 
 
-def _sides(plan: Plan, contract: Contract, middle: Mapping[str, int], symbol: Symbol) -> Iterator[int]:
+def _sides(
+    plan: Plan, contract: Contract, middle: Mapping[str, int], symbol: Symbol
+) -> Iterator[int]:
     """The sizes of a symbol on both sides of every change of a condition."""
     names = [other.name for other in plan.symbols]
     kept = [constraint.formula for region in contract.regions for constraint in region.constraints]
@@ -104,12 +113,18 @@ def _lawful(symbol: Symbol, reach: int) -> Sequence[int]:
 
 def _greatest(tree: ast.expr) -> int:
     """The greatest number of a condition, of those that are no sizes beyond all use."""
-    numbers = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int)
+    numbers = (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and type(node.value) is int
+    )
     return max((number for number in numbers if number <= _FURTHEST), default=0)
 
 
 def _ends(plan: Plan, symbol: Symbol) -> Iterator[int]:
-    """The greatest size of the range, where it is near; for an int also 0, what is below the range, and a far one."""
+    """The greatest size of the range, where it is near; for an int also 0, what is below the
+    range, and a far one.
+    """
     near = _lawful(symbol, _REACH)
     if symbol.high is not None and near and near[-1] + symbol.step > symbol.high:
         yield near[-1]

@@ -1,4 +1,6 @@
-"""The contract of a graph as a function of its inputs, compiled once; and the reasons when a call breaks it."""
+"""The contract of a graph as a function of its inputs, compiled once; and the reasons when a
+call breaks it.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ __all__ = ["Checker"]
 class Checker:
     """Whether the inputs of a graph, in the order of its plan, satisfy plan and contract.
 
-    Inputs are anything with a ``shape``, and ints. One pass reads the size of each symbol, compares every axis with its
-    expression, each symbol with its range and step, and then the constraints of the contract.
+    Inputs are anything with a ``shape``, and ints. One pass reads the size of each symbol, compares
+    every axis with its expression, each symbol with its range and step, and then the constraints of
+    the contract.
     """
 
     def __init__(self, plan: Plan, contract: Contract) -> None:
@@ -44,7 +47,9 @@ class Checker:
         return self._holds(inputs)
 
     def breaches(self, inputs: Sequence[Any]) -> Iterator[Breach]:
-        """Why the inputs are not: ranks, then constant sizes, relations, ranges, steps, constraints."""
+        """Why the inputs are not: ranks, then constant sizes, relations, ranges, steps,
+        constraints.
+        """
         wrong_rank = list(self._ranks(inputs))
         if wrong_rank:
             yield from wrong_rank
@@ -53,7 +58,10 @@ class Checker:
         outside = [*self._of_axes(inputs, sizes), *self._of_symbols(sizes)]
         yield from outside
         if not outside:
-            yield from (self._of_constraint(constraint, sizes) for constraint in self.contract.failing(sizes))
+            yield from (
+                self._of_constraint(constraint, sizes)
+                for constraint in self.contract.failing(sizes)
+            )
 
     def _ranks(self, inputs: Sequence[Any]) -> Iterator[Breach]:
         for leaf, value in zip(self.plan.inputs, inputs, strict=True):
@@ -76,8 +84,12 @@ class Checker:
             if expression.is_constant:
                 yield Breach(BreachKind.SIZE, str(axis), str(wanted), str(size))
             else:
-                where = ", ".join(f"{name} = {sizes[name]} in {self._where(name)}" for name in expression.symbols)
-                yield Breach(BreachKind.RELATION, str(axis), str(expression), f"{size} with {where}")
+                where = ", ".join(
+                    f"{name} = {sizes[name]} in {self._where(name)}" for name in expression.symbols
+                )
+                yield Breach(
+                    BreachKind.RELATION, str(axis), str(expression), f"{size} with {where}"
+                )
 
     def _where(self, name: str) -> str:
         position, dim = self._places.get(name, (0, None))
@@ -87,7 +99,12 @@ class Checker:
         for symbol in self.plan.symbols:
             size = sizes[symbol.name]
             if not symbol.allows(size):
-                yield Breach(BreachKind.RANGE, self._where(symbol.name), f"{symbol.name}, {symbol.range}", str(size))
+                yield Breach(
+                    BreachKind.RANGE,
+                    self._where(symbol.name),
+                    f"{symbol.name}, {symbol.range}",
+                    str(size),
+                )
             if size % symbol.step:
                 expected = f"{symbol.name} in steps of {symbol.step}"
                 yield Breach(BreachKind.STEP, self._where(symbol.name), expected, str(size))
@@ -107,7 +124,9 @@ class Checker:
             asked[name] = None
             return self._where(name)
 
-        needed = renamed(read_formula(constraint.formula, [symbol.name for symbol in self.plan.symbols]), place)
+        needed = renamed(
+            read_formula(constraint.formula, [symbol.name for symbol in self.plan.symbols]), place
+        )
         because = f", because of {constraint.line}" if constraint.line else ""
         return f"{needed}{because}", tuple(asked)
 
@@ -144,13 +163,19 @@ def _compiled(plan: Plan, contract: Contract) -> Callable[[Sequence[Any]], bool]
         wanted = [_source_of(expression, variables) for expression in leaf.shape]
         if leaf.is_tensor:
             lines.append(
-                f"  if _inputs[{position}].shape != ({', '.join(wanted)}{',' if wanted else ''}): return False"
+                f"  if _inputs[{position}].shape != ({', '.join(wanted)}{',' if wanted else ''}):"
+                " return False"
             )
         elif leaf.value is not None:
-            lines.append(f"  if _inputs[{position}] != {_source_of(leaf.value, variables)}: return False")
+            lines.append(
+                f"  if _inputs[{position}] != {_source_of(leaf.value, variables)}: return False"
+            )
     names = list(variables)
     regions = [
-        " and ".join(f"({renamed(read_formula(c.formula, names), variables.__getitem__)})" for c in region.constraints)
+        " and ".join(
+            f"({renamed(read_formula(c.formula, names), variables.__getitem__)})"
+            for c in region.constraints
+        )
         or "True"
         for region in contract.regions
     ]
@@ -162,7 +187,12 @@ def _compiled(plan: Plan, contract: Contract) -> Callable[[Sequence[Any]], bool]
     def check(inputs: Sequence[Any]) -> bool:
         try:
             return function(inputs)
-        except (ArithmeticError, ValueError, IndexError, TypeError):  # a condition without an answer, another rank
+        except (
+            ArithmeticError,
+            ValueError,
+            IndexError,
+            TypeError,
+        ):  # a condition without an answer, another rank
             return False
 
     return check
@@ -176,5 +206,7 @@ def _range_of(symbol: Symbol, variable: str) -> str:
 
 
 def _source_of(expression: Expression, variables: Mapping[str, str]) -> str:
-    """The source of an expression of a plan: sums, products, ``//`` and ``min`` are Python as they are written."""
+    """The source of an expression of a plan: sums, products, ``//`` and ``min`` are Python as
+    they are written.
+    """
     return written(expression.renamed(variables).value)

@@ -1,4 +1,6 @@
-"""What a call on the other side of a condition gets: another graph, or a refusal of the model or of the program."""
+"""What a call on the other side of a condition gets: another graph, or a refusal of the model or
+of the program.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Fate:
 
 
 class OtherSides:
-    """What calls get at sizes of one graph that another one may take; ``graphs`` are those of the whole program."""
+    """What calls get at sizes of one graph that another one may take; ``graphs`` are those of
+    the whole program.
+    """
 
     def __init__(self, graphs: Sequence[tuple[Plan, Contract]]) -> None:
         self._graphs = tuple(graphs)
@@ -59,11 +63,14 @@ class OtherSides:
     def _checkers(self) -> list[Checker]:
         return [Checker(plan, contract) for plan, contract in self._graphs]
 
-    def beyond(self, plan: Plan, region: Region, constraint: Constraint, base: Mapping[str, int]) -> tuple[Fate, ...]:
-        """What calls get that satisfy a region but for one constraint, each once; nothing where no sizes do.
+    def beyond(
+        self, plan: Plan, region: Region, constraint: Constraint, base: Mapping[str, int]
+    ) -> tuple[Fate, ...]:
+        """What calls get that satisfy a region but for one constraint, each once; nothing where no
+        sizes do.
 
-        ``base`` are the sizes of the export. What the model refuses stands in the experiments of the plan. No model is
-        run.
+        ``base`` are the sizes of the export. What the model refuses stands in the experiments of
+        the plan. No model is run.
         """
         refused = [sizes for sizes, is_taken in _tried(plan) if not is_taken]
         found: dict[tuple[FateKind, str], Fate] = {}
@@ -79,7 +86,9 @@ class OtherSides:
         """The name of the first graph that takes inputs of these sizes; empty where none does."""
         given = {leaf.path: _stand_in(leaf, sizes) for leaf in plan.inputs}
         for checker in self._checkers:
-            if _takes_leaves(checker.plan, plan, given) and checker([given[leaf.path] for leaf in checker.plan.inputs]):
+            if _takes_leaves(checker.plan, plan, given) and checker(
+                [given[leaf.path] for leaf in checker.plan.inputs]
+            ):
                 return checker.plan.name
         return ""
 
@@ -92,14 +101,20 @@ def _tried(plan: Plan) -> Iterator[tuple[dict[str, int], bool]]:
             yield sizes, experiment.finding.kind is FindingKind.ACCEPTED
 
 
-def _beyond(plan: Plan, region: Region, constraint: Constraint, base: Mapping[str, int]) -> list[dict[str, int]]:
-    """Sizes at which the constraint fails: those that were tried with the model, else the nearest to the base.
+def _beyond(
+    plan: Plan, region: Region, constraint: Constraint, base: Mapping[str, int]
+) -> list[dict[str, int]]:
+    """Sizes at which the constraint fails: those that were tried with the model, else the nearest
+    to the base.
 
     Only those where all else of the region holds, if there are any.
     """
     tried = [sizes for sizes, _ in _tried(plan)]
     inside = [dict(base), *tried]
-    start = next((sizes for sizes in inside if len(sizes) == len(plan.symbols) and region.holds(sizes)), dict(base))
+    start = next(
+        (sizes for sizes in inside if len(sizes) == len(plan.symbols) and region.holds(sizes)),
+        dict(base),
+    )
     names = [symbol.name for symbol in plan.symbols]
     ordered = [{name: sizes[name] for name in names} for sizes in tried]
     candidates = [sizes for sizes in ordered if not constraint.holds(sizes)]
@@ -127,7 +142,9 @@ def _stand_in(leaf: LeafPlan, sizes: Mapping[str, int]) -> Any:
 def _takes_leaves(other: Plan, plan: Plan, given: Mapping[Path, Any]) -> bool:
     """True where a call of one plan has the leaves of another one, and its constants."""
     ours, theirs = ({leaf.path: leaf for leaf in one.leaves} for one in (plan, other))
-    return ours.keys() == theirs.keys() and all(_is_alike(ours[path], leaf, given) for path, leaf in theirs.items())
+    return ours.keys() == theirs.keys() and all(
+        _is_alike(ours[path], leaf, given) for path, leaf in theirs.items()
+    )
 
 
 def _is_alike(ours: LeafPlan, theirs: LeafPlan, given: Mapping[Path, Any]) -> bool:

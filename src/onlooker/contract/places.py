@@ -21,8 +21,9 @@ Spelling = Callable[[Axis], str]
 def places_of(plan: Plan, spelling: Spelling = str) -> dict[str, str]:
     """Per symbol of a plan the text that gives its size.
 
-    A symbol that stands alone on an axis is read there. Another one follows from an axis in which it is the only
-    unknown: of ``past + sequence`` and ``sequence``, ``past`` is ``(mask.shape[1] - (ids.shape[1]))``.
+    A symbol that stands alone on an axis is read there. Another one follows from an axis in which
+    it is the only unknown: of ``past + sequence`` and ``sequence``, ``past`` is
+    ``(mask.shape[1] - (ids.shape[1]))``.
 
     :raises ExportError: ``symbol-not-shown`` for a symbol that no axis tells
     """
@@ -46,8 +47,12 @@ def places_of(plan: Plan, spelling: Spelling = str) -> dict[str, str]:
     return found
 
 
-def _solved(rest: Sequence[tuple[str, Expression]], found: Mapping[str, str]) -> dict[str, str] | None:
-    """One more symbol, from an expression in which it is the only unknown and counts once or several times."""
+def _solved(
+    rest: Sequence[tuple[str, Expression]], found: Mapping[str, str]
+) -> dict[str, str] | None:
+    """One more symbol, from an expression in which it is the only unknown and counts once or
+    several times.
+    """
     for text, expression in rest:
         unknown = [name for name in expression.symbols if name not in found]
         if len(unknown) != 1:
@@ -55,7 +60,11 @@ def _solved(rest: Sequence[tuple[str, Expression]], found: Mapping[str, str]) ->
         name = unknown[0]
         at_zero = expression.replaced({name: Expression.constant(0)})
         step = expression.replaced({name: Expression.constant(1)}) - at_zero
-        if step.is_constant and step.evaluate({}) > 0 and _is_linear(expression, name, at_zero, step):
+        if (
+            step.is_constant
+            and step.evaluate({}) > 0
+            and _is_linear(expression, name, at_zero, step)
+        ):
             others = at_zero.renamed({symbol: f"({found[symbol]})" for symbol in at_zero.symbols})
             value = f"({text} - ({others}))"
             factor = step.evaluate({})
@@ -78,7 +87,8 @@ def spelled_axis(names: Mapping[Path, str]) -> Spelling:
 
 
 def formulas_of(plan: Plan, contract: Contract, spelling: Spelling) -> tuple[str, ...]:
-    """Plan and contract as formulas over the sizes of inputs: relations, ranges, steps, then the constraints.
+    """Plan and contract as formulas over the sizes of inputs: relations, ranges, steps, then the
+    constraints.
 
     A call satisfies all of them exactly when its graph takes it.
     """
@@ -94,11 +104,15 @@ def formulas_of(plan: Plan, contract: Contract, spelling: Spelling) -> tuple[str
         found.append(f"{place} >= {symbol.low}")
         found += [f"{place} <= {symbol.high}"] if symbol.high is not None else []
         found += [f"{place} % {symbol.step} == 0"] if symbol.step > 1 else []
-    regions = [[_over_inputs(c.formula, places) for c in region.constraints] for region in contract.regions]
+    regions = [
+        [_over_inputs(c.formula, places) for c in region.constraints] for region in contract.regions
+    ]
     if len(regions) == 1:
         found += regions[0]
     elif all(regions):
-        found.append(" or ".join(f"({' and '.join(f'({text})' for text in region)})" for region in regions))
+        found.append(
+            " or ".join(f"({' and '.join(f'({text})' for text in region)})" for region in regions)
+        )
     return tuple(dict.fromkeys(found))
 
 

@@ -1,4 +1,6 @@
-"""Texts about the items of a list that say the same are one: ``layers[0].keys``, ``layers[1].keys`` ..."""
+"""Texts about the items of a list that say the same are one: ``layers[0].keys``,
+``layers[1].keys`` ...
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _CELL = "\x1f"
 
 
 def folded(texts: Iterable[str]) -> list[str]:
-    """The texts, each once, and those that differ in indices alone as one, in the place of the first of them.
+    """The texts, each once, and those that differ in indices alone as one, in the place of the
+    first of them.
 
     >>> folded(["x", "layers[0].keys", "layers[0].values", "layers[1].keys", "layers[1].values", "layers[4].keys"])
     ['x', 'layers[0..1, 4].keys', 'layers[0..1].values']
@@ -27,7 +30,9 @@ def folded(texts: Iterable[str]) -> list[str]:
     for text in dict.fromkeys(texts):
         parts = _INDEX.split(text)
         groups.setdefault(tuple(parts[::2]), []).append(tuple(map(int, parts[1::2])))
-    return [_joined(parts, indices) for parts, found in groups.items() for indices in _merged(found)]
+    return [
+        _joined(parts, indices) for parts, found in groups.items() for indices in _merged(found)
+    ]
 
 
 def folded_rows(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
@@ -54,9 +59,14 @@ def _joined(parts: Sequence[str], indices: Sequence[str]) -> str:
 
 
 def _merged(found: Sequence[tuple[int, ...]]) -> Iterator[tuple[str, ...]]:
-    """The indices of texts of one form: all that vary in one place are one; places that always agree are one place."""
+    """The indices of texts of one form: all that vary in one place are one; places that always
+    agree are one place.
+    """
     places = range(len(found[0]))
-    first = [next(other for other in places if all(row[other] == row[place] for row in found)) for place in places]
+    first = [
+        next(other for other in places if all(row[other] == row[place] for row in found))
+        for place in places
+    ]
     rows = [tuple(map(str, row)) for row in found]
     for place in sorted(set(first), reverse=True):
         groups: dict[tuple[str, ...], list[str]] = {}
@@ -66,7 +76,9 @@ def _merged(found: Sequence[tuple[int, ...]]) -> Iterator[tuple[str, ...]]:
         rows = []
         for rest, indices in groups.items():
             shown = _ranges([int(index) for index in indices]) if len(indices) > 1 else indices[0]
-            rows.append(tuple(shown if first[other] == place else index for other, index in enumerate(rest)))
+            rows.append(
+                tuple(shown if first[other] == place else index for other, index in enumerate(rest))
+            )
     yield from rows
 
 

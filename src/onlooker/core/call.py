@@ -25,8 +25,8 @@ class Passing(StrEnum):
 class Parameter:
     """A parameter of the watched method, as its signature has it.
 
-    ``kind`` is the name of an ``inspect.Parameter`` kind, ``annotation`` is text, ``default`` is the default
-    where that is a constant, and ``required`` is True where there is none.
+    ``kind`` is the name of an ``inspect.Parameter`` kind, ``annotation`` is text, ``default`` is
+    the default where that is a constant, and ``required`` is True where there is none.
     """
 
     name: str
@@ -60,9 +60,10 @@ class Signature:
 class Call:
     """A finished call: what went in and what came out, by specs, and how long it took.
 
-    ``index`` counts the finished calls of a recording from 0. ``passed`` says of each argument, in the order
-    of the signature, how it came. A call that raised is not a Call. ``count`` is the number of calls that this
-    one stands for: later calls with the same specs, passed in the same way, are counted and not repeated.
+    ``index`` counts the finished calls of a recording from 0. ``passed`` says of each argument, in
+    the order of the signature, how it came. A call that raised is not a Call. ``count`` is the
+    number of calls that this one stands for: later calls with the same specs, passed in the same
+    way, are counted and not repeated.
     """
 
     index: int
@@ -74,9 +75,13 @@ class Call:
 
     @property
     def constants(self) -> tuple[tuple[Path, ConstantSpec], ...]:
-        """The inputs that are constants and no sizes: ints are left out, they may count something."""
+        """The inputs that are constants and no sizes: ints are left out, they may count
+        something.
+        """
         return tuple(
-            (path, spec) for path, spec in self.inputs.items() if isinstance(spec, ConstantSpec) and not spec.is_int
+            (path, spec)
+            for path, spec in self.inputs.items()
+            if isinstance(spec, ConstantSpec) and not spec.is_int
         )
 
     @property

@@ -69,7 +69,9 @@ class Decoder:
         if isinstance(data, dict) and set(data) == {"tuple"} and isinstance(data["tuple"], list):
             if where.count("(") > _DEEPEST:
                 raise damaged(where, "it is nested too deeply")
-            return tuple(self._constant(child, f"{where}({i})") for i, child in enumerate(data["tuple"]))
+            return tuple(
+                self._constant(child, f"{where}({i})") for i, child in enumerate(data["tuple"])
+            )
         return read_constant(data, where)
 
     def _scalar(self, kinds: tuple[Any, ...], data: Any, where: str) -> Any:
@@ -78,16 +80,22 @@ class Decoder:
         plain = next((cls for cls in SCALARS if type(value) is cls), None)
         derived = plain is None and len(kinds) > 2 and isinstance(value, kinds)
         if plain not in wide and not derived:
-            raise damaged(where, f"{_named(kinds)} is wanted here, and there is {_named((type(value),))}")
+            raise damaged(
+                where, f"{_named(kinds)} is wanted here, and there is {_named((type(value),))}"
+            )
         return value
 
     def _items(self, declared: Any, data: Any, where: str) -> tuple[Any, ...]:
         inside = typing.get_args(declared)
         if not isinstance(data, list) or (inside[-1] is not Ellipsis and len(data) != len(inside)):
-            raise damaged(where, "a list is wanted here" if inside[-1] is Ellipsis else f"{len(inside)} are wanted")
+            raise damaged(
+                where,
+                "a list is wanted here" if inside[-1] is Ellipsis else f"{len(inside)} are wanted",
+            )
         kinds = [inside[0]] * len(data) if inside[-1] is Ellipsis else inside
         return tuple(
-            self.decode(kind, row, f"{where}[{i}]") for i, (kind, row) in enumerate(zip(kinds, data, strict=True))
+            self.decode(kind, row, f"{where}[{i}]")
+            for i, (kind, row) in enumerate(zip(kinds, data, strict=True))
         )
 
     def _mapping(self, declared: Any, data: Any, where: str) -> dict[Any, Any]:
@@ -116,9 +124,18 @@ class Decoder:
         missing = [f.name for f in fields if f.required and f.name not in data]
         if unknown or missing:
             raise damaged(
-                where, f"a {cls.__name__} has no {min(unknown)[:80]!r}" if unknown else f"{missing[0]} is missing"
+                where,
+                (
+                    f"a {cls.__name__} has no {min(unknown)[:80]!r}"
+                    if unknown
+                    else f"{missing[0]} is missing"
+                ),
             )
-        values = {f.name: self.decode(f.declared, data[f.name], f"{where}.{f.name}") for f in fields if f.name in data}
+        values = {
+            f.name: self.decode(f.declared, data[f.name], f"{where}.{f.name}")
+            for f in fields
+            if f.name in data
+        }
         try:
             made = cls(**values)
         except (TypeError, ValueError, OnlookerError) as error:
@@ -129,8 +146,14 @@ class Decoder:
     def _check(self, made: Any, where: str) -> None:
         """What the types of the fields do not say: a tree has as many leaves as its structure."""
         structure, leaves = getattr(made, "structure", None), getattr(made, "leaves", None)
-        if isinstance(structure, Structure) and isinstance(leaves, tuple) and structure.n_leaves != len(leaves):
-            raise damaged(where, f"{structure.n_leaves} leaves are wanted here, and there are {len(leaves)}")
+        if (
+            isinstance(structure, Structure)
+            and isinstance(leaves, tuple)
+            and structure.n_leaves != len(leaves)
+        ):
+            raise damaged(
+                where, f"{structure.n_leaves} leaves are wanted here, and there are {len(leaves)}"
+            )
 
     def _structure(self, data: Any, where: str) -> Structure:
         if type(data) is not int or not 0 <= data < len(self._structures):
@@ -138,7 +161,12 @@ class Decoder:
         return self._structures[data]
 
     def _read_structure(self, row: Any, where: str) -> None:
-        if not isinstance(row, list) or len(row) != 4 or not isinstance(row[2], list) or not isinstance(row[3], list):
+        if (
+            not isinstance(row, list)
+            or len(row) != 4
+            or not isinstance(row[2], list)
+            or not isinstance(row[3], list)
+        ):
             raise damaged(where, "a kind, a context, entries and children are wanted here")
         kind, context = (self._scalar((str,), text, where) for text in row[:2])
         entries = tuple(self._entry(entry, where) for entry in row[2])
@@ -167,7 +195,9 @@ class Decoder:
 
 def _is_plain(declared: Any) -> bool:
     """True for what is written as a number or a text, though it is neither."""
-    return declared in (Expression, Structure) or (isinstance(declared, type) and issubclass(declared, Enum))
+    return declared in (Expression, Structure) or (
+        isinstance(declared, type) and issubclass(declared, Enum)
+    )
 
 
 def _expression(data: Any, where: str) -> Expression:

@@ -1,7 +1,7 @@
 """JSON text, read with distrust and written so that every number and text comes back exactly.
 
-JSON has no infinity and no NaN, Python reads integers of more than 4300 digits not at all, and a text with half a
-surrogate pair is another text afterwards. These are written as objects of one key.
+JSON has no infinity and no NaN, Python reads integers of more than 4300 digits not at all, and a
+text with half a surrogate pair is another text afterwards. These are written as objects of one key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _CLASSES: dict[str, type] = {"int": int, "float": float, "str": str}
 
 
 def damaged(where: str, problem: str) -> SavedFileError:
-    """The error for a file whose content cannot be meant; ``where`` is the file and the place in it."""
+    """The error for a file whose content cannot be meant; ``where`` is the file and the place in
+    it.
+    """
     return SavedFileError(
         f"{where}: {problem}.",
         slug="file-damaged",
@@ -31,13 +33,17 @@ def damaged(where: str, problem: str) -> SavedFileError:
 
 def write_json(document: Any) -> bytes:
     """The document as ASCII text."""
-    return json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    return (
+        json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+        + b"\n"
+    )
 
 
 def read_json(content: bytes, where: str) -> Any:
     """What :func:`write_json` wrote.
 
-    :raises SavedFileError: ``file-damaged`` for what is no JSON, has a key twice, a NaN, or is too deep or too long
+    :raises SavedFileError: ``file-damaged`` for what is no JSON, has a key twice, a NaN, or is too
+        deep or too long
     """
     if len(content) > MOST_BYTES:
         raise damaged(where, f"{len(content)} bytes are more than a file of onlooker has")
@@ -60,7 +66,9 @@ def read_json(content: bytes, where: str) -> Any:
 
 
 def write_constant(value: Any) -> Any:
-    """A bool, int, float, str or None as JSON; an instance of a derived class keeps the name of its class."""
+    """A bool, int, float, str or None as JSON; an instance of a derived class keeps the name of
+    its class.
+    """
     if value is None or type(value) is bool:
         return value
     for name, cls in _CLASSES.items():
@@ -68,7 +76,12 @@ def write_constant(value: Any) -> Any:
             plain = _plain(value, cls)
             if type(value) is cls:
                 return plain
-            return {"class": type(value).__name__, "of": name, "text": _plain(repr(value), str), "value": plain}
+            return {
+                "class": type(value).__name__,
+                "of": name,
+                "text": _plain(repr(value), str),
+                "value": plain,
+            }
     raise TypeError(f"{type(value).__name__} is no constant")
 
 
@@ -109,10 +122,21 @@ def read_constant(data: Any, where: str) -> Any:
 
 
 def _derived(data: dict[str, Any], where: str) -> Any:
-    """An instance of a class of its own, as equal to the one that was written as two constants can be."""
-    name, cls, text = data["class"], _CLASSES.get(str(data["of"])), read_constant(data["text"], where)
+    """An instance of a class of its own, as equal to the one that was written as two constants
+    can be.
+    """
+    name, cls, text = (
+        data["class"],
+        _CLASSES.get(str(data["of"])),
+        read_constant(data["text"], where),
+    )
     value = read_constant(data["value"], where)
-    if not isinstance(name, str) or not isinstance(text, str) or cls is None or type(value) is not cls:
+    if (
+        not isinstance(name, str)
+        or not isinstance(text, str)
+        or cls is None
+        or type(value) is not cls
+    ):
         raise damaged(where, "a constant has a class that fits its value")
     made: Any = type("Constant", (cls,), {"__repr__": lambda self: text, "__slots__": ()})
     made.__name__ = made.__qualname__ = name if name.isidentifier() else "Constant"

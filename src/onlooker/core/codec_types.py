@@ -14,7 +14,12 @@ __all__ = ["ENTRIES", "SCALARS", "Field", "class_of", "fields_of", "is_tagged", 
 
 SCALARS = (bool, int, float, str, type(None))
 #: the steps of a path, and the attribute that each has
-ENTRIES = {"name": (Name, "name"), "attr": (Attr, "name"), "key": (Key, "key"), "index": (Index, "index")}
+ENTRIES = {
+    "name": (Name, "name"),
+    "attr": (Attr, "name"),
+    "key": (Key, "key"),
+    "index": (Index, "index"),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,7 +31,9 @@ class Encoder:
 
         :raises UnsupportedError: ``not-saved``
         """
-        if isinstance(value, Enum) and any(isinstance(m, type) and issubclass(m, Enum) for m in members_of(declared)):
+        if isinstance(value, Enum) and any(
+            isinstance(m, type) and issubclass(m, Enum) for m in members_of(declared)
+        ):
             return value.value
         if isinstance(value, SCALARS) or declared is Any:
             return self._constant(value)
@@ -64,11 +66,15 @@ class Encoder:
     def _mapping(self, declared: Any, value: Mapping[Any, Any]) -> list[Any]:
         """Pairs: a key is no text when it is a path, and any text is one when it is."""
         key, inside = typing.get_args(declared)
-        return [[self.encode(key, name), self.encode(inside, child)] for name, child in value.items()]
+        return [
+            [self.encode(key, name), self.encode(inside, child)] for name, child in value.items()
+        ]
 
     def _dataclass(self, declared: Any, value: Any) -> dict[str, Any]:
         member = _member(declared, type(value))
-        content = {f.name: self.encode(f.declared, getattr(value, f.name)) for f in fields_of(member)}
+        content = {
+            f.name: self.encode(f.declared, getattr(value, f.name)) for f in fields_of(member)
+        }
         return {"is": type(value).__name__, **content} if is_tagged(declared) else content
 
     def _structure(self, value: Structure) -> int:
@@ -79,7 +85,9 @@ class Encoder:
         if number is None:
             children = [self._structure(child) for child in value.children]
             entries = [self._entry(entry) for entry in value.entries]
-            self.structures.append([self._constant(value.kind), self._constant(value.context), entries, children])
+            self.structures.append(
+                [self._constant(value.kind), self._constant(value.context), entries, children]
+            )
             number = self._known[value] = len(self.structures) - 1
         self._seen[id(value)] = (value, number)
         return number
@@ -97,7 +105,9 @@ def _member(declared: Any, cls: Any) -> Any:
         found = class_of(member)
         if found is cls or (isinstance(found, type) and issubclass(found, cls)):
             return member
-    raise UnsupportedError(f"A {cls.__name__} stands where {declared} is declared.", slug="not-saved")
+    raise UnsupportedError(
+        f"A {cls.__name__} stands where {declared} is declared.", slug="not-saved"
+    )
 
 
 def _not_saved(value: Any) -> UnsupportedError:
@@ -105,5 +115,8 @@ def _not_saved(value: Any) -> UnsupportedError:
     return UnsupportedError(
         f"A {kind} cannot be written into a file.",
         slug="not-saved",
-        hint="It is a key of a dict, or a constant, that is no bool, number, text, None or tuple of these.",
+        hint=(
+            "It is a key of a dict, or a constant, that is no bool, number, text, None or tuple of"
+            " these."
+        ),
     )

@@ -1,8 +1,9 @@
-"""What a call must satisfy to be served by one graph, beside the plan: the sizes for which the graph is proven.
+"""What a call must satisfy to be served by one graph, beside the plan: the sizes for which the
+graph is proven.
 
-A plan says which inputs there are and how their sizes follow from symbols. A contract says for which sizes of the
-symbols the graph is known to do what the model does, and why: each constraint has its origin, and what was dropped
-has its evidence.
+A plan says which inputs there are and how their sizes follow from symbols. A contract says for
+which sizes of the symbols the graph is known to do what the model does, and why: each constraint
+has its origin, and what was dropped has its evidence.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A condition over the symbols of a plan, its origin, and the line of the model where there is one.
+    """A condition over the symbols of a plan, its origin, and the line of the model where there is
+    one.
 
     >>> Constraint("sequence > 24", Origin.MODEL, "model.py:12 in forward: if x.shape[1] > 24:").holds({"sequence": 8})
     False
@@ -47,7 +49,9 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Sizes for which the graph is proven: all constraints hold. ``evidence`` says by which trace."""
+    """Sizes for which the graph is proven: all constraints hold. ``evidence`` says by which
+    trace.
+    """
 
     constraints: tuple[Constraint, ...] = ()
     evidence: str = ""
@@ -59,7 +63,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A condition of the trace that a call need not satisfy, and the evidence that the graph is right without it."""
+    """A condition of the trace that a call need not satisfy, and the evidence that the graph is
+    right without it.
+    """
 
     formula: str
     evidence: str
@@ -93,7 +99,9 @@ class Contract:
         return any(region.holds(sizes) for region in self.regions)
 
     def failing(self, sizes: Mapping[str, int]) -> tuple[Constraint, ...]:
-        """The constraints that the sizes violate, of the region that comes nearest; nothing where one holds."""
+        """The constraints that the sizes violate, of the region that comes nearest; nothing
+        where one holds.
+        """
         violated = [
             tuple(constraint for constraint in region.constraints if not constraint.holds(sizes))
             for region in self.regions

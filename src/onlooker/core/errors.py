@@ -37,7 +37,8 @@ class OnlookerError(Exception):
     """The base of all errors that onlooker raises on purpose.
 
     ``message`` says what happened and where, ``slug`` names the entry in ``docs/messages.md``,
-    ``hint`` says what to do about it. ``details`` is more than anybody wants to read at once: what torch printed.
+    ``hint`` says what to do about it. ``details`` is more than anybody wants to read at once: what
+    torch printed.
 
     >>> str(OnlookerError("No call was seen.", slug="no-calls", hint="Run the model inside the block."))
     'No call was seen. Run the model inside the block. [no-calls]'
@@ -52,7 +53,8 @@ class OnlookerError(Exception):
 
 
 class OnlookerWarning(UserWarning):
-    """There is an answer, and it may not be the one wanted; ``slug`` and ``hint`` are as those of an error.
+    """There is an answer, and it may not be the one wanted; ``slug`` and ``hint`` are as those of
+    an error.
 
     >>> str(OnlookerWarning("One call was watched.", slug="one-call", hint="Watch another one."))
     'One call was watched. Watch another one. [one-call]'

@@ -58,11 +58,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One experiment: the axes that were changed together, the new size of each, and what was found.
+    """One experiment: the axes that were changed together, the new size of each, and what was
+    found.
 
-    ``claim`` says what was tested where that is more than "these axes may have these sizes", and ``argument``
-    names the argument that a claim without axes is about. ``label`` names the row of sizes that an accepted
-    experiment adds to the :class:`~onlooker.core.plan.Evidence`; a refused one has none.
+    ``claim`` says what was tested where that is more than "these axes may have these sizes", and
+    ``argument`` names the argument that a claim without axes is about. ``label`` names the row of
+    sizes that an accepted experiment adds to the :class:`~onlooker.core.plan.Evidence`; a refused
+    one has none.
     """
 
     axes: tuple[Axis, ...]
@@ -74,13 +76,17 @@ class Experiment:
 
     def is_about(self, axis: Axis) -> bool:
         """True when the experiment changed the axis, or tested a claim about its whole argument."""
-        return axis in self.axes or (not self.axes and bool(self.argument) and self.argument == axis.path.root)
+        return axis in self.axes or (
+            not self.axes and bool(self.argument) and self.argument == axis.path.root
+        )
 
     def __str__(self) -> str:
         return self.text()
 
     def text(self, *, full: bool = False) -> str:
-        """The experiment in one line; axes of items of a list that had the same size are one, unless in ``full``."""
+        """The experiment in one line; axes of items of a list that had the same size are one,
+        unless in ``full``.
+        """
         changes = [f"{axis} = {size}" for axis, size in zip(self.axes, self.sizes, strict=True)]
         what = ", ".join(changes if full else folded(changes))
         name = self.label or "a probe"
@@ -101,8 +107,9 @@ class BlindKind(StrEnum):
 class BlindSpot:
     """What neither calls nor experiments could tell, with the run that would.
 
-    ``axes`` and ``argument`` say what it is about. ``detail`` is, for ``BUDGET``, what was not tested, with
-    ``limit`` the end of the budget, and for ``NO_BATCH`` what became of the experiment.
+    ``axes`` and ``argument`` say what it is about. ``detail`` is, for ``BUDGET``, what was not
+    tested, with ``limit`` the end of the budget, and for ``NO_BATCH`` what became of the
+    experiment.
     """
 
     kind: BlindKind
@@ -114,10 +121,16 @@ class BlindSpot:
     def __str__(self) -> str:
         if self.kind is BlindKind.BUDGET:
             what = f"{shortened(self.axes)} could be probed" if self.axes else self.detail
-            return f"the budget of {self.limit} ended before {what}: raise budget=, or watch other sizes"
+            return (
+                f"the budget of {self.limit} ended before {what}: raise budget=, or watch other"
+                " sizes"
+            )
         if self.kind is BlindKind.NO_BATCH:
             return f"no batch: {self.detail}; run the model with another number of rows"
-        return f"{self.argument} was never passed, and no ones in its place are neutral: run one padded batch"
+        return (
+            f"{self.argument} was never passed, and no ones in its place are neutral: run one"
+            " padded batch"
+        )
 
 
 def shortened(axes: Sequence[Axis]) -> str:

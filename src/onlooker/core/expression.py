@@ -1,6 +1,8 @@
-"""A size as an expression of symbols: ``8``, ``past + sequence``, ``min(past, 15)``, ``(samples - 3)//2 + 1``.
+"""A size as an expression of symbols: ``8``, ``past + sequence``, ``min(past, 15)``,
+``(samples - 3)//2 + 1``.
 
-Expressions are kept by sympy, written as text that is also Python, and read back without evaluating code.
+Expressions are kept by sympy, written as text that is also Python, and read back without evaluating
+code.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from .floor import Floor, written
 
 __all__ = ["Expression"]
 
-#: the longest text, the deepest nesting and the greatest degree that are read: sizes are far below all of them
+#: the longest text, the deepest nesting and the greatest degree that are read: sizes are far below
+#: all of them
 _LONGEST = 4000
 _DEEPEST = 200
 _GREATEST_DEGREE = 32
@@ -25,7 +28,8 @@ _GREATEST_DEGREE = 32
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Sums and products of symbols and integers, the least of several, and floor division by a positive integer.
+    """Sums and products of symbols and integers, the least of several, and floor division by a
+    positive integer.
 
     >>> total = Expression.symbol("past") + Expression.symbol("sequence")
     >>> str(total), total.evaluate({"past": 5, "sequence": 3})
@@ -57,8 +61,8 @@ class Expression:
     def parse(cls, text: str) -> Expression:
         """The expression that :meth:`__str__` wrote. No code is evaluated.
 
-        :raises UsageError: ``bad-expression`` when the text is none, or one that is no size in earnest: very
-            long, deeply nested, with a large power
+        :raises UsageError: ``bad-expression`` when the text is none, or one that is no size in
+            earnest: very long, deeply nested, with a large power
         """
         try:
             if len(text) > _LONGEST:
@@ -70,7 +74,9 @@ class Expression:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             shown = text if len(text) <= 80 else f"{text[:77]}..."
             raise UsageError(
-                f"{shown!r} is not a size.", slug="bad-expression", hint="Write for example '2*n + 1'."
+                f"{shown!r} is not a size.",
+                slug="bad-expression",
+                hint="Write for example '2*n + 1'.",
             ) from error
 
     @property
@@ -103,10 +109,13 @@ class Expression:
                 slug="size-missing",
                 hint="Give one per symbol.",
             )
-        return int(self.value.xreplace({symbol: sympy.Integer(sizes[symbol.name]) for symbol in symbols}))
+        return int(
+            self.value.xreplace({symbol: sympy.Integer(sizes[symbol.name]) for symbol in symbols})
+        )
 
     def solved(self, name: str, size: int, sizes: Mapping[str, int]) -> int | None:
-        """The size of one symbol that makes the expression ``size``; None where none does, or where many may.
+        """The size of one symbol that makes the expression ``size``; None where none does, or where
+        many may.
 
         >>> total = Expression.parse("past + sequence")
         >>> total.solved("past", 8, {"sequence": 3}), Expression.parse("n//2").solved("n", 4, {})
@@ -131,13 +140,18 @@ class Expression:
             return self
 
         def least(*terms: Any) -> Any:
-            return min(terms, key=lambda term: (Expression(term).evaluate(sizes), term.is_Integer, str(term)))
+            return min(
+                terms,
+                key=lambda term: (Expression(term).evaluate(sizes), term.is_Integer, str(term)),
+            )
 
         return Expression(self.value.replace(sympy.Min, least))
 
     def renamed(self, names: Mapping[str, str]) -> Expression:
         """The expression with other names for its symbols."""
-        mapping = {s: Expression.symbol(names.get(s.name, s.name)).value for s in self.value.free_symbols}
+        mapping = {
+            s: Expression.symbol(names.get(s.name, s.name)).value for s in self.value.free_symbols
+        }
         return Expression(self.value.xreplace(mapping))
 
     def replaced(self, values: Mapping[str, Expression]) -> Expression:
@@ -172,13 +186,20 @@ def _read(node: ast.expr, depth: int) -> Any:
         return -_read(node.operand, depth + 1)
     if isinstance(node, ast.BinOp):
         return _read_operation(node, depth + 1)
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "min" and len(node.args) > 1 and not node.keywords:
+    if (
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "min"
+        and len(node.args) > 1
+        and not node.keywords
+    ):
         return sympy.Min(*(_read(argument, depth + 1) for argument in node.args))
     raise ValueError(ast.dump(node))
 
 
 def _read_product(node: ast.expr, depth: int) -> Any:
-    """All factors at once: sympy multiplies ``2*(a + b)`` out, and leaves ``2*(a + b)*c`` as it is."""
+    """All factors at once: sympy multiplies ``2*(a + b)`` out, and leaves ``2*(a + b)*c`` as it
+    is.
+    """
     factors = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         factors.append(_read(node.right, depth))
@@ -215,4 +236,8 @@ def _degree(node: ast.AST) -> int:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         exponent = node.right.value if isinstance(node.right, ast.Constant) else None
         return exponent * max(1, *inner) if isinstance(exponent, int) else _GREATEST_DEGREE + 1
-    return sum(inner) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else max(inner, default=0)
+    return (
+        sum(inner)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+        else max(inner, default=0)
+    )

@@ -13,7 +13,15 @@ from .codec_text import MOST_BYTES
 from .errors import SavedFileError
 from .staging import moved_into, remove_abandoned, staging
 
-__all__ = ["cannot_write", "read_file", "removed_if_empty", "sync_folder", "write_file", "write_into", "write_synced"]
+__all__ = [
+    "cannot_write",
+    "read_file",
+    "removed_if_empty",
+    "sync_folder",
+    "write_file",
+    "write_into",
+    "write_synced",
+]
 
 
 def write_file(path: FilePath, content: bytes) -> None:
@@ -113,13 +121,16 @@ def cannot_write(path: FilePath, error: OSError) -> SavedFileError:
 
 
 def read_file(path: FilePath, most: int = MOST_BYTES) -> bytes:
-    """The content of a regular file of at most ``most`` bytes; devices and pipes are not opened for reading.
+    """The content of a regular file of at most ``most`` bytes; devices and pipes are not opened for
+    reading.
 
     :raises SavedFileError: ``file-missing``, ``file-damaged``
     """
     try:
         # without waiting for a writer, should it be a pipe
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        handle = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        )
         with open(handle, "rb") as file:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode) or status.st_size > most:

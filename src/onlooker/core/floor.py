@@ -1,6 +1,7 @@
 """Floor division for sympy, and expressions as text that Python reads.
 
-sympy has ``floor`` of a fraction; written as ``//`` of integers an expression stays as it was found, and is Python.
+sympy has ``floor`` of a fraction; written as ``//`` of integers an expression stays as it was
+found, and is Python.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ class Floor(sympy.Function):  # type: ignore[misc]  # sympy has no types
 
     nargs = (2,)
     is_integer = True
-    precedence = (PRECEDENCE["Add"] + PRECEDENCE["Mul"]) // 2  # in parentheses inside a product, bare inside a sum
+    precedence = (
+        PRECEDENCE["Add"] + PRECEDENCE["Mul"]
+    ) // 2  # in parentheses inside a product, bare inside a sum
 
     @classmethod
     def eval(cls, numerator: Any, divisor: Any) -> Any:
@@ -40,7 +43,9 @@ class _Python(StrPrinter):  # type: ignore[misc]  # sympy has no types
         return f"{self.parenthesize(numerator, level)}//{self.parenthesize(divisor, level)}"
 
     def _print_Min(self, expression: Any) -> str:
-        terms = sorted(map(self._print, expression.args), key=lambda text: (text.lstrip("-").isdigit(), text))
+        terms = sorted(
+            map(self._print, expression.args), key=lambda text: (text.lstrip("-").isdigit(), text)
+        )
         return f"min({', '.join(terms)})"
 
 

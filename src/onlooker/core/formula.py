@@ -1,7 +1,7 @@
 """Conditions on sizes as text: ``sequence > 24 and batch % 2 == 0``.
 
-A formula is data. It can be stored in a file, read back without evaluating code, printed for a user, and compiled.
-Its variables are names of symbols, or sizes of inputs (``x.shape[1]``).
+A formula is data. It can be stored in a file, read back without evaluating code, printed for a
+user, and compiled. Its variables are names of symbols, or sizes of inputs (``x.shape[1]``).
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def read_formula(text: str, names: Sequence[str]) -> ast.expr:
         tree = ast.parse(text, mode="eval").body
         _check(tree, frozenset(names), 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{text[:200]!r} is no condition on sizes.", slug="bad-condition") from error
+        raise UsageError(
+            f"{text[:200]!r} is no condition on sizes.", slug="bad-condition"
+        ) from error
     return tree
 
 
@@ -103,7 +105,11 @@ def _is_variable(node: ast.AST, names: frozenset[str]) -> bool:
 
 def _is_known(function: ast.expr) -> bool:
     if isinstance(function, ast.Attribute):
-        return isinstance(function.value, ast.Name) and function.value.id == "math" and function.attr in _OF_MATH
+        return (
+            isinstance(function.value, ast.Name)
+            and function.value.id == "math"
+            and function.attr in _OF_MATH
+        )
     return isinstance(function, ast.Name) and function.id in FUNCTIONS
 
 
@@ -139,7 +145,9 @@ def negated(text: str) -> str:
     """
     tree = ast.parse(text, mode="eval").body
     if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and type(tree.ops[0]) in _OPPOSITES:
-        return ast.unparse(ast.Compare(tree.left, [_OPPOSITES[type(tree.ops[0])]()], tree.comparators))
+        return ast.unparse(
+            ast.Compare(tree.left, [_OPPOSITES[type(tree.ops[0])]()], tree.comparators)
+        )
     return f"not ({text})"
 
 
@@ -175,7 +183,8 @@ def _compiled(text: str, names: tuple[str, ...]) -> CodeType:
 
 
 def holds(text: str, sizes: Mapping[str, Any]) -> bool:
-    """True when a formula holds for a size of each variable; False where it has no answer (a division by 0).
+    """True when a formula holds for a size of each variable; False where it has no answer (a
+    division by 0).
 
     :raises UsageError: ``bad-condition``
 

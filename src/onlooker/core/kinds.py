@@ -1,4 +1,6 @@
-"""Refuses an argument of a type that cannot be meant, before some inner function stumbles over it."""
+"""Refuses an argument of a type that cannot be meant, before some inner function stumbles over
+it.
+"""
 
 from __future__ import annotations
 

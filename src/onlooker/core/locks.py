@@ -1,7 +1,8 @@
 """Locks that a fork cannot leave locked.
 
-A child of ``os.fork`` has only the thread that forked: a lock that another thread held at that moment stays locked in
-the child for ever. So a fork waits until the locks are free, for a second at most, and the child gets new ones.
+A child of ``os.fork`` has only the thread that forked: a lock that another thread held at that
+moment stays locked in the child for ever. So a fork waits until the locks are free, for a second at
+most, and the child gets new ones.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def lock_of(owner: Any) -> Any:
 
 
 def _living() -> list[Any]:
-    """The owners, the outermost first: a lock that is taken inside of another one belongs to a younger owner."""
+    """The owners, the outermost first: a lock that is taken inside of another one belongs to a
+    younger owner.
+    """
     owners = [reference() for reference in list(_owners.values())]
     return [owner for owner in owners if owner is not None and hasattr(owner, "_lock")]
 
@@ -58,4 +61,6 @@ def _after_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+    )

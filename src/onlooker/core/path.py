@@ -133,7 +133,8 @@ class Path:
             except (AttributeError, KeyError, IndexError, TypeError) as error:
                 done = Path(self.entries[:position]).code() or "the arguments"
                 raise UsageError(
-                    f"{self.code()} cannot be followed: {done} has no {entry.code()}.", slug="path-not-found"
+                    f"{self.code()} cannot be followed: {done} has no {entry.code()}.",
+                    slug="path-not-found",
                 ) from error
         return here
 
@@ -149,5 +150,6 @@ class Path:
             self.entries[-1].put(here, value)
         except (AttributeError, KeyError, IndexError, TypeError) as error:
             raise UsageError(
-                f"{self.code()} cannot be written: {type(error).__name__}: {error}.", slug="path-not-found"
+                f"{self.code()} cannot be written: {type(error).__name__}: {error}.",
+                slug="path-not-found",
             ) from error

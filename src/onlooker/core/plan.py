@@ -1,4 +1,6 @@
-"""What was inferred about one graph: symbols, the expression of every axis, relations, presence, with Evidence."""
+"""What was inferred about one graph: symbols, the expression of every axis, relations, presence,
+with Evidence.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,9 @@ def _shortened(rows: tuple[str, ...]) -> tuple[str, ...]:
 class Symbol:
     """A size that may change.
 
-    ``low`` and ``high`` are the least and the greatest size that the symbol may take (``high`` is None where
-    nothing limits it), ``step`` divides every size, ``observed`` are the distinct sizes that were seen.
+    ``low`` and ``high`` are the least and the greatest size that the symbol may take (``high`` is
+    None where nothing limits it), ``step`` divides every size, ``observed`` are the distinct sizes
+    that were seen.
     """
 
     name: str
@@ -59,7 +62,9 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """``left == right`` over the rows that hold both sides; ``left % right == 0`` for a divisibility."""
+    """``left == right`` over the rows that hold both sides; ``left % right == 0`` for a
+    divisibility.
+    """
 
     left: Axis
     right: Expression
@@ -76,8 +81,8 @@ class Relation:
 class Fill:
     """The value of a leaf that a call does not have, proven neutral.
 
-    ``kind`` is ``empty`` (size 0 on the axis ``dim``), ``ones``, ``zeros`` (of the planned shape) or
-    ``constant`` (an int, given by ``value``).
+    ``kind`` is ``empty`` (size 0 on the axis ``dim``), ``ones``, ``zeros`` (of the planned shape)
+    or ``constant`` (an int, given by ``value``).
     """
 
     kind: str
@@ -94,13 +99,15 @@ class Fill:
 class LeafPlan:
     """One input of the program.
 
-    ``shape`` has an expression per dimension (empty for an int), ``value`` the expression of an int leaf
-    and the constant of a baked one. ``fill`` is used where a call does not have the leaf; without one a
-    call has to bring it. A constant is ``optional`` where the model does the same without it. ``calls`` counts
-    the calls that had it. ``opaque`` is an object that could not be opened, which is baked too.
+    ``shape`` has an expression per dimension (empty for an int), ``value`` the expression of an int
+    leaf and the constant of a baked one. ``fill`` is used where a call does not have the leaf;
+    without one a call has to bring it. A constant is ``optional`` where the model does the same
+    without it. ``calls`` counts the calls that had it. ``opaque`` is an object that could not be
+    opened, which is baked too.
 
-    A float that changes from call to call is an input as well: ``floats`` are some of the values that calls had, the
-    least and the greatest one among them. The graph takes it as a tensor of float64 without dimensions.
+    A float that changes from call to call is an input as well: ``floats`` are some of the values
+    that calls had, the least and the greatest one among them. The graph takes it as a tensor of
+    float64 without dimensions.
     """
 
     path: Path
@@ -139,7 +146,9 @@ class LeafPlan:
         """Every axis with its expression: one per dimension, or the one of an int."""
         if self.value is not None:
             return ((Axis(self.path, None), self.value),)
-        return tuple((Axis(self.path, dim), expression) for dim, expression in enumerate(self.shape))
+        return tuple(
+            (Axis(self.path, dim), expression) for dim, expression in enumerate(self.shape)
+        )
 
     @property
     def is_constant(self) -> bool:
@@ -158,7 +167,9 @@ def _sentence(text: str) -> str:
 
 
 def _names(text: str, axis: Axis) -> bool:
-    """True when the text is about the axis, and not about a longer name that ends in the same way."""
+    """True when the text is about the axis, and not about a longer name that ends in the same
+    way.
+    """
     return re.search(rf"(?<![\w.]){re.escape(str(axis))}(?!\w|\.\w|\[)", text) is not None
 
 
@@ -166,8 +177,8 @@ def _names(text: str, axis: Axis) -> bool:
 class Plan:
     """What was inferred about the calls of a recording that one graph can serve.
 
-    ``probes`` are the experiments with the model, the refused ones too, in their order; ``blind`` says what neither
-    calls nor experiments could tell, each with the run that would.
+    ``probes`` are the experiments with the model, the refused ones too, in their order; ``blind``
+    says what neither calls nor experiments could tell, each with the run that would.
     """
 
     name: str
@@ -184,11 +195,14 @@ class Plan:
 
     @property
     def inputs(self) -> tuple[LeafPlan, ...]:
-        """The leaves that the program takes: tensors, sizes and floats that change, no baked constants."""
+        """The leaves that the program takes: tensors, sizes and floats that change, no baked
+        constants.
+        """
         return tuple(leaf for leaf in self.leaves if not leaf.is_constant)
 
     def leaf(self, path: str) -> LeafPlan:
-        """The leaf at a path, written as Python; of several, as in ``layers[0..3].keys``, the first one.
+        """The leaf at a path, written as Python; of several, as in ``layers[0..3].keys``, the first
+        one.
 
         :raises UsageError: ``path-not-found``
         """
@@ -208,11 +222,18 @@ class Plan:
             if symbol.name == name:
                 return symbol
         known = ", ".join(s.name for s in self.symbols) or "none"
-        raise UsageError(f"The plan has no symbol {name!r}.", slug="no-such-symbol", hint=f"It has {known}.")
+        raise UsageError(
+            f"The plan has no symbol {name!r}.", slug="no-such-symbol", hint=f"It has {known}."
+        )
 
     def axes_of(self, name: str) -> tuple[Axis, ...]:
         """The axes whose size is the symbol called ``name`` itself."""
-        return tuple(axis for leaf in self.inputs for axis, expression in leaf.axes if str(expression) == name)
+        return tuple(
+            axis
+            for leaf in self.inputs
+            for axis, expression in leaf.axes
+            if str(expression) == name
+        )
 
     def axis_sizes(self, sizes: Mapping[str, int]) -> dict[Axis, int]:
         """The size of the first axis of each symbol, for a size per symbol."""
@@ -220,20 +241,29 @@ class Plan:
         return {found[0]: sizes[name] for name, found in axes.items() if found}
 
     def symbol_sizes(self, experiment: Experiment) -> dict[str, int] | None:
-        """The size of each symbol in an experiment; None where it says nothing of some, or is no call of this plan."""
+        """The size of each symbol in an experiment; None where it says nothing of some, or is no
+        call of this plan.
+        """
         if any(axis.path not in {leaf.path for leaf in self.inputs} for axis in experiment.axes):
             return None
-        pairs = [(self.expression(axis), size) for axis, size in zip(experiment.axes, experiment.sizes, strict=True)]
-        if any(expression.is_constant and str(expression) != str(size) for expression, size in pairs):
+        pairs = [
+            (self.expression(axis), size)
+            for axis, size in zip(experiment.axes, experiment.sizes, strict=True)
+        ]
+        if any(
+            expression.is_constant and str(expression) != str(size) for expression, size in pairs
+        ):
             return None
         found = {str(expression): size for expression, size in pairs if expression.is_symbol}
         return found if len(found) == len(self.symbols) else None
 
     def explain(self, path: str, dim: int | None = None, *, full: bool = False) -> str:
-        """The whole evidence of one axis, as text: what was seen, what follows from what, and who says so.
+        """The whole evidence of one axis, as text: what was seen, what follows from what, and who
+        says so.
 
-        ``path`` is written as Python (``"past_key_values.layers[0].keys"``), ``dim`` counts from 0 and is None
-        for an int. With ``full``, each axis is named that an experiment changed, also those of items of a list.
+        ``path`` is written as Python (``"past_key_values.layers[0].keys"``), ``dim`` counts from 0
+        and is None for an int. With ``full``, each axis is named that an experiment changed, also
+        those of items of a list.
 
         :raises UsageError: ``path-not-found`` for a leaf or a dimension that the plan does not have
         """
@@ -244,7 +274,10 @@ class Plan:
             raise UsageError(
                 f"{path} has no dimension {dim}.",
                 slug="path-not-found",
-                hint=f"It is {constant if leaf.is_constant else f'a tensor of {len(leaf.shape)} dimensions'}.",
+                hint=(
+                    "It is"
+                    f" {constant if leaf.is_constant else f'a tensor of {len(leaf.shape)} dimensions'}."
+                ),
             )
         if leaf.is_float:
             return self._explained_float(leaf)
@@ -254,19 +287,36 @@ class Plan:
         if expression.is_constant:
             lines.append("It never changed, in calls and in probes.")
         lines += [_sentence(note) for note in self.notes if _names(note, axis)]
-        lines += [_sentence(str(spot)) for spot in self.blind if isinstance(spot, BlindSpot) and axis in spot.axes]
+        lines += [
+            _sentence(str(spot))
+            for spot in self.blind
+            if isinstance(spot, BlindSpot) and axis in spot.axes
+        ]
         lines += [_of_symbol(self.symbol(name)) for name in expression.symbols]
         lines += [f"{r} ({r.family}): {r.evidence}." for r in self.relations if r.left == axis]
-        lines += [f"{experiment.text(full=full)}." for experiment in self.probes if experiment.is_about(axis)]
+        lines += [
+            f"{experiment.text(full=full)}."
+            for experiment in self.probes
+            if experiment.is_about(axis)
+        ]
         lines.append(f"{leaf.calls} of {len(self.calls)} calls had {path}.")
         if leaf.fill is not None:
-            lines.append(f"Where a call lacks it, it is {leaf.fill}: the model then gave what it gives without it.")
+            lines.append(
+                f"Where a call lacks it, it is {leaf.fill}: the model then gave what it gives"
+                " without it."
+            )
         return "\n".join(lines if full else folded(lines))
 
     def _explained_float(self, leaf: LeafPlan) -> str:
         path = leaf.path.code()
-        lines = [f"{path} is a float that is an input: calls had {', '.join(map(str, leaf.floats))}."]
-        lines += [f"{note[0].upper()}{note[1:]}." for note in (*self.notes, *map(str, self.blind)) if path in note]
+        lines = [
+            f"{path} is a float that is an input: calls had {', '.join(map(str, leaf.floats))}."
+        ]
+        lines += [
+            f"{note[0].upper()}{note[1:]}."
+            for note in (*self.notes, *map(str, self.blind))
+            if path in note
+        ]
         return "\n".join([*lines, f"{leaf.calls} of {len(self.calls)} calls had {path}."])
 
     def expression(self, axis: Axis) -> Expression:

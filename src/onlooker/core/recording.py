@@ -20,10 +20,11 @@ __all__ = ["Recording"]
 class Recording:
     """The finished calls of one method, in their order, with their provenance.
 
-    ``model`` is the qualified name of the model's class. ``missed`` says what could not be recorded, and why.
-    A call may stand for several (``Call.count``): the length is the number of all. Two recordings of the same
-    method merge with ``|``: calls which both have count once (the larger ``count`` is that of the later look at
-    the same run), and the result does not depend on the order of the merges.
+    ``model`` is the qualified name of the model's class. ``missed`` says what could not be
+    recorded, and why. A call may stand for several (``Call.count``): the length is the number of
+    all. Two recordings of the same method merge with ``|``: calls which both have count once (the
+    larger ``count`` is that of the later look at the same run), and the result does not depend on
+    the order of the merges.
     """
 
     model: str = ""
@@ -36,10 +37,20 @@ class Recording:
         return sum(call.count for call in self.calls)
 
     def __or__(self, other: Recording) -> Recording:
-        check_kind(other, Recording, "The other recording", "a recording: recordings are merged with recordings")
-        if (self.model, self.method, self.signature) != (other.model, other.method, other.signature):
+        check_kind(
+            other,
+            Recording,
+            "The other recording",
+            "a recording: recordings are merged with recordings",
+        )
+        if (self.model, self.method, self.signature) != (
+            other.model,
+            other.method,
+            other.signature,
+        ):
             raise UsageError(
-                f"A recording of {self.model}.{self.method} cannot be merged with one of {other.model}.{other.method}.",
+                f"A recording of {self.model}.{self.method} cannot be merged with one of"
+                f" {other.model}.{other.method}.",
                 slug="different-entry-points",
                 hint="Merge recordings of the same method of the same model.",
             )
@@ -50,14 +61,18 @@ class Recording:
         return replace(self, calls=tuple(calls), missed=missed)
 
     def save(self, path: str | FilePath) -> None:
-        """Writes the recording as JSON: specs, and no values of tensors; constants are a part of the specs.
+        """Writes the recording as JSON: specs, and no values of tensors; constants are a part of
+        the specs.
 
         A run that is killed leaves the old file, or none.
 
         :raises SavedFileError: ``not-written``
         :raises UnsupportedError: ``not-saved`` for a key of a dict that is no number and no text
         """
-        write_file(as_path(path, "The file of a recording"), write_json(write_document("recording", Recording, self)))
+        write_file(
+            as_path(path, "The file of a recording"),
+            write_json(write_document("recording", Recording, self)),
+        )
 
     @classmethod
     def load(cls, path: str | FilePath) -> Recording:

@@ -52,7 +52,9 @@ class ConstantSpec:
 
     @property
     def is_float(self) -> bool:
-        """True for a float, and for a scalar of numpy that is one: where it changes, it may be an input of a graph."""
+        """True for a float, and for a scalar of numpy that is one: where it changes, it may be
+        an input of a graph.
+        """
         return isinstance(self.value, float)
 
     def __str__(self) -> str:
@@ -64,10 +66,12 @@ class ConstantSpec:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueSpec:
-    """An object that could not be opened: the name of its class, and a text that tells it from others.
+    """An object that could not be opened: the name of its class, and a text that tells it from
+    others.
 
-    ``identity`` is equal for arguments that are the same to a model (:mod:`onlooker.pytrees.identity`); it is empty
-    where nobody compares, as in the results of a call.
+    ``identity`` is equal for arguments that are the same to a model
+    (:mod:`onlooker.pytrees.identity`); it is empty where nobody compares, as in the results of a
+    call.
     """
 
     kind: str

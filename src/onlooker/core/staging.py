@@ -1,7 +1,7 @@
 """Hidden folders in which files are made before they are moved to their place, in one step each.
 
-A run that is killed leaves its hidden folder behind. Each has a file that its run keeps locked, so that the next run
-tells a folder that was abandoned from one that is in use.
+A run that is killed leaves its hidden folder behind. Each has a file that its run keeps locked, so
+that the next run tells a folder that was abandoned from one that is in use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def staging(parent: FilePath, prefix: str = PREFIX) -> Iterator[FilePath]:
 
 
 def _made(parent: FilePath, prefix: str) -> tuple[FilePath, int]:
-    """A new folder and its locked file; another one, where a run that cleans up took it before it was locked."""
+    """A new folder and its locked file; another one, where a run that cleans up took it before
+    it was locked.
+    """
     for _ in range(_ATTEMPTS):
         made = FilePath(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
@@ -53,11 +55,15 @@ def _made(parent: FilePath, prefix: str) -> tuple[FilePath, int]:
         if _lock(handle) is not False and _is_still(made / _LOCK, handle):
             return made, handle
         os.close(handle)
-    raise FileNotFoundError(errno.ENOENT, "hidden folders are removed as fast as they are made", str(parent))
+    raise FileNotFoundError(
+        errno.ENOENT, "hidden folders are removed as fast as they are made", str(parent)
+    )
 
 
 def _lock(handle: int) -> bool | None:
-    """Locks a file until it is closed; False where another process has it, None where nothing can be locked."""
+    """Locks a file until it is closed; False where another process has it, None where nothing
+    can be locked.
+    """
     if fcntl is None:
         return None
     try:
@@ -79,8 +85,12 @@ def _is_still(path: FilePath, handle: int) -> bool:
 def hidden(parent: FilePath, prefix: str = PREFIX) -> list[FilePath]:
     """The hidden folders, of runs that were killed and of others."""
     try:
-        found = [FilePath(entry.path) for entry in os.scandir(parent) if entry.name.startswith(prefix)]
-        return [path for path in sorted(found) if not path.is_symlink() and (path / _LOCK).is_file()]
+        found = [
+            FilePath(entry.path) for entry in os.scandir(parent) if entry.name.startswith(prefix)
+        ]
+        return [
+            path for path in sorted(found) if not path.is_symlink() and (path / _LOCK).is_file()
+        ]
     except OSError:
         return []
 
@@ -102,7 +112,9 @@ def remove_abandoned(parent: FilePath, prefix: str = PREFIX) -> None:
 
 
 def _while_locked(folder: FilePath, do: Callable[[], None]) -> bool:
-    """Does something while no run can use the folder; False where one does, or where nobody can tell."""
+    """Does something while no run can use the folder; False where one does, or where nobody can
+    tell.
+    """
     try:
         handle = os.open(folder / _LOCK, os.O_RDWR)
     except OSError:  # it is gone meanwhile
@@ -116,8 +128,11 @@ def _while_locked(folder: FilePath, do: Callable[[], None]) -> bool:
         os.close(handle)
 
 
-def moved_into(folder: FilePath, new: FilePath, old: FilePath, *, last: str = "", stays: Collection[str] = ()) -> None:
-    """Moves the files of ``new`` into ``folder``, and those that stood there into ``old``, but for what ``stays``.
+def moved_into(
+    folder: FilePath, new: FilePath, old: FilePath, *, last: str = "", stays: Collection[str] = ()
+) -> None:
+    """Moves the files of ``new`` into ``folder``, and those that stood there into ``old``, but for
+    what ``stays``.
 
     The file ``last`` goes first and comes last. When a move fails, all that were made are undone.
 

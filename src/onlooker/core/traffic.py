@@ -28,7 +28,8 @@ class BreachKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """One way in which a call falls outside: the argument or axis, what it has to be, and what it is.
+    """One way in which a call falls outside: the argument or axis, what it has to be, and what it
+    is.
 
     >>> str(Breach(BreachKind.RANGE, "x.shape[0]", "batch from 2", "1"))
     'x.shape[0] has to be batch from 2, the call has 1 (range)'

@@ -55,10 +55,10 @@ _WORDS = {
 class Check:
     """One comparison of a program with the model in eager mode.
 
-    ``kind`` is ``observed`` (a call that was watched) or ``unseen`` (sizes that no call and no export had),
-    ``sizes`` the size of each symbol, ``difference`` the largest absolute difference of any output
-    (infinite where a structure, dtype or shape differs, or a NaN meets a number). ``focus`` says what the trial
-    looks at; a check of an older version has none.
+    ``kind`` is ``observed`` (a call that was watched) or ``unseen`` (sizes that no call and no
+    export had), ``sizes`` the size of each symbol, ``difference`` the largest absolute difference
+    of any output (infinite where a structure, dtype or shape differs, or a NaN meets a number).
+    ``focus`` says what the trial looks at; a check of an older version has none.
     """
 
     kind: str
@@ -79,8 +79,8 @@ class Check:
 class Tally:
     """The sum of checks. Tallies add up.
 
-    ``refused`` are the sizes outside all contracts that were tried too: the model takes them, the program refuses
-    them, as it should. They are no checks.
+    ``refused`` are the sizes outside all contracts that were tried too: the model takes them, the
+    program refuses them, as it should. They are no checks.
 
     >>> seen = Check("observed", "call 0", Outcome.EXACT)
     >>> new = Check("unseen", "batch=5", Outcome.DIFFERENT, difference=0.5)
@@ -109,7 +109,11 @@ class Tally:
     def summary(self) -> str:
         """How many checks there are of each kind, in words: ``12 of unseen sizes, 8 at bounds``."""
         counted = ", ".join(f"{count} {_WORDS[focus]}" for focus, count in self.counts.items())
-        outside = f"{len(self.refused)} outside the contracts, which the program refuses" if self.refused else ""
+        outside = (
+            f"{len(self.refused)} outside the contracts, which the program refuses"
+            if self.refused
+            else ""
+        )
         return "; ".join(part for part in (counted, outside) if part)
 
     @property

@@ -1,4 +1,6 @@
-"""Plans -> graphs: every watched call has to be served, and every graph is proven for the sizes that it takes."""
+"""Plans -> graphs: every watched call has to be served, and every graph is proven for the sizes
+that it takes.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,14 @@ from ..trace.float_inputs import float_graphs
 from ..trace.graph import Graph
 from ..trace.prepare import Prepared
 from ..trace.search import PlanSearch
-from ..trace.steering import at_call, baked_ints, input_floats, per_value, steering_ints, steering_numbers
+from ..trace.steering import (
+    at_call,
+    baked_ints,
+    input_floats,
+    per_value,
+    steering_ints,
+    steering_numbers,
+)
 from ..trace.torch_export import Traced, export_graph
 
 __all__ = ["export_graphs"]
@@ -44,10 +53,12 @@ def export_graphs(
 ) -> tuple[list[Graph], list[str]]:
     """The graphs of all plans that torch can export, and the reasons why not of the others.
 
-    Every kept call that no graph takes, though the model takes it, leads to further traces, until all are served or no
-    further graph helps. Then the other side of every condition that is left is traced.
+    Every kept call that no graph takes, though the model takes it, leads to further traces, until
+    all are served or no further graph helps. Then the other side of every condition that is left is
+    traced.
 
-    :raises ExportError: when not one plan can be exported, or what is exported serves no kept call: ``no-call-served``
+    :raises ExportError: when not one plan can be exported, or what is exported serves no kept call:
+        ``no-call-served``
     """
     search = _Search(prepared, lab, overrides or Overrides())
     search.export(plans)
@@ -64,7 +75,12 @@ class _Search:
     """The graphs of a program, one search per plan."""
 
     def __init__(self, prepared: Prepared, lab: Lab, overrides: Overrides) -> None:
-        self.prepared, self.samples, self.lab, self.overrides = prepared, prepared.samples, lab, overrides
+        self.prepared, self.samples, self.lab, self.overrides = (
+            prepared,
+            prepared.samples,
+            lab,
+            overrides,
+        )
         self.searches: list[PlanSearch] = []
         self.refusals: list[str] = []
         self._first: ExportError | None = None
@@ -89,17 +105,22 @@ class _Search:
         for plan in plans:
             try:
                 self.searches += self._searches_of(plan)
-                self._plans += [search.plan for search in self.searches if search.plan not in self._plans]
+                self._plans += [
+                    search.plan for search in self.searches if search.plan not in self._plans
+                ]
             except ExportError as error:
                 self._first = self._first or error
-                self.refusals.append(f"{plan.name} (calls {', '.join(map(str, plan.calls))}): {error.message}")
+                self.refusals.append(
+                    f"{plan.name} (calls {', '.join(map(str, plan.calls))}): {error.message}"
+                )
                 self._plans.append(plan)
         forms = forms_of(self.prepared.recording.calls)
         if self._first is not None and not self.searches and len(forms) == len(plans):
             raise self._first
 
     def _searches_of(self, plan: Plan) -> list[PlanSearch]:
-        """The search of a plan; where torch refuses numbers that vary, or bakes one in, one for each of their values.
+        """The search of a plan; where torch refuses numbers that vary, or bakes one in, one for
+        each of their values.
 
         :raises ExportError: ``export-refused`` and others, as of the plan itself
         """
@@ -145,7 +166,10 @@ class _Search:
         """Further traces for every kept call that is refused, at most a handful."""
         given_up: dict[int, Sample] = {}
         for _ in range(_MOST_FURTHER):
-            sample = next((s for s in self.samples if s.call.index not in given_up and not self.serves(s)), None)
+            sample = next(
+                (s for s in self.samples if s.call.index not in given_up and not self.serves(s)),
+                None,
+            )
             if sample is None:
                 break
             if not any(self.serves(sample) for _ in self._attempts(sample)):
@@ -160,7 +184,11 @@ class _Search:
         The next way is asked for only where the one before does not help: its graphs go.
         """
         search = next((one for one in self.searches if sample.call.index in one.plan.calls), None)
-        plan = search.plan if search else next((p for p in self._plans if sample.call.index in p.calls), None)
+        plan = (
+            search.plan
+            if search
+            else next((p for p in self._plans if sample.call.index in p.calls), None)
+        )
         if search is not None:
             sizes = sizes_of(search.plan, leaf_values(sample))
             with self.noting(search):
@@ -173,7 +201,9 @@ class _Search:
                 yield
                 del self.searches[before:]
             before = len(self.searches)
-            self._try(replace(plan, name=f"{plan.name}_at_call_{sample.call.index}"), samples=(sample,))
+            self._try(
+                replace(plan, name=f"{plan.name}_at_call_{sample.call.index}"), samples=(sample,)
+            )
             yield
             del self.searches[before:]
         before = len(self.searches)
@@ -202,20 +232,34 @@ class _Search:
             )
 
     def _baked(self, plan: Plan, sizes: Sizes) -> list[frozenset[str]]:
-        """The symbols in the constraints that refuse some sizes: without first axes, then with them."""
+        """The symbols in the constraints that refuse some sizes: without first axes, then with
+        them.
+        """
         found: set[str] = set()
         for search in self.searches:
             for proven in search.graphs if search.plan.inputs == plan.inputs else ():
                 for constraint in proven.current().contract.failing(sizes):
-                    found |= {symbol.name for symbol in plan.symbols if symbol.name in constraint.formula}
-        rows = {name for leaf in plan.inputs for axis, e in leaf.axes if axis.dim == 0 for name in e.symbols}
+                    found |= {
+                        symbol.name for symbol in plan.symbols if symbol.name in constraint.formula
+                    }
+        rows = {
+            name
+            for leaf in plan.inputs
+            for axis, e in leaf.axes
+            if axis.dim == 0
+            for name in e.symbols
+        }
         ways = dict.fromkeys((frozenset(found - rows), frozenset(found)))
         return [way for way in ways if way]
 
     def _try(self, plan: Plan, samples: Sequence[Sample] | None = None) -> None:
-        """A further graph of a plan, with values of some calls only where a branch on values has other sides."""
+        """A further graph of a plan, with values of some calls only where a branch on values has
+        other sides.
+        """
         try:
-            traced = export_graph(plan, samples or self.samples, self.lab, oblivious=self._oblivious)
+            traced = export_graph(
+                plan, samples or self.samples, self.lab, oblivious=self._oblivious
+            )
         except ExportError as error:
             logger.debug("%s", error)
             return
@@ -224,7 +268,9 @@ class _Search:
     def _try_own_form(self, sample: Sample) -> None:
         """A graph of the calls of the same form alone."""
         recording = self.prepared.recording
-        form = next(f for f in forms_of(recording.calls) if sample.call.index in {c.index for c in f.calls})
+        form = next(
+            f for f in forms_of(recording.calls) if sample.call.index in {c.index for c in f.calls}
+        )
         (draft,) = find_drafts(form.calls, self.samples, self.lab, self.overrides)
         plan = resolved(draft, self.samples, self.lab).plan()
         name = f"{plan.name}_{len(self.searches) + 1}"
@@ -234,7 +280,9 @@ class _Search:
             self.searches[-1].add_sizes(sizes_of(named, leaf_values(sample)))
 
     def drop_useless(self) -> None:
-        """Leaves out graphs that serve no watched call where torch baked sizes, and graphs of calls stand in."""
+        """Leaves out graphs that serve no watched call where torch baked sizes, and graphs of
+        calls stand in.
+        """
         narrow = [search.plan for search in self.searches]
         kept: list[PlanSearch] = []
         for search in self.searches:
@@ -288,18 +336,26 @@ class _Search:
         failing = []
         for search in self.searches[:1]:
             sizes = sizes_of(search.plan, leaf_values(sample))
-            failing = [c for graph in self._graphs_of(search)[:1] for c in graph.contract.failing(sizes)]
+            failing = [
+                c for graph in self._graphs_of(search)[:1] for c in graph.contract.failing(sizes)
+            ]
         why = "".join(f" {graphs[0].name} needs {constraint}." for constraint in failing[:2])
         calls = ", ".join(str(sample.call.index) for sample in self.samples[:6])
         return ExportError(
-            f"torch.export gives {len(graphs)} graphs, and none takes a call that was watched (calls {calls}).{why}",
+            f"torch.export gives {len(graphs)} graphs, and none takes a call that was watched"
+            f" (calls {calls}).{why}",
             slug="no-call-served",
-            hint=f"{advice_on_inner(self.lab.model)}Write these lines without numbers of Python that are made from "
-            "sizes or values, or pin what they ask about: export(static={'x': [1]}).",
+            hint=(
+                f"{advice_on_inner(self.lab.model)}Write these lines without numbers of Python that"
+                " are made from sizes or values, or pin what they ask about: export(static={'x':"
+                " [1]})."
+            ),
         )
 
     def finished(self) -> list[Graph]:
-        """All graphs, each with its contract, and the notes and experiments of its search; names are unique."""
+        """All graphs, each with its contract, and the notes and experiments of its search; names
+        are unique.
+        """
         found: list[Graph] = []
         names: set[str] = set()
         for search in self.searches:
@@ -309,6 +365,10 @@ class _Search:
                     name, number = f"{graph.name}_{number}", number + 1
                 names.add(name)
                 told = tuple(dict.fromkeys((*graph.notes, *search.notes)))
-                probes = tuple(dict.fromkeys((*graph.plan.probes, *self._experiments.get(search, ()))))
-                found.append(replace(graph, plan=replace(graph.plan, name=name, probes=probes), notes=told))
+                probes = tuple(
+                    dict.fromkeys((*graph.plan.probes, *self._experiments.get(search, ())))
+                )
+                found.append(
+                    replace(graph, plan=replace(graph.plan, name=name, probes=probes), notes=told)
+                )
         return found

@@ -1,4 +1,6 @@
-"""Blocks in which ``torch.export`` by hand works better: registrations, and repairs of torch and transformers."""
+"""Blocks in which ``torch.export`` by hand works better: registrations, and repairs of torch and
+transformers.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,15 @@ def torch_export_patches(
 
     :param patch_torch: repairs of torch: ``dynamic_shapes`` with an entry for ``**kwargs``
     :param patch_transformers: the replacements that transformers has for its own exporter
-    :param stop_if_static: 1 or more stops at the line of the model that makes a dynamic size a constant
+    :param stop_if_static: 1 or more stops at the line of the model that makes a dynamic size a
+        constant
     :param patch: False applies nothing and only registers
     :param custom_patches: classes with ``_PATCHED_CLASS_`` and ``_PATCHES_``
     :param patch_details: is filled with what was applied
     :param patch_sympy: changes nothing: sympy needs no repair with torch 2.13
     :param patch_diffusers: changes nothing: no repair of diffusers is known to be needed
-    :param catch_constraints: changes nothing: a size that torch finds to be a constant, though it was to be
-        dynamic, stays torch's own error, since the program would take no other size
+    :param catch_constraints: changes nothing: a size that torch finds to be a constant, though it
+        was to be dynamic, stays torch's own error, since the program would take no other size
     :param rewrite: must be None, as ``dump_rewriting`` and ``profile``
     :return: gives a function that returns the inputs of a model as they are
     :raises UnsupportedError: ``not-offered`` for methods to rewrite, and for a profile
@@ -75,14 +78,21 @@ def torch_export_patches(
     asked = {"rewrite": rewrite, "dump_rewriting": dump_rewriting, "profile": profile}
     if any(asked.values()):
         raise UnsupportedError(
-            f"torch_export_patches does not offer {', '.join(name for name, value in asked.items() if value)}.",
+            "torch_export_patches does not offer"
+            f" {', '.join(name for name, value in asked.items() if value)}.",
             slug="not-offered",
-            hint="Write a branch of the model with torch.cond, or watch it: observer.export() makes a graph for each.",
+            hint=(
+                "Write a branch of the model with torch.cond, or watch it: observer.export() makes"
+                " a graph for each."
+            ),
         )
     kinds = patch_kinds(patch_transformers) if patch else TransformersPatchEnum.NONE
     patches = _chosen(bool(patch_torch) and patch, kinds)
     if patch:
-        patches += [*(STATIC_SIZES if stop_if_static else ()), *patches_of_classes(custom_patches or ())]
+        patches += [
+            *(STATIC_SIZES if stop_if_static else ()),
+            *patches_of_classes(custom_patches or ()),
+        ]
     with register_flattening_functions() as unchanged, applied(patches, patch_details):
         yield unchanged
 
@@ -101,8 +111,8 @@ def apply_patches_for_model(
     """Applies the repairs, for as long as the block lasts; caches are not registered.
 
     :param patch_torch: as for :func:`torch_export_patches`
-    :param patch_transformers: True, or which kinds: the replacements that transformers has for its own exporter,
-        the switches that ``model`` has
+    :param patch_transformers: True, or which kinds: the replacements that transformers has for its
+        own exporter, the switches that ``model`` has
     :param model: its switches are turned on for the time of the block
     :param extra_patches: applied after the others
     :return: gives the patches that were applied

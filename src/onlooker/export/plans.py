@@ -8,7 +8,13 @@ from dataclasses import replace
 from ..core.plan import Plan
 from ..hypotheses.draft import Draft
 from ..hypotheses.families import resolved
-from ..hypotheses.overrides import Overrides, check_overrides, check_ranges, check_static, check_symbols
+from ..hypotheses.overrides import (
+    Overrides,
+    check_overrides,
+    check_ranges,
+    check_static,
+    check_symbols,
+)
 from ..hypotheses.shared_graphs import find_drafts
 from ..lab.lab import Lab
 from ..trace.prepare import Prepared
@@ -19,9 +25,11 @@ logger = logging.getLogger(__name__)
 
 
 def find_plans(prepared: Prepared, lab: Lab, overrides: Overrides) -> list[Plan]:
-    """The plan of each graph; the caller's overrides are obeyed, and the model is run as often as the budget allows.
+    """The plan of each graph; the caller's overrides are obeyed, and the model is run as often as
+    the budget allows.
 
-    :raises UsageError: ``unknown-argument``, ``no-such-dimension``, ``no-such-symbol``, ``pin-contradicts-calls``
+    :raises UsageError: ``unknown-argument``, ``no-such-dimension``, ``no-such-symbol``,
+        ``pin-contradicts-calls``
     """
     recording, samples = prepared.recording, prepared.samples
     check_overrides(overrides, recording)

@@ -1,9 +1,11 @@
 """What torch prints while it traces: kept for the error and for the log, and off the user's screen.
 
-For each trace that fails on a value torch prints the graph so far to ``sys.stderr``, some hundred kilobytes for a real
-model, and most of these traces are only attempts. What is printed by anybody else, the model above all, passes.
+For each trace that fails on a value torch prints the graph so far to ``sys.stderr``, some hundred
+kilobytes for a real model, and most of these traces are only attempts. What is printed by anybody
+else, the model above all, passes.
 
-Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/export/_trace.py, ``partial_fx_graph``.
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/export/_trace.py,
+``partial_fx_graph``.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Printed:
 
 
 class _Stand:
-    """Stands for ``sys.stderr``: what comes from a file of torch goes to those who listen, all else passes."""
+    """Stands for ``sys.stderr``: what comes from a file of torch goes to those who listen, all
+    else passes.
+    """
 
     def __init__(self, stream: Any) -> None:
         self.__dict__.update(stream=stream, heard=[])
@@ -75,7 +79,9 @@ class _Stand:
 
 @contextlib.contextmanager
 def what_torch_prints() -> Iterator[Printed]:
-    """Inside the block what torch prints to ``sys.stderr`` is kept; blocks of several threads may overlap."""
+    """Inside the block what torch prints to ``sys.stderr`` is kept; blocks of several threads
+    may overlap.
+    """
     printed = Printed()
     stand = _begin(printed)
     try:
@@ -111,7 +117,9 @@ def _end(stand: _Stand, printed: Printed) -> None:
 
 
 def quietly(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, during which torch prints nothing; an error of ours has it in its ``details``."""
+    """The function, during which torch prints nothing; an error of ours has it in its
+    ``details``.
+    """
 
     @functools.wraps(function)
     def quiet(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,8 +1,10 @@
-"""Masks that no call passed: a mask of ones is often left out, and a program without it takes no padding.
+"""Masks that no call passed: a mask of ones is often left out, and a program without it takes no
+padding.
 
-A parameter of the signature that is annotated as a tensor and called a mask gets a shape made of the symbols of the
-plan. It becomes an input, with ones as its default, when the model gives the same with ones as without the mask, on
-several sizes and for every observed form of a call, and something else when a part is hidden.
+A parameter of the signature that is annotated as a tensor and called a mask gets a shape made of
+the symbols of the plan. It becomes an input, with ones as its default, when the model gives the
+same with ones as without the mask, on several sizes and for every observed form of a call, and
+something else when a part is hidden.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ logger = logging.getLogger(__name__)
 
 #: examples without the mask
 _MOST_EXAMPLES = 3
-#: what is hidden at the end of a mask: the last element, else a quarter, for models that read frames of samples
+#: what is hidden at the end of a mask: the last element, else a quarter, for models that read
+#: frames of samples
 _HIDDEN_PARTS = (1 << 30, 4)
 _DTYPES = (torch.int64, torch.bool)
 
@@ -66,10 +69,14 @@ class AbsentMasks:
     def untested(self, spent: SpentError) -> BlindSpot:
         """The masks that were not tested."""
         detail = f"{', '.join(self._untested)} could be tested as a mask that no call passed"
-        return BlindSpot(BlindKind.BUDGET, argument=self._untested[0], detail=detail, limit=spent.limit)
+        return BlindSpot(
+            BlindKind.BUDGET, argument=self._untested[0], detail=detail, limit=spent.limit
+        )
 
     def _candidates(self) -> Iterator[str]:
-        """The parameters that are masks by name and tensors by annotation, and that no call passed."""
+        """The parameters that are masks by name and tensors by annotation, and that no call
+        passed.
+        """
         leaves = self._draft.union.leaves
         passed = {path.root for path in leaves}
         for parameter in self._lab.signature.parameters:
@@ -99,7 +106,9 @@ class AbsentMasks:
 
 
 def _lengths(plan: Plan) -> Iterator[tuple[Expression, torch.dtype]]:
-    """What the length of a mask may be: the sum of two lengths first, then one more than a length, then a length."""
+    """What the length of a mask may be: the sum of two lengths first, then one more than a
+    length, then a length.
+    """
     first = {str(leaf.shape[0]) for leaf in plan.inputs if leaf.shape}
     second = {str(leaf.shape[1]) for leaf in plan.inputs if len(leaf.shape) > 1}
     names = [symbol.name for symbol in plan.symbols if symbol.name not in first]
@@ -132,7 +141,9 @@ def _examples(plan: Plan, samples: Sequence[Sample], lab: Lab) -> Iterator[Examp
 
 @dataclass(frozen=True, slots=True)
 class _MaskTest:
-    """One parameter of one draft; ``refused`` are the masks, each with the number of its example, that do not fit."""
+    """One parameter of one draft; ``refused`` are the masks, each with the number of its
+    example, that do not fit.
+    """
 
     draft: Draft
     plan: Plan
@@ -164,7 +175,9 @@ class _MaskTest:
         spec = TensorSpec(shape, str(dtype), _device(self.examples[-1].values))
         extended = self._extended(spec, rows)
         if all(is_neutral(extended, form, self.samples, self.lab) for form in extended.union.forms):
-            logger.debug("%s was never passed and is neutral as ones of (%s, %s)", self.name, batch, length)
+            logger.debug(
+                "%s was never passed and is neutral as ones of (%s, %s)", self.name, batch, length
+            )
             return extended
         return None
 
@@ -183,8 +196,12 @@ class _MaskTest:
         end = slice(-1 - mask.shape[1] // part, None)
         return all(self._hides(number, arguments, mask, where) for where in (first_half, end))
 
-    def _hides(self, number: int, arguments: Mapping[str, Any], mask: torch.Tensor, where: slice) -> bool:
-        """True when zeros there give another result: a mask that is too long is cut, and its end is never read."""
+    def _hides(
+        self, number: int, arguments: Mapping[str, Any], mask: torch.Tensor, where: slice
+    ) -> bool:
+        """True when zeros there give another result: a mask that is too long is cut, and its end
+        is never read.
+        """
         hidden = mask.clone()
         hidden[0, where] = 0
         got = self._run(arguments, hidden, "that hides a part")
@@ -210,7 +227,9 @@ class _MaskTest:
         children = dict(zip(before.entries, before.children, strict=True))
         children.pop(name, None)
         children[name] = Structure(LEAF)
-        structure = Structure(before.kind, tuple(children), tuple(children.values()), before.context)
+        structure = Structure(
+            before.kind, tuple(children), tuple(children.values()), before.context
+        )
         leaves = dict(union.leaves)
         leaves.pop(path, None)
         leaves[path] = spec

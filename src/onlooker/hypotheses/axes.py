@@ -1,4 +1,6 @@
-"""May an axis that never changed change? The model is run with another size of it, everywhere at once."""
+"""May an axis that never changed change? The model is run with another size of it, everywhere at
+once.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ _MOST_PAIRED = 8
 
 
 class PinnedAxes:
-    """Axes that the caller made dynamic, and that no call and no experiment changed, change: nothing is run.
+    """Axes that the caller made dynamic, and that no call and no experiment changed, change:
+    nothing is run.
 
     Axes of the same dimension and size change together.
     """
@@ -66,10 +69,11 @@ class PinnedAxes:
 class AxesThatMayChange:
     """Axes of one size that never changed may all have another size.
 
-    The classes of axes are tried in this order: first dimensions of the same size; other axes of the same size, over
-    all arguments, then without some, then argument by argument; then axes that are co-dependent with such a class;
-    then pairs of classes, and axes that change together though they stand in other places. Axes that the caller made
-    dynamic go with a class of the same size, and are no class alone.
+    The classes of axes are tried in this order: first dimensions of the same size; other axes of
+    the same size, over all arguments, then without some, then argument by argument; then axes that
+    are co-dependent with such a class; then pairs of classes, and axes that change together though
+    they stand in other places. Axes that the caller made dynamic go with a class of the same size,
+    and are no class alone.
     """
 
     question: ClassVar[str] = "which axes that never changed may change?"
@@ -89,7 +93,9 @@ class AxesThatMayChange:
     def untested(self, spent: SpentError) -> BlindSpot:
         """The axes that were in no experiment, and did not change."""
         axes = self._search.untried() if self._search is not None else ()
-        return BlindSpot(BlindKind.BUDGET, axes, detail="every axis could be probed", limit=spent.limit)
+        return BlindSpot(
+            BlindKind.BUDGET, axes, detail="every axis could be probed", limit=spent.limit
+        )
 
     def _searched(self, base: Mapping[Path, Any]) -> Iterator[Draft]:
         try:
@@ -127,7 +133,9 @@ class _Search:
         self._draft, self._overrides = draft, draft.overrides
         self._table = draft.table
         self.still = still_axes(self._table, base, self._overrides)
-        self.state = frozenset(axis for axis in self.still if is_persistent_state(axis, self._table, base))
+        self.state = frozenset(
+            axis for axis in self.still if is_persistent_state(axis, self._table, base)
+        )
         self.found: set[Axis] = set()
         self.rows: list[Row] = []
         self.lows: dict[Axis, int] = {}
@@ -158,7 +166,9 @@ class _Search:
 
         :raises SpentError: when the budget ends before
         """
-        self.still = [axis for axis in self.still if axis.dim is not None or self.trials.reads_int(axis)]
+        self.still = [
+            axis for axis in self.still if axis.dim is not None or self.trials.reads_int(axis)
+        ]
         self._try_batches()
         n_batch_rows = len(self.rows)
         classes = list(by_size([axis for axis in self.still if axis.dim != 0], self.base))
@@ -178,7 +188,9 @@ class _Search:
         self._try_multiples()
 
     def _is_open(self, axes: Collection[Axis]) -> bool:
-        """True for a class that was not found to change, and that the caller did not decide about."""
+        """True for a class that was not found to change, and that the caller did not decide
+        about.
+        """
         are_all_ints = all(axis.dim is None for axis in axes)
         are_all_pinned = all(self._overrides.is_dynamic(axis) for axis in axes)
         return not are_all_ints and not self.found & set(axes) and not are_all_pinned
@@ -191,7 +203,7 @@ class _Search:
         self.found |= set(axes)
         self.rows += [row for row in rows if row is not None]
 
-    # ------------------------------------------------------------------------------------------- batches
+    # -------------------------------------------------------------------------------------- batches
 
     def _try_batches(self) -> None:
         for axes in batches(self.still, self.base):
@@ -227,7 +239,9 @@ class _Search:
         some_changed = any(varies(self._table.column(axis)) for axis in first)
         if self.found or some_changed:
             return
-        tested = [axis for axis in first if axis in self.still and not self._overrides.is_dynamic(axis)]
+        tested = [
+            axis for axis in first if axis in self.still and not self._overrides.is_dynamic(axis)
+        ]
         for record in self.trials.records:
             axis = record.axes[0]
             if axis not in tested:
@@ -237,7 +251,7 @@ class _Search:
             self._no_batch = BlindSpot(BlindKind.NO_BATCH, (axis,), detail=detail)
             return
 
-    # ------------------------------------------------------------------------------------------- one class
+    # ------------------------------------------------------------------------------------ one class
 
     def _try_class(self, axes: Sequence[Axis]) -> None:
         if not self._is_open(axes) or set(axes) <= self.state:
@@ -303,7 +317,7 @@ class _Search:
         finding = Finding(FindingKind.CONFIRMED, detail)
         self.trials.lab.record(axes, [size] * len(axes), finding=finding, claim=claim)
 
-    # ------------------------------------------------------------------------------------------- least sizes
+    # ---------------------------------------------------------------------------------- least sizes
 
     def _find_least(self, axes: Sequence[Axis], step: int) -> None:
         """Finds the least size, of each side where the sides of a tensor may differ."""
@@ -314,7 +328,9 @@ class _Search:
                 self._bisect(part, step, size)
 
     def _split(self, axes: Sequence[Axis], step: int) -> list[tuple[Axis, ...]]:
-        """The sides of one tensor, where each changes without the others: they had the same size by chance."""
+        """The sides of one tensor, where each changes without the others: they had the same size
+        by chance.
+        """
         found = sides(axes)
         rows = []
         for side in found:
@@ -341,10 +357,12 @@ class _Search:
         detail = f"{refused * step} is refused and {taken * step} accepted"
         self._record(axes, taken * step, "this is the least size", detail)
 
-    # ------------------------------------------------------------------------------------------- several classes
+    # ------------------------------------------------------------------------------ several classes
 
     def _try_pairs(self) -> None:
-        """Tries two classes at once, then two axes: a mask and its tokens, of which neither changes alone."""
+        """Tries two classes at once, then two axes: a mask and its tokens, of which neither
+        changes alone.
+        """
         left = [axis for axis in self.still if self._is_left(axis)]
         classes = [axes for axes in by_size(left, self.base) if axes[0].dim is not None]
         single = [(axis,) for axis in left if axis.dim is not None]

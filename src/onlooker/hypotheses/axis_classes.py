@@ -1,4 +1,6 @@
-"""Which axes may change together: classes of axes of the same size, the likeliest first, and parts of them."""
+"""Which axes may change together: classes of axes of the same size, the likeliest first, and
+parts of them.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,16 @@ def size_of(axis: Axis, base: Mapping[Path, Any]) -> int:
 
 
 def still_axes(table: Table, base: Mapping[Path, Any], overrides: Overrides) -> list[Axis]:
-    """The axes of tensors that never changed, and that the caller did not make static; then ints that count them.
+    """The axes of tensors that never changed, and that the caller did not make static; then ints
+    that count them.
 
     An int counts an axis when it stands beside the tensor in the same container, and has its size.
     """
-    still = [axis for axis in table.axes if not varies(table.column(axis)) and not overrides.is_static(axis)]
+    still = [
+        axis
+        for axis in table.axes
+        if not varies(table.column(axis)) and not overrides.is_static(axis)
+    ]
     tensors: list[Axis] = []
     sizes_in_containers = set()
     for axis in still:
@@ -51,9 +58,11 @@ def _container(axis: Axis) -> tuple[Any, ...]:
 
 
 def batches(still: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[Axis, ...]]:
-    """What may be a batch: first dimensions of one size, or second ones where the first has another size.
+    """What may be a batch: first dimensions of one size, or second ones where the first has another
+    size.
 
-    First dimensions that are multiples of it come too, so the least one is first: images or tokens, laid flat.
+    First dimensions that are multiples of it come too, so the least one is first: images or tokens,
+    laid flat.
     """
     first = [axis for axis in still if axis.dim == 0]
     for axes in sorted(by_size(first, base), key=lambda axes: size_of(axes[0], base)):
@@ -71,7 +80,9 @@ def batches(still: Sequence[Axis], base: Mapping[Path, Any]) -> Iterator[tuple[A
 
 
 def _is_second_batch(axis: Axis, size: int, base: Mapping[Path, Any]) -> bool:
-    """True for a second dimension of the size of the batch, in a tensor whose first dimension is another one."""
+    """True for a second dimension of the size of the batch, in a tensor whose first dimension is
+    another one.
+    """
     if axis.dim != 1:
         return False
     shape = base[axis.path].shape
@@ -120,7 +131,9 @@ def sides(axes: Sequence[Axis]) -> list[tuple[Axis, ...]]:
 
 
 def is_persistent_state(axis: Axis, table: Table, base: Mapping[Path, Any]) -> bool:
-    """True where a change says little: a size of 1 inside, or the state of a layer that kept its size over calls."""
+    """True where a change says little: a size of 1 inside, or the state of a layer that kept its
+    size over calls.
+    """
     if axis.dim == 0:
         return False
     if size_of(axis, base) < 2:

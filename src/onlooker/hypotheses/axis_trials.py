@@ -35,17 +35,18 @@ _ROWS_CHANGED = Finding(FindingKind.ROWS_CHANGED)
 _OTHER_FORM = Finding(FindingKind.OTHER_FORM)
 #: runs, under the default budget, of a large model that cannot be run with fake tensors
 _MOST_LARGE = 12
-#: the tolerance for the rows of a batch, which other kernels may compute when there are more of them
+#: the tolerance for the rows of a batch, which other kernels may compute when there are more of
+#: them
 _ROWS_ATOL = 1e-4
 
 
 class AxisTrials:
     """Changes the sizes of axes of one call, the ``base``, and judges what the model does.
 
-    A model that takes a lot of work for one run is run with fake tensors: then shapes alone are judged, until a
-    real run confirms a batch. One that cannot run on fake tensors, since its path depends on values, gets a few
-    real runs. How much work it is follows from the model and the sizes, not from a clock. All values stay in
-    their ``domains``.
+    A model that takes a lot of work for one run is run with fake tensors: then shapes alone are
+    judged, until a real run confirms a batch. One that cannot run on fake tensors, since its path
+    depends on values, gets a few real runs. How much work it is follows from the model and the
+    sizes, not from a clock. All values stay in their ``domains``.
     """
 
     def __init__(self, plan: Plan, base: Mapping[Path, Any], lab: Lab, domains: Domains) -> None:
@@ -77,20 +78,25 @@ class AxisTrials:
         self.notes.append("a large model is probed with fake tensors, which tell shapes only")
         return True
 
-    # ------------------------------------------------------------------------------------------- trials
+    # --------------------------------------------------------------------------------------- trials
 
     def size(self, axis: Axis) -> int:
         """The size of an axis before any change."""
         return size_of(axis, self.base)
 
     def grown(self, axes: Sequence[Axis], step: int) -> list[int]:
-        """The sizes of the axes after they have grown by a step, which is less than 0 where they shrink."""
+        """The sizes of the axes after they have grown by a step, which is less than 0 where they
+        shrink.
+        """
         return [self.size(axis) + step for axis in axes]
 
-    def probe(self, axes: Sequence[Axis], sizes: Sequence[int], *, batch: bool = False) -> Row | None:
+    def probe(
+        self, axes: Sequence[Axis], sizes: Sequence[int], *, batch: bool = False
+    ) -> Row | None:
         """The row of a change that the model accepts, or None.
 
-        The other rows of a batch must come out as they did; any other axis must matter to the result.
+        The other rows of a batch must come out as they did; any other axis must matter to the
+        result.
 
         :raises SpentError: when the budget has ended
         """
@@ -111,11 +117,14 @@ class AxisTrials:
 
         :raises SpentError: when the budget has ended
         """
-        got, _ = self._run(self._resized(axes, sizes), f"{_spelled(axes, sizes)}, really", real=True)
+        got, _ = self._run(
+            self._resized(axes, sizes), f"{_spelled(axes, sizes)}, really", real=True
+        )
         return got is not None and self._rows_agree(got, self.size(axes[0]))
 
     def reads(self, axes: Sequence[Axis], sizes: Sequence[int], longer: Sequence[Axis]) -> bool:
-        """True when the model accepts the change, and its result depends on what the axes of ``longer`` have got more.
+        """True when the model accepts the change, and its result depends on what the axes of
+        ``longer`` have got more.
 
         :raises SpentError: when the budget has ended
         """
@@ -124,7 +133,9 @@ class AxisTrials:
         got, _ = self._run(values, why, real=True)
         if got is None:
             return False
-        other, _ = self._run(perturbed(values, self.base, longer, self.domains), f"{why}, other values", real=True)
+        other, _ = self._run(
+            perturbed(values, self.base, longer, self.domains), f"{why}, other values", real=True
+        )
         return other is not None and not results_equal(values, got, other)
 
     def reads_int(self, axis: Axis) -> bool:
@@ -148,8 +159,12 @@ class AxisTrials:
             values[axis.path] = resized(values[axis.path], shape)
         return self.domains.lawful(values)
 
-    def _run(self, values: Mapping[Path, Any], why: str, *, real: bool = False) -> tuple[Tree[Any] | None, Finding]:
-        """The result of the model; None, and why, where it refuses or gives a result of another form."""
+    def _run(
+        self, values: Mapping[Path, Any], why: str, *, real: bool = False
+    ) -> tuple[Tree[Any] | None, Finding]:
+        """The result of the model; None, and why, where it refuses or gives a result of another
+        form.
+        """
         if self._large_runs == 0:
             raise SpentError(f"{self._most_large} runs of a large model")
         if self._large_runs is not None:
@@ -169,7 +184,7 @@ class AxisTrials:
             return None, _OTHER_FORM
         return got, _ACCEPTED
 
-    # ------------------------------------------------------------------------------------------- verdicts
+    # ------------------------------------------------------------------------------------- verdicts
 
     def _judged_batch(self, axes: Sequence[Axis], got: Tree[Any]) -> Finding:
         """Accepted when the rows that were there before come out as before."""
@@ -178,7 +193,9 @@ class AxisTrials:
         return _ACCEPTED if holds else _ROWS_CHANGED
 
     def _judged_axes(self, axes: Sequence[Axis], got: Tree[Any]) -> Finding:
-        """Accepted when the result is another one, or would be for other values of one of the arguments."""
+        """Accepted when the result is another one, or would be for other values of one of the
+        arguments.
+        """
         differs = self._has_other_shapes(got) if self.is_fake else self._differs(got)
         if differs:
             return _ACCEPTED
@@ -194,7 +211,9 @@ class AxisTrials:
                 yield path, old, new
 
     def _grown(self, got: Tree[Any], size: int) -> list[tuple[Path, torch.Tensor, torch.Tensor]]:
-        """The outputs that got more rows, before and after; else those of which each row of the batch has several."""
+        """The outputs that got more rows, before and after; else those of which each row of the
+        batch has several.
+        """
         one_each, several_each = [], []
         for path, old, new in self._tensor_outputs(got):
             n_rows = old.shape[0]
@@ -230,7 +249,9 @@ class AxisTrials:
         return not agreement(paths, before, after, atol=0.0).holds
 
     def _has_other_shapes(self, got: Tree[Any]) -> bool:
-        """True when an output that the model computes has another shape: all that fake tensors tell."""
+        """True when an output that the model computes has another shape: all that fake tensors
+        tell.
+        """
         before = [getattr(leaf, "shape", leaf) for leaf in self._computed(self.expected)]
         after = [getattr(leaf, "shape", leaf) for leaf in self._computed(got)]
         return bool(before != after)
@@ -254,6 +275,8 @@ def _spelled(axes: Sequence[Axis], sizes: Sequence[int]) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """The kind of an error and the beginning of its message, without addresses: a plan is the same every time."""
+    """The kind of an error and the beginning of its message, without addresses: a plan is the
+    same every time.
+    """
     lines = str(error).strip().splitlines() or [""]
     return re.sub(r"0x[0-9a-f]+", "0x", f"{type(error).__name__}: {lines[0]}")[:120]

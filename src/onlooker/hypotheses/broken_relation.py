@@ -1,4 +1,6 @@
-"""One relation broken alone: one side made larger than the relation says, then the other, and the model run."""
+"""One relation broken alone: one side made larger than the relation says, then the other, and
+the model run.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,26 @@ logger = logging.getLogger(__name__)
 class BrokenRelation:
     """A doubtful relation, in a plan that reads the table without it.
 
-    ``accepted`` are the values of a call that breaks the relation, where the model takes such a call.
+    ``accepted`` are the values of a call that breaks the relation, where the model takes such a
+    call.
     """
 
-    def __init__(self, plan: Plan, doubt: DoubtfulRelation, example: Example, lab: Lab, domains: Domains) -> None:
-        self._plan, self._doubt, self._example, self._lab, self._domains = plan, doubt, example, lab, domains
+    def __init__(
+        self, plan: Plan, doubt: DoubtfulRelation, example: Example, lab: Lab, domains: Domains
+    ) -> None:
+        self._plan, self._doubt, self._example, self._lab, self._domains = (
+            plan,
+            doubt,
+            example,
+            lab,
+            domains,
+        )
         self._sizes = _read_sizes(plan, example.values)
         self.accepted: dict[Path, Any] = {}
 
     def finding(self) -> FindingKind:
-        """``ACCEPTED`` where the model takes both sides longer, and reads what was added; else why it does not count.
+        """``ACCEPTED`` where the model takes both sides longer, and reads what was added; else why
+        it does not count.
 
         Where the other side is an expression, the first one is made shorter instead.
 
@@ -66,7 +78,9 @@ class BrokenRelation:
         return str(expression) if expression is not None and expression.is_symbol else None
 
     def _changed(self, axes: Sequence[Axis], way: int) -> dict[Path, Any] | None:
-        """The values with these axes larger or smaller, and with them what follows from them; the rest as it was."""
+        """The values with these axes larger or smaller, and with them what follows from them;
+        the rest as it was.
+        """
         name = self._symbol(axes)
         sizes = stepped_sizes(self._plan, self._sizes, name, way) if name is not None else None
         return None if sizes is None else self._resized(sizes)
@@ -83,9 +97,11 @@ class BrokenRelation:
         return self._domains.lawful(values)
 
     def _tested(self, values: Mapping[Path, Any], longer: Sequence[Axis]) -> FindingKind:
-        """``ACCEPTED`` where the model takes the values, and reads what is new in the ``longer`` axes.
+        """``ACCEPTED`` where the model takes the values, and reads what is new in the ``longer``
+        axes.
 
-        Each argument has to be read by itself: a mask that is too long is not, though what grows with it may be.
+        Each argument has to be read by itself: a mask that is too long is not, though what grows
+        with it may be.
         """
         got = self._run(values, self._doubt.text)
         if got is None:

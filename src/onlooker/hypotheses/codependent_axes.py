@@ -1,8 +1,8 @@
 """Axes whose extra elements affect the output only if another axis grows by the same amount.
 
-A mask over past and new tokens, of one call: the model takes it too long, and too short, and nothing says that its
-length is their sum. The surplus of the mask changes the output only when the tokens grow too: the axes are
-co-dependent, and the axis of the tokens is the driver.
+A mask over past and new tokens, of one call: the model takes it too long, and too short, and
+nothing says that its length is their sum. The surplus of the mask changes the output only when the
+tokens grow too: the axes are co-dependent, and the axis of the tokens is the driver.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ __all__ = ["with_codependent_axes"]
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of a class of axes that was tried, and the row that it gave where the model accepted it."""
+    """A change of a class of axes that was tried, and the row that it gave where the model
+    accepted it.
+    """
 
     record: Experiment
     row: Row | None = None
@@ -37,10 +39,12 @@ class _Change:
 def with_codependent_axes(
     trials: AxisTrials, rows: Sequence[Row], left: Collection[Axis]
 ) -> tuple[list[Row], set[Axis]]:
-    """The rows, in which co-dependent axes have changed as well, and all co-dependent axes and their drivers.
+    """The rows, in which co-dependent axes have changed as well, and all co-dependent axes and
+    their drivers.
 
-    ``left`` are the axes that did not change alone: a class of them may change with its co-dependent axes. A row
-    that the model refuses with its co-dependent axes is left out, and so are those in which one changed alone.
+    ``left`` are the axes that did not change alone: a class of them may change with its
+    co-dependent axes. A row that the model refuses with its co-dependent axes is left out, and so
+    are those in which one changed alone.
 
     :raises SpentError: when the budget has ended
     """
@@ -66,14 +70,19 @@ def with_codependent_axes(
 
 
 def _candidates(
-    trials: AxisTrials, accepted: Sequence[_Change], refused: Sequence[_Change], left: Collection[Axis]
+    trials: AxisTrials,
+    accepted: Sequence[_Change],
+    refused: Sequence[_Change],
+    left: Collection[Axis],
 ) -> Iterator[tuple[Axis, ...]]:
     """The classes that were longer alone, and whose surplus nothing read; then each of their axes.
 
-    A float that is read at all counts as accepted, since nothing reads the last columns of some images. Whether it
-    is co-dependent matters only where another argument was refused.
+    A float that is read at all counts as accepted, since nothing reads the last columns of some
+    images. Whether it is co-dependent matters only where another argument was refused.
     """
-    unread = dict.fromkeys(record.axes for record in trials.records if record.finding.kind is FindingKind.UNREAD)
+    unread = dict.fromkeys(
+        record.axes for record in trials.records if record.finding.kind is FindingKind.UNREAD
+    )
     classes = [axes for axes in unread if set(axes) <= set(left)]
     for change in _least_growths(trials, accepted):
         paths = {axis.path for axis in change.axes}
@@ -111,7 +120,10 @@ def _least_growths(trials: AxisTrials, changes: Iterable[_Change]) -> list[_Chan
 
 
 def _moved_together(
-    trials: AxisTrials, axes: Sequence[Axis], drivers: Sequence[_Change], accepted: Sequence[_Change]
+    trials: AxisTrials,
+    axes: Sequence[Axis],
+    drivers: Sequence[_Change],
+    accepted: Sequence[_Change],
 ) -> list[_Change]:
     """The accepted changes, with the co-dependent axes moved along with their drivers."""
     driving = {driver.axes for driver in drivers}

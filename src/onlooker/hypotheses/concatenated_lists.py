@@ -1,4 +1,6 @@
-"""Does the model only concatenate a list? Then any number of tensors goes through one graph, as one tensor."""
+"""Does the model only concatenate a list? Then any number of tensors goes through one graph, as
+one tensor.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ _DIMS = (0, 1)
 def find_concatenated_lists(samples: Sequence[Sample], lab: Lab) -> tuple[Join, ...]:
     """The lists of tensors that the model reads as their concatenation, proven on observed calls.
 
-    The model must give for the concatenated list what it gave for the list; a list of one tensor is cut in two
-    for the same comparison.
+    The model must give for the concatenated list what it gave for the list; a list of one tensor is
+    cut in two for the same comparison.
     """
     lists: dict[Path, list[tuple[Sample, tuple[torch.Tensor, ...]]]] = {}
     for sample in samples:
@@ -45,7 +47,9 @@ def find_concatenated_lists(samples: Sequence[Sample], lab: Lab) -> tuple[Join, 
     return tuple(found)
 
 
-def _concatenation_of(path: Path, sample: Sample, values: tuple[torch.Tensor, ...], lab: Lab) -> Join | None:
+def _concatenation_of(
+    path: Path, sample: Sample, values: tuple[torch.Tensor, ...], lab: Lab
+) -> Join | None:
     """The dimension along which the model concatenates a list, if there is one."""
     for dim in _DIMS:
         join = Join(path, dim)
@@ -60,14 +64,20 @@ def _concatenation_of(path: Path, sample: Sample, values: tuple[torch.Tensor, ..
     return None
 
 
-def _other_list(join: Join, inputs: Tree[Any], values: tuple[torch.Tensor, ...]) -> Tree[Any] | None:
-    """The same call with another number of tensors in the list; None where they cannot be concatenated."""
+def _other_list(
+    join: Join, inputs: Tree[Any], values: tuple[torch.Tensor, ...]
+) -> Tree[Any] | None:
+    """The same call with another number of tensors in the list; None where they cannot be
+    concatenated.
+    """
     if any(value.ndim <= join.dim for value in values):
         return None
     if len(values) == 1:
         half = values[0].shape[join.dim] // 2
         return _cut(inputs, join, half) if half else None
-    other_sizes = {tuple(size for dim, size in enumerate(value.shape) if dim != join.dim) for value in values}
+    other_sizes = {
+        tuple(size for dim, size in enumerate(value.shape) if dim != join.dim) for value in values
+    }
     return joined(inputs, (join,), join_tensors) if len(other_sizes) == 1 else None
 
 
@@ -75,7 +85,9 @@ def _gives_the_same(inputs: Tree[Any], sample: Sample, lab: Lab, why: str) -> bo
     try:
         arguments = close_tree(inputs.structure, inputs.leaves)
     except Exception as error:
-        logger.debug("another number of tensors cannot be given: %s: %s", type(error).__name__, error)
+        logger.debug(
+            "another number of tensors cannot be given: %s: %s", type(error).__name__, error
+        )
         return False
     got = lab.try_run(arguments, why=why, memo=True)
     paths = list(sample.outputs.structure.paths())
@@ -92,7 +104,12 @@ def _cut(tree: Tree[Any], join: Join, half: int) -> Tree[Any]:
 
 
 def _cut_structure(
-    structure: Structure, path: Path, source: Iterator[Any], join: Join, half: int, leaves: list[Any]
+    structure: Structure,
+    path: Path,
+    source: Iterator[Any],
+    join: Join,
+    half: int,
+    leaves: list[Any],
 ) -> Structure:
     if structure.is_leaf:
         leaves.append(next(source))
@@ -101,9 +118,13 @@ def _cut_structure(
         value = next(source)
         leaves += value.split([half, value.shape[join.dim] - half], dim=join.dim)
         twice = structure.children * 2
-        return Structure(structure.kind, structure.entries * 2, twice, structure.context, structure.extra)
+        return Structure(
+            structure.kind, structure.entries * 2, twice, structure.context, structure.extra
+        )
     children = tuple(
         _cut_structure(child, path / entry, source, join, half, leaves)
         for entry, child in zip(structure.entries, structure.children, strict=True)
     )
-    return Structure(structure.kind, structure.entries, children, structure.context, structure.extra)
+    return Structure(
+        structure.kind, structure.entries, children, structure.context, structure.extra
+    )

@@ -1,7 +1,8 @@
-"""Axes that change together though they stand in other dimensions, or have other sizes, or mix what is in the rows.
+"""Axes that change together though they stand in other dimensions, or have other sizes, or mix what
+is in the rows.
 
-The edges of a graph are the second dimension of one argument and the first one of another; a latent is a quarter of
-its image; the rows of a pooled set are no batch, and may be more all the same.
+The edges of a graph are the second dimension of one argument and the first one of another; a latent
+is a quarter of its image; the rows of a pooled set are no batch, and may be more all the same.
 """
 
 from __future__ import annotations
@@ -42,10 +43,13 @@ def cross_argument_classes(
             yield axes
 
 
-def multiples(axes: Sequence[Axis], left: Collection[Axis], base: Mapping[Path, Any]) -> Iterator[Multiple]:
+def multiples(
+    axes: Sequence[Axis], left: Collection[Axis], base: Mapping[Path, Any]
+) -> Iterator[Multiple]:
     """Pairs of classes of different arguments of which one has a multiple of the size of the other.
 
-    The smaller one is among ``left``. The sides of two images come one by one as well, in their order.
+    The smaller one is among ``left``. The sides of two images come one by one as well, in their
+    order.
     """
     found = 0
     not_first = [axis for axis in axes if axis.dim]

@@ -21,13 +21,15 @@ __all__ = ["Draft"]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Calls that one graph can serve, and what experiments said about them; :meth:`plan` infers the plan.
+    """Calls that one graph can serve, and what experiments said about them; :meth:`plan` infers the
+    plan.
 
-    ``fills`` are the values of leaves that some calls lack. ``probes`` are rows of sizes that the model accepts,
-    ``experiments`` all records, the refused ones too. ``lows`` are the least sizes that the model takes, where
-    that is more than 1; ``confirmed`` has, by axis, the label of the experiment that confirmed its relation;
-    ``exclusions`` say how the table is not to be read; ``optional`` are the constants that a call may leave out.
-    ``blind`` is what no experiment could tell.
+    ``fills`` are the values of leaves that some calls lack. ``probes`` are rows of sizes that the
+    model accepts, ``experiments`` all records, the refused ones too. ``lows`` are the least sizes
+    that the model takes, where that is more than 1; ``confirmed`` has, by axis, the label of the
+    experiment that confirmed its relation; ``exclusions`` say how the table is not to be read;
+    ``optional`` are the constants that a call may leave out. ``blind`` is what no experiment could
+    tell.
     """
 
     union: Union
@@ -54,7 +56,11 @@ class Draft:
         table = self.observed.extended((), self.probes)
         if not self.overrides.static:
             return table
-        columns = {axis: sizes for axis, sizes in table.columns.items() if not self.overrides.is_static(axis)}
+        columns = {
+            axis: sizes
+            for axis, sizes in table.columns.items()
+            if not self.overrides.is_static(axis)
+        }
         return replace(table, columns=columns)
 
     def own(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -74,7 +80,9 @@ class Draft:
         """What was inferred so far."""
         table = self.table
         ranges = self.overrides.ranges
-        static = tuple(f"{axis} is pinned static" for axis in self._axes() if self.overrides.is_static(axis))
+        static = tuple(
+            f"{axis} is pinned static" for axis in self._axes() if self.overrides.is_static(axis)
+        )
         plan = build_plan(
             self.union,
             table,
@@ -87,20 +95,26 @@ class Draft:
         )
         symbols = plan.symbols
         if ranges or PINNED in table.labels:
-            symbols = tuple(_within_range(symbol, plan, table, ranges.get(symbol.name)) for symbol in symbols)
+            symbols = tuple(
+                _within_range(symbol, plan, table, ranges.get(symbol.name)) for symbol in symbols
+            )
         if self.lows:
             symbols = tuple(self._with_low(symbol, plan) for symbol in symbols)
         leaves = plan.leaves
         if self.optional:
             leaves = tuple(replace(leaf, optional=leaf.path in self.optional) for leaf in leaves)
-        return replace(plan, symbols=symbols, leaves=leaves, probes=self.experiments, blind=self.blind)
+        return replace(
+            plan, symbols=symbols, leaves=leaves, probes=self.experiments, blind=self.blind
+        )
 
     def _axes(self) -> Iterator[Axis]:
         for path, spec in self.union.leaves.items():
             yield from axes_of(path, spec)
 
     def _with_low(self, symbol: Symbol, plan: Plan) -> Symbol:
-        """The symbol from the least size on that the model takes, where the caller gave no range and none was less."""
+        """The symbol from the least size on that the model takes, where the caller gave no range
+        and none was less.
+        """
         if symbol.name in self.overrides.ranges:
             return symbol
         lows = [self.lows.get(axis, 0) for axis in plan.axes_of(symbol.name)]
@@ -110,7 +124,9 @@ class Draft:
 
 
 def _within_range(symbol: Symbol, plan: Plan, table: Table, limits: Range | None) -> Symbol:
-    """The symbol without the sizes that only stand for the word of the caller, and none outside its range."""
+    """The symbol without the sizes that only stand for the word of the caller, and none outside
+    its range.
+    """
     seen: set[int] = set()
     for axis in plan.axes_of(symbol.name):
         pairs = zip(table.labels, table.column(axis), strict=True)

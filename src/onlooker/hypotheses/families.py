@@ -2,8 +2,9 @@
 
 To add an idea, write one file with a class like those below, and add one line to :data:`FAMILIES`.
 
-Three questions come before a draft of a plan exists, and have files of their own: :mod:`.replay` (do the recorded
-calls give again what they gave?), :mod:`.concatenated_lists` (does the model only concatenate a list?) and
+Three questions come before a draft of a plan exists, and have files of their own: :mod:`.replay`
+(do the recorded calls give again what they gave?), :mod:`.concatenated_lists` (does the model only
+concatenate a list?) and
 :mod:`.shared_graphs` (can one graph serve several kinds of calls?).
 """
 
@@ -40,8 +41,8 @@ FAMILIES: tuple[type[Family], ...] = (
 def resolved(draft: Draft, samples: Sequence[Sample], lab: Lab) -> Draft:
     """The draft with what the caller and the model say about all that the calls left open.
 
-    Without probing, or without a budget, only what the caller said counts. A family whose share of the budget ends
-    keeps what it has found, and says what it could not test.
+    Without probing, or without a budget, only what the caller said counts. A family whose share of
+    the budget ends keeps what it has found, and says what it could not test.
     """
     families = FAMILIES if draft.overrides.probe and lab.budget.runs else (PinnedAxes,)
     n_records = len(lab.records)

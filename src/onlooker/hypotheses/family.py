@@ -14,7 +14,8 @@ __all__ = ["Family"]
 
 
 class Family(Protocol):
-    """One kind of claim about a model: it proposes instances, tests them in the Lab, and applies what holds.
+    """One kind of claim about a model: it proposes instances, tests them in the Lab, and applies
+    what holds.
 
     ``question`` says in words what is tested, ``most_runs`` is the most that it may take of
     the default budget.

@@ -1,4 +1,6 @@
-"""The sizes that were observed may all be multiples of 16 by chance: a size between them is tried."""
+"""The sizes that were observed may all be multiples of 16 by chance: a size between them is
+tried.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class ObservedSteps:
 
     def untested(self, spent: SpentError) -> BlindSpot:
         """The steps of all symbols."""
-        return BlindSpot(BlindKind.BUDGET, detail="every step of a size was tested", limit=spent.limit)
+        return BlindSpot(
+            BlindKind.BUDGET, detail="every step of a size was tested", limit=spent.limit
+        )
 
     def _accepted_row(self, plan: Plan, symbol: Symbol) -> Row | None:
         """The row of the first size off the step that the model takes."""
@@ -49,7 +53,9 @@ class ObservedSteps:
         for size in sizes_off_step(symbol):
             values = materialise(plan, {**observed, symbol.name: size}, self._samples)
             why = f"{symbol.name} = {size}, off its step of {symbol.step}"
-            is_accepted = self._lab.try_run(close_arguments(plan, values), why=why, memo=True) is not None
+            is_accepted = (
+                self._lab.try_run(close_arguments(plan, values), why=why, memo=True) is not None
+            )
             label = f"{symbol.name} probed at {size}" if is_accepted else ""
             kind = FindingKind.ACCEPTED if is_accepted else FindingKind.REFUSED
             self._lab.record(axes, [size] * len(axes), finding=Finding(kind), label=label)

@@ -1,9 +1,9 @@
 """Arguments that every call passed: which of them may a call leave out?
 
-``generate()`` drops a mask that hides nothing, and some of its ways leave out flags that the configuration of the
-model says anyway. A tensor may be left out where the model gives for ones, or zeros, of its shape what it gives
-without it; a flag where it gives the same with it and without it. Both are tested on several sizes, each argument
-alone and then all of them together.
+``generate()`` drops a mask that hides nothing, and some of its ways leave out flags that the
+configuration of the model says anyway. A tensor may be left out where the model gives for ones, or
+zeros, of its shape what it gives without it; a flag where it gives the same with it and without it.
+Both are tested on several sizes, each argument alone and then all of them together.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ _Defaults = dict[Path, Fill | None]
 
 
 class OmittedArguments:
-    """A call may leave out an argument that every call passed: a tensor with a neutral default, or a flag."""
+    """A call may leave out an argument that every call passed: a tensor with a neutral default,
+    or a flag.
+    """
 
     question: ClassVar[str] = "which arguments that every call passed may be left out?"
     most_runs: ClassVar[int] = 96
@@ -51,12 +53,16 @@ class OmittedArguments:
         self._samples = draft.own(samples)
 
     def drafts(self) -> Iterator[Draft]:
-        """The draft with a default for every tensor, and a word for every flag, that a call may leave out."""
+        """The draft with a default for every tensor, and a word for every flag, that a call may
+        leave out.
+        """
         plan = self._draft.plan()
         candidates = [leaf for leaf in plan.leaves if _is_candidate(leaf, plan, self._lab)]
         if not candidates or not self._samples:
             return
-        test = _OmissionTest(plan, self._lab, tuple(_bases(plan, self._samples)), domains_of(self._samples))
+        test = _OmissionTest(
+            plan, self._lab, tuple(_bases(plan, self._samples)), domains_of(self._samples)
+        )
         found = test.together(test.alone(candidates))
         fills = dict(self._draft.fills)
         flags = set()
@@ -89,7 +95,9 @@ def _is_candidate(leaf: LeafPlan, plan: Plan, lab: Lab) -> bool:
 
 
 def _bases(plan: Plan, samples: Sequence[Sample]) -> Iterator[dict[Path, Any]]:
-    """The values of calls: at the sizes of the last one and of the first one, then at general ones."""
+    """The values of calls: at the sizes of the last one and of the first one, then at general
+    ones.
+    """
     observed = [sizes_of(plan, leaf_values(sample)) for sample in (samples[-1], samples[0])]
     seen: list[Sizes] = []
     for sizes in (*observed, *islice(example_sizes(plan), _CHOICES)):
@@ -138,7 +146,9 @@ class _OmissionTest:
         return kept
 
     def _holds(self, omitted: Mapping[Path, Fill | None]) -> bool:
-        """True when the model gives without these arguments what it gives with their defaults, wherever it runs."""
+        """True when the model gives without these arguments what it gives with their defaults,
+        wherever it runs.
+        """
         roots = {path.root for path in omitted}
         n_held = 0
         for number, base in enumerate(self.bases):
@@ -150,16 +160,24 @@ class _OmissionTest:
             with_defaults = self._filled(base, omitted)
             if with_defaults is None and without is None:
                 continue
-            if with_defaults is None or without is None or not results_agree(without, with_defaults):
+            if (
+                with_defaults is None
+                or without is None
+                or not results_agree(without, with_defaults)
+            ):
                 return False
             n_held += 1
         return n_held >= min(2, len(self.bases))
 
-    def _filled(self, base: Mapping[Path, Any], omitted: Mapping[Path, Fill | None]) -> Tree[Any] | None:
-        """The result with the defaults; None where the model refuses it, a default is not in the domain of its leaf, or
-        its size shows nowhere else.
+    def _filled(
+        self, base: Mapping[Path, Any], omitted: Mapping[Path, Fill | None]
+    ) -> Tree[Any] | None:
+        """The result with the defaults; None where the model refuses it, a default is not in the
+        domain of its leaf, or its size shows nowhere else.
         """
-        known = sizes_of(self.plan, {path: value for path, value in base.items() if path not in omitted})
+        known = sizes_of(
+            self.plan, {path: value for path, value in base.items() if path not in omitted}
+        )
         values = dict(base)
         for leaf in self.plan.inputs:
             fill = omitted.get(leaf.path)
@@ -172,14 +190,22 @@ class _OmissionTest:
             return None
         return self._run(close_arguments(self.plan, values), omitted, "as a default")
 
-    def _run(self, arguments: dict[str, Any], omitted: Collection[Path], what: str) -> Tree[Any] | None:
+    def _run(
+        self, arguments: dict[str, Any], omitted: Collection[Path], what: str
+    ) -> Tree[Any] | None:
         why = f"{', '.join(map(str, omitted))} {what}"
         return self.lab.try_run(arguments, why=why, memo=True)
 
 
 def _defaults_of(leaf: LeafPlan, domain: Domain) -> tuple[Fill | None, ...]:
-    """What may stand for an argument that is left out: a mask hides nothing, anything else adds nothing."""
+    """What may stand for an argument that is left out: a mask hides nothing, anything else adds
+    nothing.
+    """
     if not leaf.is_tensor:
         return (None,)
     ones, zeros = Fill("ones"), Fill("zeros")
-    return (ones, zeros) if domain.is_mask or (domain.is_binary and domain.high == 1) else (zeros, ones)
+    return (
+        (ones, zeros)
+        if domain.is_mask or (domain.is_binary and domain.high == 1)
+        else (zeros, ones)
+    )

@@ -36,7 +36,8 @@ Range = tuple[int, int | None]
 class Overrides:
     """Axes by argument (its name, or the path of one leaf as Python), and ranges by symbol.
 
-    Without ``probe`` only the calls and the caller say what a plan is: no hypothesis is tested with the model.
+    Without ``probe`` only the calls and the caller say what a plan is: no hypothesis is tested with
+    the model.
     """
 
     static: Dims = field(default_factory=dict)
@@ -81,14 +82,19 @@ def overrides_of(
     for name, dims in static.items():
         for dim in dims:
             if dim in dynamic.get(name, ()):
-                raise _bad(f"{name}.shape[{dim}], static and dynamic at once,", "Leave one of the two out.")
+                raise _bad(
+                    f"{name}.shape[{dim}], static and dynamic at once,", "Leave one of the two out."
+                )
     return Overrides(static, dynamic, ranges, probe)
 
 
 def _check_dims(word: str, dims: Dims) -> None:
     for name, numbers in dims.items():
         if isinstance(numbers, (str, int)) or not all(_is_count(number) for number in numbers):
-            raise _bad(f"{word}={{{name!r}: {numbers!r}}}", "Give a list of dimensions: {'input_ids': [0, 1]}.")
+            raise _bad(
+                f"{word}={{{name!r}: {numbers!r}}}",
+                "Give a list of dimensions: {'input_ids': [0, 1]}.",
+            )
 
 
 def _is_count(value: Any) -> bool:
@@ -116,11 +122,16 @@ def check_overrides(overrides: Overrides, recording: Recording) -> None:
             if ranks is None and name not in recording.signature.names:
                 known = ", ".join(recording.signature.names)
                 raise UsageError(
-                    f"{word}= names {name!r}, which is no argument of {recording.model}.{recording.method}.",
+                    f"{word}= names {name!r}, which is no argument of"
+                    f" {recording.model}.{recording.method}.",
                     slug="unknown-argument",
                     hint=f"It has {known}.",
                 )
-            wrong = [number for number in numbers if ranks is not None and number >= max(ranks, default=0)]
+            wrong = [
+                number
+                for number in numbers
+                if ranks is not None and number >= max(ranks, default=0)
+            ]
             if wrong:
                 count = max(ranks or (), default=0)
                 raise UsageError(
@@ -190,7 +201,8 @@ def check_ranges(overrides: Overrides, plan: Plan, table: Table) -> None:
             for label, size in zip(table.labels, table.column(axis), strict=True):
                 if size is not None and not symbol.allows(size):
                     raise UsageError(
-                        f"{symbol.name} is pinned to {symbol.range}, and {axis} was {size} in {label}.",
+                        f"{symbol.name} is pinned to {symbol.range}, and {axis} was {size} in"
+                        f" {label}.",
                         slug="pin-contradicts-calls",
                         hint="Widen the range, or watch calls inside it only.",
                     )

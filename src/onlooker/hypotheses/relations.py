@@ -1,9 +1,10 @@
 """Does a relation hold, or did a few calls agree by chance? The model is run at fresh sizes.
 
-First at sizes that obey all relations: where the model refuses them, a relation is false, and the next best
-explanation is tried. Then each relation is broken alone. A relation is dropped only if the model accepts a violation
-in both directions and the added elements change its output: a model that refuses confirms the relation, and so does
-one that ignores the surplus, as of a mask beyond the tokens. The axes of a dropped relation get symbols of their own.
+First at sizes that obey all relations: where the model refuses them, a relation is false, and the
+next best explanation is tried. Then each relation is broken alone. A relation is dropped only if
+the model accepts a violation in both directions and the added elements change its output: a model
+that refuses confirms the relation, and so does one that ignores the surplus, as of a mask beyond
+the tokens. The axes of a dropped relation get symbols of their own.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ _KEPT_BECAUSE = {
 
 
 class Relations:
-    """A relation between axes may be a coincidence: rows that break a false one, labels that confirm the others."""
+    """A relation between axes may be a coincidence: rows that break a false one, labels that
+    confirm the others.
+    """
 
     question: ClassVar[str] = "which relations between axes are a coincidence?"
     most_runs: ClassVar[int] = 48
@@ -82,7 +85,9 @@ class Relations:
         return replace(self._draft, confirmed=dict(self._confirmed), exclusions=self._guess)
 
     def _step(self) -> bool:
-        """True when a relation turned out to be false: a row says so, and the table has to be read again."""
+        """True when a relation turned out to be false: a row says so, and the table has to be
+        read again.
+        """
         table = self._draft.table
         mined = mine(table)
         untested = [doubt for doubt in doubtful_relations(mined) if doubt.text not in self._tested]
@@ -101,32 +106,43 @@ class Relations:
         return False
 
     def _may_be_absent(self, doubt: DoubtfulRelation) -> bool:
-        """True for the sizes of what a call may lack: they must follow from what it has, or nothing can stand in."""
+        """True for the sizes of what a call may lack: they must follow from what it has, or
+        nothing can stand in.
+        """
         fills = self._draft.fills
         found = [fills[axis.path] for axis in doubt.moved if axis.path in fills]
         return any(fill.kind in ("ones", "zeros") for fill in found)
 
     def _plan(self, table: Table, exclusions: Exclusions | None) -> Plan:
         draft = self._draft
-        return build_plan(draft.union, table, draft.fills, ranges=draft.overrides.ranges, exclusions=exclusions)
+        return build_plan(
+            draft.union, table, draft.fills, ranges=draft.overrides.ranges, exclusions=exclusions
+        )
 
     def _example(self, plan: Plan, choices: Iterable[Sizes] | None = None) -> Example | None:
-        """A call of general sizes that obey the plan, or None where the model refuses all that were tried.
+        """A call of general sizes that obey the plan, or None where the model refuses all that were
+        tried.
 
         :raises SpentError: when the budget has ended
         """
         most = 1 if self._guess is not None else _CHOICES
-        for choice in islice(roomy_sizes(plan, self._n_tested) if choices is None else choices, most):
+        for choice in islice(
+            roomy_sizes(plan, self._n_tested) if choices is None else choices, most
+        ):
             try:
-                return find_example(plan, self._samples, self._lab, choices=[choice], necessary=False)
+                return find_example(
+                    plan, self._samples, self._lab, choices=[choice], necessary=False
+                )
             except OnlookerError as error:
                 logger.debug("%s", error)
         return None
 
-    # ------------------------------------------------------------------------------------------- other explanations
+    # --------------------------------------------------------------------------- other explanations
 
     def _is_replaced(self, table: Table, mined: Mined) -> bool:
-        """True when the model takes sizes that obey another explanation of the table, and not the first one."""
+        """True when the model takes sizes that obey another explanation of the table, and not
+        the first one.
+        """
         for exclusions in alternatives(table):
             if self._guess is not None and not exclusions.guessing:
                 continue
@@ -140,16 +156,21 @@ class Relations:
             if example is None:
                 continue
             row = row_of_values(self._label, example.values)
-            false = tuple(d.column.axes[0] for d in mined.derived.values() if not _holds(d, mined, row))
+            false = tuple(
+                d.column.axes[0] for d in mined.derived.values() if not _holds(d, mined, row)
+            )
             if false:
                 self._reject(row, false, FindingKind.ACCEPTED, "and not as the calls have it")
                 return True
         return False
 
-    def _is_guessed(self, table: Table, mined: Mined, exclusions: Exclusions, plan: Plan) -> bool | None:
+    def _is_guessed(
+        self, table: Table, mined: Mined, exclusions: Exclusions, plan: Plan
+    ) -> bool | None:
         """True when sizes that obey a guess are new and accepted, None when all are refused.
 
-        Where they are accepted and say nothing new, the guess is the best that there is: it is what the plan says.
+        Where they are accepted and say nothing new, the guess is the best that there is: it is what
+        the plan says.
         """
         known = {derived.column.axes[0] for derived in mined.derived.values()}
         guessed = [derived.column.axes[0] for derived in mine(table, exclusions).derived.values()]
@@ -166,13 +187,17 @@ class Relations:
                     return True
         return False if self._guess is not None else None
 
-    # ------------------------------------------------------------------------------------------- one relation
+    # --------------------------------------------------------------------------------- one relation
 
     def _is_coincidence(self, table: Table, doubt: DoubtfulRelation, example: Example) -> bool:
-        """True when the model takes sizes that break a relation, whichever side is the longer one, and reads them."""
+        """True when the model takes sizes that break a relation, whichever side is the longer
+        one, and reads them.
+        """
         found = []
         for exclusions in readings_without(table, doubt):
-            broken = BrokenRelation(self._plan(table, exclusions), doubt, example, self._lab, self._domains)
+            broken = BrokenRelation(
+                self._plan(table, exclusions), doubt, example, self._lab, self._domains
+            )
             found.append(broken.finding())
             if found[-1] is FindingKind.ACCEPTED:
                 row = row_of_values(self._label, broken.accepted)
@@ -190,12 +215,24 @@ class Relations:
     def _label(self) -> str:
         return f"relation probe {self._n_tested}"
 
-    def _reject(self, row: Row, axes: Sequence[Axis], kind: FindingKind, detail: str = "", *, claim: str = "") -> None:
+    def _reject(
+        self,
+        row: Row,
+        axes: Sequence[Axis],
+        kind: FindingKind,
+        detail: str = "",
+        *,
+        claim: str = "",
+    ) -> None:
         """Adds a row of sizes that break a relation."""
-        self._record(axes, [row.sizes[axis] for axis in axes], Finding(kind, detail), row.label, claim)
+        self._record(
+            axes, [row.sizes[axis] for axis in axes], Finding(kind, detail), row.label, claim
+        )
         self._draft = self._draft.with_probes(row)
 
-    def _record(self, axes: Sequence[Axis], sizes: Sequence[int], finding: Finding, label: str, claim: str) -> None:
+    def _record(
+        self, axes: Sequence[Axis], sizes: Sequence[int], finding: Finding, label: str, claim: str
+    ) -> None:
         self._lab.record(axes, sizes, finding=finding, label=label, claim=claim)
         self._n_tested += 1
 

@@ -1,8 +1,8 @@
 """Replays recorded calls to find hidden state: results that depend on more than the arguments.
 
-Such a model counts its calls, fills a table, draws random numbers, or is in training mode. An export captures a single
-call, so the user is warned. The cause may also stand around the calls, as autocast or a hook does: it does not stand
-around an experiment, and is in no graph.
+Such a model counts its calls, fills a table, draws random numbers, or is in training mode. An
+export captures a single call, so the user is warned. The cause may also stand around the calls, as
+autocast or a hook does: it does not stand around an experiment, and is in no graph.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _MOST_REPLAYS = 2
 
 
 def find_doubt(samples: Sequence[Sample], lab: Lab) -> OnlookerWarning | None:
-    """A warning when the first or the last kept call, run again in private, gives another result than recorded.
+    """A warning when the first or the last kept call, run again in private, gives another result
+    than recorded.
 
-    :raises ExportError: ``replay-refused`` when the model refuses all that are run again, ``fast-path`` where eager
-        takes a way that no trace takes, and that gives another result
+    :raises ExportError: ``replay-refused`` when the model refuses all that are run again,
+        ``fast-path`` where eager takes a way that no trace takes, and that gives another result
     """
     training = _is_training(lab.model)
     refused: list[tuple[Sample, Exception]] = []
@@ -81,8 +82,8 @@ def _first_line(error: Exception) -> str:
 def _refusal(sample: Sample, error: Exception, lab: Lab) -> ExportError:
     found = surroundings_of(sample, lab)
     text = (
-        f"The model took call {sample.call.index} while it was watched, and refuses it when it is run again in "
-        f"private: {_first_line(error).rstrip('.')}."
+        f"The model took call {sample.call.index} while it was watched, and refuses it when it is"
+        f" run again in private: {_first_line(error).rstrip('.')}."
     )
     if found:
         hint = f"It takes it {found}. {_MOVE}"
@@ -93,33 +94,41 @@ def _refusal(sample: Sample, error: Exception, lab: Lab) -> ExportError:
 
 
 _MOVE = (
-    "What stands around a call is in no graph: move it into the method, or watch a module whose forward does both, "
-    "the surroundings and the call."
+    "What stands around a call is in no graph: move it into the method, or watch a module whose"
+    " forward does both, the surroundings and the call."
 )
 
 
 def _in_training(sample: Sample, difference: str) -> OnlookerWarning:
     return OnlookerWarning(
-        f"The model, or a module of it, is in training mode, and in evaluation mode call {sample.call.index} gives "
-        f"another result ({difference}).",
+        "The model, or a module of it, is in training mode, and in evaluation mode call"
+        f" {sample.call.index} gives another result ({difference}).",
         slug="training-mode",
-        hint="Call model.eval() before watching and exporting, unless the behaviour in training shall be exported.",
+        hint=(
+            "Call model.eval() before watching and exporting, unless the behaviour in training"
+            " shall be exported."
+        ),
     )
 
 
 def _on_fast_path(sample: Sample, difference: str) -> ExportError:
     return ExportError(
-        f"In call {sample.call.index} the model takes the fast path of attention that torch has for eager mode, which "
-        f"gives another result ({difference}) than the operators of the model itself: those of padded positions are "
-        "others. torch.export traces these operators, so that its graph differs from what was watched.",
+        f"In call {sample.call.index} the model takes the fast path of attention that torch has for"
+        f" eager mode, which gives another result ({difference}) than the operators of the model"
+        " itself: those of padded positions are others. torch.export traces these operators, so"
+        " that its graph differs from what was watched.",
         slug="fast-path",
-        hint="Turn the fast path off before watching: torch.backends.mha.set_fastpath_enabled(False).",
+        hint=(
+            "Turn the fast path off before watching:"
+            " torch.backends.mha.set_fastpath_enabled(False)."
+        ),
     )
 
 
 def _inside_autocast(block: str, difference: str) -> OnlookerWarning:
     return OnlookerWarning(
-        f"The export runs inside {block}, which is in no graph: outside, the results are others ({difference}).",
+        f"The export runs inside {block}, which is in no graph: outside, the results are others"
+        f" ({difference}).",
         slug="export-inside-autocast",
         hint="Move the block into the method, or run the program inside such a block only.",
     )
@@ -128,10 +137,15 @@ def _inside_autocast(block: str, difference: str) -> OnlookerWarning:
 def _depends(sample: Sample, what: str, found: str = "") -> OnlookerWarning:
     said = f" {found[0].upper()}{found[1:]}, it gives what was seen." if found else ""
     return OnlookerWarning(
-        f"Outputs depend on earlier calls, or on something else than the arguments: call {sample.call.index}, run "
-        f"again from the state that stood before watching, {what}.{said}",
+        "Outputs depend on earlier calls, or on something else than the arguments: call"
+        f" {sample.call.index}, run again from the state that stood before watching, {what}.{said}",
         slug="outputs-depend-on-earlier-calls",
-        hint=f"The program is without it. {_MOVE}"
-        if found
-        else "The program does what such a first call does. Pass the state as an argument, or watch another method.",
+        hint=(
+            f"The program is without it. {_MOVE}"
+            if found
+            else (
+                "The program does what such a first call does. Pass the state as an argument, or"
+                " watch another method."
+            )
+        ),
     )

@@ -1,4 +1,6 @@
-"""Which calls can one graph serve? Two kinds of calls share one if what a call lacks can be filled, unnoticed."""
+"""Which calls can one graph serve? Two kinds of calls share one if what a call lacks can be
+filled, unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ _UNTESTED = "every way to serve several kinds of calls with one graph was tested
 def find_drafts(
     calls: Sequence[Call], samples: Sequence[Sample], lab: Lab, overrides: Overrides | None = None
 ) -> list[Draft]:
-    """The fewest drafts that a greedy search finds: the richest form of a call first, each next one joins if it can."""
+    """The fewest drafts that a greedy search finds: the richest form of a call first, each next
+    one joins if it can.
+    """
     overrides = overrides or Overrides()
     forms = sorted(forms_of(calls), key=lambda form: -form.example.n_tensors)
     drafts: list[Draft] = []
@@ -54,10 +58,14 @@ def find_drafts(
     return [replace(draft, name=f"graph_{number}") for number, draft in enumerate(drafts)]
 
 
-def _joined(forms: Sequence[Form], samples: Sequence[Sample], lab: Lab, overrides: Overrides) -> Draft | None:
-    """The draft of all forms, with values for what some lack that the model does not notice; None without any.
+def _joined(
+    forms: Sequence[Form], samples: Sequence[Sample], lab: Lab, overrides: Overrides
+) -> Draft | None:
+    """The draft of all forms, with values for what some lack that the model does not notice; None
+    without any.
 
-    The runs of the first choice are necessary, since without them every form needs a graph of its own.
+    The runs of the first choice are necessary, since without them every form needs a graph of its
+    own.
     """
     union = union_of(forms)
     conflict = find_conflict(union)
@@ -114,7 +122,9 @@ def _fill(union: Union, path: Path, spec: Spec, kind: str) -> Fill | None:
     return Fill("zeros") if dim is None else Fill("empty", dim=dim)
 
 
-def is_neutral(draft: Draft, form: Form, samples: Sequence[Sample], lab: Lab, *, necessary: bool = False) -> bool:
+def is_neutral(
+    draft: Draft, form: Form, samples: Sequence[Sample], lab: Lab, *, necessary: bool = False
+) -> bool:
     """True when the model gives for the calls of a form, filled, what it gave without the fills.
 
     :raises SpentError: when the budget ended, and the runs are not necessary

@@ -11,10 +11,12 @@ _COMMON = (32, 16, 14, 8)
 
 
 def least_step(size: int, takes: Callable[[int], bool]) -> int:
-    """The least divisor of ``size`` that may be added to it; ``takes`` says whether the model takes a size.
+    """The least divisor of ``size`` that may be added to it; ``takes`` says whether the model takes
+    a size.
 
-    The primes of the step are left out one by one: when sizes must be multiples of a step, another one is
-    taken exactly when what is added is a multiple of it too. As many questions as the size has primes.
+    The primes of the step are left out one by one: when sizes must be multiples of a step, another
+    one is taken exactly when what is added is a multiple of it too. As many questions as the size
+    has primes.
 
     >>> asked = []
     >>> least_step(224, lambda size: asked.append(size) or size % 14 == 0), asked

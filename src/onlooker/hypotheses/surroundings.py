@@ -1,4 +1,6 @@
-"""What stood around a call while it was watched, and made it what it was: autocast, gradients, hooks of the model."""
+"""What stood around a call while it was watched, and made it what it was: autocast, gradients,
+hooks of the model.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 
 
 def surroundings_of(sample: Sample, lab: Lab) -> str:
-    """Where the call gives again what was seen, ``inside torch.autocast(...)``; nothing where no place is found."""
+    """Where the call gives again what was seen, ``inside torch.autocast(...)``; nothing where no
+    place is found.
+    """
     if lab.method == "forward" and any(getattr(lab.model, name, None) for name in _HOOKS):
         again = rerun(sample, lab, with_hooks=True)
         if _is_as_seen(sample, again):
@@ -32,7 +36,8 @@ def surroundings_of(sample: Sample, lab: Lab) -> str:
 
 
 def autocast_of_export(sample: Sample, again: Tree[Any], lab: Lab) -> tuple[str, str] | None:
-    """The autocast block that the caller stands in, and what differs outside; None where nothing does.
+    """The autocast block that the caller stands in, and what differs outside; None where nothing
+    does.
 
     ``again`` is the result of the call inside.
     """
@@ -50,8 +55,8 @@ def autocast_of_export(sample: Sample, again: Tree[Any], lab: Lab) -> tuple[str,
 def beside_fast_path(sample: Sample, again: Tree[Any], lab: Lab) -> str:
     """What differs where the fast path of attention is off; nothing where it is, or is not taken.
 
-    ``again`` is the result of the call as the settings are. Modules of torch take that path in eager mode only: with a
-    mask of padding they leave out what is padded, and fill it with zeros.
+    ``again`` is the result of the call as the settings are. Modules of torch take that path in
+    eager mode only: with a mask of padding they leave out what is padded, and fill it with zeros.
     """
     if not torch.backends.mha.get_fastpath_enabled() or not _has_attention_of_torch(lab.model):
         return ""

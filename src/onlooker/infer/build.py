@@ -31,14 +31,18 @@ def build_plan(
 ) -> Plan:
     """The plan of one graph: every leaf of the union with its expressions, relations and evidence.
 
-    ``confirmed`` has the label of the probe that the model refused when an axis was not as its relation says.
+    ``confirmed`` has the label of the probe that the model refused when an axis was not as its
+    relation says.
     """
     fills = {**_counters(union, fills), **fills}
     mined = mine(table) if exclusions is None else mine(table, exclusions)
     names = names_of(mined)
     spelled = _Spelled(mined, names, table)
     counts = _counts(union)
-    leaves = tuple(_leaf(path, spec, spelled, fills.get(path), counts[path]) for path, spec in union.leaves.items())
+    leaves = tuple(
+        _leaf(path, spec, spelled, fills.get(path), counts[path])
+        for path, spec in union.leaves.items()
+    )
     leaves = tuple(_with_floats(leaf, union) for leaf in leaves)
     calls = tuple(sorted(call.index for form in union.forms for call in form.calls))
     return Plan(
@@ -53,9 +57,11 @@ def build_plan(
 
 
 def _counters(union: Union, fills: Mapping[Path, Fill]) -> dict[Path, Fill]:
-    """What stands for a count in a container that is absent: what it was where its tensors were not there yet.
+    """What stands for a count in a container that is absent: what it was where its tensors were not
+    there yet.
 
-    An empty layer of a sliding window has no tensors and a count of 0. An absent cache is an empty one, and lacks both.
+    An empty layer of a sliding window has no tensors and a count of 0. An absent cache is an empty
+    one, and lacks both.
     """
     empty: dict[tuple[Entry, ...], list[Path]] = {}
     for path, fill in fills.items():
@@ -64,7 +70,12 @@ def _counters(union: Union, fills: Mapping[Path, Fill]) -> dict[Path, Fill]:
     found: dict[Path, Fill] = {}
     for path, spec in union.leaves.items():
         beside = empty.get(path.entries[:-1], ())
-        if len(path.entries) < 2 or not beside or not isinstance(spec, ConstantSpec) or not spec.is_int:
+        if (
+            len(path.entries) < 2
+            or not beside
+            or not isinstance(spec, ConstantSpec)
+            or not spec.is_int
+        ):
             continue
         values = {
             call.inputs.leaves[position].value  # type: ignore[union-attr]
@@ -140,13 +151,17 @@ def _with_floats(leaf: LeafPlan, union: Union) -> LeafPlan:
     return replace(leaf, constant=None, floats=floats)
 
 
-def _symbol(column: Column, name: str, mined: Mined, ranges: Mapping[str, tuple[int, int | None]]) -> Symbol:
+def _symbol(
+    column: Column, name: str, mined: Mined, ranges: Mapping[str, tuple[int, int | None]]
+) -> Symbol:
     values = tuple(sorted({v for v in column.values if v is not None}))
     low, high = ranges.get(name, (0 if 0 in values else 1, None))
     return Symbol(name, values, low, high, step_of(column), evidence(mined.labels, column))
 
 
-def _relations(mined: Mined, names: Mapping[str, str], confirmed: Mapping[Axis, str]) -> Iterator[Relation]:
+def _relations(
+    mined: Mined, names: Mapping[str, str], confirmed: Mapping[Axis, str]
+) -> Iterator[Relation]:
     for column in mined.columns:
         first, name = column.axes[0], Expression.symbol(names[column.name])
         found = evidence(mined.labels, column)

@@ -36,9 +36,11 @@ class DoubtfulRelation:
 
 
 def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
-    """The relations that may hold by chance: expressions of other classes, then equal axes of several arguments.
+    """The relations that may hold by chance: expressions of other classes, then equal axes of
+    several arguments.
 
-    What stands inside one container, as the layers of a cache, is one state, and is never taken apart.
+    What stands inside one container, as the layers of a cache, is one state, and is never taken
+    apart.
     """
     for derived in mined.derived.values():
         column = derived.column
@@ -69,8 +71,8 @@ def _doubtful_equality(mined: Mined, column: Column, part: tuple[Axis, ...]) -> 
 def alternatives(table: Table) -> Iterator[Exclusions]:
     """Other ways to read a table whose relations the model refuses, the likeliest first.
 
-    Each relation between classes is excluded alone, then all of them: the next best takes its place. Then relations of
-    little evidence are read too, all that fit and each alone.
+    Each relation between classes is excluded alone, then all of them: the next best takes its
+    place. Then relations of little evidence are read too, all that fit and each alone.
     """
     found = [_as_denied(derived) for derived in mine(table).derived.values()]
     for relation in found:
@@ -80,7 +82,9 @@ def alternatives(table: Table) -> Iterator[Exclusions]:
     denied: frozenset[tuple[Axis, str]] = frozenset()
     for _ in range(_MOST_GUESSES):
         guess = Exclusions(denied=denied, guessing=True)
-        fresh = {_as_denied(derived) for derived in mine(table, guess).derived.values()} - set(found)
+        fresh = {_as_denied(derived) for derived in mine(table, guess).derived.values()} - set(
+            found
+        )
         if not fresh:
             return
         yield guess
@@ -91,11 +95,19 @@ def alternatives(table: Table) -> Iterator[Exclusions]:
 
 
 def readings_without(table: Table, doubt: DoubtfulRelation) -> Iterator[Exclusions]:
-    """The table without a relation: what followed from the class may follow from either part, or from others."""
+    """The table without a relation: what followed from the class may follow from either part, or
+    from others.
+    """
     yield doubt.exclusions
     mined = mine(table, doubt.exclusions)
-    touched = {mined.class_of[axis].name for axis in (*doubt.moved, *doubt.kept) if axis in mined.class_of}
-    denied = [_as_denied(derived) for derived in mined.derived.values() if touched & set(derived.proposed.symbols)]
+    touched = {
+        mined.class_of[axis].name for axis in (*doubt.moved, *doubt.kept) if axis in mined.class_of
+    }
+    denied = [
+        _as_denied(derived)
+        for derived in mined.derived.values()
+        if touched & set(derived.proposed.symbols)
+    ]
     choices = [denied] if denied else []
     if len(denied) > 1:
         choices += [[relation] for relation in denied]
@@ -117,7 +129,9 @@ def _held(mined: Mined, column: Column) -> frozenset[Axis]:
 
 
 def _distinct_in_calls(mined: Mined, *columns: Column) -> int:
-    """The number of distinct sizes that calls had. Sizes of experiments were chosen to obey the relation."""
+    """The number of distinct sizes that calls had. Sizes of experiments were chosen to obey the
+    relation.
+    """
     rows = zip(*(column.values[: mined.n_calls] for column in columns), strict=True)
     return len({sizes for sizes in rows if None not in sizes})
 
@@ -139,7 +153,9 @@ def _place(axis: Axis) -> tuple[str, int | None]:
 
 
 def _parts(column: Column, n_calls: int) -> Iterator[tuple[Axis, ...]]:
-    """What may part from a class: first dimensions, one place, or two places where few rows hold it together."""
+    """What may part from a class: first dimensions, one place, or two places where few rows hold
+    it together.
+    """
     places: dict[tuple[str, int | None], list[Axis]] = {}
     for axis in column.axes:
         places.setdefault(_place(axis), []).append(axis)

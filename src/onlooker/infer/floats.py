@@ -1,7 +1,7 @@
 """Floats of Python that change from call to call: calls that differ in them alone are one form.
 
-A guidance scale or a timestep is another number in most calls. Were each number a form of its own, as any other
-constant is, a thousand calls would be a thousand forms, each compared with all others.
+A guidance scale or a timestep is another number in most calls. Were each number a form of its own,
+as any other constant is, a thousand calls would be a thousand forms, each compared with all others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _MOST_VALUES = 8
 
 
 def float_kind(spec: ConstantSpec) -> str:
-    """What two floats of one form have in common: their class, since numpy computes in other ways than Python.
+    """What two floats of one form have in common: their class, since numpy computes in other ways
+    than Python.
 
     >>> float_kind(ConstantSpec(0.5))
     'float'
@@ -30,9 +31,15 @@ def float_kind(spec: ConstantSpec) -> str:
 
 
 def floats_of(calls: Sequence[Call]) -> Floats:
-    """Some of the values of each float in calls of one structure, by path; one value where it never changed."""
+    """Some of the values of each float in calls of one structure, by path; one value where it
+    never changed.
+    """
     example = calls[0].inputs
-    places = [i for i, spec in enumerate(example.leaves) if isinstance(spec, ConstantSpec) and spec.is_float]
+    places = [
+        i
+        for i, spec in enumerate(example.leaves)
+        if isinstance(spec, ConstantSpec) and spec.is_float
+    ]
     if not places:
         return {}
     paths = list(example.structure.paths())
@@ -50,7 +57,8 @@ def merged_floats(parts: Iterable[Floats]) -> Floats:
 
 
 def some_floats(specs: Iterable[Spec]) -> tuple[ConstantSpec, ...]:
-    """At most eight of the distinct values: those that are not finite, then from the least to the greatest.
+    """At most eight of the distinct values: those that are not finite, then from the least to the
+    greatest.
 
     ``0.0`` and ``-0.0`` are two values, a NaN is one.
 
@@ -58,10 +66,16 @@ def some_floats(specs: Iterable[Spec]) -> tuple[ConstantSpec, ...]:
     ['0.0', '7.0', '14.0', '21.0', '28.0', '35.0', '42.0', '49.5']
     """
     distinct: Mapping[object, ConstantSpec] = {
-        _key(spec.value): spec for spec in specs if isinstance(spec, ConstantSpec) and isinstance(spec.value, float)
+        _key(spec.value): spec
+        for spec in specs
+        if isinstance(spec, ConstantSpec) and isinstance(spec.value, float)
     }
-    finite = sorted((spec for spec in distinct.values() if math.isfinite(_number(spec))), key=_order)
-    others = sorted((spec for spec in distinct.values() if not math.isfinite(_number(spec))), key=str)
+    finite = sorted(
+        (spec for spec in distinct.values() if math.isfinite(_number(spec))), key=_order
+    )
+    others = sorted(
+        (spec for spec in distinct.values() if not math.isfinite(_number(spec))), key=str
+    )
     room = _MOST_VALUES - len(others)
     if len(finite) > room:
         step = (len(finite) - 1) / (room - 1)

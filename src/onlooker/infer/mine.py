@@ -47,7 +47,9 @@ class Mined:
         return tuple(column for column in self.columns if column.name not in self.derived)
 
     def of(self, axis: Axis) -> Expression | None:
-        """The expression of an axis in the names of the free classes; None where it never changed."""
+        """The expression of an axis in the names of the free classes; None where it never
+        changed.
+        """
         column = self.class_of.get(axis)
         if column is None:
             return None
@@ -59,9 +61,9 @@ class Mined:
 class Exclusions:
     """What a table is not to be read as, to see what it says exclusions.
 
-    Axes that stand ``apart`` are a class of their own, the classes of ``free`` axes follow from no others, and
-    the relations ``denied`` (the first axis of a class, and its expression as it was proposed) are passed over.
-    With ``guessing``, relations of little evidence are read too.
+    Axes that stand ``apart`` are a class of their own, the classes of ``free`` axes follow from no
+    others, and the relations ``denied`` (the first axis of a class, and its expression as it was
+    proposed) are passed over. With ``guessing``, relations of little evidence are read too.
     """
 
     apart: frozenset[Axis] = frozenset()
@@ -80,8 +82,8 @@ _NONE = Exclusions()
 def mine(table: Table, exclusions: Exclusions = _NONE) -> Mined:
     """The relations of a table: equal axes form a class, and a class may follow from others.
 
-    The families are tried in their order, on the largest classes first. What a class follows from may itself
-    follow from others; in the end every expression is one of free classes.
+    The families are tried in their order, on the largest classes first. What a class follows from
+    may itself follow from others; in the end every expression is one of free classes.
     """
     columns = group_equal(table, exclusions.apart)
     grid = Grid(columns)
@@ -130,7 +132,9 @@ def _resolved(found: Derived, derived: Mapping[str, Derived]) -> Derived:
     """The same relation, spelled in free classes."""
     expression = found.expression
     while any(symbol in derived for symbol in expression.symbols):
-        expression = expression.replaced({s: derived[s].expression for s in expression.symbols if s in derived})
+        expression = expression.replaced(
+            {s: derived[s].expression for s in expression.symbols if s in derived}
+        )
     return replace(found, expression=expression)
 
 

@@ -1,7 +1,8 @@
-"""Names for the classes of axes that change: from the names of arguments, then from the role of the axis.
+"""Names for the classes of axes that change: from the names of arguments, then from the role of the
+axis.
 
-The rules follow conventions of the ecosystem (``input_ids``, ``attention_mask``, the ``keys`` of a cache),
-never the name of a model.
+The rules follow conventions of the ecosystem (``input_ids``, ``attention_mask``, the ``keys`` of a
+cache), never the name of a model.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from .relations import Column
 
 __all__ = ["label_of", "names_of"]
 
-#: (part of the argument's name, dimension, name): the first rule that fits an axis of the class names it
+#: (part of the argument's name, dimension, name): the first rule that fits an axis of the class
+#: names it
 RULES: tuple[tuple[str, int, str], ...] = (
     ("decoder_input_ids", 1, "decoder_sequence"),
     ("decoder_attention_mask", 1, "decoder_sequence"),
@@ -40,7 +42,11 @@ def names_of(mined: Mined) -> dict[str, str]:
     batch = _batch(mined.columns)
     for column in mined.columns:
         name = "batch" if column is batch else _role(column) or _fallback(column.axes[0])
-        if name == "total_sequence" and column.name not in mined.derived and "sequence" not in names.values():
+        if (
+            name == "total_sequence"
+            and column.name not in mined.derived
+            and "sequence" not in names.values()
+        ):
             name = "sequence"
         taken, number = name, 2
         while taken in names.values():
@@ -50,7 +56,9 @@ def names_of(mined: Mined) -> dict[str, str]:
 
 
 def _batch(columns: Sequence[Column]) -> Column | None:
-    """The class with the most first dimensions: one made of them, else one that has no other role."""
+    """The class with the most first dimensions: one made of them, else one that has no other
+    role.
+    """
 
     def count(column: Column) -> int:
         return sum(axis.dim == 0 for axis in column.axes)

@@ -11,7 +11,16 @@ from ..core.plan import Fill
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from .unify import Form, forms_of
 
-__all__ = ["Cells", "Row", "Table", "axes_of", "row_of", "row_of_values", "table_of", "table_of_forms"]
+__all__ = [
+    "Cells",
+    "Row",
+    "Table",
+    "axes_of",
+    "row_of",
+    "row_of_values",
+    "table_of",
+    "table_of_forms",
+]
 
 #: the sizes of one axis, one per row; None where a row does not have the axis
 Cells = tuple[int | None, ...]
@@ -29,7 +38,8 @@ class Row:
 class Table:
     """The sizes by axis, in the order of the arguments, and the labels of the rows.
 
-    The last ``n_probes`` rows are experiments, or the word of the caller; the ones before are calls.
+    The last ``n_probes`` rows are experiments, or the word of the caller; the ones before are
+    calls.
     """
 
     columns: Mapping[Axis, Cells]
@@ -39,7 +49,10 @@ class Table:
     @classmethod
     def of(cls, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:
         """The table of some rows."""
-        return cls({axis: tuple(row.sizes.get(axis) for row in rows) for axis in axes}, tuple(r.label for r in rows))
+        return cls(
+            {axis: tuple(row.sizes.get(axis) for row in rows) for axis in axes},
+            tuple(r.label for r in rows),
+        )
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -69,13 +82,18 @@ class Table:
         return self.extended((), (row,))
 
     def extended(self, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:
-        """The table with further axes, which no row has so far, and with further rows, of experiments."""
+        """The table with further axes, which no row has so far, and with further rows, of
+        experiments.
+        """
         columns = dict(self.columns)
         absent = (None,) * len(self.labels)
         for axis in axes:
             columns.setdefault(axis, absent)
         if rows:
-            columns = {axis: column + tuple(row.sizes.get(axis) for row in rows) for axis, column in columns.items()}
+            columns = {
+                axis: column + tuple(row.sizes.get(axis) for row in rows)
+                for axis, column in columns.items()
+            }
         labels = (*self.labels, *(row.label for row in rows))
         return Table(columns, labels, self.n_probes + len(rows))
 
@@ -89,11 +107,13 @@ def axes_of(path: Path, spec: Spec) -> tuple[Axis, ...]:
     return ()
 
 
-def row_of(label: str, leaves: Iterable[tuple[Path, Spec]], fills: Mapping[Path, Fill] | None = None) -> Row:
+def row_of(
+    label: str, leaves: Iterable[tuple[Path, Spec]], fills: Mapping[Path, Fill] | None = None
+) -> Row:
     """The row of one call.
 
-    A leaf that the call lacks and that is filled by an empty tensor counts as size 0 on that axis: an
-    absent cache is a cache of length 0. A missing counter counts as its fill.
+    A leaf that the call lacks and that is filled by an empty tensor counts as size 0 on that axis:
+    an absent cache is a cache of length 0. A missing counter counts as its fill.
     """
     sizes: dict[Axis, int] = {}
     for path, spec in leaves:
@@ -140,11 +160,15 @@ def table_of(calls: Iterable[Call], fills: Mapping[Path, Fill] | None = None) ->
 def table_of_forms(forms: Iterable[Form], fills: Mapping[Path, Fill] | None = None) -> Table:
     """The table of the calls of some forms, in the order of the calls.
 
-    It is read form by form and column by column: all calls of a form have the same leaves, and ten thousand
-    calls have millions of sizes.
+    It is read form by form and column by column: all calls of a form have the same leaves, and ten
+    thousand calls have millions of sizes.
     """
     ordered = sorted(forms, key=lambda form: form.example.index)
-    calls = sorted((call.index, number, i) for number, form in enumerate(ordered) for i, call in enumerate(form.calls))
+    calls = sorted(
+        (call.index, number, i)
+        for number, form in enumerate(ordered)
+        for i, call in enumerate(form.calls)
+    )
     places: list[list[int]] = [[] for _ in ordered]
     for row, (_, number, _) in enumerate(calls):
         places[number].append(row)
@@ -152,7 +176,9 @@ def table_of_forms(forms: Iterable[Form], fills: Mapping[Path, Fill] | None = No
     axes = dict.fromkeys(axis for _, sizes, _ in pieces for axis in sizes)
     columns: dict[Axis, list[Cells]] = {axis: [] for axis in axes}
     for rows, sizes, form in pieces:
-        own = {axis: (size,) * len(rows) for axis, size in _filled(_sized(form), fills or {}).items()}
+        own = {
+            axis: (size,) * len(rows) for axis, size in _filled(_sized(form), fills or {}).items()
+        }
         for axis in axes:
             columns[axis].append(sizes.get(axis) or own.get(axis) or (None,) * len(rows))
     known: dict[tuple[Cells, ...], Cells] = {}
@@ -189,7 +215,9 @@ def _columns(form: Form) -> dict[Axis, tuple[int, ...]]:
         if isinstance(spec, TensorSpec):
             shapes = tuple(s.shape for s in specs)
             if shapes not in known:
-                known[shapes] = [tuple(shape[dim] for shape in shapes) for dim in range(len(spec.shape))]
+                known[shapes] = [
+                    tuple(shape[dim] for shape in shapes) for dim in range(len(spec.shape))
+                ]
             columns.update({Axis(path, dim): sizes for dim, sizes in enumerate(known[shapes])})
         elif isinstance(spec, ConstantSpec) and spec.is_int:
             columns[Axis(path, None)] = tuple(s.value for s in specs)

@@ -1,4 +1,6 @@
-"""Chooses sizes: general ones for examples, changed ones for experiments, and fresh ones for trials."""
+"""Chooses sizes: general ones for examples, changed ones for experiments, and fresh ones for
+trials.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ logger = logging.getLogger(__name__)
 
 Sizes = dict[str, int]
 
-#: sizes up to this one are taken from small primes, larger ones from the neighbourhood of what was seen
+#: sizes up to this one are taken from small primes, larger ones from the neighbourhood of what was
+#: seen
 _SMALL = 24
 _MOST_TRIES = 4000
 _SMALL_PRIMES = (2, 3, 5, 7)
@@ -48,7 +51,9 @@ _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 
 
 def static_sizes(plan: Plan) -> frozenset[int]:
-    """The sizes of the axes that never change: a symbol with such a size could be taken for one of them."""
+    """The sizes of the axes that never change: a symbol with such a size could be taken for one
+    of them.
+    """
     return frozenset(
         int(e.value)
         for leaf in plan.inputs
@@ -59,7 +64,9 @@ def static_sizes(plan: Plan) -> frozenset[int]:
 
 def _changing(plan: Plan) -> list[Expression]:
     """The expressions that are no constants, each once."""
-    expressions = (e for leaf in plan.inputs for e in (*leaf.shape, leaf.value) if e is not None and e.symbols)
+    expressions = (
+        e for leaf in plan.inputs for e in (*leaf.shape, leaf.value) if e is not None and e.symbols
+    )
     return list({str(e): e for e in expressions}.values())
 
 
@@ -69,7 +76,8 @@ def expressed_sizes(plan: Plan, sizes: Sizes) -> list[int]:
 
 
 def choose_sizes(plan: Plan, *, near: bool = False, offset: int = 0) -> Sizes:
-    """A size per symbol for the export: never 0 or 1, all distinct, off static sizes, relations kept.
+    """A size per symbol for the export: never 0 or 1, all distinct, off static sizes, relations
+    kept.
 
     ``near`` stays close to observed sizes, for models that refuse others; ``offset`` skips as many
     candidates, for another choice.
@@ -80,7 +88,9 @@ def choose_sizes(plan: Plan, *, near: bool = False, offset: int = 0) -> Sizes:
     budget = iter(range(_MOST_TRIES))
     sizes = _completed(plan, {}, general, near, offset, budget)
     if sizes is None:
-        ranges = ", ".join(f"{s.name} in {s.low}..{'' if s.high is None else s.high}" for s in plan.symbols)
+        ranges = ", ".join(
+            f"{s.name} in {s.low}..{'' if s.high is None else s.high}" for s in plan.symbols
+        )
         raise ExportError(
             f"No sizes are general for {ranges}: all are 0, 1, static, or equal to another one.",
             slug="no-sizes",
@@ -116,24 +126,31 @@ class _General:
         self._expressions = [(frozenset(e.symbols), e) for e in _changing(plan)]
 
     def holds(self, sizes: Sizes) -> bool:
-        """True when the expressions that can be evaluated are distinct, positive and off the static sizes.
+        """True when the expressions that can be evaluated are distinct, positive and off the static
+        sizes.
 
         ``min(past, 15)`` is ``past`` below 15: the two are one expression there.
         """
         known = sizes.keys()
         alike = {e.settled(sizes) for symbols, e in self._expressions if symbols <= known}
         values = [e.evaluate(sizes) for e in alike]
-        return len(set(values)) == len(values) and all(v > 1 and v not in self.avoid for v in values)
+        return len(set(values)) == len(values) and all(
+            v > 1 and v not in self.avoid for v in values
+        )
 
 
 def is_general(plan: Plan, sizes: Sizes) -> bool:
-    """True when no size or expression that can be evaluated is 0, 1, static, or equal to another one."""
+    """True when no size or expression that can be evaluated is 0, 1, static, or equal to another
+    one.
+    """
     general = _General(plan)
     return not general.avoid & set(sizes.values()) and general.holds(sizes)
 
 
 def is_possible(plan: Plan, sizes: Mapping[str, int]) -> bool:
-    """True when no axis has a negative size: a length may be too short for a kernel, or longer than what it fills."""
+    """True when no axis has a negative size: a length may be too short for a kernel, or longer
+    than what it fills.
+    """
     return all(expression.evaluate(sizes) >= 0 for expression in _changing(plan))
 
 
@@ -143,10 +160,16 @@ def _candidates(symbol: Symbol, near: bool, offset: int) -> Iterator[int]:
     found = 0
     near = near or least > _SMALL or symbol.low > 2
     proposals: Iterable[int] = _proposals(symbol, near, least, largest)
-    if symbol.low > 2 and least > _SMALL:  # what is halved to 1 at its least size is a size of 1 up to its double
+    if (
+        symbol.low > 2 and least > _SMALL
+    ):  # what is halved to 1 at its least size is a size of 1 up to its double
         proposals = sorted(proposals, key=lambda size: size < 2 * symbol.low)
     for value in proposals:
-        if value >= max(symbol.low, 2) and (symbol.high is None or value <= symbol.high) and value % symbol.step == 0:
+        if (
+            value >= max(symbol.low, 2)
+            and (symbol.high is None or value <= symbol.high)
+            and value % symbol.step == 0
+        ):
             found += 1
             if found > offset:
                 yield value
@@ -156,7 +179,9 @@ def _proposals(symbol: Symbol, near: bool, least: int, largest: int) -> Iterator
     if near:
         middle, step = (least + largest) // 2, grain(symbol)
         around = [middle - middle % step + step * k for k in range(1, 8)]
-        yield from sorted(around, key=lambda size: size // step % 2 == 0)  # what divides by more is less general
+        yield from sorted(
+            around, key=lambda size: size // step % 2 == 0
+        )  # what divides by more is less general
         middle = (least + largest) // 2
         middle -= middle % symbol.step
         yield from (middle + symbol.step * k for k in range(1, 24))
@@ -166,10 +191,16 @@ def _proposals(symbol: Symbol, near: bool, least: int, largest: int) -> Iterator
 
 
 def grain(symbol: Symbol) -> int:
-    """The largest power of two that divides most sizes that were seen: sides of images are rarely odd."""
+    """The largest power of two that divides most sizes that were seen: sides of images are
+    rarely odd.
+    """
     seen = [size for size in symbol.observed if size > 1]
     power = 1
-    while seen and 4 * power <= min(seen) and 2 * sum(size % (2 * power) == 0 for size in seen) >= len(seen):
+    while (
+        seen
+        and 4 * power <= min(seen)
+        and 2 * sum(size % (2 * power) == 0 for size in seen) >= len(seen)
+    ):
         power *= 2
     return math.lcm(power, symbol.step)
 
@@ -180,7 +211,8 @@ def observed_sizes(plan: Plan) -> Sizes:
 
 
 def example_sizes(plan: Plan) -> Iterator[Sizes]:
-    """Sizes for an example: general small ones, then general ones near to what was observed, then the greatest.
+    """Sizes for an example: general small ones, then general ones near to what was observed, then
+    the greatest.
 
     Plans without general sizes have the greatest observed ones alone.
     """
@@ -193,7 +225,9 @@ def example_sizes(plan: Plan) -> Iterator[Sizes]:
 
 
 def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:
-    """General sizes, first those which can be made smaller; a ``number`` of another experiment gives other ones."""
+    """General sizes, first those which can be made smaller; a ``number`` of another experiment
+    gives other ones.
+    """
     for offset in (_OFFSETS[number % len(_OFFSETS)], 2, 4, 6):
         with contextlib.suppress(ExportError):
             sizes = choose_sizes(plan, offset=offset)
@@ -203,9 +237,11 @@ def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:
 
 
 def stepped_sizes(plan: Plan, sizes: Sizes, name: str, way: int) -> Sizes | None:
-    """The sizes with one symbol larger (``way`` 1) or smaller (-1) by a few of its steps, the others as they were.
+    """The sizes with one symbol larger (``way`` 1) or smaller (-1) by a few of its steps, the
+    others as they were.
 
-    General ones if there are any, else the first possible ones; None where no size of the symbol is possible.
+    General ones if there are any, else the first possible ones; None where no size of the symbol is
+    possible.
     """
     step = plan.symbol(name).step
     possible: list[Sizes] = []
@@ -219,7 +255,9 @@ def stepped_sizes(plan: Plan, sizes: Sizes, name: str, way: int) -> Sizes | None
 
 
 def sizes_off_step(symbol: Symbol) -> Iterator[int]:
-    """Sizes above the observed ones that are no multiples of the step: the next one, then ones of smaller steps."""
+    """Sizes above the observed ones that are no multiples of the step: the next one, then ones
+    of smaller steps.
+    """
     largest = max(symbol.observed)
     yield largest + 1
     for prime in _SMALL_PRIMES:
@@ -228,11 +266,14 @@ def sizes_off_step(symbol: Symbol) -> Iterator[int]:
 
 
 def middle_sizes(plan: Plan, seed: int = 0) -> Sizes:
-    """A small size per symbol, beside which another symbol is tried; every ``seed`` but 0 gives others."""
+    """A small size per symbol, beside which another symbol is tried; every ``seed`` but 0 gives
+    others.
+    """
     chooser = random.Random(seed) if seed else None
     shifts = [chooser.randrange(12) if chooser else 0 for _ in plan.symbols]
     return {
-        s.name: _within(s, 4 + 2 * i + shift) for i, (s, shift) in enumerate(zip(plan.symbols, shifts, strict=True))
+        s.name: _within(s, 4 + 2 * i + shift)
+        for i, (s, shift) in enumerate(zip(plan.symbols, shifts, strict=True))
     }
 
 
@@ -241,13 +282,17 @@ def trial_sizes(
 ) -> list[tuple[str, Sizes]]:
     """Sizes that neither the export nor ``used`` had, each with a label.
 
-    Every symbol at its least size, at one, and at a large size, the others at a middle one; then all of
-    them small together and large together. ``further`` sizes come last; they must be of symbols of the plan. Sizes
-    that make some axis negative are left out. Every ``seed`` but 0 gives other middle and large sizes.
+    Every symbol at its least size, at one, and at a large size, the others at a middle one; then
+    all of them small together and large together. ``further`` sizes come last; they must be of
+    symbols of the plan. Sizes that make some axis negative are left out. Every ``seed`` but 0 gives
+    other middle and large sizes.
     """
     middle = middle_sizes(plan, seed)
     shift = random.Random(seed).randrange(24) if seed else 0
-    large = {s.name: _within(s, max(max(s.observed, default=0), 8) + 3 + i + shift) for i, s in enumerate(plan.symbols)}
+    large = {
+        s.name: _within(s, max(max(s.observed, default=0), 8) + 3 + i + shift)
+        for i, s in enumerate(plan.symbols)
+    }
     least = {s.name: _within(s, s.low) for s in plan.symbols}
     ones = {s.name: _within(s, 1) for s in plan.symbols}
     proposals = [middle, large, ones, least]
@@ -271,7 +316,9 @@ def size_label(sizes: Mapping[str, int]) -> str:
 
 
 def _within(symbol: Symbol, wanted: int) -> int:
-    """The size nearest above ``wanted``, or below it, that the range and the step of the symbol allow."""
+    """The size nearest above ``wanted``, or below it, that the range and the step of the symbol
+    allow.
+    """
     step = symbol.step
     least = -(-symbol.low // step) * step
     size = max(-(-wanted // step) * step, least)

@@ -1,4 +1,6 @@
-"""Calls -> forms, and the union of forms: which leaves there are, and which of them are missing where."""
+"""Calls -> forms, and the union of forms: which leaves there are, and which of them are missing
+where.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ __all__ = ["Form", "Union", "find_conflict", "forms_of", "growing_dim", "union_o
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Calls of the same structure, constants and ranks: they can differ in sizes and in floats only.
+    """Calls of the same structure, constants and ranks: they can differ in sizes and in floats
+    only.
 
     ``floats`` are some of the values of each float.
     """
@@ -37,7 +40,8 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """The union of some forms: per argument the richest of their structures, and an example of each leaf.
+    """The union of some forms: per argument the richest of their structures, and an example of each
+    leaf.
 
     ``floats`` are some of the values of each float: where there are two, it changes.
     """
@@ -60,7 +64,11 @@ def _absent(own: Spec | None, spec: Spec) -> bool:
 def _kinds(leaves: tuple[Spec, ...]) -> tuple[object, ...]:
     """What the leaves of two calls of one form have in common: all but sizes and floats."""
     return tuple(
-        (spec.dtype, len(spec.shape), spec.device) if type(spec) is TensorSpec else _constant_kind(spec)
+        (
+            (spec.dtype, len(spec.shape), spec.device)
+            if type(spec) is TensorSpec
+            else _constant_kind(spec)
+        )
         for spec in leaves
     )
 
@@ -113,17 +121,23 @@ def _arguments(inputs: Tree[Spec]) -> dict[str, tuple[Structure, tuple[Spec, ...
 
 
 def _richness(specs: Sequence[Spec]) -> tuple[int, int]:
-    return sum(isinstance(s, TensorSpec) for s in specs), sum(s != ConstantSpec(None) for s in specs)
+    return sum(isinstance(s, TensorSpec) for s in specs), sum(
+        s != ConstantSpec(None) for s in specs
+    )
 
 
 def find_conflict(union: Union) -> str | None:
-    """Why these forms cannot share a graph whatever is filled in; None where nothing speaks against it."""
+    """Why these forms cannot share a graph whatever is filled in; None where nothing speaks
+    against it.
+    """
     for form in union.forms:
         for path, own in form.leaves.items():
             spec = union.leaves.get(path)
             if spec is None:
                 if own != ConstantSpec(None):
-                    return f"{path.code()} is {own} in call {form.example.index} and nothing in others"
+                    return (
+                        f"{path.code()} is {own} in call {form.example.index} and nothing in others"
+                    )
             elif not _absent(own, spec) and not _compatible(own, spec):
                 return f"{path.code()} is {own} in call {form.example.index} and {spec} in others"
     return None
@@ -131,7 +145,11 @@ def find_conflict(union: Union) -> str | None:
 
 def _compatible(left: Spec, right: Spec) -> bool:
     if isinstance(left, TensorSpec) and isinstance(right, TensorSpec):
-        return (left.dtype, len(left.shape), left.device) == (right.dtype, len(right.shape), right.device)
+        return (left.dtype, len(left.shape), left.device) == (
+            right.dtype,
+            len(right.shape),
+            right.device,
+        )
     if isinstance(left, ConstantSpec) and isinstance(right, ConstantSpec):
         both_floats = left.is_float and right.is_float and float_kind(left) == float_kind(right)
         return left == right or both_floats or (left.is_int and right.is_int)
@@ -139,7 +157,9 @@ def _compatible(left: Spec, right: Spec) -> bool:
 
 
 def growing_dim(union: Union, path: Path, spec: TensorSpec) -> int | None:
-    """The dimension along which a container grows: one that changes, else the length of keys and values."""
+    """The dimension along which a container grows: one that changes, else the length of keys and
+    values.
+    """
     shapes = {
         leaf.shape
         for form in union.forms

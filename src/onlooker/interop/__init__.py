@@ -1,1 +1,3 @@
-"""Names that exist for users of other packages, with their inside; nothing else in the library needs them."""
+"""Names that exist for users of other packages, with their inside; nothing else in the library
+needs them.
+"""

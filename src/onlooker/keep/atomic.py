@@ -1,8 +1,9 @@
 """A folder that is whole or not there: it is made beside its place, and moved there in one step.
 
-A folder that must stay the one it is (an empty one, the working directory, the root of a disk) gets the new files one
-by one, after the old ones were moved away. At each moment the old or the new program is whole somewhere: a run that is
-killed between two moves leaves it in a hidden folder, which :func:`left_whole` finds.
+A folder that must stay the one it is (an empty one, the working directory, the root of a disk) gets
+the new files one by one, after the old ones were moved away. At each moment the old or the new
+program is whole somewhere: a run that is killed between two moves leaves it in a hidden folder,
+which :func:`left_whole` finds.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ __all__ = ["is_being_saved", "left_whole", "new_folder"]
 
 @contextlib.contextmanager
 def new_folder(directory: Path) -> Iterator[Path]:
-    """Gives an empty folder to write into, and puts its files in the place of ``directory`` when the block ends.
+    """Gives an empty folder to write into, and puts its files in the place of ``directory`` when
+    the block ends.
 
-    A run that is killed, or a block that raises, leaves what was there before, or nothing; a killed one may leave
-    a hidden folder, which the next one removes. What is there before is replaced when it is empty, or when onlooker
-    wrote every file of it.
+    A run that is killed, or a block that raises, leaves what was there before, or nothing; a killed
+    one may leave a hidden folder, which the next one removes. What is there before is replaced when
+    it is empty, or when onlooker wrote every file of it.
 
     :raises SavedFileError: ``folder-not-ours``, ``not-written``
     """
@@ -54,7 +56,9 @@ def new_folder(directory: Path) -> Iterator[Path]:
 
 
 def left_whole(directory: Path) -> Path | None:
-    """The program that a save which was killed has left beside ``directory``, or in it; None where there is none."""
+    """The program that a save which was killed has left beside ``directory``, or in it; None
+    where there is none.
+    """
     for folder in _left(Path(os.path.realpath(directory))):
         for part in (folder / "new", folder / "old"):
             if is_ours(part, whole=True):
@@ -78,7 +82,9 @@ def _left(target: Path) -> list[Path]:
 
 
 def _must_stay(target: Path) -> bool:
-    """True for a folder that must not be replaced by another one, but filled: somebody may stand in it."""
+    """True for a folder that must not be replaced by another one, but filled: somebody may stand
+    in it.
+    """
     if not target.is_dir():
         return False
     if not _names(target) or os.path.ismount(target) or not os.access(target.parent, os.W_OK):
@@ -107,12 +113,18 @@ def _check_replaceable(target: Path, directory: Path) -> None:
 
 
 def _is_half_moved(target: Path) -> bool:
-    """True for a folder in which a killed run has left some files of a program, while others are in a hidden folder."""
+    """True for a folder in which a killed run has left some files of a program, while others are
+    in a hidden folder.
+    """
     known: set[str] = set()
     for folder in abandoned(target):
         for part in (folder / "new", folder / "old"):
             known |= listed(part)
-    return bool(known) and all((target / name).is_file() for name in _names(target)) and _names(target) <= known
+    return (
+        bool(known)
+        and all((target / name).is_file() for name in _names(target))
+        and _names(target) <= known
+    )
 
 
 def _sync(folder: Path) -> None:
@@ -126,7 +138,9 @@ def _sync(folder: Path) -> None:
 
 
 def _swap(inside: Path, target: Path, old: Path) -> None:
-    """Moves the new folder to its place; no system can replace a folder that is not empty in one step."""
+    """Moves the new folder to its place; no system can replace a folder that is not empty in one
+    step.
+    """
     if not target.exists():
         os.rename(inside, target)
         return

@@ -1,7 +1,8 @@
 """Finds the class that a file names, without running what the file could choose.
 
-A class is used when its module is imported already, or is one of :data:`LIBRARIES`; and only when it is of the kind
-that its place wants. A file that could have any module imported could run any code.
+A class is used when its module is imported already, or is one of :data:`LIBRARIES`; and only when
+it is of the kind that its place wants. A file that could have any module imported could run any
+code.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import Any
 
 from ..pytrees.layers import is_cache_class, is_layer_class
 
-__all__ = ["LIBRARIES", "find_cache", "find_class", "find_named_tuple", "find_output", "find_record"]
+__all__ = [
+    "LIBRARIES",
+    "find_cache",
+    "find_class",
+    "find_named_tuple",
+    "find_output",
+    "find_record",
+]
 
 #: modules that are imported when a result has one of their classes: they have no code of models
 LIBRARIES = ("transformers.cache_utils", "transformers.modeling_outputs")
@@ -65,7 +73,11 @@ def find_cache(kind: str) -> Any:
 def find_named_tuple(kind: str, names: tuple[str, ...]) -> Any:
     """A named tuple with these fields."""
     cls = find_class(kind)
-    return cls if cls is not None and issubclass(cls, tuple) and getattr(cls, "_fields", None) == names else None
+    return (
+        cls
+        if cls is not None and issubclass(cls, tuple) and getattr(cls, "_fields", None) == names
+        else None
+    )
 
 
 def find_record(kind: str, names: tuple[str, ...]) -> Any:

@@ -1,7 +1,8 @@
 """The containers of a structure as data, and what builds them again where a program is loaded.
 
-A structure names the classes of its containers. Of a cache, more has to be known than its leaves: the flags and
-sizes that its objects hold. They are written as tuples, ``("dtype", "float32")``, which the codec can hold.
+A structure names the classes of its containers. Of a cache, more has to be known than its leaves:
+the flags and sizes that its objects hold. They are written as tuples, ``("dtype", "float32")``,
+which the codec can hold.
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ from .standin import StandIn
 
 __all__ = ["hidden_of", "with_builders"]
 
-_BUILTIN: dict[str, Any] = {"list": list, "tuple": tuple, "dict": dict, "OrderedDict": collections.OrderedDict}
+_BUILTIN: dict[str, Any] = {
+    "list": list,
+    "tuple": tuple,
+    "dict": dict,
+    "OrderedDict": collections.OrderedDict,
+}
 
 
 def hidden_of(structure: Structure) -> tuple[Any, ...]:
     """What each container holds beside its children, in the order of a walk; None for most.
 
-    :raises UnsupportedError: ``not-saved`` for a cache that holds an object, a configuration for instance
+    :raises UnsupportedError: ``not-saved`` for a cache that holds an object, a configuration for
+        instance
     """
     return tuple(_hidden(node) for node in _nodes(structure))
 
@@ -45,13 +52,22 @@ def _nodes(structure: Structure) -> Iterator[Structure]:
 def _hidden(node: Structure) -> Any:
     if isinstance(node.extra, _Builder):
         return node.extra.hidden
-    if node.kind in _BUILTIN or node.is_leaf or not callable(node.extra) or find_cache(node.kind) is None:
+    if (
+        node.kind in _BUILTIN
+        or node.is_leaf
+        or not callable(node.extra)
+        or find_cache(node.kind) is None
+    ):
         return None
     made = node.extra([None] * len(node.children))
     if not (is_cache(made) or is_layer(made)):
         return None
     shown = {entry.name for entry in node.entries if isinstance(entry, Attr)}
-    return tuple((name, _written(value, node.kind)) for name, value in vars(made).items() if name not in shown)
+    return tuple(
+        (name, _written(value, node.kind))
+        for name, value in vars(made).items()
+        if name not in shown
+    )
 
 
 def _written(value: Any, kind: str) -> Any:
@@ -93,12 +109,16 @@ def _with_builders(node: Structure, rows: Iterator[Any], where: str) -> Structur
     children = tuple(_with_builders(child, rows, where) for child in node.children)
     if node.is_leaf or node.kind == ARGUMENTS:
         return replace(node, children=children)
-    hidden = None if row is None else {name: _read(value, where) for name, value in _pairs(row, where)}
+    hidden = (
+        None if row is None else {name: _read(value, where) for name, value in _pairs(row, where)}
+    )
     return replace(node, children=children, extra=_Builder(node, row, hidden))
 
 
 def _pairs(row: Any, where: str) -> list[tuple[str, Any]]:
-    if isinstance(row, tuple) and all(isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in row):
+    if isinstance(row, tuple) and all(
+        isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in row
+    ):
         return list(row)
     raise damaged(where, "the attributes of a cache are wanted here")
 
@@ -118,7 +138,9 @@ def _read(written: Any, where: str) -> Any:
             return _dict([(_read(k, where), _read(v, where)) for k, v in pairs], where)
         case ("list" | "tuple" as kind, tuple(children)):
             return _BUILTIN[kind](_read(child, where) for child in children)
-        case ("tensor", (str(name), int(rank), bool() | int() | float() as value)) if 0 <= rank <= 8:
+        case ("tensor", (str(name), int(rank), bool() | int() | float() as value)) if (
+            0 <= rank <= 8
+        ):
             dtype = vars(torch).get(name)
             if isinstance(dtype, torch.dtype):
                 return torch.tensor(value, dtype=dtype).reshape((1,) * rank)
@@ -147,13 +169,20 @@ class _Class:
 class _Builder:
     """Builds one container from its children, in its own class where this process has it.
 
-    The class is looked for at every build until it is found: it may be imported after the program is loaded.
+    The class is looked for at every build until it is found: it may be imported after the program
+    is loaded.
     """
 
     def __init__(self, node: Structure, hidden: Any, attributes: dict[str, Any] | None) -> None:
-        self.kind, self.context, self.hidden, self.attributes = node.kind, node.context, hidden, attributes
+        self.kind, self.context, self.hidden, self.attributes = (
+            node.kind,
+            node.context,
+            hidden,
+            attributes,
+        )
         self.keys: tuple[Any, ...] = tuple(
-            getattr(e, "key" if isinstance(e, Key) else "name", n) for n, e in enumerate(node.entries)
+            getattr(e, "key" if isinstance(e, Key) else "name", n)
+            for n, e in enumerate(node.entries)
         )
         self._found: Any = None
 
@@ -166,7 +195,9 @@ class _Builder:
         try:
             return self._found(values)
         except (TypeError, ValueError, AttributeError) as error:
-            raise damaged("the saved program", f"its result makes no {self.kind} ({error})") from error
+            raise damaged(
+                "the saved program", f"its result makes no {self.kind} ({error})"
+            ) from error
 
     def _find(self) -> Any:
         if self.kind in ("list", "tuple"):
@@ -188,7 +219,9 @@ class _Builder:
 
     def _built(self, cls: type, values: Sequence[Any]) -> Any:
         made: Any = object.__new__(cls)
-        made.__dict__.update({name: _copied(value) for name, value in (self.attributes or {}).items()})
+        made.__dict__.update(
+            {name: _copied(value) for name, value in (self.attributes or {}).items()}
+        )
         made.__dict__.update(zip(self.keys, values, strict=True))
         return made
 
@@ -203,11 +236,17 @@ class _Builder:
 
     def _output(self) -> Any:
         cls = find_output(self.kind)
-        return None if cls is None else lambda values: cls(**dict(zip(self.keys, values, strict=True)))
+        return (
+            None if cls is None else lambda values: cls(**dict(zip(self.keys, values, strict=True)))
+        )
 
     def _record(self) -> Any:
         cls = find_record(self.kind, self.keys)
-        return None if cls is None else lambda values: _recorded(cls, dict(zip(self.keys, values, strict=True)))
+        return (
+            None
+            if cls is None
+            else lambda values: _recorded(cls, dict(zip(self.keys, values, strict=True)))
+        )
 
 
 def _copied(value: Any) -> Any:

@@ -1,14 +1,14 @@
-"""A program <-> a folder: ``onlooker.json`` lists the files, ``plan.json`` holds the plans, a target its graphs.
+"""A program <-> a folder: ``onlooker.json`` lists the files, ``plan.json`` holds the plans, a
+target its graphs.
 
 ========================  ==========================================================================
-``onlooker.json``         format, target, versions, size and SHA-256 of every other file, all timings
-``plan.json``             plans, names, outputs, joins, signature, verdict: what dispatch needs
-``report.json``           the report, for readers
-``recording.json``        the specs of the calls
-``*.pt2``, ``*.onnx``     the graphs, as their target writes them
-``weights.safetensors``   the weights of all graphs of torch
-``values.safetensors``    the kept values of calls, only with ``values=True``
-========================  ==========================================================================
+``onlooker.json``         format, target, versions, size and SHA-256 of every other file, all
+timings ``plan.json``             plans, names, outputs, joins, signature, verdict: what dispatch
+needs ``report.json``           the report, for readers ``recording.json``        the specs of the
+calls ``*.pt2``, ``*.onnx``     the graphs, as their target writes them ``weights.safetensors``
+the weights of all graphs of torch ``values.safetensors``    the kept values of calls, only with
+``values=True`` ========================
+==========================================================================
 """
 
 from __future__ import annotations
@@ -61,8 +61,11 @@ class Kept:
     verdict: tuple[Tally, tuple[str, ...]] | None = None
 
 
-def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, values: bool) -> tuple[Graph, ...]:
-    """Writes a program, and puts the folder in its place when it is complete; the graphs with the names of their files.
+def save_folder(
+    kept: Kept, report: Mapping[str, object], directory: Path, *, values: bool
+) -> tuple[Graph, ...]:
+    """Writes a program, and puts the folder in its place when it is complete; the graphs with the
+    names of their files.
 
     :raises SavedFileError: ``folder-not-ours``, ``not-written``
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
@@ -84,14 +87,19 @@ def save_folder(kept: Kept, report: Mapping[str, object], directory: Path, *, va
         documents = {
             "plan.json": write_document("plan", ProgramRecord, record),
             "report.json": untimed_report(report),
-            "recording.json": write_document("recording", Recording, untimed_recording(kept.recording)),
+            "recording.json": write_document(
+                "recording", Recording, untimed_recording(kept.recording)
+            ),
         }
         for name, document in documents.items():
             (folder / name).write_bytes(write_json(document))
         kept_values = write_values(kept.samples, folder) if values else []
         timings = taken_timings(kept.graphs, kept.recording, report)
         write_manifest(folder, target.name, [*documents, *files, *kept_values], timings)
-    return tuple(replace(graph, file=file) for graph, file in zip(kept.graphs, _held(kept.graphs, files), strict=True))
+    return tuple(
+        replace(graph, file=file)
+        for graph, file in zip(kept.graphs, _held(kept.graphs, files), strict=True)
+    )
 
 
 def _held(graphs: Sequence[Graph], files: Sequence[str]) -> list[str]:
@@ -100,7 +108,9 @@ def _held(graphs: Sequence[Graph], files: Sequence[str]) -> list[str]:
     return [MERGED if MERGED in files else file_name(graph, target) for graph in graphs]
 
 
-def load_folder(directory: Path, *, operators: Collection[str] = (), machine_code: bool = False) -> Kept:
+def load_folder(
+    directory: Path, *, operators: Collection[str] = (), machine_code: bool = False
+) -> Kept:
     """The program of a folder that :func:`save_folder` wrote, checked at every step.
 
     A folder that another run replaces meanwhile is read again.
@@ -123,7 +133,10 @@ def load_folder(directory: Path, *, operators: Collection[str] = (), machine_cod
     raise SavedFileError(
         f"{refusal.message} A save of it was killed.",
         slug="save-was-killed",
-        hint=f"The program is whole in {left}: load that, or rename it to {directory}. The next save removes it.",
+        hint=(
+            f"The program is whole in {left}: load that, or rename it to {directory}. The next save"
+            " removes it."
+        ),
     ) from refusal
 
 
@@ -154,7 +167,15 @@ def _loaded(directory: Path, operators: Collection[str], machine_code: bool) -> 
     loaded = _read_graphs(graphs, record.files, listed, directory, operators, machine_code)
     samples = read_values(recording, directory) if VALUES in listed else ()
     verdict = None if record.tally is None else (record.tally, record.unlawful)
-    return Kept(tuple(loaded), recording, tuple(samples), record.refusals, record.joins, record.limits, verdict)
+    return Kept(
+        tuple(loaded),
+        recording,
+        tuple(samples),
+        record.refusals,
+        record.joins,
+        record.limits,
+        verdict,
+    )
 
 
 def _check_listed(names: Sequence[str], listed: Collection[str], directory: Path) -> None:
@@ -210,4 +231,6 @@ def _read_graphs(
     except OnlookerError:
         raise
     except Exception as error:  # a reader of another package met what it does not expect
-        raise damaged(str(directory), f"{name} cannot read it ({type(error).__name__}: {str(error)[:300]})") from error
+        raise damaged(
+            str(directory), f"{name} cannot read it ({type(error).__name__}: {str(error)[:300]})"
+        ) from error

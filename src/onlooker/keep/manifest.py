@@ -1,6 +1,8 @@
-"""The list of the files of a folder: size and SHA-256 of each, which versions wrote them, and how long it all took.
+"""The list of the files of a folder: size and SHA-256 of each, which versions wrote them, and how
+long it all took.
 
-The timings have a digest of their own: all else of the list is the same for two runs on the same calls and model.
+The timings have a digest of their own: all else of the list is the same for two runs on the same
+calls and model.
 """
 
 from __future__ import annotations
@@ -30,13 +32,26 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _KEYS = {"onlooker", "schema", "target", "versions", "files", "sha256"}
 
 
-def write_manifest(folder: Path, target: str, names: Sequence[str], timings: Mapping[str, Any] | None = None) -> None:
+def write_manifest(
+    folder: Path, target: str, names: Sequence[str], timings: Mapping[str, Any] | None = None
+) -> None:
     """Writes the list, after all files that it lists."""
-    files = {name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)} for name in names}
+    files = {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)}
+        for name in names
+    }
     versions = {name: _version(name) for name in ("onlooker", "torch")}
-    document = {"onlooker": "program", "schema": SCHEMA, "target": target, "versions": versions, "files": files}
+    document = {
+        "onlooker": "program",
+        "schema": SCHEMA,
+        "target": target,
+        "versions": versions,
+        "files": files,
+    }
     timed = {"timings": {**timings, "sha256": _own_digest(timings)}} if timings else {}
-    write_synced(folder / MANIFEST, write_json({**document, "sha256": _own_digest(document), **timed}))
+    write_synced(
+        folder / MANIFEST, write_json({**document, "sha256": _own_digest(document), **timed})
+    )
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -46,7 +61,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     if not os.path.isdir(folder):
         raise SavedFileError(
-            f"{folder} is no folder.", slug="file-missing", hint="Give the folder that program.save() has written."
+            f"{folder} is no folder.",
+            slug="file-missing",
+            hint="Give the folder that program.save() has written.",
         )
     path = folder / MANIFEST
     if not os.path.lexists(path):
@@ -60,7 +77,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = read_json(read_file(path, _MOST_BYTES), str(path))
     check_version(document, "program", str(path))
     own, timings = document.pop("sha256", None), document.pop("timings", {})
-    if own != _own_digest(document) or {*document, "sha256"} != _KEYS or not isinstance(document["files"], dict):
+    if (
+        own != _own_digest(document)
+        or {*document, "sha256"} != _KEYS
+        or not isinstance(document["files"], dict)
+    ):
         raise damaged(str(path), "it is not as it was written")
     for name, entry in document["files"].items():
         _check_entry(name, entry, str(path))
@@ -79,7 +100,11 @@ def _check_entry(name: str, entry: Any, where: str) -> None:
         raise damaged(where, f"{name[:80]!r} is no name of a file in this folder")
     if not isinstance(entry, dict) or set(entry) != {"bytes", "sha256"}:
         raise damaged(f"{where} at {name}", "a size and a digest are wanted here")
-    if type(entry["bytes"]) is not int or entry["bytes"] < 0 or not isinstance(entry["sha256"], str):
+    if (
+        type(entry["bytes"]) is not int
+        or entry["bytes"] < 0
+        or not isinstance(entry["sha256"], str)
+    ):
         raise damaged(f"{where} at {name}", "a size and a digest are wanted here")
 
 
@@ -95,7 +120,10 @@ def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
             if not stat.S_ISREG(status.st_mode):
                 raise damaged(str(path), "it is a link, a folder or a device, and no file")
             if status.st_size != entry["bytes"]:
-                raise damaged(str(path), f"it has {status.st_size} bytes and was written with {entry['bytes']}")
+                raise damaged(
+                    str(path),
+                    f"it has {status.st_size} bytes and was written with {entry['bytes']}",
+                )
             if _digest(path) != entry["sha256"]:
                 raise damaged(str(path), "its content is not what was written")
         except FileNotFoundError:
@@ -109,7 +137,9 @@ def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def is_ours(folder: Path, *, whole: bool = False) -> bool:
-    """True for a folder in which every file was written by onlooker; when ``whole``, and in which all of them are."""
+    """True for a folder in which every file was written by onlooker; when ``whole``, and in
+    which all of them are.
+    """
     try:
         files = read_manifest(folder)["files"]
         if whole:
@@ -121,7 +151,9 @@ def is_ours(folder: Path, *, whole: bool = False) -> bool:
 
 
 def listed(folder: Path) -> set[str]:
-    """The names of all files that the list of a folder has, and of the list; none where there is no list."""
+    """The names of all files that the list of a folder has, and of the list; none where there is
+    no list.
+    """
     try:
         return {MANIFEST, *read_manifest(folder)["files"]}
     except SavedFileError:

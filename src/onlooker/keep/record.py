@@ -1,4 +1,6 @@
-"""The values of a program that ``plan.json`` holds: all that dispatch and reports need, and no tensors."""
+"""The values of a program that ``plan.json`` holds: all that dispatch and reports need, and no
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,11 @@ class GraphRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """A program: ``recording`` has the names and the signature, and no calls; ``files`` are those of the graphs.
+    """A program: ``recording`` has the names and the signature, and no calls; ``files`` are those
+    of the graphs.
 
-    ``limits`` has the least and the greatest number of ids and masks, from which a script draws its own.
+    ``limits`` has the least and the greatest number of ids and masks, from which a script draws its
+    own.
     """
 
     recording: Recording
@@ -81,7 +85,9 @@ def record_of(graph: Graph) -> GraphRecord:
     :raises UnsupportedError: ``not-saved``
     """
     outputs = graph.outputs
-    same: Any = {name: getattr(graph, name) for name in _SAME} | {name: getattr(outputs, name) for name in _OUTPUTS}
+    same: Any = {name: getattr(graph, name) for name in _SAME} | {
+        name: getattr(outputs, name) for name in _OUTPUTS
+    }
     return GraphRecord(
         plan_hidden=hidden_of(graph.plan.structure),
         structure=outputs.structure,
@@ -104,7 +110,9 @@ def graph_of(record: GraphRecord, where: str) -> Graph:
     :raises SavedFileError: ``file-damaged``
     """
     structure = with_builders(record.structure, record.hidden, where)
-    plan = replace(record.plan, structure=with_builders(record.plan.structure, record.plan_hidden, where))
+    plan = replace(
+        record.plan, structure=with_builders(record.plan.structure, record.plan_hidden, where)
+    )
     constants = tuple(_value(spec) for spec in record.constants)
     counts = {structure.n_leaves, len(record.labels), len(record.dynamic), len(constants)}
     if len(counts) != 1:
@@ -131,7 +139,9 @@ def _check_plan(record: GraphRecord, where: str) -> None:
     """What a plan has to fulfil so that calls can be served by it."""
     plan = record.plan
     inputs = [leaf.path for leaf in plan.inputs]
-    if [leaf.path for leaf in plan.leaves] != list(plan.structure.paths()) and len(plan.leaves) < len(inputs):
+    if [leaf.path for leaf in plan.leaves] != list(plan.structure.paths()) and len(
+        plan.leaves
+    ) < len(inputs):
         raise damaged(where, "its leaves are not those of its structure")
     if list(record.names) != inputs or len(set(record.names.values())) != len(inputs):
         raise damaged(where, "the names are not those of the inputs")
@@ -142,12 +152,18 @@ def _check_plan(record: GraphRecord, where: str) -> None:
         sizes = (*leaf.shape, *([leaf.value] if leaf.value is not None else []))
         if not {name for size in sizes for name in size.symbols} <= known:
             raise damaged(where, f"{leaf.path} has a size that the plan does not know")
-        if leaf.fill is not None and leaf.fill.kind == "empty" and not 0 <= (leaf.fill.dim or 0) < len(leaf.shape):
+        if (
+            leaf.fill is not None
+            and leaf.fill.kind == "empty"
+            and not 0 <= (leaf.fill.dim or 0) < len(leaf.shape)
+        ):
             raise damaged(where, f"{leaf.path} is filled along a dimension that it does not have")
 
 
 def _check_contract(record: GraphRecord, where: str) -> None:
-    """The contract is made of comparisons of the sizes of its plan; nothing of it is evaluated before."""
+    """The contract is made of comparisons of the sizes of its plan; nothing of it is evaluated
+    before.
+    """
     try:
         Checker(record.plan, record.contract)
     except (OnlookerError, SyntaxError, RecursionError, MemoryError) as error:
@@ -155,7 +171,9 @@ def _check_contract(record: GraphRecord, where: str) -> None:
 
 
 def check_program(record: ProgramRecord, where: str) -> None:
-    """Passes for a program that can be called: it has graphs, each of a name of its own, and a signature."""
+    """Passes for a program that can be called: it has graphs, each of a name of its own, and a
+    signature.
+    """
     names = [graph.plan.name for graph in record.graphs]
     targets = {graph.target for graph in record.graphs}
     if not names or len(set(names)) != len(names) or len(targets) != 1:

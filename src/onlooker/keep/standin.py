@@ -9,7 +9,8 @@ __all__ = ["StandIn"]
 
 
 class StandIn:
-    """The fields of a result, by attribute, by key and by position, as the class of the model has them.
+    """The fields of a result, by attribute, by key and by position, as the class of the model has
+    them.
 
     >>> result = StandIn("models.Output", ("logits", "loss"), (1, 2))
     >>> result.logits, result["loss"], result[0], list(result), len(result)

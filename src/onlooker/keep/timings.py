@@ -1,4 +1,6 @@
-"""How long everything took, in one field of a folder: all else of two runs on the same calls and model is the same."""
+"""How long everything took, in one field of a folder: all else of two runs on the same calls and
+model is the same.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,18 @@ from ..core.codec_text import damaged
 from ..core.recording import Recording
 from ..trace.graph import Graph
 
-__all__ = ["taken_timings", "timed_graphs", "timed_recording", "untimed_recording", "untimed_report"]
+__all__ = [
+    "taken_timings",
+    "timed_graphs",
+    "timed_recording",
+    "untimed_recording",
+    "untimed_report",
+]
 
 
-def taken_timings(graphs: Sequence[Graph], recording: Recording, report: Mapping[str, Any]) -> dict[str, Any]:
+def taken_timings(
+    graphs: Sequence[Graph], recording: Recording, report: Mapping[str, Any]
+) -> dict[str, Any]:
     """The seconds of each call, each export and each stage."""
     return {
         "calls": [call.seconds for call in recording.calls],
@@ -29,12 +39,16 @@ def untimed_recording(recording: Recording) -> Recording:
 
 def untimed_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """The report without seconds."""
-    graphs = [{name: value for name, value in graph.items() if name != "seconds"} for graph in report["graphs"]]
+    graphs = [
+        {name: value for name, value in graph.items() if name != "seconds"}
+        for graph in report["graphs"]
+    ]
     return {name: value for name, value in {**report, "graphs": graphs}.items() if name != "stages"}
 
 
 def timed_recording(recording: Recording, timings: Mapping[str, Any], where: str) -> Recording:
-    """The recording with the seconds of its calls; a folder of an older version has them in the recording.
+    """The recording with the seconds of its calls; a folder of an older version has them in the
+    recording.
 
     :raises SavedFileError: ``file-damaged``
     """
@@ -46,7 +60,8 @@ def timed_recording(recording: Recording, timings: Mapping[str, Any], where: str
 
 
 def timed_graphs(graphs: Sequence[Graph], timings: Mapping[str, Any], where: str) -> list[Graph]:
-    """The graphs with the seconds of their exports; a folder of an older version has them in the plan.
+    """The graphs with the seconds of their exports; a folder of an older version has them in the
+    plan.
 
     :raises SavedFileError: ``file-damaged``
     """
@@ -58,6 +73,10 @@ def timed_graphs(graphs: Sequence[Graph], timings: Mapping[str, Any], where: str
 
 def _numbers(timings: Mapping[str, Any], name: str, count: int, where: str) -> list[float]:
     found = timings.get(name)
-    if not isinstance(found, list) or len(found) != count or not all(type(took) in (int, float) for took in found):
+    if (
+        not isinstance(found, list)
+        or len(found) != count
+        or not all(type(took) in (int, float) for took in found)
+    ):
         raise damaged(f"{where} at timings", f"{count} numbers of seconds are wanted for {name}")
     return [float(took) for took in found]

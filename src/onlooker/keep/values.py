@@ -1,4 +1,6 @@
-"""The kept values of calls: tensors in a safetensors file, everything else by the specs of the recording."""
+"""The kept values of calls: tensors in a safetensors file, everything else by the specs of the
+recording.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,20 @@ class KeptCall:
 def write_values(samples: Sequence[Sample], folder: Path) -> list[str]:
     """Writes the values of the calls and gives the names of the files."""
     rows = tuple(
-        KeptCall(s.call.index, s.counted, hidden_of(s.inputs.structure), hidden_of(s.outputs.structure))
+        KeptCall(
+            s.call.index, s.counted, hidden_of(s.inputs.structure), hidden_of(s.outputs.structure)
+        )
         for s in samples
     )
     (folder / _TABLE).write_bytes(write_json(write_document("values", tuple[KeptCall, ...], rows)))
     tables: dict[str, dict[str, torch.Tensor]] = {}
     for number, sample in enumerate(samples):
         for side, tree in (("inputs", sample.inputs), ("outputs", sample.outputs)):
-            leaves = {f"{number}.{side}.{n}": leaf.detach() for n, leaf in enumerate(tree.leaves) if _is_tensor(leaf)}
+            leaves = {
+                f"{number}.{side}.{n}": leaf.detach()
+                for n, leaf in enumerate(tree.leaves)
+                if _is_tensor(leaf)
+            }
             tables[f"{number}.{side}"] = leaves
     write_tensors(tables, folder / VALUES)
     return [_TABLE, VALUES]
@@ -74,16 +82,23 @@ def read_values(recording: Recording, folder: Path) -> list[Sample]:
             raise damaged(where, f"there is no call {row.index}")
         call = calls[row.index]
         trees = []
-        for side, specs, hidden in (("inputs", call.inputs, row.inputs), ("outputs", call.outputs, row.outputs)):
+        for side, specs, hidden in (
+            ("inputs", call.inputs, row.inputs),
+            ("outputs", call.outputs, row.outputs),
+        ):
             table = tables.get(f"{number}.{side}", {})
             trees.append(_tree(specs, hidden, table, f"{number}.{side}", where))
         found.append(Sample(call, trees[0], trees[1], row.counted))
     return found
 
 
-def _tree(specs: Tree[Any], hidden: Any, tensors: dict[str, torch.Tensor], name: str, where: str) -> Tree[Any]:
+def _tree(
+    specs: Tree[Any], hidden: Any, tensors: dict[str, torch.Tensor], name: str, where: str
+) -> Tree[Any]:
     structure = with_builders(specs.structure, hidden, where)
-    leaves = tuple(_leaf(spec, tensors.get(f"{name}.{n}"), where) for n, spec in enumerate(specs.leaves))
+    leaves = tuple(
+        _leaf(spec, tensors.get(f"{name}.{n}"), where) for n, spec in enumerate(specs.leaves)
+    )
     return replace(specs, structure=structure, leaves=leaves)
 
 

@@ -9,7 +9,8 @@ from ..core.errors import UsageError
 
 __all__ = ["BUDGET", "Budget", "BudgetOption", "budget_of"]
 
-#: what a caller may give: the most runs, or the most runs and the seconds after which no experiment is begun
+#: what a caller may give: the most runs, or the most runs and the seconds after which no experiment
+#: is begun
 BudgetOption = int | tuple[int] | tuple[int, float | None]
 
 #: the default: so many runs between the recording and the program, and no limit of time
@@ -18,7 +19,8 @@ BUDGET: tuple[int, float | None] = (512, None)
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most runs for experiments, and the seconds after which no experiment is begun (None for no limit).
+    """The most runs for experiments, and the seconds after which no experiment is begun (None for
+    no limit).
 
     Only a caller who gives seconds gets a search that depends on the speed of the machine.
     """
@@ -33,12 +35,17 @@ def budget_of(given: Any) -> Budget:
     :raises UsageError: ``bad-pin``
     """
     parts = given if isinstance(given, tuple) else (given,)
-    is_right = 1 <= len(parts) <= 2 and _is_count(parts[0]) and (len(parts) == 1 or _is_limit(parts[1]))
+    is_right = (
+        1 <= len(parts) <= 2 and _is_count(parts[0]) and (len(parts) == 1 or _is_limit(parts[1]))
+    )
     if not is_right:
         raise UsageError(
             f"budget={given!r} cannot be obeyed.",
             slug="bad-pin",
-            hint="Give the most runs of the model, 256, or the most runs and the most seconds, (256, 60.0).",
+            hint=(
+                "Give the most runs of the model, 256, or the most runs and the most seconds, (256,"
+                " 60.0)."
+            ),
         )
     return Budget(*parts)
 

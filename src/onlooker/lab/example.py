@@ -41,8 +41,9 @@ def find_example(
 ) -> Example:
     """The first general sizes that the model itself accepts in eager mode.
 
-    ``choices`` are tried instead of the usual ones; ``fixed`` sizes are kept whatever is chosen. An export cannot
-    do without an example, so its runs are ``necessary``; for an experiment they are not.
+    ``choices`` are tried instead of the usual ones; ``fixed`` sizes are kept whatever is chosen. An
+    export cannot do without an example, so its runs are ``necessary``; for an experiment they are
+    not.
 
     :raises ExportError: ``no-lawful-sizes`` when it refuses all that were tried
     :raises SpentError: for an experiment, when the budget has ended
@@ -54,7 +55,9 @@ def find_example(
         for varied in (True, False):
             values = materialise(plan, sizes, samples, varied=varied)
             try:
-                result = lab.run(close_arguments(plan, values), why=why, memo=True, necessary=necessary)
+                result = lab.run(
+                    close_arguments(plan, values), why=why, memo=True, necessary=necessary
+                )
             except SpentError:
                 raise
             except Exception as error:

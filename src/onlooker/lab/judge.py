@@ -1,4 +1,6 @@
-"""Compares the results of two runs: what the model computes, without the inputs that it passes through."""
+"""Compares the results of two runs: what the model computes, without the inputs that it passes
+through.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,18 @@ __all__ = ["computed_outputs", "have_same_ranks", "perturbed", "results_agree", 
 
 
 def results_agree(expected: Tree[Any], got: Tree[Any]) -> bool:
-    """True when two results have the same containers and the same values, within the tolerance of their dtypes."""
+    """True when two results have the same containers and the same values, within the tolerance
+    of their dtypes.
+    """
     if expected.structure != got.structure:
         return False
     return agreement(expected.structure.paths(), expected.leaves, got.leaves).holds
 
 
 def results_equal(values: Mapping[Path, Any], first: Tree[Any], second: Tree[Any]) -> bool:
-    """True when the model computes exactly the same; inputs (of ``values``) that it passes through do not count."""
+    """True when the model computes exactly the same; inputs (of ``values``) that it passes
+    through do not count.
+    """
     all_paths = list(first.structure.paths())
     paths, before, after = [], [], []
     for position in computed_outputs(values.values(), first.leaves):
@@ -43,7 +49,8 @@ def have_same_ranks(expected: Tree[Any], got: Tree[Any]) -> bool:
 
 
 def computed_outputs(inputs: Iterable[Any], outputs: Sequence[Any]) -> list[int]:
-    """The positions of the outputs that are no input, passed through as it came; all where every output is one.
+    """The positions of the outputs that are no input, passed through as it came; all where every
+    output is one.
 
     An output that is passed through does not show whether the model reads it.
 
@@ -76,9 +83,11 @@ def _fingerprint(value: torch.Tensor) -> tuple[Any, ...]:
 def perturbed(
     values: Mapping[Path, Any], before: Mapping[Path, Any], axes: Sequence[Axis], domains: Domains
 ) -> dict[Path, Any]:
-    """The values with other lawful numbers in what these axes have more than before; an int is as it was before.
+    """The values with other lawful numbers in what these axes have more than before; an int is as
+    it was before.
 
-    Numbers that were there before stay: where no others are lawful beside them, all stay as they are.
+    Numbers that were there before stay: where no others are lawful beside them, all stay as they
+    are.
     """
     for others in (_other_numbers, _nearer, _closer_together, _turned_round):
         changed = dict(values)
@@ -93,14 +102,18 @@ def perturbed(
             added.copy_(others(added, value, axis.dim))
             changed[axis.path] = value
         lawful = domains.lawful(changed)
-        keeps = all(_keeps(lawful[path], value, before.get(path)) for path, value in changed.items())
+        keeps = all(
+            _keeps(lawful[path], value, before.get(path)) for path, value in changed.items()
+        )
         if keeps and all(_is_other(lawful[axis.path], values[axis.path]) for axis in axes):
             return lawful
     return dict(values)
 
 
 def _keeps(lawful: Any, proposed: Any, before: Any) -> bool:
-    """True where what was made lawful has the numbers of the proposed tensor, so far as they were there before."""
+    """True where what was made lawful has the numbers of the proposed tensor, so far as they
+    were there before.
+    """
     if lawful is proposed:
         return True
     known = tuple(slice(0, size) for size in getattr(before, "shape", ()))
@@ -113,7 +126,9 @@ def _is_other(lawful: Any, value: Any) -> bool:
 
 
 def _other_numbers(added: torch.Tensor, value: torch.Tensor, dim: int) -> torch.Tensor:
-    """Numbers of the same kind that are all different from those of ``added``: ids stay ids, masks masks."""
+    """Numbers of the same kind that are all different from those of ``added``: ids stay ids,
+    masks masks.
+    """
     if value.dtype == torch.bool:
         return ~added
     if value.dtype.is_floating_point or value.dtype.is_complex:
@@ -142,7 +157,9 @@ def _closer_together(added: torch.Tensor, value: torch.Tensor, dim: int) -> torc
     present = as_numbers(added)
     first = present[..., :1]
     exact = present.dtype.is_floating_point or present.dtype.is_complex
-    return as_dtype(first + ((present - first) / 2 if exact else (present - first) // 2), value.dtype)
+    return as_dtype(
+        first + ((present - first) / 2 if exact else (present - first) // 2), value.dtype
+    )
 
 
 def _turned_round(added: torch.Tensor, value: torch.Tensor, dim: int) -> torch.Tensor:

@@ -1,4 +1,6 @@
-"""The Lab: every run of the model that is not the user's own, under one budget, with one memo and one record."""
+"""The Lab: every run of the model that is not the user's own, under one budget, with one memo
+and one record.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _LONGEST = 300
 
 
 class SpentError(Exception):
-    """The budget ended before an experiment; a user never sees it. ``limit`` says which end was reached."""
+    """The budget ended before an experiment; a user never sees it. ``limit`` says which end was
+    reached.
+    """
 
     def __init__(self, limit: str) -> None:
         super().__init__(f"the budget of {limit} has ended")
@@ -40,13 +44,15 @@ class SpentError(Exception):
 class Lab:
     """Runs the model for experiments.
 
-    ``runs`` counts all of them, ``necessary`` those which no budget forbids: recorded calls that are run again,
-    the first try to serve several kinds of calls with one graph, the example of each trace. ``budget`` bounds the
-    others. ``records`` has one value per experiment, ``unknown`` what was not tested since the budget ended.
-    ``stages`` are the seconds of each stage, for the report.
+    ``runs`` counts all of them, ``necessary`` those which no budget forbids: recorded calls that
+    are run again, the first try to serve several kinds of calls with one graph, the example of each
+    trace. ``budget`` bounds the others. ``records`` has one value per experiment, ``unknown`` what
+    was not tested since the budget ended. ``stages`` are the seconds of each stage, for the report.
     """
 
-    def __init__(self, subject: ModelRunner, budget: Budget | None = None, *, most_work: int = MOST_WORK) -> None:
+    def __init__(
+        self, subject: ModelRunner, budget: Budget | None = None, *, most_work: int = MOST_WORK
+    ) -> None:
         self.subject = subject
         self.budget = budget or Budget()
         self.most_work = most_work
@@ -59,7 +65,7 @@ class Lab:
         self._shares: list[tuple[int, str]] = []
         self._began = time.monotonic()
 
-    # ------------------------------------------------------------------------------------------- the model
+    # ------------------------------------------------------------------------------------ the model
 
     @property
     def model(self) -> Any:
@@ -89,7 +95,7 @@ class Lab:
         """The method itself, on the arguments themselves: a trace runs it, and counts as no run."""
         return self.subject(arguments)
 
-    # ------------------------------------------------------------------------------------------- runs
+    # ----------------------------------------------------------------------------------------- runs
 
     def run(
         self,
@@ -100,21 +106,28 @@ class Lab:
         necessary: bool = False,
         about: Mapping[Axis, int] | None = None,
     ) -> Tree[Any]:
-        """The result of the model for copies of the arguments. What is given may be shared: do not change it.
+        """The result of the model for copies of the arguments. What is given may be shared: do not
+        change it.
 
-        With ``memo`` a result that is known is given again, and counts as no run. A ``necessary`` run is made
-        whatever the budget says. A run that is ``about`` sizes is an experiment, and written down: does the model
-        take them?
+        With ``memo`` a result that is known is given again, and counts as no run. A ``necessary``
+        run is made whatever the budget says. A run that is ``about`` sizes is an experiment, and
+        written down: does the model take them?
 
         :raises SpentError: when the budget has ended
         :raises Exception: what the model raises
         """
         try:
-            result = self._run(self.subject.try_out, arguments, "real", why, memo=memo, necessary=necessary)
+            result = self._run(
+                self.subject.try_out, arguments, "real", why, memo=memo, necessary=necessary
+            )
         except SpentError:
             raise
         except Exception as error:
-            self._note(about, why, Finding(FindingKind.REFUSED, f"{type(error).__name__}: {error}"[:_LONGEST]))
+            self._note(
+                about,
+                why,
+                Finding(FindingKind.REFUSED, f"{type(error).__name__}: {error}"[:_LONGEST]),
+            )
             raise
         self._note(about, why, Finding(FindingKind.ACCEPTED))
         return result
@@ -124,7 +137,8 @@ class Lab:
             self.record(tuple(about), tuple(about.values()), finding=finding, claim=why)
 
     def run_fake(self, arguments: dict[str, Any], *, why: str) -> Tree[Any]:
-        """The result for tensors without values: shapes only, at next to no cost. It counts as a run.
+        """The result for tensors without values: shapes only, at next to no cost. It counts as a
+        run.
 
         :raises SpentError: when the budget has ended
         :raises Exception: what the model raises
@@ -161,7 +175,8 @@ class Lab:
     def run_within(
         self, arguments: dict[str, Any], within: contextlib.AbstractContextManager[Any], *, why: str
     ) -> Tree[Any]:
-        """The result of the model for the arguments themselves, inside a block that looks at the run.
+        """The result of the model for the arguments themselves, inside a block that looks at the
+        run.
 
         :raises SpentError: when the budget has ended
         :raises Exception: what the model raises
@@ -202,14 +217,17 @@ class Lab:
         return result
 
     def forget(self) -> None:
-        """Frees the results that are remembered: a program keeps its Lab, and needs none of them."""
+        """Frees the results that are remembered: a program keeps its Lab, and needs none of
+        them.
+        """
         self._memo.forget()
 
-    # ------------------------------------------------------------------------------------------- the budget
+    # ----------------------------------------------------------------------------------- the budget
 
     @contextlib.contextmanager
     def share(self, most: int) -> Iterator[None]:
-        """Inside the block at most so many runs are made: no family of hypotheses takes the whole budget.
+        """Inside the block at most so many runs are made: no family of hypotheses takes the whole
+        budget.
 
         The number is that of the default budget; with a larger one it is larger in proportion.
         """
@@ -258,9 +276,15 @@ class Lab:
         if necessary:
             logger.info("run %d: %s", self.runs, why)
         else:
-            logger.info("run %d, experiment %d of at most %d: %s", self.runs, self._counted, self.budget.runs, why)
+            logger.info(
+                "run %d, experiment %d of at most %d: %s",
+                self.runs,
+                self._counted,
+                self.budget.runs,
+                why,
+            )
 
-    # ------------------------------------------------------------------------------------------- the record
+    # ----------------------------------------------------------------------------------- the record
 
     def record(
         self,

@@ -1,4 +1,6 @@
-"""Runs that were made already: the same arguments give the same result, since every run begins from the same state."""
+"""Runs that were made already: the same arguments give the same result, since every run begins
+from the same state.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ class Memo:
         self._bytes = 0
 
     def _keep_error(self, key: str, error: Exception) -> None:
-        """Keeps a copy without a traceback, which would hold the tensors of all frames of the model."""
+        """Keeps a copy without a traceback, which would hold the tensors of all frames of the
+        model.
+        """
         try:
             bare = copy.copy(error)
         except Exception:  # an exception that cannot be built from its arguments
@@ -76,7 +80,8 @@ class Memo:
 
 
 def key_of(arguments: Mapping[str, Any]) -> str | None:
-    """A digest of the arguments: equal for equal values in equal containers; None where a value has no digest.
+    """A digest of the arguments: equal for equal values in equal containers; None where a value has
+    no digest.
 
     >>> key_of({"x": torch.zeros(2)}) == key_of({"x": torch.zeros(2)})
     True

@@ -1,8 +1,8 @@
 """A model that is spread over processes is neither run in private nor exported.
 
-A call of it talks to the other processes, which may ask other questions, and both would wait for ever. What is more,
-the methods of its modules see whole weights only inside hooks of torch, and the older FSDP does not work again after
-a trace of torch.export has met it.
+A call of it talks to the other processes, which may ask other questions, and both would wait for
+ever. What is more, the methods of its modules see whole weights only inside hooks of torch, and the
+older FSDP does not work again after a trace of torch.export has met it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["check_one_process"]
 
 _SHARDING = ("FSDPModule", "FullyShardedDataParallel")
 _GATHER = (
-    "Gather the weights in all processes, with get_model_state_dict(model, "
-    "options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict, load them into a "
-    "copy of the model that is not wrapped, and watch and export that one."
+    "Gather the weights in all processes, with get_model_state_dict(model,"
+    " options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict,"
+    " load them into a copy of the model that is not wrapped, and watch and export that one."
 )
 
 
@@ -42,11 +42,15 @@ def check_one_process(model: Any) -> None:
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
             name = f"model.{path}" if path else "model"
             raise UnsupportedError(
-                f"{name} is a DistributedDataParallel, whose forward talks to other processes, and no graph can.",
+                f"{name} is a DistributedDataParallel, whose forward talks to other processes, and"
+                " no graph can.",
                 slug="distributed-wrapper",
-                hint=f"Watch and export {name}.module, and call {name} as before: its calls go through that one."
-                if not path
-                else f"Put {name}.module in its place before watching.",
+                hint=(
+                    f"Watch and export {name}.module, and call {name} as before: its calls go"
+                    " through that one."
+                    if not path
+                    else f"Put {name}.module in its place before watching."
+                ),
             )
 
 
@@ -62,7 +66,9 @@ def _sharded_weight(model: torch.nn.Module) -> str:
 
 
 def _sharding_module(model: torch.nn.Module) -> str:
-    """The first module whose weights come and go: between the calls they may stand there as if they were whole."""
+    """The first module whose weights come and go: between the calls they may stand there as if
+    they were whole.
+    """
     fsdp = sys.modules.get("torch.distributed.fsdp")
     classes = tuple(getattr(fsdp, name) for name in _SHARDING if hasattr(fsdp, name))
     for path, module in model.named_modules() if classes else ():

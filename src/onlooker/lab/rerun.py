@@ -31,8 +31,8 @@ def rerun(
 ) -> Tree[Any] | Exception:
     """The result of the call, or what it raises. The run is necessary: no budget forbids it.
 
-    ``eval_mode`` puts every module into evaluation mode, ``with_hooks`` calls the model itself instead of its
-    method, ``context`` is entered around the call.
+    ``eval_mode`` puts every module into evaluation mode, ``with_hooks`` calls the model itself
+    instead of its method, ``context`` is entered around the call.
     """
     around = context or contextlib.nullcontext()
     try:
@@ -45,7 +45,9 @@ def rerun(
             args, kwargs = as_args_kwargs(lab.signature, sample.arguments())
             return open_tree(lab.model(*args, **kwargs))
     except Exception as error:
-        logger.debug("call %d cannot be run again: %s: %s", sample.call.index, type(error).__name__, error)
+        logger.debug(
+            "call %d cannot be run again: %s: %s", sample.call.index, type(error).__name__, error
+        )
         return error
 
 

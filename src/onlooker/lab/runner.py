@@ -22,13 +22,17 @@ __all__ = ["ModelRunner"]
 
 
 def _cuda_devices() -> list[int]:
-    """The devices whose random state a run may change: none before CUDA was used, so that it is not started."""
+    """The devices whose random state a run may change: none before CUDA was used, so that it is
+    not started.
+    """
     started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return list(range(torch.cuda.device_count())) if started else []
 
 
 def _uncompiled(traced: bool) -> contextlib.AbstractContextManager[Any]:
-    """Where compiled modules run as they were written; before anything was compiled, torch's compiler is not loaded."""
+    """Where compiled modules run as they were written; before anything was compiled, torch's
+    compiler is not loaded.
+    """
     if traced or "torch._dynamo.eval_frame" not in sys.modules:
         return contextlib.nullcontext()
     eager: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
@@ -39,8 +43,8 @@ def _uncompiled(traced: bool) -> contextlib.AbstractContextManager[Any]:
 class ModelRunner:
     """A method of a model, as it was watched.
 
-    ``former`` are attributes that the model itself overwrote while it was watched, as they were before. Runs are
-    not counted here: a :class:`~onlooker.lab.lab.Lab` does that.
+    ``former`` are attributes that the model itself overwrote while it was watched, as they were
+    before. Runs are not counted here: a :class:`~onlooker.lab.lab.Lab` does that.
     """
 
     model: Any
@@ -55,16 +59,22 @@ class ModelRunner:
 
     @contextlib.contextmanager
     def untouched(self, *, traced: bool = False) -> Iterator[None]:
-        """Inside the block the model is as before it was watched; on exit it and the random state are as they were.
+        """Inside the block the model is as before it was watched; on exit it and the random state
+        are as they were.
 
-        What was compiled runs as it was written: torch would note each size, and soon compile no more for the user.
-        When it is ``traced`` it does not: ``torch.export`` brings operators such as ``torch.cond`` into their form by
-        the compiler.
+        What was compiled runs as it was written: torch would note each size, and soon compile no
+        more for the user. When it is ``traced`` it does not: ``torch.export`` brings operators such
+        as ``torch.cond`` into their form by the compiler.
 
-        :raises UnsupportedError: ``sharded-weights``, ``distributed-wrapper`` for a model that cannot be run alone
+        :raises UnsupportedError: ``sharded-weights``, ``distributed-wrapper`` for a model that
+            cannot be run alone
         """
         check_one_process(self.model)
-        with _uncompiled(traced), kept_state(self.model, self.former), torch.random.fork_rng(devices=_cuda_devices()):
+        with (
+            _uncompiled(traced),
+            kept_state(self.model, self.former),
+            torch.random.fork_rng(devices=_cuda_devices()),
+        ):
             yield
 
     def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:
@@ -73,7 +83,9 @@ class ModelRunner:
             return open_tree(self(map_tensors(_copied, arguments)))
 
     def try_fake(self, arguments: dict[str, Any]) -> Tree[Any]:
-        """Runs the method on tensors without values: the result has shapes only, at next to no cost."""
+        """Runs the method on tensors without values: the result has shapes only, at next to no
+        cost.
+        """
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with torch.no_grad(), self.untouched(), mode:
             return open_tree(self(map_tensors(mode.from_tensor, arguments)))

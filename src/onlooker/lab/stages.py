@@ -46,7 +46,9 @@ class Stages:
 
     @contextlib.contextmanager
     def experiment(self) -> Iterator[None]:
-        """The time of one run of the model: it counts as probing where it happens while plans are made."""
+        """The time of one run of the model: it counts as probing where it happens while plans
+        are made.
+        """
         if self._open and self._open[-1] == "infer":
             with self.stage("probe"):
                 yield

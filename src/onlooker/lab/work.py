@@ -11,19 +11,22 @@ from ..core.path import Path
 
 __all__ = ["MOST_WORK", "work_of"]
 
-#: multiply-adds of one run above which shapes are probed with fake tensors: some seconds on a core of a laptop
+#: multiply-adds of one run above which shapes are probed with fake tensors: some seconds on a core
+#: of a laptop
 MOST_WORK = 100_000_000_000
 
-#: how deep an argument stands that counts: ``x`` and ``images[0]`` do, the tensors of a cache do not
+#: how deep an argument stands that counts: ``x`` and ``images[0]`` do, the tensors of a cache do
+#: not
 _DEEPEST = 2
 
 
 def work_of(model: Any, values: Mapping[Path, Any]) -> int:
-    """An estimate of the multiply-adds of one run: the parameters, times the rows of the largest argument.
+    """An estimate of the multiply-adds of one run: the parameters, times the rows of the largest
+    argument.
 
-    The rows of ids are all of their elements, those of other tensors the vectors along their last dimension. A
-    transformer reads its parameters once for each token, so the estimate is close for it. Images have one row per
-    line and channel, about as many as a vision transformer has patches.
+    The rows of ids are all of their elements, those of other tensors the vectors along their last
+    dimension. A transformer reads its parameters once for each token, so the estimate is close for
+    it. Images have one row per line and channel, about as many as a vision transformer has patches.
 
     >>> from onlooker.core.path import Name
     >>> work_of(torch.nn.Linear(4, 2, bias=False), {Path((Name("input"),)): torch.zeros(3, 4)})
@@ -33,7 +36,9 @@ def work_of(model: Any, values: Mapping[Path, Any]) -> int:
         return 0
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     arguments = [value for path, value in values.items() if len(path.entries) <= _DEEPEST]
-    n_rows = max((_rows(value) for value in arguments if isinstance(value, torch.Tensor)), default=1)
+    n_rows = max(
+        (_rows(value) for value in arguments if isinstance(value, torch.Tensor)), default=1
+    )
     return n_parameters * n_rows
 
 

@@ -30,8 +30,8 @@ def materialise(
 ) -> dict[Path, Any]:
     """A value per leaf of the plan, for a size per symbol.
 
-    A leaf is grown from the call that has the most leaves among those that have it; one that no kept call
-    has gets its fill. Every tensor stays in the domain that the kept calls show.
+    A leaf is grown from the call that has the most leaves among those that have it; one that no
+    kept call has gets its fill. Every tensor stays in the domain that the kept calls show.
 
     :raises ObservationError: ``no-values`` when a leaf has neither values nor a fill
     """
@@ -47,12 +47,18 @@ def leaf_values(sample: Sample) -> dict[Path, Any]:
 
 
 def _value(
-    plan: Plan, leaf: LeafPlan, sizes: Mapping[str, int], seen: Sequence[Mapping[Path, Any]], varied: bool
+    plan: Plan,
+    leaf: LeafPlan,
+    sizes: Mapping[str, int],
+    seen: Sequence[Mapping[Path, Any]],
+    varied: bool,
 ) -> Any:
     if leaf.is_tensor:
         shape = [expression.evaluate(sizes) for expression in leaf.shape]
         held = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
-        candidates = [tensor for tensor in held if tensor.ndim == len(shape)]  # other graphs may have other ranks
+        candidates = [
+            tensor for tensor in held if tensor.ndim == len(shape)
+        ]  # other graphs may have other ranks
         positions = counted(plan, leaf, sizes, seen)
         if positions is not None:
             return positions
@@ -73,11 +79,15 @@ def _value(
         floats = (v[leaf.path] for v in seen if leaf.takes_float(v.get(leaf.path)))
         return next(floats, leaf.floats[0].value)
     held = [v[leaf.path] for v in seen if leaf.path in v]
-    return next((value for value in held if spec_of(value) == leaf.opaque), held[0] if held else None)
+    return next(
+        (value for value in held if spec_of(value) == leaf.opaque), held[0] if held else None
+    )
 
 
 def _best_source(candidates: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
-    """The first tensor that is at least as large everywhere, else the one with the most elements."""
+    """The first tensor that is at least as large everywhere, else the one with the most
+    elements.
+    """
     for tensor in candidates:
         if all(have >= want for have, want in zip(tensor.shape, shape, strict=True)):
             return tensor
@@ -98,5 +108,7 @@ def fill_of(leaf: LeafPlan, sizes: Mapping[str, int]) -> Any:
 
 def close_arguments(plan: Plan, values: Mapping[Path, Any]) -> dict[str, Any]:
     """The arguments by name, from a value per leaf."""
-    arguments: dict[str, Any] = close_tree(plan.structure, [values[path] for path in plan.structure.paths()])
+    arguments: dict[str, Any] = close_tree(
+        plan.structure, [values[path] for path in plan.structure.paths()]
+    )
     return arguments

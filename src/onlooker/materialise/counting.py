@@ -17,8 +17,8 @@ __all__ = ["counted", "sizes_of"]
 def sizes_of(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:
     """The sizes of the symbols in given values.
 
-    A symbol that stands alone on some axis is read there; another one follows from a sum or a product of which
-    it is the only unknown. What shows nowhere has its least size.
+    A symbol that stands alone on some axis is read there; another one follows from a sum or a
+    product of which it is the only unknown. What shows nowhere has its least size.
     """
     sizes: dict[str, int] = {}
     rest: list[tuple[Expression, int]] = []
@@ -36,7 +36,9 @@ def sizes_of(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:
     return {symbol.name: sizes.get(symbol.name, symbol.low) for symbol in plan.symbols}
 
 
-def _read(expression: Expression, size: int, sizes: dict[str, int], rest: list[tuple[Expression, int]]) -> None:
+def _read(
+    expression: Expression, size: int, sizes: dict[str, int], rest: list[tuple[Expression, int]]
+) -> None:
     if expression.is_symbol:
         sizes.setdefault(str(expression), size)
     elif not expression.is_constant:
@@ -44,8 +46,12 @@ def _read(expression: Expression, size: int, sizes: dict[str, int], rest: list[t
 
 
 def _empty(plan: Plan, values: Mapping[Path, object]) -> set[str]:
-    """The symbols of leaves that are empty since the values do not have them: they have their least size."""
-    missing = [leaf for leaf in plan.inputs if leaf.fill is not None and values.get(leaf.path) is None]
+    """The symbols of leaves that are empty since the values do not have them: they have their
+    least size.
+    """
+    missing = [
+        leaf for leaf in plan.inputs if leaf.fill is not None and values.get(leaf.path) is None
+    ]
     return {
         name
         for leaf in missing
@@ -59,7 +65,9 @@ def _solve(rest: list[tuple[Expression, int]], sizes: dict[str, int], known: set
     while True:
         fresh = dict[str, int]()
         for expression, size in rest:
-            unknown = [name for name in expression.symbols if name not in sizes and name not in known]
+            unknown = [
+                name for name in expression.symbols if name not in sizes and name not in known
+            ]
             if len(unknown) == 1 and known.isdisjoint(expression.symbols):
                 found = expression.solved(unknown[0], size, sizes)
                 fresh |= {} if found is None else {unknown[0]: found}
@@ -73,8 +81,8 @@ def counted(
 ) -> torch.Tensor | None:
     """The positions for other sizes, or None for a leaf that does not count them.
 
-    Every observed value has to be consecutive along its last dimension, in all rows alike, and to begin at
-    the size of one symbol (the length of the past), in two distinct calls at least.
+    Every observed value has to be consecutive along its last dimension, in all rows alike, and to
+    begin at the size of one symbol (the length of the past), in two distinct calls at least.
     """
     starts: list[tuple[int, dict[str, int]]] = []
     for values in seen:
@@ -91,7 +99,11 @@ def counted(
             shape = [expression.evaluate(sizes) for expression in leaf.shape]
             like = next(v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor))
             begin = sizes[symbol.name]
-            return torch.arange(begin, begin + shape[-1], dtype=like.dtype, device=like.device).expand(shape).clone()
+            return (
+                torch.arange(begin, begin + shape[-1], dtype=like.dtype, device=like.device)
+                .expand(shape)
+                .clone()
+            )
     return None
 
 

@@ -1,4 +1,6 @@
-"""What may stand for a dimension in ``dynamic_shapes``: a name, a ``Dim``, a hint, a number or nothing."""
+"""What may stand for a dimension in ``dynamic_shapes``: a name, a ``Dim``, a hint, a number or
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,11 @@ def use_dyn_not_str(dynamic_shapes: Any, default_value: Any = None) -> Any:
     if isinstance(dynamic_shapes, dict):
         return {key: use_dyn_not_str(child, default_value) for key, child in dynamic_shapes.items()}
     if isinstance(dynamic_shapes, tuple) and hasattr(dynamic_shapes, "_fields"):
-        return type(dynamic_shapes)(*(use_dyn_not_str(child, default_value) for child in dynamic_shapes))
+        return type(dynamic_shapes)(
+            *(use_dyn_not_str(child, default_value) for child in dynamic_shapes)
+        )
     if isinstance(dynamic_shapes, (list, tuple, set)):
-        return type(dynamic_shapes)(use_dyn_not_str(child, default_value) for child in dynamic_shapes)
+        return type(dynamic_shapes)(
+            use_dyn_not_str(child, default_value) for child in dynamic_shapes
+        )
     return dynamic_shapes

@@ -16,14 +16,16 @@ __all__ = ["Domain", "brought"]
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What is known of the values of one tensor leaf; the default knows nothing. Rows lie along the last dimension.
+    """What is known of the values of one tensor leaf; the default knows nothing. Rows lie along the
+    last dimension.
 
-    ``low`` and ``high`` are the least and the greatest value that was seen. ``hot`` and ``simplex`` are the dimension,
-    counted from the end, along which one number is 1 and the others 0, or along which floats add up to 1. ``start`` is
-    where consecutive rows begin: a number, or the axis that has the size; they may go past ``high`` where they
-    ``extend``. Rows begin with ``first``. ``below`` are axes whose sizes are greater than every value, ``at_most``
-    those that no value exceeds. The last value of each row is the size of ``last_is``, the sum of all values
-    that of ``total_is``, the greatest value that of ``highest_is``.
+    ``low`` and ``high`` are the least and the greatest value that was seen. ``hot`` and ``simplex``
+    are the dimension, counted from the end, along which one number is 1 and the others 0, or along
+    which floats add up to 1. ``start`` is where consecutive rows begin: a number, or the axis that
+    has the size; they may go past ``high`` where they ``extend``. Rows begin with ``first``.
+    ``below`` are axes whose sizes are greater than every value, ``at_most`` those that no value
+    exceeds. The last value of each row is the size of ``last_is``, the sum of all values that of
+    ``total_is``, the greatest value that of ``highest_is``.
     """
 
     facts: frozenset[Fact] = frozenset()
@@ -67,7 +69,8 @@ class Domain:
 
 
 def brought(value: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
-    """The nearest lawful tensor of the same shape, beside arguments of these sizes; a lawful one itself.
+    """The nearest lawful tensor of the same shape, beside arguments of these sizes; a lawful one
+    itself.
 
     >>> from onlooker.core.path import Name, Path
     >>> items = Axis(Path((Name("items"),)), 0)
@@ -87,7 +90,7 @@ def brought(value: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> t
     return value if is_same(lawful, numbers) else as_dtype(lawful, value.dtype).contiguous()
 
 
-# ------------------------------------------------------------------------------------------------- floats
+# ------------------------------------------------------------------------------------------- floats
 
 
 def _floats(numbers: torch.Tensor, domain: Domain) -> torch.Tensor:
@@ -131,7 +134,9 @@ def _ordered(numbers: torch.Tensor, *, falling: bool) -> torch.Tensor:
 
 
 def _apart(numbers: torch.Tensor, *, falling: bool) -> torch.Tensor:
-    """Rows in which neighbours are equal, spread evenly between their ends; equal ends are halved, or 0 and 1."""
+    """Rows in which neighbours are equal, spread evenly between their ends; equal ends are
+    halved, or 0 and 1.
+    """
     length = numbers.shape[-1]
     if length < 2 or bool((numbers.diff(dim=-1) != 0).all()):
         return numbers
@@ -145,7 +150,7 @@ def _apart(numbers: torch.Tensor, *, falling: bool) -> torch.Tensor:
     return torch.where(tied, first + (last - first) * (steps / (length - 1)), numbers)
 
 
-# ------------------------------------------------------------------------------------------------- ints
+# --------------------------------------------------------------------------------------------- ints
 
 
 def _ints(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
@@ -159,7 +164,9 @@ def _ints(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> t
         return _with_total(numbers, sizes[domain.total_is], domain)
     numbers = _within(numbers, domain, sizes)
     if domain.highest_is is not None and domain.highest_is in sizes:
-        numbers = _with_highest(numbers, sizes[domain.highest_is], falling=Fact.RISING not in domain.facts)
+        numbers = _with_highest(
+            numbers, sizes[domain.highest_is], falling=Fact.RISING not in domain.facts
+        )
     if not numbers.ndim:
         return numbers
     if {Fact.RISING, Fact.FALLING} <= domain.facts:
@@ -172,9 +179,21 @@ def _ints(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> t
 
 
 def _consecutive(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
-    """Rows that count; past the greatest number that was seen only where longer calls went past it as well."""
-    start = domain.start if isinstance(domain.start, int) else sizes.get(domain.start) if domain.start else None
-    first = numbers.amin(dim=-1, keepdim=True) if start is None else torch.full_like(numbers[..., :1], start)
+    """Rows that count; past the greatest number that was seen only where longer calls went past
+    it as well.
+    """
+    start = (
+        domain.start
+        if isinstance(domain.start, int)
+        else sizes.get(domain.start)
+        if domain.start
+        else None
+    )
+    first = (
+        numbers.amin(dim=-1, keepdim=True)
+        if start is None
+        else torch.full_like(numbers[..., :1], start)
+    )
     counted = first + torch.arange(numbers.shape[-1], device=numbers.device)
     return counted if domain.extends else counted.clamp(max=int(domain.high))
 
@@ -224,8 +243,12 @@ def _rising(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) ->
     return _spread(numbers, domain, last, domain.limit(sizes))
 
 
-def _spread(numbers: torch.Tensor, domain: Domain, last: int | None, limit: int | None) -> torch.Tensor:
-    """Rows from their least number to the greatest lawful one, in steps as even as ints can have them."""
+def _spread(
+    numbers: torch.Tensor, domain: Domain, last: int | None, limit: int | None
+) -> torch.Tensor:
+    """Rows from their least number to the greatest lawful one, in steps as even as ints can have
+    them.
+    """
     length = numbers.shape[-1]
     first = numbers[..., :1]
     if last is not None:

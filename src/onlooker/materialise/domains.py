@@ -1,9 +1,10 @@
 """The domain of each leaf: what the watched values say of the values that a lawful call may have.
 
-Ids, offsets, lengths, indices into another argument, sorted times, one-hot rows, probabilities, masks: the domains are
-inferred here and nowhere else. Whatever makes values (an example, a probe, a trial) proposes a tensor of the right
-shape, and :meth:`Domains.lawful` brings it into its domain (``materialise.domain``). Where calls are few, a domain is
-rather too small than too large: an offset past the end lets eager read foreign memory.
+Ids, offsets, lengths, indices into another argument, sorted times, one-hot rows, probabilities,
+masks: the domains are inferred here and nowhere else. Whatever makes values (an example, a probe, a
+trial) proposes a tensor of the right shape, and :meth:`Domains.lawful` brings it into its domain
+(``materialise.domain``). Where calls are few, a domain is rather too small than too large: an
+offset past the end lets eager read foreign memory.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from .facts import Fact, Shown, shown_by
 
 __all__ = ["Domains", "domains_of", "limits_of"]
 
-#: so many floats say that none is negative, or above 1, by chance in one of 75 tensors of normal numbers
+#: so many floats say that none is negative, or above 1, by chance in one of 75 tensors of normal
+#: numbers
 _ENOUGH_FLOATS = 4
-#: the logarithm of the number of orders in which the floats of all rows could have been: those of one row of three
+#: the logarithm of the number of orders in which the floats of all rows could have been: those of
+#: one row of three
 _ENOUGH_ORDERS = 1.7
 _SIZES = tuple[Mapping[Axis, int], ...]
 _UNKNOWN = Domain()
@@ -42,7 +45,9 @@ class Domains:
         return self.by_path.get(path, _UNKNOWN)
 
     def lawful(self, values: Mapping[Path, Any]) -> dict[Path, Any]:
-        """The values of a whole call, with each tensor brought into its domain; a lawful one stays the same object."""
+        """The values of a whole call, with each tensor brought into its domain; a lawful one
+        stays the same object.
+        """
         sizes = _sizes_of(values)
         return {path: self._lawful(path, value, sizes) for path, value in values.items()}
 
@@ -53,10 +58,15 @@ class Domains:
 
     def _lawful(self, path: Path, value: Any, sizes: Mapping[Axis, int]) -> Any:
         domain = self.by_path.get(path)
-        return value if domain is None or not isinstance(value, torch.Tensor) else brought(value, domain, sizes)
+        return (
+            value
+            if domain is None or not isinstance(value, torch.Tensor)
+            else brought(value, domain, sizes)
+        )
 
     def limits(self) -> dict[Path, tuple[float, float]]:
-        """Per tensor of ints, and per mask, the least and the greatest value that may be drawn in any order.
+        """Per tensor of ints, and per mask, the least and the greatest value that may be drawn in
+        any order.
 
         Of offsets it is 0 alone: others would have to rise, and a script draws each by itself.
         """
@@ -67,7 +77,10 @@ class Domains:
 
 def domains_of(samples: Sequence[Sample]) -> Domains:
     """The domains that the kept calls show."""
-    calls = [dict(zip(sample.inputs.structure.paths(), sample.inputs.leaves, strict=True)) for sample in samples]
+    calls = [
+        dict(zip(sample.inputs.structure.paths(), sample.inputs.leaves, strict=True))
+        for sample in samples
+    ]
     sizes = tuple(_sizes_of(values) for values in calls)
     paths = dict.fromkeys(path for values in calls for path in values)
     found: dict[Path, Domain] = {}
@@ -75,7 +88,9 @@ def domains_of(samples: Sequence[Sample]) -> Domains:
         seen = [(number, shown_by(values.get(path))) for number, values in enumerate(calls)]
         known = [(sizes[number], shown) for number, shown in seen if shown is not None]
         if known:
-            found[path] = _domain(path, tuple(own for own, _ in known), [shown for _, shown in known])
+            found[path] = _domain(
+                path, tuple(own for own, _ in known), [shown for _, shown in known]
+            )
     return Domains(found)
 
 
@@ -102,43 +117,65 @@ def _domain(path: Path, sizes: _SIZES, seen: Sequence[Shown]) -> Domain:
 
 
 def _is_called_mask(path: Path) -> bool:
-    """True for a name of a mask. It is looked at only where the values are all alike, which tells nothing."""
+    """True for a name of a mask. It is looked at only where the values are all alike, which
+    tells nothing.
+    """
     return "mask" in path.root
 
 
-def _domain_of_floats(seen: Sequence[Shown], facts: frozenset[Fact], low: float, high: float) -> Domain:
+def _domain_of_floats(
+    seen: Sequence[Shown], facts: frozenset[Fact], low: float, high: float
+) -> Domain:
     kept: set[Fact] = set()
     orders = facts & {Fact.RISING, Fact.FALLING}
     if Fact.BINARY in facts and low < high:
         kept |= facts & {Fact.BINARY, Fact.PADDED}
     elif low < high and sum(shown.count for shown in seen) >= _ENOUGH_FLOATS:
         kept |= facts & {Fact.UNIT, Fact.NOT_NEGATIVE}
-    if Fact.BINARY not in kept and len(orders) == 1 and sum(shown.orders for shown in seen) >= _ENOUGH_ORDERS:
+    if (
+        Fact.BINARY not in kept
+        and len(orders) == 1
+        and sum(shown.orders for shown in seen) >= _ENOUGH_ORDERS
+    ):
         kept |= orders | (facts & {Fact.STRICT})
     is_mask = {Fact.BINARY, Fact.PADDED} <= kept
     return Domain(
-        frozenset(kept), low, high, is_mask=is_mask, hot=None if is_mask else _hot(seen), simplex=_simplex(seen)
+        frozenset(kept),
+        low,
+        high,
+        is_mask=is_mask,
+        hot=None if is_mask else _hot(seen),
+        simplex=_simplex(seen),
     )
 
 
 def _hot(seen: Sequence[Shown]) -> int | None:
-    """The last dimension along which all rows of all calls are one-hot, where at least two rows differ."""
+    """The last dimension along which all rows of all calls are one-hot, where at least two rows
+    differ.
+    """
     dims = frozenset.intersection(*(shown.hot for shown in seen))
     places = {dim: {place for shown in seen for place in shown.hot_places(dim)} for dim in dims}
     return max((dim for dim in dims if len(places[dim]) > 1), default=None)
 
 
 def _simplex(seen: Sequence[Shown]) -> int | None:
-    """The last dimension along which the floats of all calls add up to 1, where it has two of them or more."""
+    """The last dimension along which the floats of all calls add up to 1, where it has two of
+    them or more.
+    """
     dims = frozenset.intersection(*(shown.simplex for shown in seen))
     return max((dim for dim in dims if any(shown.shape[dim] > 1 for shown in seen)), default=None)
 
 
-# ------------------------------------------------------------------------------------------------- ints
+# --------------------------------------------------------------------------------------------- ints
 
 
 def _domain_of_ints(
-    path: Path, sizes: _SIZES, seen: Sequence[Shown], facts: frozenset[Fact], low: float, high: float
+    path: Path,
+    sizes: _SIZES,
+    seen: Sequence[Shown],
+    facts: frozenset[Fact],
+    low: float,
+    high: float,
 ) -> Domain:
     facts, hot = _settled(facts, seen), _hot(seen)
     if Fact.BINARY in facts:
@@ -207,10 +244,14 @@ def _axes_of(sizes: _SIZES, numbers: Sequence[Any]) -> Iterator[Axis]:
 
 
 def _bounds(sizes: _SIZES, seen: Sequence[Shown]) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """The axes whose sizes are above all values, and those that the greatest value reaches but does not pass."""
+    """The axes whose sizes are above all values, and those that the greatest value reaches but
+    does not pass.
+    """
     below, at_most = [], []
     for axis in dict.fromkeys(axis for own in sizes for axis in own):
-        rooms = [own[axis] - shown.high for own, shown in zip(sizes, seen, strict=True) if axis in own]
+        rooms = [
+            own[axis] - shown.high for own, shown in zip(sizes, seen, strict=True) if axis in own
+        ]
         least = min(rooms)
         if least > 0:
             below.append(axis)
@@ -229,7 +270,8 @@ def _last_is(sizes: _SIZES, seen: Sequence[Shown]) -> Axis | None:
 def _total_is(path: Path, sizes: _SIZES, seen: Sequence[Shown]) -> Axis | None:
     """The axis whose size is the sum of the values: lengths of packed rows.
 
-    One sum says it only for the first dimension of another argument, and for positive numbers in one dimension.
+    One sum says it only for the first dimension of another argument, and for positive numbers in
+    one dimension.
     """
     totals = [shown.total for shown in seen]
     if max(shown.count for shown in seen) < 2 or min(shown.low for shown in seen) < 0:

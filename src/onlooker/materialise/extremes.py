@@ -26,12 +26,16 @@ INFINITE = (float("nan"), 1.0, float("inf"), -1.0, float("-inf"), 0.5, 2.0)
 
 
 def extreme_values(
-    plan: Plan, values: Mapping[Path, Any], samples: Sequence[Sample], pattern: Sequence[float] = EXTREME
+    plan: Plan,
+    values: Mapping[Path, Any],
+    samples: Sequence[Sample],
+    pattern: Sequence[float] = EXTREME,
 ) -> dict[Path, Any] | None:
-    """The values with every float tensor overwritten by large, zero and negative numbers; None where there is none.
+    """The values with every float tensor overwritten by large, zero and negative numbers; None
+    where there is none.
 
-    Masks and ints stay as they are. A tensor of another domain (probabilities, sorted times) gets the extremes of its
-    domain; where numbers are not finite, it stays.
+    Masks and ints stay as they are. A tensor of another domain (probabilities, sorted times) gets
+    the extremes of its domain; where numbers are not finite, it stays.
     """
     domains, changed = domains_of(samples), dict(values)
     finite = all(math.isfinite(number) for number in pattern)
@@ -40,7 +44,12 @@ def extreme_values(
         if not isinstance(value, torch.Tensor) or value.dtype not in _DTYPES or value.numel() == 0:
             continue
         domain = domains.of(leaf.path)
-        if value.layout != torch.strided or domain.is_mask or domain.is_binary or not (finite or domain.is_plain):
+        if (
+            value.layout != torch.strided
+            or domain.is_mask
+            or domain.is_binary
+            or not (finite or domain.is_plain)
+        ):
             continue
         numbers = torch.tensor(pattern, dtype=torch.float64)
         repeated = numbers.repeat(-(-value.numel() // len(pattern)))[: value.numel()]

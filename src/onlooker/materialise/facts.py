@@ -43,9 +43,10 @@ class Fact(Enum):
 class Shown:
     """The facts of one tensor with elements.
 
-    ``first`` and ``last`` are what all its rows begin and end with, ``start`` is ``first`` of consecutive rows, and
-    ``total`` the sum of ints. ``orders`` is the logarithm of the number of orders that its rows could have had.
-    ``hot`` and ``simplex`` are dimensions, counted from the end; ``places`` says where ``hot`` rows have their 1.
+    ``first`` and ``last`` are what all its rows begin and end with, ``start`` is ``first`` of
+    consecutive rows, and ``total`` the sum of ints. ``orders`` is the logarithm of the number of
+    orders that its rows could have had. ``hot`` and ``simplex`` are dimensions, counted from the
+    end; ``places`` says where ``hot`` rows have their 1.
     """
 
     facts: frozenset[Fact]
@@ -81,7 +82,9 @@ class Shown:
 
 
 def shown_by(value: object) -> Shown | None:
-    """What a tensor shows; None for one without elements, and for what is no tensor, or none that compares."""
+    """What a tensor shows; None for one without elements, and for what is no tensor, or none
+    that compares.
+    """
     if not isinstance(value, torch.Tensor) or value.numel() == 0 or unusual(value):
         return None
     if value not in _KNOWN:
@@ -110,7 +113,11 @@ def _ints(numbers: torch.Tensor, shape: tuple[int, ...], facts: set[Fact]) -> Sh
         hot = _hot(numbers)
     elif bool((rows.diff(dim=-1) == 1).all()):
         facts.add(Fact.CONSECUTIVE)
-    if low == 0 and high == rows.shape[1] - 1 and bool((rows.sort(dim=-1).values.diff(dim=-1) == 1).all()):
+    if (
+        low == 0
+        and high == rows.shape[1] - 1
+        and bool((rows.sort(dim=-1).values.diff(dim=-1) == 1).all())
+    ):
         facts.add(Fact.PERMUTATION)
     return Shown(
         frozenset(facts),
@@ -131,7 +138,9 @@ def _only(values: torch.Tensor) -> int | None:
 
 
 def _orders(rows: torch.Tensor) -> set[Fact]:
-    """In which order rows stand; the first of them is looked at before the others, which are many as a rule."""
+    """In which order rows stand; the first of them is looked at before the others, which are
+    many as a rule.
+    """
     found = {Fact.RISING, Fact.FALLING, Fact.STRICT}
     for some in (rows[:1], rows):
         steps = some.diff(dim=-1)
@@ -147,7 +156,9 @@ def _orders(rows: torch.Tensor) -> set[Fact]:
 
 
 def _of_binary(numbers: torch.Tensor, rows: torch.Tensor) -> set[Fact]:
-    """That there is nothing but 0 and 1; and whether two-dimensional rows are ones that are padded at one end."""
+    """That there is nothing but 0 and 1; and whether two-dimensional rows are ones that are
+    padded at one end.
+    """
     steps = rows.diff(dim=-1)
     is_padded = bool(((steps >= 0).all(dim=-1) | (steps <= 0).all(dim=-1)).all())
     return {Fact.BINARY, Fact.PADDED} if is_padded and numbers.ndim == 2 else {Fact.BINARY}
@@ -177,7 +188,9 @@ def _floats(numbers: torch.Tensor, shape: tuple[int, ...]) -> Shown:
         facts.add(Fact.NOT_NEGATIVE)
         if high <= 1:
             facts.add(Fact.UNIT)
-            sums = {dim: numbers.sum(dim=dim, dtype=torch.float32) for dim in range(-numbers.ndim, 0)}
+            sums = {
+                dim: numbers.sum(dim=dim, dtype=torch.float32) for dim in range(-numbers.ndim, 0)
+            }
             simplex = {dim for dim, own in sums.items() if bool(((own - 1).abs() < NEAR).all())}
             if bool(((numbers == 0) | (numbers == 1)).all()):
                 facts |= _of_binary(numbers, rows)

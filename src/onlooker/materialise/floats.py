@@ -1,4 +1,6 @@
-"""Other values for a float of Python that is an input: those that calls had, and others between and beyond them."""
+"""Other values for a float of Python that is an input: those that calls had, and others between
+and beyond them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def watched_floats(leaf: LeafPlan) -> list[float]:
 
 
 def drawn_floats(leaf: LeafPlan) -> list[float]:
-    """Finite values that no call had: between those of calls, beyond them, negative, zero, and small.
+    """Finite values that no call had: between those of calls, beyond them, negative, zero, and
+    small.
 
     >>> from onlooker.core.path import Name
     >>> from onlooker.core.spec import ConstantSpec
@@ -31,26 +34,36 @@ def drawn_floats(leaf: LeafPlan) -> list[float]:
     watched = watched_floats(leaf)
     finite = sorted(float(value) for value in watched if math.isfinite(value)) or [1.0]
     low, high = finite[0], finite[-1]
-    gap = max(zip(finite[1:], finite, strict=False), key=lambda pair: pair[0] - pair[1], default=(high, low))
+    gap = max(
+        zip(finite[1:], finite, strict=False),
+        key=lambda pair: pair[0] - pair[1],
+        default=(high, low),
+    )
     span = high - low or abs(high) or 1.0
     beyond = (high + 1.125 * span, low - 1.0625 * span, -(high or 1.0))
     drawn = [(gap[0] + gap[1]) / 2, *beyond, *_LIKELY, 1e-6]
     known = {(value, math.copysign(1.0, value)) for value in finite}
-    fresh = dict.fromkeys(v for v in drawn if math.isfinite(v) and (v, math.copysign(1.0, v)) not in known)
+    fresh = dict.fromkeys(
+        v for v in drawn if math.isfinite(v) and (v, math.copysign(1.0, v)) not in known
+    )
     return [_like(watched[0], value) for value in fresh]
 
 
 def float_choices(plan: Plan, *, watched: bool = True) -> list[dict[Path, Any]]:
     """A value for every float that is an input, as often as the one with the most values has some.
 
-    The floats change together, and no two go through their values side by side. With ``watched``, what calls had comes
-    first, and a thousand times the greatest of them last: two libraries differ there, a graph and its model do not.
+    The floats change together, and no two go through their values side by side. With ``watched``,
+    what calls had comes first, and a thousand times the greatest of them last: two libraries differ
+    there, a graph and its model do not.
     """
     leaves = [leaf for leaf in plan.inputs if leaf.is_float]
     values = [_watched_and_far(leaf) if watched else drawn_floats(leaf) for leaf in leaves]
     most = max(map(len, values), default=0)
     return [
-        {leaf.path: _at(own, number, shift) for shift, (leaf, own) in enumerate(zip(leaves, values, strict=True))}
+        {
+            leaf.path: _at(own, number, shift)
+            for shift, (leaf, own) in enumerate(zip(leaves, values, strict=True))
+        }
         for number in range(most)
     ]
 
@@ -58,7 +71,11 @@ def float_choices(plan: Plan, *, watched: bool = True) -> list[dict[Path, Any]]:
 def _watched_and_far(leaf: LeafPlan) -> list[float]:
     watched = watched_floats(leaf)
     far = 1e3 * max((float(value) for value in watched if math.isfinite(value)), default=1.0)
-    return [*watched, *drawn_floats(leaf), *([_like(watched[0], far)] if math.isfinite(far) else [])]
+    return [
+        *watched,
+        *drawn_floats(leaf),
+        *([_like(watched[0], far)] if math.isfinite(far) else []),
+    ]
 
 
 def _at(values: Sequence[Any], number: int, shift: int) -> Any:

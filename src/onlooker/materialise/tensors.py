@@ -1,4 +1,6 @@
-"""Grows a lawful tensor from a seen one: rows are repeated, ids stay in the vocabulary, masks stay masks."""
+"""Grows a lawful tensor from a seen one: rows are repeated, ids stay in the vocabulary, masks
+stay masks.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,23 @@ from ..pytrees.unusual import unusual
 
 __all__ = ["filled_tensor", "resized"]
 
-#: how much each repetition of observed floats differs from the one before, so that rows can be told apart
+#: how much each repetition of observed floats differs from the one before, so that rows can be told
+#: apart
 _STEP = 0.0625
 
 
 def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) -> torch.Tensor:
     """A copy of ``tensor`` with another shape of the same rank.
 
-    Along the first dimension rows are repeated; along the others floats are repeated and ints end in
-    copies of their last value. What is cut off is the end. A mask grows and shrinks on the side where it
-    is padded, so that no row is hidden completely; one that begins and ends with 0 marks places, and does as ids do.
-    With ``varied``, repeated floats are scaled and repeated ids are rolled along
-    the second dimension, so that no two rows are equal; the corners of a box stay together.
+    Along the first dimension rows are repeated; along the others floats are repeated and ints end
+    in copies of their last value. What is cut off is the end. A mask grows and shrinks on the side
+    where it is padded, so that no row is hidden completely; one that begins and ends with 0 marks
+    places, and does as ids do. With ``varied``, repeated floats are scaled and repeated ids are
+    rolled along the second dimension, so that no two rows are equal; the corners of a box stay
+    together.
 
-    :raises UnsupportedError: ``unusual-tensor`` for a sparse tensor, or another one that is not dense
+    :raises UnsupportedError: ``unusual-tensor`` for a sparse tensor, or another one that is not
+        dense
 
     >>> resized(torch.tensor([[0, 1, 1]]), (2, 4)).tolist()
     [[0, 1, 1, 1], [0, 1, 1, 1]]
@@ -49,10 +54,16 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
             index = _mask_index(have, want, right=_is_padded_right(values, dim))
         else:
             index = _index(have, want, cycle=dim == 0 or floating)
-        block = torch.arange(want) // have if dim == 0 or floating else torch.zeros(want, dtype=torch.int64)
+        block = (
+            torch.arange(want) // have
+            if dim == 0 or floating
+            else torch.zeros(want, dtype=torch.int64)
+        )
         values = values.index_select(dim, index.to(values.device))
         if varied and not mask and want and int(block.max()):
-            values = _scaled(values, dim, 1 + step * block) if floating else _rolled(values, dim, block)
+            values = (
+                _scaled(values, dim, 1 + step * block) if floating else _rolled(values, dim, block)
+            )
     return as_dtype(values, tensor.dtype).contiguous()
 
 
@@ -71,8 +82,14 @@ def _is_padded_right(values: torch.Tensor, dim: int) -> bool:
 
 
 def _is_inside(values: torch.Tensor, dim: int) -> bool:
-    """True for a mask that marks places inside, as those of an image in a text: it goes along with the ids."""
-    return not bool(values.select(dim, 0).any()) and not bool(values.select(dim, -1).any()) and bool(values.any())
+    """True for a mask that marks places inside, as those of an image in a text: it goes along
+    with the ids.
+    """
+    return (
+        not bool(values.select(dim, 0).any())
+        and not bool(values.select(dim, -1).any())
+        and bool(values.any())
+    )
 
 
 def _index(have: int, want: int, *, cycle: bool) -> torch.Tensor:
@@ -83,8 +100,14 @@ def _index(have: int, want: int, *, cycle: bool) -> torch.Tensor:
 def _mask_index(have: int, want: int, *, right: bool) -> torch.Tensor:
     """A mask keeps the side that is seen, and repeats it."""
     if right:
-        return torch.arange(want) if want <= have else (torch.arange(want) - (want - have)).clamp(min=0)
-    return torch.arange(have - want, have) if want <= have else torch.arange(want).clamp(max=have - 1)
+        return (
+            torch.arange(want)
+            if want <= have
+            else (torch.arange(want) - (want - have)).clamp(min=0)
+        )
+    return (
+        torch.arange(have - want, have) if want <= have else torch.arange(want).clamp(max=have - 1)
+    )
 
 
 def _step(dtype: torch.dtype) -> float:
@@ -102,7 +125,9 @@ def _scaled(values: torch.Tensor, dim: int, factors: torch.Tensor) -> torch.Tens
 def _rolled(values: torch.Tensor, dim: int, block: torch.Tensor) -> torch.Tensor:
     if values.ndim < 2 or dim != 0:
         return values
-    rows = [row.roll(int(shift), dims=0) for row, shift in zip(values.unbind(0), block, strict=True)]
+    rows = [
+        row.roll(int(shift), dims=0) for row, shift in zip(values.unbind(0), block, strict=True)
+    ]
     return torch.stack(rows)
 
 
@@ -113,7 +138,11 @@ def _invented(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     count = 1
     for size in shape:
         count *= size
-    return torch.sin(torch.arange(count, dtype=torch.float32) * 0.7).reshape(tuple(shape)).to(like.device, like.dtype)
+    return (
+        torch.sin(torch.arange(count, dtype=torch.float32) * 0.7)
+        .reshape(tuple(shape))
+        .to(like.device, like.dtype)
+    )
 
 
 def filled_tensor(kind: str, shape: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:

@@ -16,7 +16,9 @@ _CONSTANTS = (bool, int, float, str, type(None))
 
 
 def read_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Signature]:
-    """The signature of a bound method, as Python has it and as a value of ours; of one without, any arguments."""
+    """The signature of a bound method, as Python has it and as a value of ours; of one without,
+    any arguments.
+    """
     try:
         signature = inspect.signature(function)
     except ValueError:  # builtins have none
@@ -27,7 +29,11 @@ def read_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Sig
             p.kind.name,
             p.default is p.empty,
             ConstantSpec(p.default) if isinstance(p.default, _CONSTANTS) else None,
-            "" if p.annotation is p.empty else inspect.formatannotation(p.annotation).replace("'", ""),
+            (
+                ""
+                if p.annotation is p.empty
+                else inspect.formatannotation(p.annotation).replace("'", "")
+            ),
         )
         for p in signature.parameters.values()
     )
@@ -35,12 +41,16 @@ def read_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Sig
 
 
 def bind(
-    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any], *, partial: bool = False
+    signature: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    partial: bool = False,
 ) -> tuple[dict[str, Any], tuple[tuple[str, Passing], ...]]:
     """The arguments that were passed, by name and in the order of the signature, and how each came.
 
-    ``*args`` stay one tuple under their own name; ``**kwargs`` stand beside the others. With ``partial``,
-    arguments may be missing.
+    ``*args`` stay one tuple under their own name; ``**kwargs`` stand beside the others. With
+    ``partial``, arguments may be missing.
 
     :raises TypeError: when the method itself would refuse the call
     """
@@ -66,12 +76,15 @@ class Binder:
 
     def __init__(self, signature: inspect.Signature) -> None:
         self._signature = signature
-        self._routes: dict[Any, tuple[tuple[str, ...], tuple[Any, ...], tuple[tuple[str, Passing], ...]]] = {}
+        self._routes: dict[
+            Any, tuple[tuple[str, ...], tuple[Any, ...], tuple[tuple[str, Passing], ...]]
+        ] = {}
 
     def __call__(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[str, ...], list[Any], tuple[tuple[str, Passing], ...]]:
-        """The names of the arguments in the order of the signature, their values, and how each came.
+        """The names of the arguments in the order of the signature, their values, and how each
+        came.
 
         :raises TypeError: when the method itself would refuse the call
         """
@@ -97,10 +110,13 @@ def _sources(passed: tuple[tuple[str, Passing], ...]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def as_args_kwargs(signature: Signature, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_args_kwargs(
+    signature: Signature, values: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """How to call the method with arguments given by name.
 
-    Everything goes by keyword, but for positional-only parameters and those that stand before ``*args``.
+    Everything goes by keyword, but for positional-only parameters and those that stand before
+    ``*args``.
     """
     var = signature.of_kind("VAR_POSITIONAL")
     spread = bool(var and values.get(var))
@@ -111,7 +127,9 @@ def as_args_kwargs(signature: Signature, values: dict[str, Any]) -> tuple[tuple[
             continue
         if parameter.kind == "VAR_POSITIONAL":
             args += kwargs.pop(parameter.name)
-        elif parameter.kind == "POSITIONAL_ONLY" or (spread and parameter.kind == "POSITIONAL_OR_KEYWORD"):
+        elif parameter.kind == "POSITIONAL_ONLY" or (
+            spread and parameter.kind == "POSITIONAL_OR_KEYWORD"
+        ):
             args.append(kwargs.pop(parameter.name))
     return tuple(args), kwargs
 
@@ -123,9 +141,11 @@ def python_signature(signature: Signature) -> inspect.Signature:
             inspect.Parameter(
                 p.name,
                 getattr(inspect.Parameter, p.kind),
-                default=inspect.Parameter.empty
-                if p.required or p.kind.startswith("VAR")
-                else (p.default.value if p.default is not None else None),
+                default=(
+                    inspect.Parameter.empty
+                    if p.required or p.kind.startswith("VAR")
+                    else (p.default.value if p.default is not None else None)
+                ),
             )
             for p in signature.parameters
         ]

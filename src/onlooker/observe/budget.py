@@ -21,18 +21,23 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class Budget:
-    """The bytes that kept values may take: ``max_bytes`` in all, or a share of what is free on each device.
+    """The bytes that kept values may take: ``max_bytes`` in all, or a share of what is free on each
+    device.
 
     :raises UsageError: ``bad-max-bytes``
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
-        if max_bytes is not None and (isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0):
+        if max_bytes is not None and (
+            isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0
+        ):
             raise UsageError(
                 f"max_bytes is {max_bytes!r}.",
                 slug="bad-max-bytes",
-                hint="Give the number of bytes that kept values may take, 0 or more, or None for a share of what is "
-                "free.",
+                hint=(
+                    "Give the number of bytes that kept values may take, 0 or more, or None for a"
+                    " share of what is free."
+                ),
             )
         self.max_bytes = max_bytes
         self._limits: dict[torch.device, int] = {}
@@ -40,7 +45,9 @@ class Budget:
 
     @property
     def has_room_for_specs(self) -> bool:
-        """True while the specs of calls take less than they may: as much as values, and never less than 16 MiB."""
+        """True while the specs of calls take less than they may: as much as values, and never
+        less than 16 MiB.
+        """
         if self.spec_bytes < _SPECS:
             return True
         limit = self.max_bytes if self.max_bytes is not None else self._limit(torch.device("cpu"))
@@ -51,7 +58,9 @@ class Budget:
         if self.max_bytes is not None:
             specs = max(0, self.spec_bytes - _SPECS)
             return sum(held.values()) + sum(needed.values()) + specs <= self.max_bytes
-        return all(held.get(device, 0) + nbytes <= self._limit(device) for device, nbytes in needed.items())
+        return all(
+            held.get(device, 0) + nbytes <= self._limit(device) for device, nbytes in needed.items()
+        )
 
     def _limit(self, device: torch.device) -> int:
         if device not in self._limits:
@@ -61,7 +70,9 @@ class Budget:
     def __str__(self) -> str:
         if self.max_bytes is not None:
             return in_words(self.max_bytes)
-        limits = ", ".join(f"{in_words(limit)} on {device}" for device, limit in self._limits.items())
+        limits = ", ".join(
+            f"{in_words(limit)} on {device}" for device, limit in self._limits.items()
+        )
         return f"a quarter of what was free: {limits}"
 
 

@@ -1,4 +1,6 @@
-"""Copies of the tensors of a call: once each, whatever shares memory, and unseen by the user's modes."""
+"""Copies of the tensors of a call: once each, whatever shares memory, and unseen by the user's
+modes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from torch._subclasses import FakeTensor
 from torch.overrides import _pop_mode_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["Copying", "copy_leaves", "held_storages", "why_without_values", "without_function_modes"]
+__all__ = [
+    "Copying",
+    "copy_leaves",
+    "held_storages",
+    "why_without_values",
+    "without_function_modes",
+]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 #: copies begin at multiples of the largest element
@@ -43,11 +51,14 @@ def why_without_values(leaves: Iterable[Any]) -> str | None:
 class Copying:
     """The copies that some leaves need: how many bytes they take, then the copies.
 
-    What shares memory is copied as one block where that is not larger than copies one by one; an expanded tensor is
-    copied by its memory, not by its size. ``known`` gives a copy that is there already.
+    What shares memory is copied as one block where that is not larger than copies one by one; an
+    expanded tensor is copied by its memory, not by its size. ``known`` gives a copy that is there
+    already.
     """
 
-    def __init__(self, leaves: Sequence[Any], known: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
+    def __init__(
+        self, leaves: Sequence[Any], known: Callable[[torch.Tensor], torch.Tensor | None]
+    ) -> None:
         self.leaves = leaves
         self._copies: dict[int, torch.Tensor] = {}
         self._alone: list[torch.Tensor] = []
@@ -58,7 +69,9 @@ class Copying:
 
     def _sort(self, known: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
         groups: dict[int, list[torch.Tensor]] = {}
-        for tensor in {id(leaf): leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)}.values():
+        for tensor in {
+            id(leaf): leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)
+        }.values():
             copy = known(tensor)
             if copy is not None:
                 self._copies[id(tensor)] = copy
@@ -103,8 +116,15 @@ def without_function_modes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unseen() -> Iterator[None]:
-    """No gradients, no inference tensors, and no mode of the user that counts or changes operators."""
-    with without_function_modes(), _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+    """No gradients, no inference tensors, and no mode of the user that counts or changes
+    operators.
+    """
+    with (
+        without_function_modes(),
+        _disable_current_modes(),
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):
         yield
 
 
@@ -141,18 +161,27 @@ def _span(group: Sequence[torch.Tensor]) -> tuple[int, int]:
 def _copied_block(group: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     low, high = _span(group)
     source, device = group[0].untyped_storage(), group[0].device
-    block = torch.empty(0, dtype=torch.uint8, device=device).set_(source, low, (high - low,), (1,)).clone()
+    block = (
+        torch.empty(0, dtype=torch.uint8, device=device)
+        .set_(source, low, (high - low,), (1,))
+        .clone()
+    )
     storage = block.untyped_storage()
     return [
         torch.empty(0, dtype=tensor.dtype, device=device).set_(
-            storage, tensor.storage_offset() - low // tensor.element_size(), tensor.shape, tensor.stride()
+            storage,
+            tensor.storage_offset() - low // tensor.element_size(),
+            tensor.shape,
+            tensor.stride(),
         )
         for tensor in group
     ]
 
 
 def held_storages(leaves: Iterable[Any]) -> dict[int, tuple[torch.device, int]]:
-    """The memory that the tensors among the leaves hold: device and bytes, by identity; what is shared stands once."""
+    """The memory that the tensors among the leaves hold: device and bytes, by identity; what is
+    shared stands once.
+    """
     storages: dict[int, tuple[torch.device, int]] = {}
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):

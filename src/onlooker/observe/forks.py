@@ -1,7 +1,9 @@
-"""Calls that are made in children of ``os.fork``: a child has a copy of the store, and the parent sees none of it.
+"""Calls that are made in children of ``os.fork``: a child has a copy of the store, and the parent
+sees none of it.
 
-The workers of a loader of data, or of a server that forks, are such children. They count their calls in a page of
-memory that they share with the parent, so that the parent can say how many it did not see.
+The workers of a loader of data, or of a server that forks, are such children. They count their
+calls in a page of memory that they share with the parent, so that the parent can say how many it
+did not see.
 """
 
 from __future__ import annotations

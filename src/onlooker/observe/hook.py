@@ -69,7 +69,11 @@ class Place:
     def still_stands(self) -> bool:
         """True when calls meet the wrapper."""
         own = own_attributes(self.obj)
-        met = own[self.name] if self.name in own else inspect.getattr_static(type(self.obj), self.name, None)
+        met = (
+            own[self.name]
+            if self.name in own
+            else inspect.getattr_static(type(self.obj), self.name, None)
+        )
         while met is not None and met is not self.wrapper.function:
             known = Wrapper.of(met)
             met = known.before if known is not None else None
@@ -80,13 +84,15 @@ class Place:
 def replaced_method(obj: Any, name: str, around: Around) -> Iterator[Place]:
     """Inside the block ``obj.name(...)`` runs ``around(original, args, kwargs)``.
 
-    The wrapper stands in the class of the object and lets all other objects of the class pass: so the attributes
-    of the object stay as they are, and what is copied, pickled or replicated from it inside the block runs its own
-    method. A method that the object holds itself is wrapped where it stands. The signature is kept: ``generate``
-    of transformers reads it. On exit, also after an exception, everything is what it was, unless somebody else
-    has put another method there meanwhile: that one is then left alone. Blocks may overlap in any order.
+    The wrapper stands in the class of the object and lets all other objects of the class pass: so
+    the attributes of the object stay as they are, and what is copied, pickled or replicated from it
+    inside the block runs its own method. A method that the object holds itself is wrapped where it
+    stands. The signature is kept: ``generate`` of transformers reads it. On exit, also after an
+    exception, everything is what it was, unless somebody else has put another method there
+    meanwhile: that one is then left alone. Blocks may overlap in any order.
 
-    The value tells whether the wrapper still stands where calls meet it, and which calls it has let pass.
+    The value tells whether the wrapper still stands where calls meet it, and which calls it has let
+    pass.
 
     :raises UsageError: ``no-such-method`` when the object has no such method
     :raises UnsupportedError: ``script-module`` for a module of TorchScript
@@ -127,14 +133,17 @@ def _wrapper(obj: Any, name: str) -> Wrapper:
 
 def _not_watchable(obj: Any, name: str) -> UnsupportedError:
     return UnsupportedError(
-        f"{name} of this {type(obj).__name__} cannot be replaced: neither its class nor the object lets it be set.",
+        f"{name} of this {type(obj).__name__} cannot be replaced: neither its class nor the object"
+        " lets it be set.",
         slug="not-watchable",
         hint="Watch an object that holds it and calls it, or a subclass of its class.",
     )
 
 
 def _put_back(wrapper: Wrapper) -> None:
-    """Restores what stood there before; a wrapper of a block that has ended meanwhile is passed over."""
+    """Restores what stood there before; a wrapper of a block that has ended meanwhile is passed
+    over.
+    """
     if wrapper.current() is not wrapper.function:
         return
     before = wrapper.before

@@ -1,4 +1,6 @@
-"""The model that a wrapper passes its calls on to: DataParallel, torch.compile, PEFT and FSDP wrap another one."""
+"""The model that a wrapper passes its calls on to: DataParallel, torch.compile, PEFT and FSDP
+wrap another one.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ _VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
 def inner_model(model: Any) -> tuple[str, Any] | None:
-    """Where the wrapped model stands, ``module`` or ``base_model.model``, and itself; None where nothing is wrapped.
+    """Where the wrapped model stands, ``module`` or ``base_model.model``, and itself; None where
+    nothing is wrapped.
 
-    A wrapper takes any arguments, or passes names on that it lacks, and one child has most of its weights.
+    A wrapper takes any arguments, or passes names on that it lacks, and one child has most of its
+    weights.
     """
     path: list[str] = []
     while isinstance(model, torch.nn.Module) and _passes_on(model):
@@ -40,17 +44,23 @@ def inner_model(model: Any) -> tuple[str, Any] | None:
 
 
 def advice_on_inner(model: Any) -> str:
-    """A sentence that names the model inside a wrapper, with a space after it; nothing for any other model."""
+    """A sentence that names the model inside a wrapper, with a space after it; nothing for any
+    other model.
+    """
     found = inner_model(model)
     if found is None:
         return ""
-    return f"This {type(model).__name__} wraps a {type(found[1]).__name__}: watch model.{found[0]} instead. "
+    return (
+        f"This {type(model).__name__} wraps a {type(found[1]).__name__}: watch model.{found[0]}"
+        " instead. "
+    )
 
 
 def method_signature(model: Any, method: str) -> tuple[inspect.Signature, Signature]:
     """The signature of a method, as Python has it and as a value of ours.
 
-    That of a wrapper of torch, which takes any arguments, is the one of the model inside: so they have names.
+    That of a wrapper of torch, which takes any arguments, is the one of the model inside: so they
+    have names.
     """
     found: Any = model
     while method == "forward" and _hands_on(found):
@@ -65,7 +75,8 @@ def method_signature(model: Any, method: str) -> tuple[inspect.Signature, Signat
 
 
 def _dispatched(bound: MethodType) -> Any:
-    """A function that shows how a ``singledispatchmethod`` is called: its first argument by position.
+    """A function that shows how a ``singledispatchmethod`` is called: its first argument by
+    position.
 
     Python shows such a method with its ``self``.
     """
@@ -81,7 +92,9 @@ def _dispatched(bound: MethodType) -> Any:
 
 def _hands_on(model: Any) -> bool:
     held = ((sys.modules.get(module), names) for module, names in _HAND_ON.items())
-    classes = tuple(getattr(module, name) for module, names in held for name in names if hasattr(module, name))
+    classes = tuple(
+        getattr(module, name) for module, names in held for name in names if hasattr(module, name)
+    )
     return isinstance(model, classes) and _is_variadic(model)
 
 
@@ -94,7 +107,9 @@ def _passes_on(model: torch.nn.Module) -> bool:
 def _is_variadic(model: Any) -> bool:
     """True for a forward of ``*args`` and ``**kwargs``."""
     try:
-        kinds = {parameter.kind for parameter in inspect.signature(model.forward).parameters.values()}
+        kinds = {
+            parameter.kind for parameter in inspect.signature(model.forward).parameters.values()
+        }
     except (TypeError, ValueError):
         return False
     return kinds == _VARIADIC

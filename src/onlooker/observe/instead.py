@@ -1,7 +1,7 @@
 """What was called instead of the watched method: other objects of its class, or parts of the model.
 
-A pipeline may call a copy of the model that it makes itself, or the parts of the model one by one. Then nothing is
-recorded, and the error names what was called, and how often.
+A pipeline may call a copy of the model that it makes itself, or the parts of the model one by one.
+Then nothing is recorded, and the error names what was called, and how often.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ _DEEPEST, _MOST = 3, 100
 
 
 class Parts:
-    """Counts the calls of the submodules of a model, until the watched method is called for the first time.
+    """Counts the calls of the submodules of a model, until the watched method is called for the
+    first time.
 
-    They are watched as the model is, by their classes: a hook of torch on all modules would be seen by others.
+    They are watched as the model is, by their classes: a hook of torch on all modules would be seen
+    by others.
     """
 
     def __init__(self, model: Any) -> None:
@@ -38,20 +40,26 @@ class Parts:
         """Counts from now on."""
         for name, module in self._modules:
             with contextlib.suppress(Exception):  # what cannot be watched is not counted
-                self._held.enter_context(replaced_method(module, "forward", functools.partial(self._count, name)))
+                self._held.enter_context(
+                    replaced_method(module, "forward", functools.partial(self._count, name))
+                )
 
     def end(self) -> None:
         """Counts no further."""
         self._held.close()
 
-    def _count(self, name: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _count(
+        self, name: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if not torch.compiler.is_compiling():
             self.calls[name] += 1
         return original(*args, **kwargs)
 
 
 def _submodules(model: Any) -> Iterator[tuple[str, torch.nn.Module]]:
-    """The parts of a model that can be called; of one that was compiled, or is in a wrapper of torch, none."""
+    """The parts of a model that can be called; of one that was compiled, or is in a wrapper of
+    torch, none.
+    """
     if not isinstance(model, torch.nn.Module):
         return
     with contextlib.suppress(Exception):  # a class may show its modules in its own way
@@ -67,18 +75,29 @@ def _submodules(model: Any) -> Iterator[tuple[str, torch.nn.Module]]:
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:
-    is_wrapper = type(module).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel")
+    is_wrapper = type(module).__name__ in (
+        "OptimizedModule",
+        "DataParallel",
+        "DistributedDataParallel",
+    )
     return is_wrapper or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def advice_on_parts(calls: Counter[str]) -> str:
-    """A sentence with the submodules that were called from outside, with a space after it; nothing where none was."""
-    outer = {name: n for name, n in calls.items() if not any(name.startswith(f"{other}.") for other in calls)}
+    """A sentence with the submodules that were called from outside, with a space after it;
+    nothing where none was.
+    """
+    outer = {
+        name: n
+        for name, n in calls.items()
+        if not any(name.startswith(f"{other}.") for other in calls)
+    }
     if not outer:
         return ""
     named = [f"{name} ({n} calls)" if n > 1 else f"{name} (1 call)" for name, n in outer.items()]
     more = f", and {len(named) - _MOST_NAMED} others" if len(named) > _MOST_NAMED else ""
     first = next(iter(outer))
     return (
-        f"Parts of it were called instead: {', '.join(named[:_MOST_NAMED])}{more}. Watch such a part: model.{first}. "
+        f"Parts of it were called instead: {', '.join(named[:_MOST_NAMED])}{more}. Watch such a"
+        f" part: model.{first}. "
     )

@@ -1,7 +1,8 @@
-"""The calls of a recording, kept small: equal ones are counted, and what many leaves share is kept once.
+"""The calls of a recording, kept small: equal ones are counted, and what many leaves share is kept
+once.
 
-A decode step has the same few sizes in each of its layers. So a call is kept as its distinct specs, by number, and as
-the place of each among the leaves, which thousands of calls have in common.
+A decode step has the same few sizes in each of its layers. So a call is kept as its distinct specs,
+by number, and as the place of each among the leaves, which thousands of calls have in common.
 """
 
 from __future__ import annotations
@@ -47,12 +48,20 @@ class SpecNumbers:
         self.nbytes = 0
 
     def row(self, leaves: Sequence[Any], *, identified: bool = True) -> Row:
-        """The number of each leaf's spec; objects of results are not told from others of their class."""
+        """The number of each leaf's spec; objects of results are not told from others of their
+        class.
+        """
         tensor, constant_key = torch.Tensor, _constant_key if identified else _result_key
         try:
-            keys = [_tensor_key(leaf) if isinstance(leaf, tensor) else constant_key(leaf) for leaf in leaves]
+            keys = [
+                _tensor_key(leaf) if isinstance(leaf, tensor) else constant_key(leaf)
+                for leaf in leaves
+            ]
         except RuntimeError:
-            keys = [_sizeless_key(leaf) if isinstance(leaf, tensor) else constant_key(leaf) for leaf in leaves]
+            keys = [
+                _sizeless_key(leaf) if isinstance(leaf, tensor) else constant_key(leaf)
+                for leaf in leaves
+            ]
         row = tuple(map(self._numbers.get, keys))
         return tuple(map(self._number, keys)) if None in row else row  # type: ignore[return-value]
 
@@ -62,7 +71,9 @@ class SpecNumbers:
             return self._add(self._limited(key)) if number is None else number
 
     def _limited(self, key: Any) -> Any:
-        """The key, of an object one that stands for all further ones where its class has many: each call brings one."""
+        """The key, of an object one that stands for all further ones where its class has many:
+        each call brings one.
+        """
         if key[0] is not Spec or not isinstance(key[1], OpaqueSpec) or not key[1].identity:
             return key
         count = self._objects[key[1].kind] = self._objects.get(key[1].kind, 0) + 1
@@ -81,7 +92,9 @@ class SpecNumbers:
         return self._numbers[key]
 
     def kinds(self, row: Row) -> Row:
-        """What makes a call a new kind of call: the ranks and dtypes of tensors, and constants that are no sizes."""
+        """What makes a call a new kind of call: the ranks and dtypes of tensors, and constants
+        that are no sizes.
+        """
         return tuple(map(self._kinds.__getitem__, row))
 
     def wide_kinds(self, row: Row) -> Row:
@@ -104,7 +117,9 @@ def _result_key(leaf: Any) -> tuple[Any, ...]:
 
 
 def _sizeless_key(leaf: torch.Tensor) -> Any:
-    """The key of any tensor: a nested one, or a parameter that is not initialised, raises when asked for sizes."""
+    """The key of any tensor: a nested one, or a parameter that is not initialised, raises when
+    asked for sizes.
+    """
     try:
         return _tensor_key(leaf)
     except RuntimeError:
@@ -158,7 +173,9 @@ class Ledger:
         *,
         alone: bool,
     ) -> int:
-        """Notes a call and gives its index; equal calls are one entry, but for one that shall stand ``alone``."""
+        """Notes a call and gives its index; equal calls are one entry, but for one that shall
+        stand ``alone``.
+        """
         entry = self._entry(inputs, outputs, passed)
         index, self.n_calls = self.n_calls, self.n_calls + 1
         position = self._first.setdefault(entry, len(self._entries))
@@ -175,7 +192,12 @@ class Ledger:
         self._counts.append(count)
         self._seconds.append(seconds)
 
-    def _entry(self, inputs: tuple[int, Row], outputs: tuple[int, Row], passed: tuple[tuple[str, Passing], ...]) -> Row:
+    def _entry(
+        self,
+        inputs: tuple[int, Row],
+        outputs: tuple[int, Row],
+        passed: tuple[tuple[str, Passing], ...],
+    ) -> Row:
         row = inputs[1] + outputs[1]
         places = dict.fromkeys(row, 0)
         for place, number in enumerate(places):
@@ -187,14 +209,18 @@ class Ledger:
             self.nbytes += _ENTRY_BYTES + 2 * _NUMBER_BYTES * len(row)
         return (number, *places)
 
-    def _rows(self, entry: Row) -> tuple[tuple[int, Row], tuple[int, Row], tuple[tuple[str, Passing], ...]]:
+    def _rows(
+        self, entry: Row
+    ) -> tuple[tuple[int, Row], tuple[int, Row], tuple[tuple[str, Passing], ...]]:
         structure_in, structure_out, passed, n_inputs, pattern = self._form_list[entry[0]]
         row = tuple(entry[place + 1] for place in pattern)
         return (structure_in, row[:n_inputs]), (structure_out, row[n_inputs:]), passed
 
     def calls(self, start: int = 0) -> tuple[Call, ...]:
         """The calls from an entry on, written out."""
-        specs = self.numbers.specs(number for entry in self._entries[start:] for number in entry[1:])
+        specs = self.numbers.specs(
+            number for entry in self._entries[start:] for number in entry[1:]
+        )
         return tuple(self._call(position, specs) for position in range(start, len(self._entries)))
 
     def last_call(self) -> Call:
@@ -223,7 +249,9 @@ class Ledger:
         for position, entry in enumerate(self._entries):
             (number, row), outputs, passed = self._rows(entry)
             tree: Tree[Any] = Tree(self.inputs.structures[number], row)
-            changed = change(Call(self._indices[position], tree, Tree(self.outputs.structures[0], ()), passed))
+            changed = change(
+                Call(self._indices[position], tree, Tree(self.outputs.structures[0], ()), passed)
+            )
             numbers: Any = changed.inputs.leaves
             inputs = self.inputs.number(changed.inputs.structure), numbers
             entries.append(self._entry(inputs, outputs, changed.passed))

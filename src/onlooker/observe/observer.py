@@ -24,7 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 class Watcher:
-    """The stores of the methods of one model, by the name of the method, in the order of watching."""
+    """The stores of the methods of one model, by the name of the method, in the order of
+    watching.
+    """
 
     def __init__(self, max_bytes: int | None = None) -> None:
         self._budget = Budget(max_bytes)
@@ -41,7 +43,12 @@ class Watcher:
         """
         check_kind(method, str, "method_name", "the name of a method")
         if issubclass(type(model), type):  # not isinstance, which asks the object
-            check_kind(model, (), "The model", f"an instance of {model.__name__}: calls of one model are watched")
+            check_kind(
+                model,
+                (),
+                "The model",
+                f"an instance of {model.__name__}: calls of one model are watched",
+            )
         if isinstance(n_values, bool) or not isinstance(n_values, int) or n_values < 0:
             raise UsageError(
                 f"store_n_calls is {n_values!r}.",
@@ -50,7 +57,8 @@ class Watcher:
             )
         if self.model is not None and model is not self.model:
             raise UsageError(
-                f"This observer has watched a {type(self.model).__name__} already and cannot watch another model.",
+                f"This observer has watched a {type(self.model).__name__} already and cannot watch"
+                " another model.",
                 slug="another-model",
                 hint="Make one InputObserver per model.",
             )
@@ -68,7 +76,9 @@ class Watcher:
             self.former = {**_changed(before, model), **self.former}
 
     def _begin(self, store: Store, model: Any, method: str) -> None:
-        """Puts the wrapper on; inside another block of the same method it is there, and sees each call once."""
+        """Puts the wrapper on; inside another block of the same method it is there, and sees
+        each call once.
+        """
         if store.blocks == 0:
             store.place = store.hook.enter_context(replaced_method(model, method, store.watch))
             store.begin_block(model)
@@ -109,7 +119,9 @@ def _attributes(model: Any) -> Attributes:
     try:
         return read_attributes(model)
     except Exception:
-        logger.warning("The attributes of a %s cannot be read.", type(model).__name__, exc_info=True)
+        logger.warning(
+            "The attributes of a %s cannot be read.", type(model).__name__, exc_info=True
+        )
         return {}
 
 
@@ -117,7 +129,9 @@ def _changed(before: Attributes, model: Any) -> Attributes:
     try:
         return changed_since(before, model)
     except Exception:
-        logger.warning("The attributes of a %s cannot be read.", type(model).__name__, exc_info=True)
+        logger.warning(
+            "The attributes of a %s cannot be read.", type(model).__name__, exc_info=True
+        )
         return {}
 
 
@@ -125,28 +139,39 @@ def _nothing_seen(method: str, store: Store | None) -> str:
     if store is None:
         return f"No inputs were captured. No input was captured: {method} was not watched yet."
     if store.recording.missed:
-        return f"No inputs were captured. No input was captured by {method}: {store.recording.missed[0]}."
-    return f"No inputs were captured. No input was captured: no call of {method} has finished inside the block."
+        return (
+            f"No inputs were captured. No input was captured by {method}:"
+            f" {store.recording.missed[0]}."
+        )
+    return (
+        f"No inputs were captured. No input was captured: no call of {method} has finished inside"
+        " the block."
+    )
 
 
 def _instead(model: Any, method: str, store: Store | None) -> str:
-    """What was called in place of the method, and how often, with a space after it; nothing where that is not known."""
+    """What was called in place of the method, and how often, with a space after it; nothing
+    where that is not known.
+    """
     if store is None:
         return ""
     found = advice_on_parts(store.part_calls)
     if store.n_others:
         kind = type(model).__name__
         found += (
-            f"{method} of other objects of {kind} was called {store.n_others} times: of a copy perhaps, which the code "
-            "makes itself; watch the object that is called. "
+            f"{method} of other objects of {kind} was called {store.n_others} times: of a copy"
+            " perhaps, which the code makes itself; watch the object that is called. "
         )
     if store.was_compiled:
-        found += 'Inside `with torch.compiler.set_stance("force_eager"):` compiled code runs as it was written. '
+        found += (
+            'Inside `with torch.compiler.set_stance("force_eager"):` compiled code runs as it was'
+            " written. "
+        )
     return found
 
 
 _ADVICE = (
-    "Call the model itself inside `with observer(model):`. It may be that a submodule was called instead "
-    "(watch that one), that another method was (give method_name), that every call raised, or that the model "
-    "was compiled before (watch the original model)."
+    "Call the model itself inside `with observer(model):`. It may be that a submodule was called"
+    " instead (watch that one), that another method was (give method_name), that every call raised,"
+    " or that the model was compiled before (watch the original model)."
 )

@@ -1,8 +1,9 @@
 """Opens values that are built as earlier ones were, without describing their containers again.
 
-Describing a cache of 16 layers takes longer than all else that is done for a call. So the description of a value is
-compiled into a pattern: a function that walks the next value along it, and gives its leaves when nothing but these has
-changed. A pattern accepts only what would be opened into an equal structure; what it does not know it opens anew.
+Describing a cache of 16 layers takes longer than all else that is done for a call. So the
+description of a value is compiled into a pattern: a function that walks the next value along it,
+and gives its leaves when nothing but these has changed. A pattern accepts only what would be opened
+into an equal structure; what it does not know it opens anew.
 """
 
 from __future__ import annotations
@@ -45,23 +46,32 @@ def pattern_of(value: Any, structure: Structure) -> Pattern:
         return _attributes(value, structure)
     if is_model_output(value):
         return _model_output(
-            cls, tuple(value), patterns_of([dict.__getitem__(value, key) for key in value], structure.children)
+            cls,
+            tuple(value),
+            patterns_of([dict.__getitem__(value, key) for key in value], structure.children),
         )
     opened = take_apart(value)
     if opened is None or tuple(entry for entry, _ in opened.children) != structure.entries:
         return _nothing
-    return _other(cls, structure, patterns_of([child for _, child in opened.children], structure.children))
+    return _other(
+        cls, structure, patterns_of([child for _, child in opened.children], structure.children)
+    )
 
 
-def patterns_of(values: Sequence[Any], structures: Sequence[Structure]) -> tuple[Pattern | None, ...]:
+def patterns_of(
+    values: Sequence[Any], structures: Sequence[Structure]
+) -> tuple[Pattern | None, ...]:
     """The patterns of the children; None for a leaf, which is read in place."""
     return tuple(
-        None if child.is_leaf else pattern_of(value, child) for value, child in zip(values, structures, strict=True)
+        None if child.is_leaf else pattern_of(value, child)
+        for value, child in zip(values, structures, strict=True)
     )
 
 
 def read(values: Sequence[Any], patterns: tuple[Pattern | None, ...], leaves: list[Any]) -> bool:
-    """True when the values are built as their patterns have it; their leaves are then added to ``leaves``."""
+    """True when the values are built as their patterns have it; their leaves are then added to
+    ``leaves``.
+    """
     for value, pattern in zip(values, patterns, strict=True):
         if pattern is not None:
             if not pattern(value, leaves):
@@ -94,12 +104,18 @@ def _sequence(cls: type[Any], patterns: tuple[Pattern | None, ...]) -> Pattern:
 
 def _mapping(keys: tuple[Any, ...], patterns: tuple[Pattern | None, ...]) -> Pattern:
     def match(value: Any, leaves: list[Any]) -> bool:
-        return type(value) is dict and tuple(value) == keys and read(list(value.values()), patterns, leaves)
+        return (
+            type(value) is dict
+            and tuple(value) == keys
+            and read(list(value.values()), patterns, leaves)
+        )
 
     return match
 
 
-def _model_output(cls: type[Any], keys: tuple[str, ...], patterns: tuple[Pattern | None, ...]) -> Pattern:
+def _model_output(
+    cls: type[Any], keys: tuple[str, ...], patterns: tuple[Pattern | None, ...]
+) -> Pattern:
     get = dict.__getitem__
 
     def match(value: Any, leaves: list[Any]) -> bool:
@@ -127,7 +143,9 @@ def _other(cls: type, structure: Structure, patterns: tuple[Pattern | None, ...]
 
 @dataclass(frozen=True)
 class _Fields:
-    """What a cache, or a layer of one, is made of: what is shown comes first, all else is compared."""
+    """What a cache, or a layer of one, is made of: what is shown comes first, all else is
+    compared.
+    """
 
     cls: type
     n_fields: int
@@ -166,14 +184,20 @@ def _fields_of(value: Any, structure: Structure) -> _Fields | None:
     kept = tuple(own[name] for name in hidden)
     tensors = all(type(own[name]) is torch.Tensor for name in shown)
     get = operator.itemgetter(*names)
-    return _Fields(type(value), len(own), get, names, len(shown), kept, tuple(map(type, kept)), tensors)
+    return _Fields(
+        type(value), len(own), get, names, len(shown), kept, tuple(map(type, kept)), tensors
+    )
 
 
 def _attributes(value: Any, structure: Structure) -> Pattern:
-    """A cache or a layer of one: which attributes are shown depends on their kind, all others are compared."""
+    """A cache or a layer of one: which attributes are shown depends on their kind, all others
+    are compared.
+    """
     fields = _fields_of(value, structure)
     if fields is None:
-        return _other(type(value), structure, patterns_of(_shown_children(value), structure.children))
+        return _other(
+            type(value), structure, patterns_of(_shown_children(value), structure.children)
+        )
     children = [getattr(value, name) for name in fields.names[: fields.n_shown]]
     tests = tuple(map(_same_kind, children))
     patterns = patterns_of(children, structure.children)
@@ -193,7 +217,9 @@ def _shown_children(value: Any) -> list[Any]:
 
 
 def _layers(values: Sequence[Any], structures: Sequence[Structure]) -> Pattern | None:
-    """The layers of a cache that are all made alike, and hold nothing but tensors; None for any others."""
+    """The layers of a cache that are all made alike, and hold nothing but tensors; None for any
+    others.
+    """
     if not values or not is_layer(values[0]):
         return None
     fields = _fields_of(values[0], structures[0])
@@ -206,7 +232,13 @@ def _layers(values: Sequence[Any], structures: Sequence[Structure]) -> Pattern |
         )
     ):
         return None
-    cls, n_fields, get, n_shown, hidden = fields.cls, fields.n_fields, fields.get, fields.n_shown, fields.hidden
+    cls, n_fields, get, n_shown, hidden = (
+        fields.cls,
+        fields.n_fields,
+        fields.get,
+        fields.n_shown,
+        fields.hidden,
+    )
     number = len(values)
 
     def match(layers: Any, leaves: list[Any]) -> bool:
@@ -233,6 +265,8 @@ def _same_kind(child: Any) -> Test:
     if isinstance(child, torch.Tensor):
         return lambda value: isinstance(value, torch.Tensor)
     if isinstance(child, dict):
-        return lambda value: type(value) is dict and any(isinstance(v, torch.Tensor) for v in value.values())
+        return lambda value: (
+            type(value) is dict and any(isinstance(v, torch.Tensor) for v in value.values())
+        )
     cls = type(child)
     return lambda value: type(value) is cls

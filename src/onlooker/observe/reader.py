@@ -14,7 +14,9 @@ _MOST_PATTERNS = 8
 
 
 class Opener:
-    """Opens values, along the patterns of earlier ones where they fit; structures are counted from 0."""
+    """Opens values, along the patterns of earlier ones where they fit; structures are counted
+    from 0.
+    """
 
     def __init__(self) -> None:
         self.structures: list[Structure] = []
@@ -22,12 +24,15 @@ class Opener:
         self._known: dict[Any, list[tuple[tuple[Pattern | None, ...], int]]] = {}
 
     def open(
-        self, key: Any, values: Sequence[Any], structure_of: Callable[[], tuple[Tree[Any], Sequence[Structure]]]
+        self,
+        key: Any,
+        values: Sequence[Any],
+        structure_of: Callable[[], tuple[Tree[Any], Sequence[Structure]]],
     ) -> tuple[int, Sequence[Any]]:
         """The number of the structure, and the leaves.
 
-        ``structure_of`` opens the values where no pattern of the same ``key`` fits; it gives the tree, and the
-        structure of each value.
+        ``structure_of`` opens the values where no pattern of the same ``key`` fits; it gives the
+        tree, and the structure of each value.
         """
         known = self._known.get(key, [])
         for position, (patterns, number) in enumerate(known):

@@ -31,7 +31,10 @@ def names_to_remove(names: Collection[str | int], signature: Signature) -> tuple
             raise UsageError(
                 f"Cannot remove variadic argument {name!r}.",
                 slug="variadic-argument",
-                hint="Name the arguments that came by **kwargs one by one; those of *args cannot be told apart.",
+                hint=(
+                    "Name the arguments that came by **kwargs one by one; those of *args cannot be"
+                    " told apart."
+                ),
             )
         if isinstance(name, str):
             found.append(name)
@@ -39,7 +42,8 @@ def names_to_remove(names: Collection[str | int], signature: Signature) -> tuple
 
 
 def call_without(call: Call, names: Collection[str]) -> Call:
-    """The call without these arguments; those that came by position behind a removed one count as named.
+    """The call without these arguments; those that came by position behind a removed one count as
+    named.
 
     :raises UsageError: ``variadic-argument`` when ``*args`` stand behind a removed argument
     """
@@ -53,7 +57,8 @@ def call_without(call: Call, names: Collection[str]) -> Call:
             gap = name if how is Passing.POSITIONAL else gap
         elif gap and how is Passing.VAR_POSITIONAL:
             raise UsageError(
-                f"Cannot remove {gap!r} from call {call.index}: the variadic *{name} stands behind it.",
+                f"Cannot remove {gap!r} from call {call.index}: the variadic *{name} stands"
+                " behind it.",
                 slug="variadic-argument",
                 hint="Keep it, or watch a method whose arguments have names.",
             )
@@ -75,5 +80,7 @@ def tree_without(arguments: Tree[T], names: Collection[str]) -> Tree[T]:
             children.append(child)
             leaves += arguments.leaves[start:stop]
         start = stop
-    kept = Structure(structure.kind, tuple(entries), tuple(children), structure.context, structure.extra)
+    kept = Structure(
+        structure.kind, tuple(entries), tuple(children), structure.context, structure.extra
+    )
     return Tree(kept, tuple(leaves))

@@ -22,7 +22,8 @@ __all__ = ["Form", "Sample", "Samples"]
 #: the number of a structure, and what makes the call a new kind of call
 Form = tuple[int, tuple[int, ...]]
 _MOST_TRIES = 2
-#: kinds of calls that differ in constants only: a number that is another one in each call is no new kind
+#: kinds of calls that differ in constants only: a number that is another one in each call is no new
+#: kind
 _MOST_CONSTANTS = 8
 
 
@@ -30,8 +31,9 @@ _MOST_CONSTANTS = 8
 class Sample:
     """The values of one call: its arguments by name as they were before the call, and its result.
 
-    ``counted`` is False for a call that was kept beyond the number asked for, because it brought something new;
-    ``altered`` is True when arguments were taken out later: the result is then that of another call.
+    ``counted`` is False for a call that was kept beyond the number asked for, because it brought
+    something new; ``altered`` is True when arguments were taken out later: the result is then that
+    of another call.
     """
 
     call: Call
@@ -49,7 +51,8 @@ class Sample:
 class Samples:
     """The kept calls: the first ones, as many as are wanted, and one of every kind.
 
-    When the budget is used up, a call of a new kind takes the place of one whose kind is kept twice.
+    When the budget is used up, a call of a new kind takes the place of one whose kind is kept
+    twice.
     """
 
     def __init__(self, budget: Budget, missed: Missed) -> None:
@@ -114,7 +117,9 @@ class Samples:
                 self.n_counted -= sample.counted
                 self._is_full = True
                 self._count(sample, -1)
-                self._note(f"the values of call {sample.call.index} were given up for a call of a new kind")
+                self._note(
+                    f"the values of call {sample.call.index} were given up for a call of a new kind"
+                )
                 return True
         return False
 
@@ -144,7 +149,9 @@ class Samples:
         return True
 
     def _count(self, sample: Sample, change: int) -> None:
-        for key, (device, nbytes) in held_storages((*sample.inputs.leaves, *sample.outputs.leaves)).items():
+        for key, (device, nbytes) in held_storages(
+            (*sample.inputs.leaves, *sample.outputs.leaves)
+        ).items():
             uses = self._storages.get(key, 0)
             self._storages[key] = uses + change
             if uses == 0 or uses + change == 0:
@@ -158,7 +165,9 @@ class Samples:
         self._forms.update(dict.fromkeys(forms, _MOST_TRIES))
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The copy of a tensor that the latest kept calls had too, with the same values: a cache goes on and on."""
+        """The copy of a tensor that the latest kept calls had too, with the same values: a cache
+        goes on and on.
+        """
         for recent in self._recent:
             found = recent.get(id(tensor))
             if found is not None and found[0]() is tensor and tensor.device.type == "cpu":
@@ -169,5 +178,9 @@ class Samples:
     def remember(self, leaves: Sequence[Any], copies: Sequence[Any]) -> None:
         """Notes which copies were made of which tensors."""
         pairs = zip(leaves, copies, strict=True)
-        made = {id(leaf): (weakref.ref(leaf), copy) for leaf, copy in pairs if isinstance(leaf, torch.Tensor)}
+        made = {
+            id(leaf): (weakref.ref(leaf), copy)
+            for leaf, copy in pairs
+            if isinstance(leaf, torch.Tensor)
+        }
         self._recent = [made, self._recent[0]]

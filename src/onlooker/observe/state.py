@@ -1,7 +1,8 @@
 """What a model keeps outside its inputs: attributes that a call overwrites, buffers that it writes.
 
-A model may set its own window size from the last image, or count its calls. Probes and exports run it again, so
-what they change is put back; and they begin from what stood there before the model was watched.
+A model may set its own window size from the last image, or count its calls. Probes and exports run
+it again, so what they change is put back; and they begin from what stood there before the model was
+watched.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def read_attributes(model: Any) -> Attributes:
 def changed_since(before: Attributes, model: Any) -> Attributes:
     """The former values of the attributes that are others now."""
     now = read_attributes(model)
-    return {key: value for key, value in before.items() if key not in now or not _equal(now[key], value)}
+    return {
+        key: value for key, value in before.items() if key not in now or not _equal(now[key], value)
+    }
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -55,7 +58,8 @@ def _equal(left: Any, right: Any) -> bool:
 
 @contextlib.contextmanager
 def kept_state(model: Any, former: Mapping[tuple[str, str], Any]) -> Iterator[None]:
-    """Inside the block the ``former`` attributes stand; on exit every attribute and buffer is what it was.
+    """Inside the block the ``former`` attributes stand; on exit every attribute and buffer is what
+    it was.
 
     Lists and dicts get their contents back, buffers their values (up to 64 MiB of them).
     """
@@ -77,29 +81,43 @@ def kept_state(model: Any, former: Mapping[tuple[str, str], Any]) -> Iterator[No
 
 
 def _put_back(now: dict[str, Any], attributes: dict[str, Any]) -> None:
-    if len(now) == len(attributes) and all(now.get(name) is value for name, value in attributes.items()):
+    if len(now) == len(attributes) and all(
+        now.get(name) is value for name, value in attributes.items()
+    ):
         return
     now.clear()
     now.update(attributes)
 
 
 def _contents(module: Any) -> list[tuple[Any, Any]]:
-    """The lists and dicts of a module, with copies of what is in them; parameters and hooks are among them."""
-    return [(value, type(value)(value)) for value in vars(module).values() if type(value) in (list, dict)]
+    """The lists and dicts of a module, with copies of what is in them; parameters and hooks are
+    among them.
+    """
+    return [
+        (value, type(value)(value))
+        for value in vars(module).values()
+        if type(value) in (list, dict)
+    ]
 
 
 def _refill(container: Any, content: Any) -> None:
     if isinstance(container, list):
-        if len(container) != len(content) or any(a is not b for a, b in zip(container, content, strict=True)):
+        if len(container) != len(content) or any(
+            a is not b for a, b in zip(container, content, strict=True)
+        ):
             container[:] = content
-    elif list(container) != list(content) or any(container[key] is not content[key] for key in content):
+    elif list(container) != list(content) or any(
+        container[key] is not content[key] for key in content
+    ):
         container.clear()
         container.update(content)
 
 
 @dataclass(frozen=True, slots=True)
 class _KeptBuffer:
-    """A buffer with its values; torch counts the writes to it (``version``), but for an inference tensor."""
+    """A buffer with its values; torch counts the writes to it (``version``), but for an
+    inference tensor.
+    """
 
     buffer: torch.Tensor
     version: int | None
@@ -122,4 +140,6 @@ def _kept_buffers(model: Any) -> list[_KeptBuffer]:
     found = list(model.buffers())
     if sum(buffer.nbytes for buffer in found) > _MOST_BUFFER_BYTES:
         return []
-    return [_KeptBuffer(b, None if b.is_inference() else b._version, b.detach().clone()) for b in found]
+    return [
+        _KeptBuffer(b, None if b.is_inference() else b._version, b.detach().clone()) for b in found
+    ]

@@ -52,12 +52,14 @@ class _Begun:
 class Store:
     """Records the calls of one method: thread-safe, and silent to the user whatever happens.
 
-    The values of the first ``n_values`` calls are kept, and of calls that bring a new structure or new constants,
-    as far as the budget goes; of the others only the specs. For a call whose values are not kept no operator runs
-    and nothing waits for a device.
+    The values of the first ``n_values`` calls are kept, and of calls that bring a new structure or
+    new constants, as far as the budget goes; of the others only the specs. For a call whose values
+    are not kept no operator runs and nothing waits for a device.
     """
 
-    def __init__(self, signature: inspect.Signature, recording: Recording, budget: Budget | None = None) -> None:
+    def __init__(
+        self, signature: inspect.Signature, recording: Recording, budget: Budget | None = None
+    ) -> None:
         self._lock = lock_of(self)
         self.signature = signature
         self.blocks = 0
@@ -136,12 +138,16 @@ class Store:
         self._end_parts()
         self.n_others += self.place.n_others
         if not self.place.still_stands():
-            self.missed.add(f"{method} was replaced inside the block: calls after that were not seen")
+            self.missed.add(
+                f"{method} was replaced inside the block: calls after that were not seen"
+            )
         if self.place.n_replicas:
             self.missed.add(f"{self.place.n_replicas} calls of replicas of the model were not seen")
         if self.number in _compiled:
             _compiled.discard(self.number)
-            self.missed.add(f"{method} was compiled inside the block: calls of the compiled code were not seen")
+            self.missed.add(
+                f"{method} was compiled inside the block: calls of the compiled code were not seen"
+            )
             self.was_compiled = True
         self.hook.close()
 
@@ -158,8 +164,12 @@ class Store:
     def _missed_texts(self) -> tuple[str, ...]:
         return (*self.missed.texts(), *self._elsewhere.texts())
 
-    def watch(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs the call and records it when it has returned; an exception of the call is passed on."""
+    def watch(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Runs the call and records it when it has returned; an exception of the call is passed
+        on.
+        """
         if torch.compiler.is_compiling():
             if not torch.compiler.is_exporting():
                 _note_compiled(self.number)
@@ -178,7 +188,9 @@ class Store:
             self._finish(begun, result, seconds)
         return result
 
-    def _watch_under_modes(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _watch_under_modes(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """The same where the user has put a mode on that would see us reading shapes."""
         with without_function_modes():
             begun = self._begin(args, kwargs)
@@ -192,11 +204,15 @@ class Store:
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Begun | None:
         if self._is_full:
-            self.missed.add(f"a call after very many different ones was not recorded (limit: {self._budget})")
+            self.missed.add(
+                f"a call after very many different ones was not recorded (limit: {self._budget})"
+            )
             return None
         try:
             names, values, passed = self._binder(args, kwargs)
-            structure, leaves = self._ledger.inputs.open(names, values, lambda: _arguments(names, values))
+            structure, leaves = self._ledger.inputs.open(
+                names, values, lambda: _arguments(names, values)
+            )
             numbers = self._ledger.numbers
             row = numbers.row(leaves)
             form = (structure, numbers.kinds(row))
@@ -212,7 +228,9 @@ class Store:
             return None
 
     def _copied(self, tree: Tree[Any], begun: _Begun) -> Tree[Any] | None:
-        """The tree with copies of its tensors; None where it has no values, or too many, or they cannot be copied."""
+        """The tree with copies of its tensors; None where it has no values, or too many, or they
+        cannot be copied.
+        """
         try:
             why = why_without_values(tree.leaves)
             if why is None:
@@ -243,7 +261,9 @@ class Store:
             self._miss("after a call", error)
 
     def _note(self, begun: _Begun, outputs: Form, values: Tree[Any] | None, seconds: float) -> None:
-        """Notes a finished call, and keeps its values where there are some and they are still wanted."""
+        """Notes a finished call, and keeps its values where there are some and they are still
+        wanted.
+        """
         if self._elsewhere.is_child:
             self._elsewhere.count()
         keeps = begun.kept is not None and values is not None
@@ -256,7 +276,9 @@ class Store:
             self._kept.add(Sample(call, begun.kept, values, self._kept.wants_more), begun.form)
 
     def _count_bytes(self) -> None:
-        """Notes what the specs take by now; from some number of different calls on no further ones are recorded."""
+        """Notes what the specs take by now; from some number of different calls on no further
+        ones are recorded.
+        """
         total = self._ledger.nbytes + self._ledger.numbers.nbytes
         self._budget.spec_bytes += total - self._counted_bytes
         self._counted_bytes = total
@@ -270,19 +292,25 @@ class Store:
             logger.warning("A call of %s was not recorded: %s", self._entry_point.method, text)
 
     def remove(self, names: Collection[str]) -> int:
-        """Forgets these arguments in all calls so far, and gives the number of those that a call had."""
+        """Forgets these arguments in all calls so far, and gives the number of those that a call
+        had.
+        """
         with self._lock:
             had = {name for call in self._ledger.calls() for name, _ in call.passed}
             self._ledger.change(lambda call: call_without(call, names))
             by_index = {call.index: call for call in self._ledger.calls()}
-            samples = [self._without(sample, by_index[sample.call.index], names) for sample in self.samples]
+            samples = [
+                self._without(sample, by_index[sample.call.index], names) for sample in self.samples
+            ]
             self._kept.replace(samples, self._ledger.input_forms())
         return len(had & set(names))
 
     @staticmethod
     def _without(sample: Sample, call: Call, names: Collection[str]) -> Sample:
         inputs = tree_without(sample.inputs, names)
-        altered = sample.altered or len(inputs.structure.entries) < len(sample.inputs.structure.entries)
+        altered = sample.altered or len(inputs.structure.entries) < len(
+            sample.inputs.structure.entries
+        )
         return replace(sample, call=call, inputs=inputs, altered=altered)
 
 
@@ -293,7 +321,9 @@ def _note_compiled(number: int) -> bool:
     return True
 
 
-def _arguments(names: Sequence[str], values: Sequence[Any]) -> tuple[Tree[Any], Sequence[Structure]]:
+def _arguments(
+    names: Sequence[str], values: Sequence[Any]
+) -> tuple[Tree[Any], Sequence[Structure]]:
     tree = open_arguments(dict(zip(names, values, strict=True)))
     return tree, tree.structure.children
 

@@ -24,7 +24,9 @@ class Unkept:
 
 
 def note_unkept(known: dict[Structure, Unkept], index: int, tree: Tree[Any]) -> None:
-    """Adds what stands against keeping the values, where it is a tensor: once for each structure."""
+    """Adds what stands against keeping the values, where it is a tensor: once for each
+    structure.
+    """
     if tree.structure in known:
         return
     with contextlib.suppress(Exception):  # a tensor that refuses to be asked is left unnamed

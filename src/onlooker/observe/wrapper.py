@@ -21,8 +21,8 @@ _MARK = "__onlooker_wrapper__"
 class Wrapper:
     """What replaces a method of a class or of an object.
 
-    ``arounds`` holds, by the identity of the object, what runs around its calls, the latest block last; a call of
-    an object that is not in it passes.
+    ``arounds`` holds, by the identity of the object, what runs around its calls, the latest block
+    last; a call of an object that is not in it passes.
     """
 
     def __init__(self, before: Any, current: Callable[[], Any], put: Callable[[Any], None]) -> None:
@@ -39,7 +39,9 @@ class Wrapper:
     @staticmethod
     def of(value: Any) -> Wrapper | None:
         """The wrapper whose function this is; None for any other value."""
-        found = value.__dict__.get(_MARK) if isinstance(value, (FunctionType, _Held, _Stand)) else None
+        found = (
+            value.__dict__.get(_MARK) if isinstance(value, (FunctionType, _Held, _Stand)) else None
+        )
         return found if isinstance(found, Wrapper) else None
 
     @property
@@ -52,7 +54,9 @@ class Wrapper:
         self.arounds[id(obj)] = (*self.arounds.get(id(obj), ()), around)
 
     def remove(self, obj: Any, around: Around) -> None:
-        """Calls of ``obj`` run without ``around`` again; the latest one goes where it was added twice."""
+        """Calls of ``obj`` run without ``around`` again; the latest one goes where it was added
+        twice.
+        """
         left = list(self.arounds.get(id(obj), ()))
         for position in reversed(range(len(left))):
             if left[position] == around:
@@ -64,7 +68,9 @@ class Wrapper:
             self.arounds.pop(id(obj), None)
 
     def passed(self, obj: Any) -> None:
-        """Counts the calls of other objects; those of replicas alone, which ``DataParallel`` makes for each call."""
+        """Counts the calls of other objects; those of replicas alone, which ``DataParallel``
+        makes for each call.
+        """
         if own_attributes(obj).get("_is_replica") is True:
             self.n_replicas += 1
         else:
@@ -90,7 +96,9 @@ class Wrapper:
 
 
 def own_attributes(obj: Any) -> dict[str, Any]:
-    """The ``__dict__`` of an object, without any code of its class; an empty one where it has none."""
+    """The ``__dict__`` of an object, without any code of its class; an empty one where it has
+    none.
+    """
     try:
         found = object.__getattribute__(obj, "__dict__")
     except Exception:
@@ -99,7 +107,10 @@ def own_attributes(obj: Any) -> dict[str, Any]:
 
 
 def run_around(
-    call: Callable[..., Any], arounds: tuple[Around, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    call: Callable[..., Any],
+    arounds: tuple[Around, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Runs ``call`` inside all that stands around it, the last one outermost."""
     if len(arounds) == 1:
@@ -145,8 +156,9 @@ def class_wrapper(obj: Any, cls: type, name: str) -> Wrapper:
 def _posed(function: Any, original: FunctionType) -> Any:
     """The function with the signature and the defaults of another one, whoever asks and however.
 
-    ``inspect.signature`` follows ``__wrapped__``; ``inspect.getfullargspec`` reads ``__signature__`` instead, which
-    must not stand on a function that was decorated: both would give the same then.
+    ``inspect.signature`` follows ``__wrapped__``; ``inspect.getfullargspec`` reads
+    ``__signature__`` instead, which must not stand on a function that was decorated: both would
+    give the same then.
     """
     function.__defaults__, function.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
     if not hasattr(original, "__signature__"):
@@ -156,9 +168,11 @@ def _posed(function: Any, original: FunctionType) -> Any:
 
 
 class _Stand:
-    """What stands for a method that is no function in its class: a static one, a cached one, any descriptor.
+    """What stands for a method that is no function in its class: a static one, a cached one, any
+    descriptor.
 
-    Only the objects that are watched get another one than they had; the attributes are those of the original.
+    Only the objects that are watched get another one than they had; the attributes are those of the
+    original.
     """
 
     def __init__(self, found: Any, arounds: dict[int, tuple[Around, ...]]) -> None:
@@ -220,11 +234,17 @@ class _Unbound(_Bound):
 
 def _texts_of(original: Any) -> dict[str, Any]:
     """What every object has, so that nobody would look for it in the original."""
-    return {name: getattr(original, name) for name in ("__module__", "__doc__") if hasattr(original, name)}
+    return {
+        name: getattr(original, name)
+        for name in ("__module__", "__doc__")
+        if hasattr(original, name)
+    }
 
 
 def _attribute_of(original: Any, name: str) -> Any:
-    """An attribute of what an object stands for; ``inspect`` reads the signature and the source by the first two."""
+    """An attribute of what an object stands for; ``inspect`` reads the signature and the source
+    by the first two.
+    """
     if name == "__signature__":
         try:
             return inspect.signature(original)
@@ -236,10 +256,14 @@ def _attribute_of(original: Any, name: str) -> Any:
 
 
 class _Held:
-    """A wrapper that an object holds itself: its copy and its pickle are those of what it replaces."""
+    """A wrapper that an object holds itself: its copy and its pickle are those of what it
+    replaces.
+    """
 
     def __init__(self, wrapper: Wrapper, obj: Any, original: Callable[..., Any]) -> None:
-        self.__dict__.update(_texts_of(original), _key=id(obj), _original=original, _arounds=wrapper.arounds)
+        self.__dict__.update(
+            _texts_of(original), _key=id(obj), _original=original, _arounds=wrapper.arounds
+        )
 
     def __getattr__(self, name: str) -> Any:
         return _attribute_of(self.__dict__["_original"], name)
@@ -249,7 +273,11 @@ class _Held:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         own = self._arounds.get(self._key)
-        return self._original(*args, **kwargs) if own is None else run_around(self._original, own, args, kwargs)
+        return (
+            self._original(*args, **kwargs)
+            if own is None
+            else run_around(self._original, own, args, kwargs)
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy(self._original, memo)

@@ -1,4 +1,6 @@
-"""Patches that a user writes as a class: ``_PATCHED_CLASS_`` names the class, ``_PATCHES_`` its attributes."""
+"""Patches that a user writes as a class: ``_PATCHED_CLASS_`` names the class, ``_PATCHES_`` its
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ __all__ = ["patches_of_classes"]
 
 
 def patches_of_classes(classes: Iterable[Any]) -> list[PatchInfo]:
-    """One patch per attribute that ``_PATCHES_`` lists; a :class:`PatchInfo` among the classes is taken as it is.
+    """One patch per attribute that ``_PATCHES_`` lists; a :class:`PatchInfo` among the classes is
+    taken as it is.
 
     >>> class Other:
     ...     def size(self):
@@ -28,7 +31,11 @@ def patches_of_classes(classes: Iterable[Any]) -> list[PatchInfo]:
 
     :raises UsageError: ``bad-custom-patch``
     """
-    return [patch for cls in classes for patch in ([cls] if isinstance(cls, PatchInfo) else _of_class(cls))]
+    return [
+        patch
+        for cls in classes
+        for patch in ([cls] if isinstance(cls, PatchInfo) else _of_class(cls))
+    ]
 
 
 def _of_class(cls: Any) -> Iterable[PatchInfo]:
@@ -52,5 +59,8 @@ def _refusal(cls: Any, why: str) -> UsageError:
     return UsageError(
         f"{getattr(cls, '__qualname__', cls)!s} is no patch: {why}.",
         slug="bad-custom-patch",
-        hint="Give the class to patch as _PATCHED_CLASS_ and the names of the attributes to replace as _PATCHES_.",
+        hint=(
+            "Give the class to patch as _PATCHED_CLASS_ and the names of the attributes to replace"
+            " as _PATCHES_."
+        ),
     )

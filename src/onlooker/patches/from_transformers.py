@@ -1,13 +1,14 @@
 """What transformers ships to make its models exportable, applied for a while.
 
-Two things: the replacements that its own exporter of torch programs applies (vision attention without a Python
-loop over the images, sliding windows that do not bake their counter ...), and the switches that some models have
-(``config.onnx_export`` of Longformer, ``prepare_for_onnx_export_`` of ProphetNet). Nothing is written anew here:
-a replacement may go when transformers drops it from its list.
+Two things: the replacements that its own exporter of torch programs applies (vision attention
+without a Python loop over the images, sliding windows that do not bake their counter ...), and the
+switches that some models have (``config.onnx_export`` of Longformer, ``prepare_for_onnx_export_``
+of ProphetNet). Nothing is written anew here: a replacement may go when transformers drops it from
+its list.
 
-Upstream: https://github.com/huggingface/transformers/tree/main/src/transformers/exporters. Needed with
-transformers 5.23; ``test_vision_attention_fails_without_the_list_of_transformers`` of ``tests/patches/test_patches.py``
-fails when the list is not needed any more.
+Upstream: https://github.com/huggingface/transformers/tree/main/src/transformers/exporters. Needed
+with transformers 5.23; ``test_vision_attention_fails_without_the_list_of_transformers`` of
+``tests/patches/test_patches.py`` fails when the list is not needed any more.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _LINK = "https://github.com/huggingface/transformers/tree/main/src/transformers/
 class TransformersPatchEnum(enum.Flag):
     """Which of the two to apply; the members can be combined with ``|``.
 
-    ``YOBX_PATCH`` (the name is that of users who come from yobx) stands for the replacements, which need no
-    model; ``TRANSFORMERS_PATCH`` for the switches of one model.
+    ``YOBX_PATCH`` (the name is that of users who come from yobx) stands for the replacements, which
+    need no model; ``TRANSFORMERS_PATCH`` for the switches of one model.
     """
 
     NONE = 0
@@ -62,7 +63,8 @@ def patch_kinds(value: Any) -> TransformersPatchEnum:
 def patches_of_transformers() -> list[PatchInfo]:
     """The replacements that transformers registers for its exporter of torch programs.
 
-    None where transformers is not installed; a release without that list is an :class:`OnlookerWarning`.
+    None where transformers is not installed; a release without that list is an
+    :class:`OnlookerWarning`.
     """
     try:
         importlib.import_module("transformers")
@@ -97,8 +99,8 @@ def _patch(owner: str, name: str, replace: Any) -> PatchInfo:
 def enable_transformers_onnx_export_flags(model: Any = None) -> Iterator[dict[str, list[str]]]:
     """Turns on the switches for an export that a model has itself, for as long as the block lasts.
 
-    Yields the configurations with an ``onnx_export`` and the modules with a ``prepare_for_onnx_export_``, by
-    name; the model itself is ``""``.
+    Yields the configurations with an ``onnx_export`` and the modules with a
+    ``prepare_for_onnx_export_``, by name; the model itself is ``""``.
 
     >>> with enable_transformers_onnx_export_flags(None) as found:
     ...     found
@@ -122,11 +124,16 @@ def _modules(model: Any) -> list[tuple[str, Any]]:
 
 
 def _configs(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every configuration with the switch, once; those that a configuration holds have its name in front."""
+    """Every configuration with the switch, once; those that a configuration holds have its name
+    in front.
+    """
     seen: set[int] = set()
     for name, module in _modules(model):
         config = getattr(module, "config", None)
-        inside = [(f"{name}.{key}".strip("."), child) for key, child in getattr(config, "__dict__", {}).items()]
+        inside = [
+            (f"{name}.{key}".strip("."), child)
+            for key, child in getattr(config, "__dict__", {}).items()
+        ]
         for label, candidate in [(name, config), *inside]:
             if hasattr(candidate, "onnx_export") and id(candidate) not in seen:
                 seen.add(id(candidate))

@@ -1,12 +1,13 @@
 """Attention over rows that are masked entirely, for the conversion to ONNX.
 
-Why: ``scaled_dot_product_attention`` gives zeros for a query that may look at nothing (the padding on the left of a
-prompt). The conversion to ONNX adds the lowest float for a bool mask, so that such a query looks at everything; with
-a mask of minus infinities its softmax gives NaN. The padded positions differ, and with them the cache that is
-returned.
+Why: ``scaled_dot_product_attention`` gives zeros for a query that may look at nothing (the padding
+on the left of a prompt). The conversion to ONNX adds the lowest float for a bool mask, so that such
+a query looks at everything; with a mask of minus infinities its softmax gives NaN. The padded
+positions differ, and with them the cache that is returned.
 
-Upstream: https://github.com/pytorch/pytorch/issues/103749 (zeros for such rows in torch). It may go when the
-conversion gives zeros too; ``tests/scenarios/test_language_models.py`` fails then, as the repair is needed no longer.
+Upstream: https://github.com/pytorch/pytorch/issues/103749 (zeros for such rows in torch). It may go
+when the conversion gives zeros too; ``tests/scenarios/test_language_models.py`` fails then, as the
+repair is needed no longer.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _MASK = 3
 def masked_rows_give_zeros(program: torch.export.ExportedProgram) -> Iterator[int]:
     """Inside the block the attentions of ``program`` say explicitly that such rows are zeros.
 
-    Yields the number of attentions that were changed. On exit the graph is what it was. The change does not
-    alter what the program computes in torch.
+    Yields the number of attentions that were changed. On exit the graph is what it was. The change
+    does not alter what the program computes in torch.
     """
     graph = program.graph_module.graph
     added: list[list[Node]] = []
@@ -55,10 +56,11 @@ def _mask(node: Node) -> Node | None:
 
 
 def _insert(graph: torch.fx.Graph, node: Node, mask: Node) -> list[Node]:
-    """``where(any(mask, -1, True), attention, 0)`` after the attention, with shapes as torch.export keeps them.
+    """``where(any(mask, -1, True), attention, 0)`` after the attention, with shapes as torch.export
+    keeps them.
 
-    Of a mask that is added to the scores, what is not minus infinity counts as seen. Gives the attention and the
-    new nodes, in their order.
+    Of a mask that is added to the scores, what is not minus infinity counts as seen. Gives the
+    attention and the new nodes, in their order.
     """
     unequal, any_dim = torch.ops.aten.ne.Scalar, torch.ops.aten.any.dim
     where = torch.ops.aten.where.ScalarOther

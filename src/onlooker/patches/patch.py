@@ -1,4 +1,6 @@
-"""A patch as a value: what it replaces, by what, why, and until when; and the patches that a block applied."""
+"""A patch as a value: what it replaces, by what, why, and until when; and the patches that a
+block applied.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,11 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 class PatchInfo:
     """One attribute to replace for a while.
 
-    ``owner`` is a class, a module, or the dotted path of one, which is imported when the patch is applied;
-    ``replace`` makes the new attribute from what ``owner`` gives for it now. ``why``, ``link`` (upstream),
-    ``versions`` (with which it was seen to be needed) and ``test`` (the one that fails without it) are for the
-    reader. ``optional`` is True where nobody misses a target that does not exist.
+    ``owner`` is a class, a module, or the dotted path of one, which is imported when the patch is
+    applied; ``replace`` makes the new attribute from what ``owner`` gives for it now. ``why``,
+    ``link`` (upstream), ``versions`` (with which it was seen to be needed) and ``test`` (the one
+    that fails without it) are for the reader. ``optional`` is True where nobody misses a target
+    that does not exist.
     """
 
     owner: Any
@@ -47,7 +50,12 @@ class PatchInfo:
 
     @classmethod
     def make(
-        cls, patch: Any, module_or_class: Any, method_or_function_name: str, family: str = "custom", why: str = ""
+        cls,
+        patch: Any,
+        module_or_class: Any,
+        method_or_function_name: str,
+        family: str = "custom",
+        why: str = "",
     ) -> PatchInfo:
         """A patch that puts ``patch`` in, whatever was there.
 
@@ -104,12 +112,17 @@ class AppliedPatch:
 
         Where one function was put into several classes of modules, the class tells which.
         """
-        code = getattr(inspect.unwrap(getattr(self.patch, "__func__", self.patch)), "__code__", None)
+        code = getattr(
+            inspect.unwrap(getattr(self.patch, "__func__", self.patch)), "__code__", None
+        )
         if code is None:
             return False
         if isinstance(self.owner, type) and issubclass(self.owner, torch.nn.Module):
             modules = {name for _, name in (node.meta.get("nn_module_stack") or {}).values()}
-            if not any(f"{cls.__module__}.{cls.__qualname__}" in modules for cls in _with_derived(self.owner)):
+            if not any(
+                f"{cls.__module__}.{cls.__qualname__}" in modules
+                for cls in _with_derived(self.owner)
+            ):
                 return False
         lines = {line for _, _, line in code.co_lines() if line is not None}
         frames = _FRAME.findall(node.meta.get("stack_trace") or "")
@@ -125,7 +138,9 @@ def _with_derived(cls: type) -> Iterator[type]:
 
 @dataclass(slots=True)
 class PatchDetails:
-    """The patches that a block applied, in their order; they stay listed when the block has ended."""
+    """The patches that a block applied, in their order; they stay listed when the block has
+    ended.
+    """
 
     patched: list[AppliedPatch] = field(default_factory=list)
 
@@ -155,17 +170,23 @@ class PatchDetails:
         return next((p for p in self.patched if p.name == name or p.info.name == name), None)
 
     def patches_involved_in_graph(self, graph: Any) -> list[tuple[AppliedPatch, list[Any]]]:
-        """Each patch whose code made a node of the graph, with these nodes, by their stack traces."""
-        made = [(patch, [node for node in graph.nodes if patch.made(node)]) for patch in self.patched]
+        """Each patch whose code made a node of the graph, with these nodes, by their stack
+        traces.
+        """
+        made = [
+            (patch, [node for node in graph.nodes if patch.made(node)]) for patch in self.patched
+        ]
         return [(patch, its) for patch, its in made if its]
 
 
 @contextlib.contextmanager
-def applied(patches: Iterable[PatchInfo], details: PatchDetails | None = None) -> Iterator[PatchDetails]:
+def applied(
+    patches: Iterable[PatchInfo], details: PatchDetails | None = None
+) -> Iterator[PatchDetails]:
     """Applies patches, in their order, for as long as the block lasts.
 
-    A patch whose target does not exist is passed over with an :class:`OnlookerWarning` that names it
-    (``patch-target-gone``): what it repaired was moved, or does not need it any more.
+    A patch whose target does not exist is passed over with an :class:`OnlookerWarning` that names
+    it (``patch-target-gone``): what it repaired was moved, or does not need it any more.
     """
     details = PatchDetails() if details is None else details
     with contextlib.ExitStack() as stack:
@@ -185,7 +206,9 @@ def _report(info: PatchInfo) -> None:
         logger.debug("there is no %s to patch", info.target)
         return
     text = f"The {info.family} patch of {info.target} finds nothing of that name to replace."
-    hint = "It may not be needed any more: look at its reason" + (f", {info.link}." if info.link else ".")
+    hint = "It may not be needed any more: look at its reason" + (
+        f", {info.link}." if info.link else "."
+    )
     warnings.warn(OnlookerWarning(text, slug="patch-target-gone", hint=hint), stacklevel=4)
 
 

@@ -1,11 +1,13 @@
 """Stops an export at the line of the model that makes a dynamic size a constant.
 
-Why: torch.export reports it at the end, for all sizes together and without the line, and for ``Dim.AUTO`` not at
-all. No repair: a tool to find the line, asked for with ``torch_export_patches(stop_if_static=1)``.
+Why: torch.export reports it at the end, for all sizes together and without the line, and for
+``Dim.AUTO`` not at all. No repair: a tool to find the line, asked for with
+``torch_export_patches(stop_if_static=1)``.
 
-Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/symbolic_shapes.py, where
-``ShapeEnv._set_replacement`` is told every such constant. ``test_the_line_that_makes_a_size_static`` of
-``tests/patches/test_patches.py`` fails when it is no longer so.
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/symbolic_shapes.py,
+where ``ShapeEnv._set_replacement`` is told every such constant.
+``test_the_line_that_makes_a_size_static`` of ``tests/patches/test_patches.py`` fails when it is no
+longer so.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """``dynamic_shapes`` for a ``forward(..., **kwargs)``.
 
-Why: the entry for ``**kwargs`` is a dict under the name of that parameter, and ``torch.export`` checks that it
-is. Two of its later steps read the arguments otherwise. The one that makes the ranges lists every keyword twice,
-by itself and inside ``kwargs``, and fails ("Must provide a tree_name"). The one that names the sizes calls one
-``L['kwargs']['y']``, and the module of the program, whose argument is ``y``, fails on its own guards ("name 'L'
-is not defined").
+Why: the entry for ``**kwargs`` is a dict under the name of that parameter, and ``torch.export``
+checks that it is. Two of its later steps read the arguments otherwise. The one that makes the
+ranges lists every keyword twice, by itself and inside ``kwargs``, and fails ("Must provide a
+tree_name"). The one that names the sizes calls one ``L['kwargs']['y']``, and the module of the
+program, whose argument is ``y``, fails on its own guards ("name 'L' is not defined").
 
-The repair gives both steps a function whose signature has the keywords of the call instead of ``**kwargs``.
+The repair gives both steps a function whose signature has the keywords of the call instead of
+``**kwargs``.
 
-Upstream: https://github.com/pytorch/pytorch/issues/150022 and https://github.com/pytorch/pytorch/pull/186879.
-Needed with torch 2.13; torch 2.15.0 takes the same shapes without it. It may go with torch 2.13, when
+Upstream: https://github.com/pytorch/pytorch/issues/150022 and
+https://github.com/pytorch/pytorch/pull/186879. Needed with torch 2.13; torch 2.15.0 takes the same
+shapes without it. It may go with torch 2.13, when
 ``test_variadic_keywords_fail_without_the_repair`` of ``tests/patches/test_patches.py`` fails.
 """
 
@@ -25,12 +27,18 @@ __all__ = ["VARIADIC_KEYWORDS"]
 
 
 def _ranges(original: Callable[..., Any]) -> Callable[..., Any]:
-    def get_range_constraints(mod: Any, export_artifact: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> Any:
+    def get_range_constraints(
+        mod: Any, export_artifact: Any, args: Any, kwargs: Any, dynamic_shapes: Any
+    ) -> Any:
         spread = _spread(mod, args, kwargs)
         if spread is None or not isinstance(dynamic_shapes, (dict, tuple, list)):
             return original(mod, export_artifact, args, kwargs, dynamic_shapes)
         function, name, bound = spread
-        shapes = dict(dynamic_shapes if isinstance(dynamic_shapes, dict) else zip(bound, dynamic_shapes, strict=False))
+        shapes = dict(
+            dynamic_shapes
+            if isinstance(dynamic_shapes, dict)
+            else zip(bound, dynamic_shapes, strict=False)
+        )
         inside = shapes.pop(name, None) or dict.fromkeys(bound[name])
         return original(function, export_artifact, args, kwargs, shapes | inside)
 
@@ -45,11 +53,14 @@ def _sources(original: Callable[..., Any]) -> Callable[..., Any]:
     return make_sourced_prefixes
 
 
-def _spread(module: Any, args: Any, kwargs: Any) -> tuple[Callable[..., None], str, Mapping[str, Any]] | None:
-    """A function with the signature of ``module.forward``, its ``**kwargs`` spread into the keywords of the call.
+def _spread(
+    module: Any, args: Any, kwargs: Any
+) -> tuple[Callable[..., None], str, Mapping[str, Any]] | None:
+    """A function with the signature of ``module.forward``, its ``**kwargs`` spread into the
+    keywords of the call.
 
-    With it the name of that parameter, and the arguments bound to the signature as it is; None when the call
-    has no such keywords.
+    With it the name of that parameter, and the arguments bound to the signature as it is; None when
+    the call has no such keywords.
     """
     signature = inspect.signature(getattr(module, "forward", module))
     bound = signature.bind(*args, **(kwargs or {})).arguments
@@ -58,7 +69,9 @@ def _spread(module: Any, args: Any, kwargs: Any) -> tuple[Callable[..., None], s
     if variadic is None or variadic not in bound:
         return None
     kept = [p for p in parameters if p.name != variadic]
-    if {p.name for p in kept} & bound[variadic].keys():  # a positional-only name given again as a keyword
+    if {p.name for p in kept} & bound[
+        variadic
+    ].keys():  # a positional-only name given again as a keyword
         return None
 
     def spread(*args: Any, **kwargs: Any) -> None:
@@ -84,6 +97,16 @@ def _patch(owner: str, name: str, replace: Callable[[Any], Any], why: str) -> Pa
 
 #: both halves of the repair
 VARIADIC_KEYWORDS = (
-    _patch("torch.export._trace", "_get_range_constraints", _ranges, "ranges for the entries of **kwargs"),
-    _patch("torch._export.non_strict_utils", "make_sourced_prefixes", _sources, "guards on the entries of **kwargs"),
+    _patch(
+        "torch.export._trace",
+        "_get_range_constraints",
+        _ranges,
+        "ranges for the entries of **kwargs",
+    ),
+    _patch(
+        "torch._export.non_strict_utils",
+        "make_sourced_prefixes",
+        _sources,
+        "guards on the entries of **kwargs",
+    ),
 )

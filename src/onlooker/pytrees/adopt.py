@@ -1,8 +1,9 @@
 """A cache that a caller holds takes over the state of one that a program gave.
 
-A model changes its cache in place and returns the same object, and ``generate()`` of transformers relies on both.
-A program returns a new cache: what it holds is moved into the one that came in, layer by layer. Layers which
-promise that their tensors stay where they are (static ones, states of linear attention) are written in place.
+A model changes its cache in place and returns the same object, and ``generate()`` of transformers
+relies on both. A program returns a new cache: what it holds is moved into the one that came in,
+layer by layer. Layers which promise that their tensors stay where they are (static ones, states of
+linear attention) are written in place.
 :func:`take_over` does the same for objects of any other class, for lists and for dicts.
 """
 
@@ -20,7 +21,8 @@ from .open import take_apart
 
 __all__ = ["Place", "adopt", "adopted", "caches_in", "made_at", "placed", "put", "take_over"]
 
-#: where an object stands in a result: it is the result itself, or stands under a key or an index of it
+#: where an object stands in a result: it is the result itself, or stands under a key or an index of
+#: it
 Place = tuple[()] | tuple[Any]
 
 
@@ -32,7 +34,9 @@ def caches_in(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def adopted(result: Any, given: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """The result with the caches of the caller in the place of its own, and the names of those it does not have."""
+    """The result with the caches of the caller in the place of its own, and the names of those
+    it does not have.
+    """
     waiting = dict(given)
 
     def exchanged(name: str, value: Any) -> Any:
@@ -96,7 +100,10 @@ def _adopt_layer(given: Any, made: Any) -> None:
 
 def _moved(before: Any, value: Any) -> Any:
     """The tensor of the caller with the new values, where it can hold them."""
-    if not (isinstance(before, torch.Tensor) and isinstance(value, torch.Tensor)) or before is value:
+    if (
+        not (isinstance(before, torch.Tensor) and isinstance(value, torch.Tensor))
+        or before is value
+    ):
         return value
     if before.shape != value.shape or before.dtype != value.dtype or before.device != value.device:
         return value
@@ -109,7 +116,13 @@ def placed(result: Any, value: Any) -> Place | None:
     """Where the result has this very object; None when it has not."""
     if result is value:
         return ()
-    items = result.items() if isinstance(result, dict) else enumerate(result) if type(result) in (list, tuple) else ()
+    items = (
+        result.items()
+        if isinstance(result, dict)
+        else enumerate(result)
+        if type(result) in (list, tuple)
+        else ()
+    )
     return next(((key,) for key, child in items if child is value), None)
 
 
@@ -123,13 +136,16 @@ def put(result: Any, place: Place, value: Any) -> Any:
     if not place:
         return value
     if type(result) is tuple:
-        return tuple(value if position == place[0] else child for position, child in enumerate(result))
+        return tuple(
+            value if position == place[0] else child for position, child in enumerate(result)
+        )
     result[place[0]] = value
     return result
 
 
 def take_over(given: Any, made: Any, written: Collection[Path], path: Path | None = None) -> Any:
-    """``given`` with the state of ``made``, which is opened alike; ``made`` itself for what cannot be changed.
+    """``given`` with the state of ``made``, which is opened alike; ``made`` itself for what cannot
+    be changed.
 
     The tensors at ``written`` stay where they are, and get the new values.
     """
@@ -159,5 +175,7 @@ def take_over(given: Any, made: Any, written: Collection[Path], path: Path | Non
     return given
 
 
-def _child(known: Mapping[Entry, Any], entry: Entry, made: Any, written: Collection[Path], path: Path) -> Any:
+def _child(
+    known: Mapping[Entry, Any], entry: Entry, made: Any, written: Collection[Path], path: Path
+) -> Any:
     return take_over(known[entry], made, written, path / entry) if entry in known else made

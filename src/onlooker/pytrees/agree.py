@@ -18,7 +18,13 @@ __all__ = ["Agreement", "agreement", "leaf_difference", "tolerance_of"]
 
 _EXACT = 0.0
 _TOLERANCES = {
-    **{torch.float16: 1e-2, torch.complex32: 1e-2, torch.bfloat16: 5e-2, torch.float64: 1e-5, torch.complex128: 1e-5},
+    **{
+        torch.float16: 1e-2,
+        torch.complex32: 1e-2,
+        torch.bfloat16: 5e-2,
+        torch.float64: 1e-5,
+        torch.complex128: 1e-5,
+    },
     # one step from a value to the next
     **{dtype: torch.finfo(dtype).eps for dtype in (torch.float8_e4m3fn, torch.float8_e4m3fnuz)},
     **{dtype: torch.finfo(dtype).eps for dtype in (torch.float8_e5m2, torch.float8_e5m2fnuz)},
@@ -39,7 +45,9 @@ class Agreement:
 
 
 def tolerance_of(dtype: torch.dtype, atol: float) -> float:
-    """The tolerance of a dtype: ``atol`` for float32, more for the short ones, none for ints and bools."""
+    """The tolerance of a dtype: ``atol`` for float32, more for the short ones, none for ints and
+    bools.
+    """
     if not (dtype.is_floating_point or dtype.is_complex):
         return _EXACT
     return max(atol, _TOLERANCES.get(dtype, atol))
@@ -55,7 +63,11 @@ def leaf_difference(expected: Any, got: Any) -> float:
             got = got.item()
         both_nan = expected != expected and got != got
         return 0.0 if type(expected) is type(got) and (expected == got or both_nan) else math.inf
-    if not isinstance(got, torch.Tensor) or _unusual(expected, got) or _kind(expected) != _kind(got):
+    if (
+        not isinstance(got, torch.Tensor)
+        or _unusual(expected, got)
+        or _kind(expected) != _kind(got)
+    ):
         return math.inf
     if expected.numel() == 0:
         return 0.0
@@ -63,11 +75,13 @@ def leaf_difference(expected: Any, got: Any) -> float:
     return 0.0 if is_same(left, right) else float(subtracted(left, right)[0].max())
 
 
-def agreement(paths: Iterable[Path], expected: Sequence[Any], got: Sequence[Any], *, atol: float = 1e-5) -> Agreement:
+def agreement(
+    paths: Iterable[Path], expected: Sequence[Any], got: Sequence[Any], *, atol: float = 1e-5
+) -> Agreement:
     """Compares leaves in their order.
 
-    A floating leaf agrees when its difference is at most ``atol`` times (1 + its largest finite value);
-    shapes, dtypes, ints and bools must be equal.
+    A floating leaf agrees when its difference is at most ``atol`` times (1 + its largest finite
+    value); shapes, dtypes, ints and bools must be equal.
     """
     if len(expected) != len(got):
         return Agreement(math.inf, f"{len(got)} outputs where the model gives {len(expected)}")
@@ -76,7 +90,9 @@ def agreement(paths: Iterable[Path], expected: Sequence[Any], got: Sequence[Any]
         difference = leaf_difference(left, right)
         worst = max(worst, difference)
         if difference and (math.isinf(difference) or difference > _allowed(left, atol)):
-            return Agreement(worst, f"{path.code() or 'output'}: {_described(left, right, difference)}")
+            return Agreement(
+                worst, f"{path.code() or 'output'}: {_described(left, right, difference)}"
+            )
     return Agreement(worst)
 
 
@@ -94,7 +110,10 @@ def _allowed(expected: Any, atol: float) -> float:
 def _described(expected: Any, got: Any, difference: float) -> str:
     if not isinstance(expected, torch.Tensor) or not isinstance(got, torch.Tensor):
         return f"{_shown(got)} where the model gives {_shown(expected)}"
-    for value, words in ((expected, "the model gives {}, which cannot be compared"), (got, "it is {}")):
+    for value, words in (
+        (expected, "the model gives {}, which cannot be compared"),
+        (got, "it is {}"),
+    ):
         if found := unusual(value):
             return words.format(found.what)
     if _kind(expected) != _kind(got):

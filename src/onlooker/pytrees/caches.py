@@ -1,12 +1,13 @@
 """The caches of transformers as nodes of torch's pytrees: taken apart into leaves, and built again.
 
-The leaves of a cache are the tensors of its layers (``key_0``, ``value_0``, ``conv_states_0_0`` ...) and the
-counters that a call changes (``cumulative_length_0``: an int in a sliding layer, a tensor in a static one).
-The context of a cache of plain layers is the list of these names; any other has a :class:`CacheContext`.
+The leaves of a cache are the tensors of its layers (``key_0``, ``value_0``, ``conv_states_0_0``
+...) and the counters that a call changes (``cumulative_length_0``: an int in a sliding layer, a
+tensor in a static one). The context of a cache of plain layers is the list of these names; any
+other has a :class:`CacheContext`.
 
-Building a cache makes no tensor and calls nothing of the layers. ``lazy_initialization()`` and ``update()``
-would leave constants in the program when they run while torch traces a model, and these break its conversion
-to ONNX. So a layer is made by ``__new__`` and its attributes are set.
+Building a cache makes no tensor and calls nothing of the layers. ``lazy_initialization()`` and
+``update()`` would leave constants in the program when they run while torch traces a model, and
+these break its conversion to ONNX. So a layer is made by ``__new__`` and its attributes are set.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ __all__ = [
 Context = list[str] | CacheContext
 
 _WINDOW = "_sliding_window_tensor"
-#: what a call reads and changes in a layer, be it a tensor or a number; of the rest, tensors are leaves
+#: what a call reads and changes in a layer, be it a tensor or a number; of the rest, tensors are
+#: leaves
 _STATES = frozenset(
     {
         "keys",
@@ -66,8 +68,8 @@ _SIZES = {
 class CacheKey(torch_pytree.MappingKey[str, Any]):
     """A step to a leaf of a cache: printed as ``['key_0']``, followed as ``.layers[0].keys``.
 
-    A program names its inputs and writes its guards with these keys: it knows no other kind of key, and
-    finds a name in a guard only between brackets (``.key_1`` would be found in ``.key_10``).
+    A program names its inputs and writes its guards with these keys: it knows no other kind of key,
+    and finds a name in a guard only between brackets (``.key_1`` would be found in ``.key_10``).
     """
 
     path: Path = dataclasses.field(default_factory=Path)
@@ -97,9 +99,13 @@ class _Leaves:
             self.values.append(value)
             return Mark.LEAF
         if type(value) is dict:
-            return {k: self.take(v, f"{name}_{k}", path / Key(k), is_state) for k, v in value.items()}
+            return {
+                k: self.take(v, f"{name}_{k}", path / Key(k), is_state) for k, v in value.items()
+            }
         if type(value) in (list, tuple):
-            return type(value)(self.take(v, f"{name}_{i}", path / Index(i)) for i, v in enumerate(value))
+            return type(value)(
+                self.take(v, f"{name}_{i}", path / Index(i)) for i, v in enumerate(value)
+            )
         if isinstance(value, (*ATOMS, type, torch.dtype, torch.device)):
             return value
         return Opaque(qualified_name(type(value)), value)
@@ -152,7 +158,9 @@ def cache_leaves(cache: Any) -> dict[str, Any]:
     return dict(zip(leaves.names, leaves.values, strict=True))
 
 
-def unflatten_cache(values: Iterable[Any], context: Context, output_type: type | None = None) -> Any:
+def unflatten_cache(
+    values: Iterable[Any], context: Context, output_type: type | None = None
+) -> Any:
     """The cache again, from other leaves.
 
     :param values: as many leaves as there are names in the context
@@ -165,7 +173,9 @@ def unflatten_cache(values: Iterable[Any], context: Context, output_type: type |
     cache = object.__new__(cls)
     for name, content in state.items():
         if name == "layers":
-            cache.layers = [_build_layer(layer, attributes, children) for layer, attributes in content]
+            cache.layers = [
+                _build_layer(layer, attributes, children) for layer, attributes in content
+            ]
         elif content is not Mark.DERIVED:
             setattr(cache, name, _fill(content, children, {}))
     if state.get("is_updated") is Mark.DERIVED:
@@ -202,14 +212,18 @@ def _layer_state(layer: Any, index: int, path: Path, leaves: _Leaves) -> tuple[t
             state[name] = Mark.DERIVED
         else:
             label = {"keys": "key", "values": "value"}.get(name, name.strip("_"))
-            state[name] = leaves.take(value, f"{label}_{index}", path / Attr(name), _is_state(name, layer))
+            state[name] = leaves.take(
+                value, f"{label}_{index}", path / Attr(name), _is_state(name, layer)
+            )
     if state.get("keys") is Mark.LEAF and is_layer(layer):
         state["dtype"] = state["device"] = Mark.DERIVED
     return type(layer), state
 
 
 def _is_state(name: str, layer: Any) -> bool:
-    """True for what a call changes; only a static layer counts in a tensor before its first tokens come."""
+    """True for what a call changes; only a static layer counts in a tensor before its first
+    tokens come.
+    """
     waits = not getattr(layer, "is_initialized", True)
     counts_in_tensor = name == "cumulative_length" and "max_cache_len" in vars(layer)
     return name in _STATES and (counts_in_tensor or not waits)
@@ -293,7 +307,9 @@ def _updated(cache: Any) -> dict[int, bool]:
 
 
 def _grows_plain_layers(state: dict[str, Any]) -> bool:
-    """True for layers which are what the cache would append by itself: whether it may makes no difference."""
+    """True for layers which are what the cache would append by itself: whether it may makes no
+    difference.
+    """
     layers = state.get("layers", [])
     return bool(layers) and all(cls is cache_utils().DynamicLayer for cls, _ in layers)
 

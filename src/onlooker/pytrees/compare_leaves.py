@@ -14,7 +14,14 @@ from ..core.kinds import check_kind
 from .describe_tensors import is_array
 from .numbers import as_numbers
 
-__all__ = ["INFINITE", "Difference", "is_tensor_like", "leaf_difference", "subtracted", "thresholds_of"]
+__all__ = [
+    "INFINITE",
+    "Difference",
+    "is_tensor_like",
+    "leaf_difference",
+    "subtracted",
+    "thresholds_of",
+]
 
 _THRESHOLDS = (0.0, 0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 _SMALL = 1e-3  # added to the expected value that a difference is divided by
@@ -74,10 +81,12 @@ def is_tensor_like(value: Any) -> bool:
 
 
 def leaf_difference(expected: Any, got: Any, thresholds: Sequence[float] = ()) -> Difference:
-    """The difference of two leaves; infinite when their shapes differ, or when they cannot be subtracted.
+    """The difference of two leaves; infinite when their shapes differ, or when they cannot be
+    subtracted.
 
-    Numbers are subtracted in float64, integers exactly. NaN at the same place is no difference, NaN against a
-    number an infinite one, counted by ``dnan``; the same infinity at the same place is no difference.
+    Numbers are subtracted in float64, integers exactly. NaN at the same place is no difference, NaN
+    against a number an infinite one, counted by ``dnan``; the same infinity at the same place is no
+    difference.
 
     :raises UnsupportedError: ``tensor-without-values`` for a fake tensor or one of the device meta
 
@@ -98,7 +107,9 @@ def leaf_difference(expected: Any, got: Any, thresholds: Sequence[float] = ()) -
     return _measured(left.detach(), right.detach(), device, thresholds)
 
 
-def _measured(left: torch.Tensor, right: torch.Tensor, device: int | None, thresholds: Sequence[float]) -> Difference:
+def _measured(
+    left: torch.Tensor, right: torch.Tensor, device: int | None, thresholds: Sequence[float]
+) -> Difference:
     delta, size, missing = subtracted(left, right)
     return Difference(
         abs=float(delta.max()),
@@ -112,10 +123,13 @@ def _measured(left: torch.Tensor, right: torch.Tensor, device: int | None, thres
     )
 
 
-def subtracted(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def subtracted(
+    left: torch.Tensor, right: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """``|left - right|``, ``|left|`` where it is a number, and where NaN stands against a number.
 
-    In float64, for dense tensors of the same shape on the same device; what is no number differs by infinity.
+    In float64, for dense tensors of the same shape on the same device; what is no number differs by
+    infinity.
     """
     wide_left, wide_right = _wide(left), _wide(right)
     if wide_left.is_complex() != wide_right.is_complex():
@@ -136,13 +150,16 @@ def subtracted(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, t
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     """The values in float64 or complex128, which hold those of every shorter type."""
-    # of the largest integers torch has no other numbers than those of their bits, and yet it converts them
+    # of the largest integers torch has no other numbers than those of their bits, and yet it
+    # converts them
     numbers = tensor if tensor.dtype == torch.uint64 else as_numbers(tensor)
     return numbers.to(torch.complex128 if numbers.is_complex() else torch.float64)
 
 
 def _exact(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Integers and bools in int64, and in a dtype of their own those that it does not hold; None for all others."""
+    """Integers and bools in int64, and in a dtype of their own those that it does not hold; None
+    for all others.
+    """
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.is_quantized:
         return None
     return tensor if tensor.dtype == torch.uint64 else as_numbers(tensor).to(torch.int64)
@@ -181,7 +198,8 @@ def _check_values(tensor: torch.Tensor) -> None:
     fake = isinstance(tensor, torch._subclasses.fake_tensor.FakeTensor)
     if fake or tensor.device.type == "meta" or torch.nn.parameter.is_lazy(tensor):
         raise UnsupportedError(
-            "A fake tensor, one of the device meta, or a parameter without a shape yet has no values to compare.",
+            "A fake tensor, one of the device meta, or a parameter without a shape yet has no"
+            " values to compare.",
             slug="tensor-without-values",
             hint="Compare the results of a run with real tensors.",
         )

@@ -24,7 +24,9 @@ class Mark(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Opaque:
-    """An object that JSON cannot hold, a configuration for instance: equal to any other of its class."""
+    """An object that JSON cannot hold, a configuration for instance: equal to any other of its
+    class.
+    """
 
     kind: str
     value: Any = dataclasses.field(compare=False, repr=False)
@@ -32,7 +34,8 @@ class Opaque:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CacheContext:
-    """The names of the leaves, and the attributes of the cache with a :class:`Mark` where a leaf was.
+    """The names of the leaves, and the attributes of the cache with a :class:`Mark` where a leaf
+    was.
 
     ``state["layers"]`` holds one pair per layer, its class and its attributes.
     """

@@ -21,12 +21,14 @@ _SHARED = (*ATOMS, bytes, complex, type, torch.dtype, torch.device, torch.layout
 def torch_deepcopy(value: Any) -> Any:
     """A deep copy of ``value``: tensors are detached and cloned, containers are made again.
 
-    Lists, tuples, named tuples, dicts, sets, arrays, dataclasses, the outputs of transformers and their
-    caches, filled or not, are copied. Any other object is left to :func:`copy.deepcopy`, and kept itself when
-    this raises. A tensor that stands at two places stands at two places of the copy.
+    Lists, tuples, named tuples, dicts, sets, arrays, dataclasses, the outputs of transformers and
+    their caches, filled or not, are copied. Any other object is left to :func:`copy.deepcopy`, and
+    kept itself when this raises. A tensor that stands at two places stands at two places of the
+    copy.
 
     :param value: anything
-    :return: the copy, of the same classes; its tensors keep dtype, device and strides, and need no gradient
+    :return: the copy, of the same classes; its tensors keep dtype, device and strides, and need no
+        gradient
 
     >>> x = torch.zeros(2)
     >>> a, b = torch_deepcopy((x, {"again": x}))
@@ -109,7 +111,9 @@ def _dict(value: Any, memo: dict[int, Any]) -> Any:
         made.default_factory = value.default_factory
     base: Any = OrderedDict if isinstance(value, OrderedDict) else dict
     for key, child in base.items(value):
-        base.__setitem__(made, _copy(key, memo), _copy(child, memo))  # not what the class makes of it
+        base.__setitem__(
+            made, _copy(key, memo), _copy(child, memo)
+        )  # not what the class makes of it
     if hasattr(value, "__dict__"):
         vars(made).update({name: _copy(child, memo) for name, child in vars(value).items()})
     return made

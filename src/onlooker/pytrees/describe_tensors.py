@@ -59,7 +59,9 @@ def is_array(value: Any) -> bool:
     return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
 
 
-def tensor_text(value: torch.Tensor, with_shape: bool, with_min_max: bool, with_device: bool) -> str:
+def tensor_text(
+    value: torch.Tensor, with_shape: bool, with_min_max: bool, with_device: bool
+) -> str:
     """A tensor of torch: ``T``, ``F`` for a fake one, after ``C`` or ``G`` for its device.
 
     >>> tensor_text(torch.zeros(2, 6), True, False, False)
@@ -67,7 +69,9 @@ def tensor_text(value: torch.Tensor, with_shape: bool, with_min_max: bool, with_
     """
     fake = isinstance(value, torch._subclasses.fake_tensor.FakeTensor)
     device = ("C" if value.device.type == "cpu" else "G") if with_device else ""
-    text = f"{device}{'F' if fake else 'T'}{element_code(value.dtype)}{_size(value.shape, with_shape)}"
+    text = (
+        f"{device}{'F' if fake else 'T'}{element_code(value.dtype)}{_size(value.shape, with_shape)}"
+    )
     return text + _tensor_values(value) if with_min_max and not fake else text
 
 

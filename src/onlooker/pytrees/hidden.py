@@ -1,4 +1,6 @@
-"""Small tensors that an object holds beside its children: a layer of a cache keeps the size of its window so."""
+"""Small tensors that an object holds beside its children: a layer of a cache keeps the size of
+its window so.
+"""
 
 from __future__ import annotations
 

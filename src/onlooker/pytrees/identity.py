@@ -1,8 +1,10 @@
-"""What an object is that cannot be opened, as a text: two arguments with equal texts are the same to a model.
+"""What an object is that cannot be opened, as a text: two arguments with equal texts are the same
+to a model.
 
-A program is right for the objects that it was exported with. An object is told from others by its state (a
-configuration, a dtype, an array of numpy, a function by its code), read without running any code of the user. What
-has no readable state, a tensor or a lock, is only equal to itself: the text names this very object of this process.
+A program is right for the objects that it was exported with. An object is told from others by its
+state (a configuration, a dtype, an array of numpy, a function by its code), read without running
+any code of the user. What has no readable state, a tensor or a lock, is only equal to itself: the
+text names this very object of this process.
 """
 
 from __future__ import annotations
@@ -30,7 +32,17 @@ _SHORT = 60
 _MOST_NODES = 20_000
 _MOST_BYTES = 64 * 1024**2
 _MOST_HELD = 256
-_PLAIN = (*ATOMS, complex, torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, type(...))
+_PLAIN = (
+    *ATOMS,
+    complex,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    range,
+    slice,
+    type(...),
+)
 #: modules of Python whose objects say all that they are in their ``repr``
 _SAID = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "uuid", "zoneinfo"})
 
@@ -76,7 +88,8 @@ def constant_text(value: Any) -> str:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """What an object holds itself: in its slots (a class of attrs has them by default), and in its ``__dict__``.
+    """What an object holds itself: in its slots (a class of attrs has them by default), and in its
+    ``__dict__``.
 
     No code of its class runs: a class may define ``__getattribute__`` as it likes.
     """
@@ -193,7 +206,10 @@ class _Reader:
     def with_state(self, value: Any) -> Iterator[str]:
         """The class and the attributes of an object that has nothing but these."""
         cls = type(value)
-        builtin = next((base for base in (dict, list, tuple, set, frozenset) if isinstance(value, base)), object)
+        builtin = next(
+            (base for base in (dict, list, tuple, set, frozenset) if isinstance(value, base)),
+            object,
+        )
         if cls is object or not has_only_attributes(cls, builtin):
             raise _UnclearError
         yield qualified_name(cls)
@@ -294,5 +310,8 @@ _DESCRIBED: tuple[tuple[type | tuple[type, ...], _Describe], ...] = (
     (types.FunctionType, _function),
     (types.CodeType, _code),
     (types.MethodType, _method),
-    ((types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType), _builtin),
+    (
+        (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
+        _builtin,
+    ),
 )

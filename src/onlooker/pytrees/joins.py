@@ -1,4 +1,6 @@
-"""Lists of tensors that count as one: their number may change, their concatenation is one tensor."""
+"""Lists of tensors that count as one: their number may change, their concatenation is one
+tensor.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The list at ``path`` counts as the list of one tensor: all of them, concatenated along ``dim``."""
+    """The list at ``path`` counts as the list of one tensor: all of them, concatenated along
+    ``dim``.
+    """
 
     path: Path
     dim: int
@@ -29,10 +33,14 @@ class Join:
 
 
 def lists_of_tensors(tree: Tree[Any]) -> Iterator[tuple[Path, tuple[torch.Tensor, ...]]]:
-    """The lists and tuples that hold tensors of one rank and dtype and nothing else, with these tensors."""
+    """The lists and tuples that hold tensors of one rank and dtype and nothing else, with these
+    tensors.
+    """
     leaves = dict(tree.items())
     for path, node in _nodes(tree.structure, Path()):
-        values = tuple(v for entry in node.entries if isinstance(v := leaves.get(path / entry), torch.Tensor))
+        values = tuple(
+            v for entry in node.entries if isinstance(v := leaves.get(path / entry), torch.Tensor)
+        )
         kinds = {(value.dtype, value.ndim) for value in values}
         if node.kind in ("list", "tuple") and len(kinds) == 1 and len(values) == len(node.entries):
             yield path, values
@@ -44,13 +52,22 @@ def _nodes(structure: Structure, path: Path) -> Iterator[tuple[Path, Structure]]
         yield from _nodes(child, path / entry)
 
 
-def joined(tree: Tree[T], joins: Sequence[Join], combine: Callable[[Sequence[T], int], T]) -> Tree[T]:
+def joined(
+    tree: Tree[T], joins: Sequence[Join], combine: Callable[[Sequence[T], int], T]
+) -> Tree[T]:
     """The tree with every joined list replaced by a list of one leaf."""
     if not joins:
         return tree
     leaves: list[T] = []
     return Tree(
-        _joined(tree.structure, Path(), iter(tree.leaves), {j.path: j.dim for j in joins}, combine, leaves),
+        _joined(
+            tree.structure,
+            Path(),
+            iter(tree.leaves),
+            {j.path: j.dim for j in joins},
+            combine,
+            leaves,
+        ),
         tuple(leaves),
     )
 
@@ -68,12 +85,16 @@ def _joined(
         return structure
     if path in dims and structure.children and all(child.is_leaf for child in structure.children):
         leaves.append(combine([next(source) for _ in structure.children], dims[path]))
-        return Structure(structure.kind, (Index(0),), (Structure(LEAF),), structure.context, structure.extra)
+        return Structure(
+            structure.kind, (Index(0),), (Structure(LEAF),), structure.context, structure.extra
+        )
     children = tuple(
         _joined(child, path / entry, source, dims, combine, leaves)
         for entry, child in zip(structure.entries, structure.children, strict=True)
     )
-    return Structure(structure.kind, structure.entries, children, structure.context, structure.extra)
+    return Structure(
+        structure.kind, structure.entries, children, structure.context, structure.extra
+    )
 
 
 def join_tensors(values: Sequence[Any], dim: int) -> Any:

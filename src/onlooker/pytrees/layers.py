@@ -1,9 +1,11 @@
-"""How the caches of transformers are opened: by what their objects hold, for every class of cache and layer.
+"""How the caches of transformers are opened: by what their objects hold, for every class of cache
+and layer.
 
-A cache is opened into its layers, a layer into its tensors (``keys``, ``values``, ``conv_states[0]`` ...) and
-its Python counters (``cumulative_length`` of a sliding window grows with every call, so it is an int leaf). A
-layer that waits for its first tokens has no leaves. A class of a model's own may keep tensors beside its layers,
-in a list or a dict: these are leaves too. Everything else, flags and sizes, is context.
+A cache is opened into its layers, a layer into its tensors (``keys``, ``values``,
+``conv_states[0]`` ...) and its Python counters (``cumulative_length`` of a sliding window grows
+with every call, so it is an int leaf). A layer that waits for its first tokens has no leaves. A
+class of a model's own may keep tensors beside its layers, in a list or a dict: these are leaves
+too. Everything else, flags and sizes, is context.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from ..core.path import Attr
 from .identity import constant_text
 from .nodes import Opened, qualified_name
 
-__all__ = ["FOLLOWING", "holds_tensors", "is_cache", "is_cache_class", "is_layer", "is_layer_class", "open_cache"]
+__all__ = [
+    "FOLLOWING",
+    "holds_tensors",
+    "is_cache",
+    "is_cache_class",
+    "is_layer",
+    "is_layer_class",
+    "open_cache",
+]
 
 #: what a layer notes of the sizes of its tensors and never reads
 FOLLOWING = frozenset({"batch_size"})
@@ -24,7 +34,10 @@ _LAYERS = frozenset({"CacheLayerMixin", "LinearAttentionCacheLayerMixin", "Dummy
 
 
 def _derives_from(cls: type, names: frozenset[str]) -> bool:
-    return any(base.__name__ in names and base.__module__ == "transformers.cache_utils" for base in cls.__mro__)
+    return any(
+        base.__name__ in names and base.__module__ == "transformers.cache_utils"
+        for base in cls.__mro__
+    )
 
 
 def is_cache_class(cls: type) -> bool:
@@ -50,7 +63,11 @@ def is_layer(value: Any) -> bool:
 def open_cache(value: Any) -> Opened | None:
     """Opens a cache or a layer; None for anything else."""
     if is_cache(value):
-        shown = {k: v for k, v in vars(value).items() if k == "layers" or is_cache(v) or holds_tensors(k, v)}
+        shown = {
+            k: v
+            for k, v in vars(value).items()
+            if k == "layers" or is_cache(v) or holds_tensors(k, v)
+        }
     elif is_layer(value):
         shown = {k: v for k, v in vars(value).items() if _is_state(k, v)}
     else:
@@ -73,8 +90,15 @@ def open_cache(value: Any) -> Opened | None:
         obj.__dict__ = own
         return obj
 
-    compared = {n: c for n, c in hidden.items() if not isinstance(c, torch.Tensor) and n not in FOLLOWING}
-    return Opened(qualified_name(cls), tuple((Attr(n), shown[n]) for n in names), build, constant_text(compared))
+    compared = {
+        n: c for n, c in hidden.items() if not isinstance(c, torch.Tensor) and n not in FOLLOWING
+    }
+    return Opened(
+        qualified_name(cls),
+        tuple((Attr(n), shown[n]) for n in names),
+        build,
+        constant_text(compared),
+    )
 
 
 def _kept(value: Any) -> Any:
@@ -95,4 +119,8 @@ def _is_state(name: str, value: Any) -> bool:
     """True for what a call reads and writes in a layer: tensors, dicts of tensors, counters."""
     if holds_tensors(name, value):
         return True
-    return name.startswith("cumulative") and isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+    return (
+        name.startswith("cumulative")
+        and isinstance(value, (int, torch.SymInt))
+        and not isinstance(value, bool)
+    )

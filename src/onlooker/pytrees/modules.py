@@ -1,8 +1,10 @@
-"""How a ``torch.nn.Module`` that is an argument is opened: its tensors are leaves, like those of any object.
+"""How a ``torch.nn.Module`` that is an argument is opened: its tensors are leaves, like those of
+any object.
 
-``torch.export`` takes the tensors of a module for the state of the program. For a module that is an argument, a
-cache that derives from ``torch.nn.Module`` for instance, that is wrong: they are other tensors, of other sizes, in
-the next call. Closing builds a module of the same class without its ``__init__``; the flags and hooks are copied.
+``torch.export`` takes the tensors of a module for the state of the program. For a module that is an
+argument, a cache that derives from ``torch.nn.Module`` for instance, that is wrong: they are other
+tensors, of other sizes, in the next call. Closing builds a module of the same class without its
+``__init__``; the flags and hooks are copied.
 """
 
 from __future__ import annotations
@@ -25,18 +27,28 @@ _COMMON = frozenset(vars(torch.nn.Module()))
 
 
 def open_module(
-    module: torch.nn.Module, holds_tensor: Callable[[Any], bool], worth_opening: Callable[[Any], bool]
+    module: torch.nn.Module,
+    holds_tensor: Callable[[Any], bool],
+    worth_opening: Callable[[Any], bool],
 ) -> Opened | None:
-    """Opens a module that holds tensors; None for one that holds none, and for what was scripted."""
+    """Opens a module that holds tensors; None for one that holds none, and for what was
+    scripted.
+    """
     if isinstance(module, torch.jit.ScriptModule) or not _holds_tensor(module, holds_tensor):
         return None
     attributes = vars(module)
     tables = {table: dict(attributes[table]) for table in _TABLES}
-    plain = {name: child for name, child in attributes.items() if name not in _COMMON and worth_opening(child)}
+    plain = {
+        name: child
+        for name, child in attributes.items()
+        if name not in _COMMON and worth_opening(child)
+    }
     shown = {
         **{name: child for name, child in tables["_parameters"].items() if child is not None},
         **{name: child for name, child in tables["_buffers"].items() if child is not None},
-        **{name: child for name, child in tables["_modules"].items() if _opens(child, holds_tensor)},
+        **{
+            name: child for name, child in tables["_modules"].items() if _opens(child, holds_tensor)
+        },
         **plain,
     }
     hidden = {name: child for name, child in attributes.items() if name not in (*_TABLES, *plain)}
@@ -51,7 +63,9 @@ def open_module(
         made.__dict__.update(given)
         return made
 
-    compared = {name: child for name, child in hidden.items() if name == "training" or name not in _COMMON}
+    compared = {
+        name: child for name, child in hidden.items() if name == "training" or name not in _COMMON
+    }
     children = tuple((Attr(name), child) for name, child in shown.items())
     return Opened(qualified_name(cls), children, build, constant_text(compared))
 
@@ -68,5 +82,7 @@ def _opens(child: torch.nn.Module | None, holds_tensor: Callable[[Any], bool]) -
 
 
 def _kept(value: Any) -> Any:
-    """A table of hooks or a list of flags as it is now: what is done to the new module stays there."""
+    """A table of hooks or a list of flags as it is now: what is done to the new module stays
+    there.
+    """
     return copy.copy(value) if isinstance(value, (dict, list, set)) else value

@@ -12,7 +12,8 @@ from ..core.path import Entry
 
 __all__ = ["ATOMS", "Opened", "is_plain", "qualified_name"]
 
-#: the classes of the leaves that are no tensors; the symbolic ones are met while torch traces a model
+#: the classes of the leaves that are no tensors; the symbolic ones are met while torch traces a
+#: model
 ATOMS = (bool, int, float, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -32,7 +33,9 @@ def qualified_name(cls: type) -> str:
 
 
 def is_plain(value: Any) -> bool:
-    """True for a flag or a size: a number, a text, None, a dtype, a device, or containers of these."""
+    """True for a flag or a size: a number, a text, None, a dtype, a device, or containers of
+    these.
+    """
     if type(value) in (list, tuple):
         return all(map(is_plain, value))
     if type(value) is dict:

@@ -1,4 +1,6 @@
-"""The values of a tensor in a dtype that torch computes with: several it can hold, and hardly do anything else."""
+"""The values of a tensor in a dtype that torch computes with: several it can hold, and hardly do
+anything else.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,22 @@ def _of_torch(names: dict[str, torch.dtype]) -> dict[torch.dtype, torch.dtype]:
 #: dtypes and a wider one that has each of their values
 _WIDER = _of_torch(
     {
-        **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"), torch.float32),
+        **dict.fromkeys(
+            ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"), torch.float32
+        ),
         "float8_e8m0fnu": torch.float32,
         **dict.fromkeys(("complex32", "bcomplex32"), torch.complex64),
         **dict.fromkeys(("uint16", "uint32"), torch.int64),
     }
 )
-#: dtypes that no other one has the values of, or that hold two numbers in a byte: they count as the ints of their bits
+#: dtypes that no other one has the values of, or that hold two numbers in a byte: they count as the
+#: ints of their bits
 _BITS = _of_torch(
     {
         "uint64": torch.int64,
-        **dict.fromkeys(("float4_e2m1fn_x2", "bits8", "bits1x8", "bits2x4", "bits4x2"), torch.uint8),
+        **dict.fromkeys(
+            ("float4_e2m1fn_x2", "bits8", "bits1x8", "bits2x4", "bits4x2"), torch.uint8
+        ),
         "bits16": torch.int16,
     }
 )
@@ -37,8 +44,8 @@ _BITS = _of_torch(
 def as_numbers(tensor: torch.Tensor) -> torch.Tensor:
     """The values in a dtype that computes; the tensor itself where its own does.
 
-    No two values become one. Where torch has no dtype for the values (packed floats, uint64), it is the ints of
-    their bits: those of an uint64 are its values up to 2**63.
+    No two values become one. Where torch has no dtype for the values (packed floats, uint64), it is
+    the ints of their bits: those of an uint64 are its values up to 2**63.
 
     >>> as_numbers(torch.tensor([0.5, 2.0]).to(torch.float8_e5m2)), as_numbers(torch.ones(1).to(torch.uint16))
     (tensor([0.5000, 2.0000]), tensor([1]))
@@ -77,7 +84,8 @@ def altered(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """True for two dense tensors of the same shape and values beyond doubt, found at little cost; NaN is in doubt.
+    """True for two dense tensors of the same shape and values beyond doubt, found at little cost;
+    NaN is in doubt.
 
     >>> is_same(torch.tensor([1.0]), torch.tensor([1.0])), is_same(torch.tensor([1.0]), torch.tensor([1]))
     (True, False)

@@ -1,11 +1,12 @@
 """Opens any Python value down to its leaves, and closes it again, without a global registration.
 
-A leaf is a tensor, a bool, int, float, str or None, or an object that could not be opened. Containers are,
-in this order: lists, tuples and dicts; the caches of transformers (:mod:`onlooker.pytrees.layers`); classes
-that somebody registered with ``torch.utils._pytree``; modules that hold a tensor
-(:mod:`onlooker.pytrees.modules`); ``ModelOutput`` and dataclasses; plain objects that hold a tensor somewhere.
-Closing creates no tensor, so that it can be done while torch traces a model: an empty tensor made there would
-become a constant of the program (and break its conversion to ONNX).
+A leaf is a tensor, a bool, int, float, str or None, or an object that could not be opened.
+Containers are, in this order: lists, tuples and dicts; the caches of transformers
+(:mod:`onlooker.pytrees.layers`); classes that somebody registered with ``torch.utils._pytree``;
+modules that hold a tensor (:mod:`onlooker.pytrees.modules`); ``ModelOutput`` and dataclasses; plain
+objects that hold a tensor somewhere. Closing creates no tensor, so that it can be done while torch
+traces a model: an empty tensor made there would become a constant of the program (and break its
+conversion to ONNX).
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ _PLAIN_LEAVES = frozenset({torch.Tensor, torch.nn.Parameter, *ATOMS})
 
 
 def spec_of(leaf: Any, *, identified: bool = True) -> Spec:
-    """The spec of a leaf; a nested tensor, or a parameter that is not initialised, has no sizes to tell.
+    """The spec of a leaf; a nested tensor, or a parameter that is not initialised, has no sizes to
+    tell.
 
-    An object that could not be opened is told from others, unless not ``identified``: results are compared
-    themselves.
+    An object that could not be opened is told from others, unless not ``identified``: results are
+    compared themselves.
     """
     if isinstance(leaf, torch.Tensor) and not leaf.is_nested and not is_lazy(leaf):
         return TensorSpec(tuple(leaf.shape), str(leaf.dtype), str(leaf.device))
@@ -121,8 +123,9 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
 class _Opening:
     """One value on its way down to the leaves.
 
-    An attribute that refers back to an object above it (``child.parent``, also by a weak reference) is no leaf: it
-    would be the object of the watched call for ever. Closing sets it to the object that was built.
+    An attribute that refers back to an object above it (``child.parent``, also by a weak reference)
+    is no leaf: it would be the object of the watched call for ever. Closing sets it to the object
+    that was built.
     """
 
     def __init__(self) -> None:
@@ -170,20 +173,28 @@ class _Opening:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Back:
-    """An attribute that refers to an object above it: the way down to it, and whether the reference is weak."""
+    """An attribute that refers to an object above it: the way down to it, and whether the
+    reference is weak.
+    """
 
     entries: tuple[Entry, ...]
     is_weak: bool
 
 
-def _pointed(build: Callable[[list[Any]], Any], backs: Sequence[_Back]) -> Callable[[list[Any]], Any]:
+def _pointed(
+    build: Callable[[list[Any]], Any], backs: Sequence[_Back]
+) -> Callable[[list[Any]], Any]:
     def built(values: list[Any]) -> Any:
         made = build(values)
         for back in backs:
             *way, last = back.entries
-            with contextlib.suppress(AttributeError, LookupError, TypeError):  # built from what is no child of it
+            with contextlib.suppress(
+                AttributeError, LookupError, TypeError
+            ):  # built from what is no child of it
                 holder = Path(tuple(way)).follow(made)
-                object.__setattr__(holder, getattr(last, "name", ""), weakref.ref(made) if back.is_weak else made)
+                object.__setattr__(
+                    holder, getattr(last, "name", ""), weakref.ref(made) if back.is_weak else made
+                )
         return made
 
     return built

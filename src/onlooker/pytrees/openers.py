@@ -1,6 +1,7 @@
 """How one level of a container is taken apart: the openers, in their order.
 
-Each class of containers has one opener; the first that knows a value gives its children, and what builds it again.
+Each class of containers has one opener; the first that knows a value gives its children, and what
+builds it again.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def is_leaf(value: Any) -> bool:
 
 
 def take_apart(value: Any) -> Opened | None:
-    """One level of a container: its children, and what builds it again; None for what cannot be opened."""
+    """One level of a container: its children, and what builds it again; None for what cannot be
+    opened.
+    """
     for opener in _OPENERS:
         opened = opener(value)
         if opened is not None:
@@ -110,7 +113,9 @@ def _entry(value: Any, key: Any, child: Any) -> Entry:
 
 def is_model_output(value: Any) -> bool:
     """True for a ``ModelOutput`` of transformers, without importing transformers."""
-    return isinstance(value, OrderedDict) and any(c.__name__ == "ModelOutput" for c in type(value).__mro__)
+    return isinstance(value, OrderedDict) and any(
+        c.__name__ == "ModelOutput" for c in type(value).__mro__
+    )
 
 
 def _model_output(value: Any) -> Opened | None:
@@ -118,7 +123,9 @@ def _model_output(value: Any) -> Opened | None:
         return None
     cls, keys = type(value), tuple(value)
     children = tuple((Attr(key), value[key]) for key in keys)
-    return Opened(qualified_name(cls), children, lambda values: cls(**dict(zip(keys, values, strict=True))))
+    return Opened(
+        qualified_name(cls), children, lambda values: cls(**dict(zip(keys, values, strict=True)))
+    )
 
 
 def _dataclass(value: Any) -> Opened | None:
@@ -126,7 +133,9 @@ def _dataclass(value: Any) -> Opened | None:
     if not dataclasses.is_dataclass(cls):
         return None
     fields = [f.name for f in dataclasses.fields(cls) if hasattr(value, f.name)]
-    others = {name: child for name, child in getattr(value, "__dict__", {}).items() if name not in fields}
+    others = {
+        name: child for name, child in getattr(value, "__dict__", {}).items() if name not in fields
+    }
     names = (*fields, *(name for name, child in others.items() if _holds_tensor(child)))
     children = tuple((Attr(name), getattr(value, name)) for name in names)
     hidden = {name: child for name, child in others.items() if name not in names}
@@ -158,7 +167,9 @@ def _partial(value: Any) -> Opened | None:
 
 
 def _derived_container(value: Any) -> Opened | None:
-    """An object of a class that derives from dict, list or tuple: its items, and the attributes that it has beside."""
+    """An object of a class that derives from dict, list or tuple: its items, and the attributes
+    that it has beside.
+    """
     cls = type(value)
     base = next((base for base in (dict, list, tuple) if isinstance(value, base)), None)
     if base is None or isinstance(value, torch.Size) or not _holds_tensor(value):
@@ -171,7 +182,10 @@ def _derived_container(value: Any) -> Opened | None:
     entries: list[Entry] = [Key(key) for key in keys] or [Index(i) for i in range(len(items))]
 
     def build(values: list[Any]) -> Any:
-        content, attributes = values[: len(items)], dict(zip(names, values[len(items) :], strict=True))
+        content, attributes = (
+            values[: len(items)],
+            dict(zip(names, values[len(items) :], strict=True)),
+        )
         made: Any = base.__new__(cls, content) if base is tuple else base.__new__(cls)
         if base is dict:
             dict.update(made, zip(keys, content, strict=True))

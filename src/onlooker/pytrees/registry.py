@@ -19,7 +19,11 @@ from ..core.locks import lock_of
 from .caches import flatten_cache, flatten_cache_with_keys, unflatten_cache
 from .context import dump_context, load_context
 
-__all__ = ["register_class_flattening", "register_flattening_functions", "unregister_class_flattening"]
+__all__ = [
+    "register_class_flattening",
+    "register_flattening_functions",
+    "unregister_class_flattening",
+]
 
 Flatten = Callable[[Any], tuple[list[Any], Any]]
 FlattenWithKeys = Callable[[Any], tuple[list[tuple[Any, Any]], Any]]
@@ -46,7 +50,8 @@ def register_class_flattening(
     f_flatten_with_keys: FlattenWithKeys,
     f_check: Callable[[], Any] | None = None,
 ) -> bool:
-    """Registers a class with the pytrees of torch, so that ``torch.export`` takes it as an argument.
+    """Registers a class with the pytrees of torch, so that ``torch.export`` takes it as an
+    argument.
 
     :param cls: the class
     :param f_flatten: ``object -> (children, context)``
@@ -54,8 +59,8 @@ def register_class_flattening(
     :param f_flatten_with_keys: ``object -> ([(key, child), ...], context)``
     :param f_check: gives an object to take apart and build again at once
     :return: False when the class is registered already, which changes nothing
-    :raises UsageError: ``flattening-check`` when the object of ``f_check`` does not come back; nothing is
-        registered then
+    :raises UsageError: ``flattening-check`` when the object of ``f_check`` does not come back;
+        nothing is registered then
 
     >>> import torch
     >>> class Pair:
@@ -104,12 +109,13 @@ def unregister_class_flattening(cls: type) -> None:
 
 @contextmanager
 def register_flattening_functions(patch_transformers: Any = True) -> Iterator[Callable[[Any], Any]]:
-    """Registers the caches of transformers with the pytrees of torch for the time of a ``with`` block.
+    """Registers the caches of transformers with the pytrees of torch for the time of a ``with``
+    block.
 
-    A cache is flattened into ``[key_0, value_0, key_1, value_1, ...]``, an ``EncoderDecoderCache`` into two
-    caches. Sliding and static layers have their counter as a third leaf, linear attention layers their
-    states; a dynamic layer that waits for its first tokens has no leaf. Blocks may be nested, and take back
-    only what they added, also when the body raises.
+    A cache is flattened into ``[key_0, value_0, key_1, value_1, ...]``, an ``EncoderDecoderCache``
+    into two caches. Sliding and static layers have their counter as a third leaf, linear attention
+    layers their states; a dynamic layer that waits for its first tokens has no leaf. Blocks may be
+    nested, and take back only what they added, also when the body raises.
 
     :param patch_transformers: False, or a text or flag that says none, registers nothing
     :return: gives a function that returns the inputs of a model as they are
@@ -139,8 +145,12 @@ def _unchanged(inputs: Any) -> Any:
 
 
 def _wanted(patch_transformers: Any) -> Iterator[tuple[type, tuple[Any, ...]]]:
-    """The classes of transformers to register, with their functions; none when it is not installed."""
-    asked = patch_transformers.upper() if isinstance(patch_transformers, str) else patch_transformers
+    """The classes of transformers to register, with their functions; none when it is not
+    installed.
+    """
+    asked = (
+        patch_transformers.upper() if isinstance(patch_transformers, str) else patch_transformers
+    )
     if not asked or asked in ("NONE", "FALSE", "0"):
         return
     try:
@@ -151,10 +161,18 @@ def _wanted(patch_transformers: Any) -> Iterator[tuple[type, tuple[Any, ...]]]:
     for cls in dict.fromkeys([utils.Cache, *_derived(utils.Cache)]):
         unflatten = functools.partial(unflatten_cache, output_type=cls)
         yield cls, (flatten_cache, unflatten, flatten_cache_with_keys, dump_context, load_context)
-    # transformers registers its outputs by itself, once; these were taken out by somebody else since
+    # transformers registers its outputs by itself, once; these were taken out by somebody else
+    # since
     for cls in sorted(getattr(generic, "_registered_model_output_types", ()), key=str):
         if cls not in torch_pytree.SUPPORTED_NODES:
-            yield cls, (_flatten_output, functools.partial(_unflatten_output, cls), _flatten_output_with_keys)
+            yield (
+                cls,
+                (
+                    _flatten_output,
+                    functools.partial(_unflatten_output, cls),
+                    _flatten_output_with_keys,
+                ),
+            )
 
 
 def _derived(cls: Any) -> Iterator[type]:
@@ -208,7 +226,8 @@ def _add(
     dump: Callable[[Any], Any] | None = None,
     load: Callable[[Any], Any] | None = None,
 ) -> None:
-    # torch.fx has a table of its own: it compares structures exactly for a class that is not in there
+    # torch.fx has a table of its own: it compares structures exactly for a class that is not in
+    # there
     name = f"{cls.__module__}.{cls.__qualname__}"
     covered = torch_pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     torch_pytree.register_pytree_node(
@@ -255,10 +274,15 @@ def _check(cls: type, value: Any) -> None:
     leaves, structure = torch_pytree.tree_flatten(value)
     again = torch_pytree.tree_unflatten(leaves, structure)
     leaves_again, structure_again = torch_pytree.tree_flatten(again)
-    same = len(leaves) == len(leaves_again) and all(a is b for a, b in zip(leaves, leaves_again, strict=True))
+    same = len(leaves) == len(leaves_again) and all(
+        a is b for a, b in zip(leaves, leaves_again, strict=True)
+    )
     if type(again) is not type(value) or not same or structure != structure_again:
         raise UsageError(
             f"A {cls.__qualname__} is not the same after it was taken apart and built again.",
             slug="flattening-check",
-            hint="Look at f_flatten and f_unflatten: every child has to come back, in the same order.",
+            hint=(
+                "Look at f_flatten and f_unflatten: every child has to come back, in the same"
+                " order."
+            ),
         )

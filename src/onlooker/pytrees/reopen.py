@@ -1,8 +1,9 @@
 """Opens values again that have the structure of one opened before, at a fraction of the cost.
 
-:func:`onlooker.pytrees.open.open_tree` finds out what a container is. A :class:`Layout` is compiled from one such
-finding: it reads the leaves of another value and makes sure that opening it would give the same structure. Where
-it is not sure it says no, and the value is to be opened. :func:`closer_of` does the same for building values.
+:func:`onlooker.pytrees.open.open_tree` finds out what a container is. A :class:`Layout` is compiled
+from one such finding: it reads the leaves of another value and makes sure that opening it would
+give the same structure. Where it is not sure it says no, and the value is to be opened.
+:func:`closer_of` does the same for building values.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ class Layout:
     """Reads the leaves of arguments of one structure, that of ``values``."""
 
     def __init__(self, values: Sequence[Any], structures: Sequence[Structure]) -> None:
-        self._readers = [_reader(value, structure) for value, structure in zip(values, structures, strict=True)]
+        self._readers = [
+            _reader(value, structure) for value, structure in zip(values, structures, strict=True)
+        ]
 
     def read(self, values: Sequence[Any]) -> list[Any] | None:
-        """The leaves in their order, or None when the values are, or might be, of another structure."""
+        """The leaves in their order, or None when the values are, or might be, of another
+        structure.
+        """
         leaves: list[Any] = []
         try:
             for reader, value in zip(self._readers, values, strict=True):
@@ -47,7 +52,8 @@ class Layout:
 
 
 def closer_of(structure: Structure) -> Callable[[Sequence[Any]], Any]:
-    """A function that does for leaves in a list what :func:`~onlooker.pytrees.open.close_tree` does.
+    """A function that does for leaves in a list what :func:`~onlooker.pytrees.open.close_tree`
+    does.
 
     >>> from onlooker.pytrees.open import open_tree
     >>> closer_of(open_tree({"a": (1, 2)}).structure)(["x", "y"])
@@ -131,7 +137,11 @@ def _sequence_reader(cls: type[Any], readers: list[Reader]) -> Reader:
 
 def _mapping_reader(cls: type[Any], keys: tuple[Any, ...], readers: list[Reader]) -> Reader:
     def read(value: Any, leaves: list[Any]) -> bool:
-        return type(value) is cls and tuple(value) == keys and _all_read(readers, dict.values(value), leaves)
+        return (
+            type(value) is cls
+            and tuple(value) == keys
+            and _all_read(readers, dict.values(value), leaves)
+        )
 
     return read
 
@@ -142,7 +152,11 @@ def _object_reader(value: Any, structure: Structure) -> Reader:
     count = len(attributes)
     shown = [entry.name for entry in structure.entries if isinstance(entry, Attr)]
     readers = _readers([attributes[name] for name in shown], structure)
-    tensors = tuple(name for name, child in attributes.items() if name not in shown and isinstance(child, torch.Tensor))
+    tensors = tuple(
+        name
+        for name, child in attributes.items()
+        if name not in shown and isinstance(child, torch.Tensor)
+    )
     compared = {n: c for n, c in attributes.items() if n not in (*shown, *tensors, *FOLLOWING)}
     flags = {name: copy.deepcopy(child) for name, child in compared.items() if is_plain(child)}
     objects = {name: child for name, child in compared.items() if not is_plain(child)}

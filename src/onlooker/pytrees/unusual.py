@@ -1,4 +1,6 @@
-"""Tensors that are no dense block of numbers: sparse, quantised, nested, distributed, or without values at all."""
+"""Tensors that are no dense block of numbers: sparse, quantised, nested, distributed, or without
+values at all.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class Unusual:
 
 
 _NESTED = Unusual(
-    "a nested tensor", advice="Pass a dense tensor that is padded, and a mask or the lengths as another argument."
+    "a nested tensor",
+    advice="Pass a dense tensor that is padded, and a mask or the lengths as another argument.",
 )
 _META = Unusual(
     "a tensor of the device meta, which has no values",
@@ -40,14 +43,20 @@ _LAZY = Unusual(
     "a parameter that is not initialised",
     advice="Run the module that it belongs to once before the model is watched.",
 )
-_FAKE = Unusual("a fake tensor, which has no values", advice="Run the model on real tensors, outside FakeTensorMode.")
+_FAKE = Unusual(
+    "a fake tensor, which has no values",
+    advice="Run the model on real tensors, outside FakeTensorMode.",
+)
 _TRANSFORMED = Unusual(
-    "a tensor that exists only inside a transform of torch.func", advice="Watch a call outside the transform."
+    "a tensor that exists only inside a transform of torch.func",
+    advice="Watch a call outside the transform.",
 )
 
 
 def unusual(tensor: torch.Tensor) -> Unusual | None:
-    """What is unusual about a tensor; None for a dense one with values, on any device, of a derived class too."""
+    """What is unusual about a tensor; None for a dense one with values, on any device, of a
+    derived class too.
+    """
     if is_lazy(tensor):
         return _LAZY
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):

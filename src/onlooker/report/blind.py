@@ -12,28 +12,40 @@ from ..core.plan import Plan
 __all__ = ["blind_spots"]
 
 
-def blind_spots(plans: Sequence[Plan], signature: Signature, unknown: Sequence[BlindSpot] = ()) -> tuple[str, ...]:
-    """The blind spots of all graphs, each once: untested claims, arguments never passed, flags with one value.
+def blind_spots(
+    plans: Sequence[Plan], signature: Signature, unknown: Sequence[BlindSpot] = ()
+) -> tuple[str, ...]:
+    """The blind spots of all graphs, each once: untested claims, arguments never passed, flags with
+    one value.
 
     ``unknown`` are further ones, of no graph alone.
     """
     spots = [*(spot for plan in plans for spot in plan.blind), *unknown]
     untested_masks = {
-        spot.argument for spot in spots if isinstance(spot, BlindSpot) and spot.kind is BlindKind.MASK_NEVER_PASSED
+        spot.argument
+        for spot in spots
+        if isinstance(spot, BlindSpot) and spot.kind is BlindKind.MASK_NEVER_PASSED
     }
     leaves = [leaf for plan in plans for leaf in plan.leaves]
     taken = {leaf.path.root for leaf in leaves if not _is_none(leaf.constant)}
     passed = {leaf.path.root for leaf in leaves}
-    parameters = [parameter for parameter in signature.parameters if not parameter.kind.startswith("VAR")]
-    names = [parameter.name for parameter in parameters if parameter.name not in taken | untested_masks]
+    parameters = [
+        parameter for parameter in signature.parameters if not parameter.kind.startswith("VAR")
+    ]
+    names = [
+        parameter.name for parameter in parameters if parameter.name not in taken | untested_masks
+    ]
     never = [name for name in names if name not in passed]
     only_none = [name for name in names if name in passed]
     told = [str(spot) for spot in spots]
     if never:
-        told.append(f"{', '.join(never)} never passed: such a call is refused, watch one to have it served")
+        told.append(
+            f"{', '.join(never)} never passed: such a call is refused, watch one to have it served"
+        )
     if only_none:
         told.append(
-            f"{', '.join(only_none)} only passed as None: another value is refused, watch one to have it served"
+            f"{', '.join(only_none)} only passed as None: another value is refused, watch one to"
+            " have it served"
         )
     return tuple(dict.fromkeys((*told, *_flags(plans))))
 
@@ -52,4 +64,7 @@ def _flags(plans: Sequence[Plan]) -> Iterator[str]:
     one = [f"{name}={next(iter(values))}" for name, values in seen.items() if len(values) == 1]
     if one:
         flags = ", ".join(folded(one))
-        yield f"only {flags} seen: the other value is refused, watch a call that has it to have it served"
+        yield (
+            f"only {flags} seen: the other value is refused, watch a call that has it to have it"
+            " served"
+        )

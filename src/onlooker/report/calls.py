@@ -23,7 +23,9 @@ _MOST_KINDS = 8
 
 @dataclass(frozen=True, slots=True)
 class LeafRow:
-    """One leaf of the arguments: its kinds (dtype and rank, or a constant), its sizes by dimension, its calls."""
+    """One leaf of the arguments: its kinds (dtype and rank, or a constant), its sizes by
+    dimension, its calls.
+    """
 
     path: str
     kinds: tuple[str, ...]
@@ -49,14 +51,21 @@ class CallsReport:
             "method": self.method,
             "total": self.total,
             "leaves": [
-                {"path": row.path, "kinds": list(row.kinds), "sizes": [list(s) for s in row.sizes], "calls": row.count}
+                {
+                    "path": row.path,
+                    "kinds": list(row.kinds),
+                    "sizes": [list(s) for s in row.sizes],
+                    "calls": row.count,
+                }
                 for row in self.leaves
             ],
             "missed": list(self.missed),
         }
 
     def text(self, *, full: bool = False) -> str:
-        """The calls as text, as wide as the terminal; ``full`` gives each item of a list a row of its own."""
+        """The calls as text, as wide as the terminal; ``full`` gives each item of a list a row
+        of its own.
+        """
         return as_text(self.tables(full=full))
 
     def __str__(self) -> str:
@@ -74,7 +83,10 @@ class CallsReport:
         cells = [_cells(row) for row in self.leaves]
         for row in cells if full else folded_rows(cells):
             table.add_row(*map(Text, row))
-        return Group(table, *(Text(f"  a call was not recorded: {text}", style="dim") for text in self.missed))
+        return Group(
+            table,
+            *(Text(f"  a call was not recorded: {text}", style="dim") for text in self.missed),
+        )
 
 
 def _cells(row: LeafRow) -> tuple[str, ...]:
@@ -102,7 +114,11 @@ def _row(path: Path, found: Sequence[tuple[Spec, int]]) -> LeafRow:
 
 
 def _kind(spec: Spec) -> str:
-    return f"{spec.dtype.removeprefix('torch.')}, rank {len(spec.shape)}" if isinstance(spec, TensorSpec) else str(spec)
+    return (
+        f"{spec.dtype.removeprefix('torch.')}, rank {len(spec.shape)}"
+        if isinstance(spec, TensorSpec)
+        else str(spec)
+    )
 
 
 def _shown(kinds: Sequence[str]) -> str:
@@ -112,5 +128,7 @@ def _shown(kinds: Sequence[str]) -> str:
 
 
 def _listed(sizes: Sequence[int]) -> str:
-    shown = [*map(str, sizes)] if len(sizes) <= _MOST_SIZES else [str(sizes[0]), "...", str(sizes[-1])]
+    shown = (
+        [*map(str, sizes)] if len(sizes) <= _MOST_SIZES else [str(sizes[0]), "...", str(sizes[-1])]
+    )
     return "|".join(shown)

@@ -1,8 +1,8 @@
 """Writes a program down as a Python script that exports the model again, without onlooker.
 
-Where the model takes and gives tensors, lists and dicts alone, the script exports the model itself; where there
-are classes (caches, outputs of transformers) or ``**kwargs``, it exports a small module around it that takes
-and gives lists and dicts, since torch.export wants every class registered.
+Where the model takes and gives tensors, lists and dicts alone, the script exports the model itself;
+where there are classes (caches, outputs of transformers) or ``**kwargs``, it exports a small module
+around it that takes and gives lists and dicts, since torch.export wants every class registered.
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ def guarded(program, *conditions):
 '''
 
 
-def script_of(graphs: Sequence[GraphCode], signature: Signature, *, to: str = "torch", source: str = "") -> str:
-    """The script: the model as a function to fill in, and per graph its arguments, dynamic shapes and export.
+def script_of(
+    graphs: Sequence[GraphCode], signature: Signature, *, to: str = "torch", source: str = ""
+) -> str:
+    """The script: the model as a function to fill in, and per graph its arguments, dynamic shapes
+    and export.
 
-    ``source`` is the body of the function that gives the model, ``to`` is ``"torch"`` or ``"onnx"``.
+    ``source`` is the body of the function that gives the model, ``to`` is ``"torch"`` or
+    ``"onnx"``.
 
     :raises UnsupportedError: ``no-code-for-class`` when an argument cannot be written as Python
     """
@@ -54,8 +58,11 @@ def script_of(graphs: Sequence[GraphCode], signature: Signature, *, to: str = "t
     model = re.sub(r"\W", "_", first.model.rpartition(".")[2]) or "the model"
     text = "\n\n".join(
         [
-            f'"""Exports {model}.{first.method} with torch.{"onnx." if to == "onnx" else ""}export.\n\n'
-            'Every function can be changed; nothing but what is imported here is needed.\n"""',
+            (
+                f'"""Exports {model}.{first.method} with'
+                f" torch.{'onnx.' if to == 'onnx' else ''}export.\n\nEvery function can be changed;"
+                ' nothing but what is imported here is needed.\n"""'
+            ),
             "\n".join(_imports(parts, imports)),
         ]
     )
@@ -72,7 +79,10 @@ def _imports(parts: Sequence[Written], imports: Imports) -> list[str]:
     lines += ["from torch.export import Dim"] if any(part.uses_dim for part in parts) else []
     guards = any(part.guards for part in parts)
     lines += (
-        ["from torch.utils._sympy.numbers import int_oo", "from torch.utils._sympy.value_ranges import ValueRanges"]
+        [
+            "from torch.utils._sympy.numbers import int_oo",
+            "from torch.utils._sympy.value_ranges import ValueRanges",
+        ]
         if guards
         else []
     )
@@ -82,7 +92,10 @@ def _imports(parts: Sequence[Written], imports: Imports) -> list[str]:
 def _make_model(model: str, source: str) -> str:
     body = source or f'raise NotImplementedError("Return your {model} here.")'
     lines = "".join(f"\n    {line}" for line in body.splitlines())
-    return f'def make_model():\n    """The model to export, with its weights and in its mode (eval)."""{lines}'
+    return (
+        'def make_model():\n    """The model to export, with its weights and in its mode'
+        f' (eval)."""{lines}'
+    )
 
 
 def _main(parts: Sequence[Written], to: str) -> str:

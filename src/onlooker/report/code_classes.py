@@ -1,7 +1,8 @@
-"""What a class needs to be built again, as Python: its import, and the flags that an opened structure keeps as text.
+"""What a class needs to be built again, as Python: its import, and the flags that an opened
+structure keeps as text.
 
-The text comes from a structure, which may have been read from a file: only names, numbers, strings and plain
-containers of them are ever written into a script.
+The text comes from a structure, which may have been read from a file: only names, numbers, strings
+and plain containers of them are ever written into a script.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class Imports:
         for qualified, known in self._known.items():
             module, _, name = qualified.rpartition(".")
             found.setdefault(module, []).append(name if name == known else f"{name} as {known}")
-        return [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(found.items())]
+        return [
+            f"from {module} import {', '.join(sorted(names))}"
+            for module, names in sorted(found.items())
+        ]
 
 
 def _is_name(word: str) -> bool:
@@ -62,12 +66,16 @@ def _refusal(path: Path, kind: str, reason: str) -> UnsupportedError:
     return UnsupportedError(
         f"{path.code() or 'the result'} is {kind}: no script can build it, since {reason}.",
         slug="no-code-for-class",
-        hint="Use observer.export(), which needs no script, or pass tensors, lists and dicts to the model.",
+        hint=(
+            "Use observer.export(), which needs no script, or pass tensors, lists and dicts to the"
+            " model."
+        ),
     )
 
 
 def attributes_of(structure: Structure, path: Path, imports: Imports) -> dict[str, str] | None:
-    """The flags of an object that is built without its ``__init__``; None for a class that is called by keyword.
+    """The flags of an object that is built without its ``__init__``; None for a class that is
+    called by keyword.
 
     :raises UnsupportedError: ``no-code-for-class`` when the object holds what cannot be written
     """
@@ -80,19 +88,35 @@ def attributes_of(structure: Structure, path: Path, imports: Imports) -> dict[st
         node = ast.parse(context, mode="eval").body
         if not isinstance(node, ast.Dict):
             raise ValueError(context)
-        keys = [key.value for key in node.keys if isinstance(key, ast.Constant) and _is_name(str(key.value))]
+        keys = [
+            key.value
+            for key in node.keys
+            if isinstance(key, ast.Constant) and _is_name(str(key.value))
+        ]
         texts = [_written(value, path, imports) for value in node.values]
         return dict(zip(map(str, keys), texts, strict=True))
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise _refusal(path, f"a {structure.kind}", "it holds what cannot be written as Python") from error
+        raise _refusal(
+            path, f"a {structure.kind}", "it holds what cannot be written as Python"
+        ) from error
 
 
 def _written(node: ast.expr, path: Path, imports: Imports) -> str:
     if isinstance(node, ast.Constant | ast.UnaryOp):
         return quoted(ast.literal_eval(node))
     if isinstance(node, ast.Dict):
-        pairs = ((key, value) for key, value in zip(node.keys, node.values, strict=True) if key is not None)
-        return "{" + ", ".join(f"{_written(k, path, imports)}: {_written(v, path, imports)}" for k, v in pairs) + "}"
+        pairs = (
+            (key, value)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if key is not None
+        )
+        return (
+            "{"
+            + ", ".join(
+                f"{_written(k, path, imports)}: {_written(v, path, imports)}" for k, v in pairs
+            )
+            + "}"
+        )
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return _called(node, node.func.id, path, imports)
     text = ast.unparse(node)
@@ -106,8 +130,16 @@ def _called(node: ast.Call, name: str, path: Path, imports: Imports) -> str:
     """``list(1, 2)`` and ``tuple(...)`` of a context, and ``device(type='cpu')``."""
     if name in ("list", "tuple") and not node.keywords:
         items = [_written(item, path, imports) for item in node.args]
-        return f"[{', '.join(items)}]" if name == "list" else f"({''.join(f'{item}, ' for item in items)})"
-    if name == "device" and not node.args and all(isinstance(k.value, ast.Constant) for k in node.keywords):
+        return (
+            f"[{', '.join(items)}]"
+            if name == "list"
+            else f"({''.join(f'{item}, ' for item in items)})"
+        )
+    if (
+        name == "device"
+        and not node.args
+        and all(isinstance(k.value, ast.Constant) for k in node.keywords)
+    ):
         values = {k.arg: ast.literal_eval(k.value) for k in node.keywords}
         index = values.get("index")
         return f"torch.device({quoted(str(values['type']) + (f':{int(index)}' if index is not None else ''))})"

@@ -17,11 +17,12 @@ __all__ = ["GraphCode"]
 class GraphCode:
     """One graph, as far as a script needs it.
 
-    ``dynamic`` says per leaf of the result whether the graph gives it, ``sizes`` are those of the export,
-    ``obtained`` what the program holds, ``contract`` for which sizes it is proven, ``named`` the expressions that torch
-    took by name, with their bounds, and ``limits`` the least and the greatest value that was seen of a leaf of ints.
-    ``oblivious`` is True where torch was asked to keep no guards on 0 and 1; ``hidden`` has, by container and
-    attribute, the numbers and the dtype of tensors that are no leaves.
+    ``dynamic`` says per leaf of the result whether the graph gives it, ``sizes`` are those of the
+    export, ``obtained`` what the program holds, ``contract`` for which sizes it is proven,
+    ``named`` the expressions that torch took by name, with their bounds, and ``limits`` the least
+    and the greatest value that was seen of a leaf of ints. ``oblivious`` is True where torch was
+    asked to keep no guards on 0 and 1; ``hidden`` has, by container and attribute, the numbers and
+    the dtype of tensors that are no leaves.
     """
 
     plan: Plan

@@ -34,16 +34,22 @@ class Written:
 
 
 def written(graph: GraphCode, signature: Signature, imports: Imports, to: str) -> Written:
-    """The functions of a graph: its module where one is needed, arguments, dynamic shapes, export."""
+    """The functions of a graph: its module where one is needed, arguments, dynamic shapes,
+    export.
+    """
     plan = graph.plan
     name = re.sub(r"\W", "_", plan.name)
     wraps = _wraps(graph, signature)
     baked = {leaf.path: leaf for leaf in plan.leaves if leaf.is_constant}
     roots = [(entry.name, child) for entry, child in _roots(plan.structure)]
     for leaf in plan.leaves:
-        if (leaf.is_constant and leaf.constant is None) or (leaf.is_float and len(leaf.path.entries) > 1):
+        if (leaf.is_constant and leaf.constant is None) or (
+            leaf.is_float and len(leaf.path.entries) > 1
+        ):
             raise imports.refuse(leaf.path)
-    given = [(root, child) for root, child in roots if not (wraps and _is_baked(root, child, baked))]
+    given = [
+        (root, child) for root, child in roots if not (wraps and _is_baked(root, child, baked))
+    ]
     conditions = _conditions(graph) if to == "torch" and graph.plan.symbols else ()
     module = _module(graph, signature, imports, name, [root for root, _ in given]) if wraps else ""
     functions = [
@@ -69,7 +75,9 @@ def _wraps(graph: GraphCode, signature: Signature) -> bool:
     """True when the model cannot be exported as it is."""
     roots = [entry.name for entry, _ in _roots(graph.plan.structure)]
     parameters: list[Parameter | None] = [signature.get(root) for root in roots]
-    by_name = all(p is not None and p.kind in ("POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY") for p in parameters)
+    by_name = all(
+        p is not None and p.kind in ("POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY") for p in parameters
+    )
     return (
         graph.plan.method != "forward"
         or not by_name
@@ -80,13 +88,21 @@ def _wraps(graph: GraphCode, signature: Signature) -> bool:
     )
 
 
-def _module(graph: GraphCode, signature: Signature, imports: Imports, name: str, given: list[str]) -> str:
-    call = Brackets(f"self.model.{graph.plan.method}(", tuple(_call(graph, signature, imports)), ")")
+def _module(
+    graph: GraphCode, signature: Signature, imports: Imports, name: str, given: list[str]
+) -> str:
+    call = Brackets(
+        f"self.model.{graph.plan.method}(", tuple(_call(graph, signature, imports)), ")"
+    )
     if graph.plan.method == "forward":
         call = Brackets("self.model(", call.items, ")")
     paths = dict(zip(graph.outputs.paths(), graph.dynamic, strict=True))
     is_plain = all(graph.dynamic) and not holds_class(graph.outputs)
-    result = "result" if is_plain else as_plain(graph.outputs, "result", lambda path: paths[path], Path())
+    result = (
+        "result"
+        if is_plain
+        else as_plain(graph.outputs, "result", lambda path: paths[path], Path())
+    )
     forward = Brackets("def forward(", tuple(("", text) for text in ("self", *given)), ")", ":")
     return (
         f"class {_camel(name)}(torch.nn.Module):\n"
@@ -104,7 +120,9 @@ def _camel(name: str) -> str:
 
 
 def _call(graph: GraphCode, signature: Signature, imports: Imports) -> list[tuple[str, Piece]]:
-    """The arguments of the call inside the module: by position where Python wants it, else by name."""
+    """The arguments of the call inside the module: by position where Python wants it, else by
+    name.
+    """
     baked = {leaf.path: leaf for leaf in graph.plan.leaves if leaf.is_constant}
     pieces: dict[str, Piece] = {}
     floats = {leaf.path for leaf in graph.plan.inputs if leaf.is_float}
@@ -115,13 +133,17 @@ def _call(graph: GraphCode, signature: Signature, imports: Imports) -> list[tupl
             continue
         is_baked = _is_baked(entry.name, child, baked)
         pieces[entry.name] = (
-            quoted(_constant(baked[path])) if is_baked else as_classes(child, path, entry.name, imports, graph.hidden)
+            quoted(_constant(baked[path]))
+            if is_baked
+            else as_classes(child, path, entry.name, imports, graph.hidden)
         )
     var = signature.of_kind("VAR_POSITIONAL")
     spread = var is not None and var in pieces
     before: list[tuple[str, Piece]] = []
     for parameter in signature.parameters:
-        by_position = parameter.kind == "POSITIONAL_ONLY" or (spread and parameter.kind == "POSITIONAL_OR_KEYWORD")
+        by_position = parameter.kind == "POSITIONAL_ONLY" or (
+            spread and parameter.kind == "POSITIONAL_OR_KEYWORD"
+        )
         if parameter.name in pieces and (by_position or parameter.name == var):
             before.append(("*" if parameter.name == var else "", pieces.pop(parameter.name)))
     return [*before, *((f"{root}=", piece) for root, piece in pieces.items())]
@@ -133,7 +155,8 @@ def _constant(leaf: LeafPlan) -> object:
 
 def _tree(given: list[tuple[str, Structure]], leaf: dict[Path, Piece]) -> Piece:
     items = [
-        (f"{quoted(root)}: ", plain_tree(child, Path((Name(root),)), lambda path: leaf[path])) for root, child in given
+        (f"{quoted(root)}: ", plain_tree(child, Path((Name(root),)), lambda path: leaf[path]))
+        for root, child in given
     ]
     return bracketed("{", items, "}")
 
@@ -142,14 +165,18 @@ def _arguments(graph: GraphCode, name: str, given: list[tuple[str, Structure]]) 
     values: dict[Path, Piece] = {}
     for leaf in graph.plan.leaves:
         values[leaf.path] = (
-            quoted(_constant(leaf)) if leaf.is_constant else value_code(leaf, graph.limits.get(leaf.path))
+            quoted(_constant(leaf))
+            if leaf.is_constant
+            else value_code(leaf, graph.limits.get(leaf.path))
         )
-    sizes = [("", f"{symbol.name}={graph.sizes.get(symbol.name, symbol.low)}") for symbol in graph.plan.symbols]
+    sizes = [
+        ("", f"{symbol.name}={graph.sizes.get(symbol.name, symbol.low)}")
+        for symbol in graph.plan.symbols
+    ]
     head = Brackets(f"def {name}_arguments(", tuple(sizes), ")", ":")
     return (
-        f"{laid_out(head)}\n"
-        '    """Random values. Of 0, of 1 and of equal sizes torch makes constants: no size here is one."""\n'
-        f"    return {laid_out(_tree(given, values), 4, 7)}"
+        f'{laid_out(head)}\n    """Random values. Of 0, of 1 and of equal sizes torch makes'
+        f' constants: no size here is one."""\n    return {laid_out(_tree(given, values), 4, 7)}'
     )
 
 
@@ -161,7 +188,9 @@ def _dynamic_shapes(graph: GraphCode, name: str, given: list[tuple[str, Structur
         if leaf.is_float:
             continue
         if not leaf.is_tensor:
-            shapes[leaf.path] = "None" if _is_number(graph.obtained.get(leaf.path.code(), "")) else "Dim.AUTO"
+            shapes[leaf.path] = (
+                "None" if _is_number(graph.obtained.get(leaf.path.code(), "")) else "Dim.AUTO"
+            )
             continue
         changing: list[tuple[str, Piece]] = []
         for dim, expression in enumerate(leaf.shape):
@@ -173,7 +202,10 @@ def _dynamic_shapes(graph: GraphCode, name: str, given: list[tuple[str, Structur
     return "\n".join(
         [
             f"def {name}_dynamic_shapes():",
-            '    """What may change: a Dim by its name, and Dim.AUTO where torch finds the relation by itself."""',
+            (
+                '    """What may change: a Dim by its name, and Dim.AUTO where torch finds the'
+                ' relation by itself."""'
+            ),
             *lines,
             f"    return {laid_out(_tree(given, shapes), 4, 7)}",
         ]
@@ -185,14 +217,23 @@ def _is_number(text: str) -> bool:
 
 
 def _dim(expression: Expression, graph: GraphCode, dims: dict[str, str]) -> str:
-    """How an axis is asked for: by a variable of ``dims``, which maps expressions to variables, or by a hint."""
+    """How an axis is asked for: by a variable of ``dims``, which maps expressions to variables,
+    or by a hint.
+    """
     text = str(expression)
     if text not in graph.named:
         high = _greatest(expression, graph)
         return "Dim.AUTO" if high is None else f"Dim.AUTO(max={high})"
     if text not in dims:
-        words = text.replace("+", " plus ").replace("-", " minus ").replace("//", " over ").replace("*", " times ")
-        stem = variable = re.sub(r"\W+", "_", words if not words[0].isdigit() else f"n {words}").strip("_")
+        words = (
+            text.replace("+", " plus ")
+            .replace("-", " minus ")
+            .replace("//", " over ")
+            .replace("*", " times ")
+        )
+        stem = variable = re.sub(
+            r"\W+", "_", words if not words[0].isdigit() else f"n {words}"
+        ).strip("_")
         number = 2
         while variable in dims.values():
             variable, number = f"{stem}_{number}", number + 1
@@ -221,24 +262,41 @@ def _conditions(graph: GraphCode) -> tuple[str, ...]:
 def _source(axis: Axis) -> str:
     """An axis as a guard of torch reads it: ``L['cache'][0].size()[2]``."""
     rest = axis.path.entries[1:]
-    steps = [entry.index if isinstance(entry, Index) else getattr(entry, "key", None) for entry in rest]
-    names = [entry.name if isinstance(entry, Attr) else step for entry, step in zip(rest, steps, strict=True)]
+    steps = [
+        entry.index if isinstance(entry, Index) else getattr(entry, "key", None) for entry in rest
+    ]
+    names = [
+        entry.name if isinstance(entry, Attr) else step
+        for entry, step in zip(rest, steps, strict=True)
+    ]
     text = f"L[{axis.path.root!r}]" + "".join(f"[{name!r}]" for name in names)
     return text if axis.dim is None else f"{text}.shape[{axis.dim}]"
 
 
 def _export(graph: GraphCode, name: str, to: str, wraps: bool, conditions: Sequence[str]) -> str:
     model = f"{_camel(name)}(model)" if wraps else "model"
-    calls = ", ".join(map(str, graph.plan.calls[:5])) + (" ..." if len(graph.plan.calls) > 5 else "")
+    calls = ", ".join(map(str, graph.plan.calls[:5])) + (
+        " ..." if len(graph.plan.calls) > 5 else ""
+    )
     items: list[tuple[str, Piece]] = [("", model), ("", "()"), ("kwargs=", f"{name}_arguments()")]
     items += [("dynamic_shapes=", f"{name}_dynamic_shapes()")]
     if to == "onnx":
-        items += [("output_names=", "[" + ", ".join(map(quoted, graph.output_names)) + "]"), ("dynamo=", "True")]
+        items += [
+            ("output_names=", "[" + ", ".join(map(quoted, graph.output_names)) + "]"),
+            ("dynamo=", "True"),
+        ]
         call = Brackets("torch.onnx.export(", tuple(items), ")")
     else:
         call = Brackets("torch.export.export(", (*items, ("strict=", "False")), ")")
-    lines = [f"def export_{name}(model):", f'    """The program of calls like the observed ones {calls}."""']
-    settings = ", torch.fx.experimental._config.patch(backed_size_oblivious=True)" if graph.oblivious else ""
+    lines = [
+        f"def export_{name}(model):",
+        f'    """The program of calls like the observed ones {calls}."""',
+    ]
+    settings = (
+        ", torch.fx.experimental._config.patch(backed_size_oblivious=True)"
+        if graph.oblivious
+        else ""
+    )
     lines.append(f"    with torch.no_grad(){settings}:")
     if not conditions:
         lines.append(f"        return {laid_out(call, 8, 7)}")

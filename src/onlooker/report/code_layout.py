@@ -37,7 +37,11 @@ def flat(piece: Piece) -> str:
     if isinstance(piece, str):
         return piece
     inside = ", ".join(front + flat(item) for front, item in piece.items)
-    comma = "," if piece.before == "(" and len(piece.items) == 1 and not piece.after.startswith(" for ") else ""
+    comma = (
+        ","
+        if piece.before == "(" and len(piece.items) == 1 and not piece.after.startswith(" for ")
+        else ""
+    )
     return f"{piece.before}{inside}{comma}{piece.close}{piece.after}"
 
 
@@ -47,7 +51,9 @@ def laid_out(piece: Piece, indent: int = 0, taken: int = 0) -> str:
     if isinstance(piece, str) or not piece.items or indent + taken + len(line) <= _WIDTH:
         return line
     inner = " " * (indent + 4)
-    lines = [f"{inner}{front}{_item(item, len(inner), len(front))}\n" for front, item in piece.items]
+    lines = [
+        f"{inner}{front}{_item(item, len(inner), len(front))}\n" for front, item in piece.items
+    ]
     return f"{piece.before}\n{''.join(lines)}{' ' * indent}{piece.close}{piece.after}"
 
 
@@ -84,12 +90,16 @@ def repeated(pieces: Sequence[Piece], *, kind: str) -> Piece:
     if len(runs) == 1 and runs[0][1] > 1:
         comprehension = _comprehension(*runs[0])
         return comprehension if kind == "list" else bracketed("tuple(", [("", comprehension)], ")")
-    items = [("", piece) if count == 1 else ("*", _comprehension(piece, count)) for piece, count in runs]
+    items = [
+        ("", piece) if count == 1 else ("*", _comprehension(piece, count)) for piece, count in runs
+    ]
     return bracketed("[" if kind == "list" else "(", items, "]" if kind == "list" else ")")
 
 
 def _comprehension(piece: Piece, count: int) -> Brackets:
     tail = f" for _ in range({count})"
     if isinstance(piece, Brackets):
-        return bracketed("[", [("", Brackets(piece.before, piece.items, piece.close, piece.after + tail))], "]")
+        return bracketed(
+            "[", [("", Brackets(piece.before, piece.items, piece.close, piece.after + tail))], "]"
+        )
     return bracketed("[", [("", piece + tail)], "]")

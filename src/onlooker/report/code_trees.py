@@ -1,4 +1,5 @@
-"""The arguments of a model as plain lists and dicts: their values, their dynamic shapes, and the way back to classes.
+"""The arguments of a model as plain lists and dicts: their values, their dynamic shapes, and the
+way back to classes.
 
 A class is written as the dict of its parts; lists, tuples and dicts stay what they are.
 """
@@ -40,7 +41,11 @@ def plain_tree(structure: Structure, path: Path, leaf: Callable[[Path], Piece]) 
         for entry, child in zip(structure.entries, structure.children, strict=True)
     ]
     if structure.kind in ("list", "tuple"):
-        return repeated(children, kind=structure.kind) if children else ("[]" if structure.kind == "list" else "()")
+        return (
+            repeated(children, kind=structure.kind)
+            if children
+            else ("[]" if structure.kind == "list" else "()")
+        )
     keys = [f"{_key(entry)}: " for entry in structure.entries]
     return bracketed("{", list(zip(keys, children, strict=True)), "}")
 
@@ -63,14 +68,20 @@ def as_classes(
 
         return _runs(structure, access, build, depth)
     parts = [
-        (e, f"{access}[{_key(e)}]", as_classes(c, path / e, f"{access}[{_key(e)}]", imports, hidden, depth))
+        (
+            e,
+            f"{access}[{_key(e)}]",
+            as_classes(c, path / e, f"{access}[{_key(e)}]", imports, hidden, depth),
+        )
         for e, c in pairs
     ]
     if structure.kind == "dict":
         return bracketed("{", [(f"{_key(entry)}: ", piece) for entry, _, piece in parts], "}")
     flags = attributes_of(structure, path, imports)
     name = imports.name(structure.kind, path)
-    given: list[tuple[str, Piece]] = [(f"{e.name}=", piece) for e, _, piece in parts if isinstance(e, Attr)]
+    given: list[tuple[str, Piece]] = [
+        (f"{e.name}=", piece) for e, _, piece in parts if isinstance(e, Attr)
+    ]
     if given and all(piece == at for _, at, piece in parts):
         given = [("**", access)]
     if flags is None:
@@ -81,7 +92,9 @@ def as_classes(
     return bracketed("made(", [("", name), *given, *named], ")")
 
 
-def _runs(structure: Structure, access: str, build: Callable[[int, str, int], Piece], depth: int) -> Piece:
+def _runs(
+    structure: Structure, access: str, build: Callable[[int, str, int], Piece], depth: int
+) -> Piece:
     """The items of a list, runs that are built alike by one comprehension."""
     item = _ITEMS[min(depth, len(_ITEMS) - 1)]
     pieces = [build(at, item, depth + 1) for at in range(len(structure.children))]
@@ -104,7 +117,9 @@ def _runs(structure: Structure, access: str, build: Callable[[int, str, int], Pi
         return bracketed("[", items, "]")
     if whole:
         return bracketed("tuple(", [("", bracketed("[", items, "]"))], ")")
-    return bracketed("[" if structure.kind == "list" else "(", items, "]" if structure.kind == "list" else ")")
+    return bracketed(
+        "[" if structure.kind == "list" else "(", items, "]" if structure.kind == "list" else ")"
+    )
 
 
 def _each(piece: Piece, tail: str, whole: bool) -> Piece:
@@ -115,7 +130,9 @@ def _each(piece: Piece, tail: str, whole: bool) -> Piece:
     return each if whole else bracketed("[", [("", each)], "]")
 
 
-def as_plain(structure: Structure, access: str, kept: Callable[[Path], bool], path: Path, depth: int = 0) -> Piece:
+def as_plain(
+    structure: Structure, access: str, kept: Callable[[Path], bool], path: Path, depth: int = 0
+) -> Piece:
     """What takes a result apart into lists and dicts; leaves that ``kept`` refuses are left out."""
     parts = plain_parts(structure, access, kept, path, depth)
     if structure.is_leaf:

@@ -1,4 +1,6 @@
-"""Random values for a leaf, as Python: the right shape, dtype and range, and nothing that was observed."""
+"""Random values for a leaf, as Python: the right shape, dtype and range, and nothing that was
+observed.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,18 @@ def value_code(leaf: LeafPlan, limits: tuple[float, float] | None) -> Piece:
     'torch.randint(3, 91, (2,))'
     """
     if leaf.is_float:
-        return bracketed("torch.tensor(", [("", _first_finite(leaf)), ("dtype=", "torch.float64")], ")")
+        return bracketed(
+            "torch.tensor(", [("", _first_finite(leaf)), ("dtype=", "torch.float64")], ")"
+        )
     if not leaf.is_tensor:
         return str(leaf.value)
-    dtype, items = leaf.dtype.removeprefix("torch."), list[tuple[str, Piece]]([("", shape_code(leaf.shape))])
-    device: list[tuple[str, Piece]] = [("device=", quoted(leaf.device))] if leaf.device not in ("", "cpu") else []
+    dtype, items = (
+        leaf.dtype.removeprefix("torch."),
+        list[tuple[str, Piece]]([("", shape_code(leaf.shape))]),
+    )
+    device: list[tuple[str, Piece]] = (
+        [("device=", quoted(leaf.device))] if leaf.device not in ("", "cpu") else []
+    )
     typed: list[tuple[str, Piece]] = [("dtype=", f"torch.{dtype}"), *device]
     shown = _shown(leaf, dtype, limits)
     if shown is not None:
@@ -55,10 +64,14 @@ def _first_finite(leaf: LeafPlan) -> str:
 
 
 def _shown(leaf: LeafPlan, dtype: str, limits: tuple[float, float] | None) -> bool | None:
-    """What hides nothing in a mask: True for ones, False for zeros, which are added to scores; None for no mask."""
+    """What hides nothing in a mask: True for ones, False for zeros, which are added to scores;
+    None for no mask.
+    """
     if dtype == "bool":
         return True
     if "mask" not in leaf.path.root:
         return None
-    greatest = limits[1] if limits is not None else 1  # a score that all positions get changes nothing
+    greatest = (
+        limits[1] if limits is not None else 1
+    )  # a score that all positions get changes nothing
     return bool(greatest) if greatest in (0, 1) else None

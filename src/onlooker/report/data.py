@@ -32,7 +32,9 @@ class AxisRow:
 
 @dataclass(frozen=True, slots=True)
 class ConditionRow:
-    """A condition of a graph: its two sides, the line that asked, and what a call on the other side gets."""
+    """A condition of a graph: its two sides, the line that asked, and what a call on the other
+    side gets.
+    """
 
     formula: str
     otherwise: str
@@ -47,7 +49,9 @@ class ConditionRow:
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """One graph of a program; ``dropped`` has conditions that are not needed, each with its evidence."""
+    """One graph of a program; ``dropped`` has conditions that are not needed, each with its
+    evidence.
+    """
 
     name: str
     target: str
@@ -89,7 +93,11 @@ def graph_report(
         symbols,
         tuple((str(r), str(r.evidence)) for r in plan.relations if r.family != "equal"),
         tuple((leaf.path.code(), str(leaf.fill)) for leaf in plan.leaves if leaf.fill is not None),
-        tuple((leaf.path.code(), str(leaf.constant)) for leaf in plan.leaves if leaf.constant is not None),
+        tuple(
+            (leaf.path.code(), str(leaf.constant))
+            for leaf in plan.leaves
+            if leaf.constant is not None
+        ),
         tuple(sizes.items()),
         tuple(notes),
         seconds,
@@ -99,8 +107,12 @@ def graph_report(
     )
 
 
-def _conditions(plan: Plan, contract: Contract, sizes: Mapping[str, int], others: OtherSides) -> list[ConditionRow]:
-    """Every condition once, in the order of the regions, with what becomes of calls that satisfy all but this one."""
+def _conditions(
+    plan: Plan, contract: Contract, sizes: Mapping[str, int], others: OtherSides
+) -> list[ConditionRow]:
+    """Every condition once, in the order of the regions, with what becomes of calls that satisfy
+    all but this one.
+    """
     found: dict[tuple[str, str], ConditionRow] = {}
     for region in contract.regions:
         for constraint in region.constraints:
@@ -110,13 +122,19 @@ def _conditions(plan: Plan, contract: Contract, sizes: Mapping[str, int], others
             beyond = others.beyond(plan, region, constraint, sizes)
             fates = (*before, *(fate for fate in beyond if (fate.kind, fate.graph) not in known))
             found[key] = ConditionRow(
-                constraint.formula, negated(constraint.formula), constraint.origin.value, constraint.line, fates
+                constraint.formula,
+                negated(constraint.formula),
+                constraint.origin.value,
+                constraint.line,
+                fates,
             )
     return list(found.values())
 
 
 def _needs(contract: Contract) -> list[str]:
-    """What the sizes of a call must satisfy beside the plan: constraints, or several regions of which one must hold."""
+    """What the sizes of a call must satisfy beside the plan: constraints, or several regions of
+    which one must hold.
+    """
     if len(contract.regions) == 1:
         return [str(constraint) for constraint in contract.regions[0].constraints]
     regions = [" and ".join(map(str, region.constraints)) for region in contract.regions]
@@ -134,7 +152,9 @@ def _axis_rows(plan: Plan, leaf: LeafPlan, obtained: Mapping[str, str]) -> list[
             continue
         axis = str(Axis(leaf.path, dim))
         observed = _observed(plan, str(expression)) if expression.symbols else str(expression)
-        rows.append(AxisRow(axis, observed, str(expression), obtained.get(axis, "?"), _evidence(plan, axis)))
+        rows.append(
+            AxisRow(axis, observed, str(expression), obtained.get(axis, "?"), _evidence(plan, axis))
+        )
     return rows
 
 

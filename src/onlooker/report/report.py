@@ -19,10 +19,10 @@ _MOST_OUTSIDE = 6
 class Report:
     """What a program asked for, observed and obtained, what was tried and what failed.
 
-    ``unlawful`` are sizes that the model itself refuses, ``missed`` calls that were not recorded, ``blind``
-    what neither calls nor probes could tell, with the run that would. ``stages`` are seconds: of the calls that
-    were observed, and of what was done with them; ``probes`` is how often the model was run between the recording
-    and the program.
+    ``unlawful`` are sizes that the model itself refuses, ``missed`` calls that were not recorded,
+    ``blind`` what neither calls nor probes could tell, with the run that would. ``stages`` are
+    seconds: of the calls that were observed, and of what was done with them; ``probes`` is how
+    often the model was run between the recording and the program.
     """
 
     model: str
@@ -37,7 +37,9 @@ class Report:
 
     @property
     def verified(self) -> bool:
-        """True when every trial holds, unseen ones among them, and no axis is narrower than asked."""
+        """True when every trial holds, unseen ones among them, and no axis is narrower than
+        asked.
+        """
         return self.tally.verified and not self.narrowed
 
     @property
@@ -49,7 +51,10 @@ class Report:
             return "not verified: nothing was tried"
         if self.narrowed:
             count = len(self.narrowed)
-            return f"not verified: {count} {'axis is' if count == 1 else 'axes are'} narrower than asked"
+            return (
+                f"not verified: {count} {'axis is' if count == 1 else 'axes are'} narrower than"
+                " asked"
+            )
         if not self.tally.failed:
             return "not verified: only observed calls were tried"
         return f"not verified: {self.tally.failed} of {self.tally.total} trials failed"
@@ -62,7 +67,9 @@ class Report:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What was not tried, which calls were not recorded, and what nobody could know."""
-        unlawful = (f"not lawful for the model itself, not counted: {text}" for text in self.unlawful)
+        unlawful = (
+            f"not lawful for the model itself, not counted: {text}" for text in self.unlawful
+        )
         missed = (f"a call was not recorded: {text}" for text in self.missed)
         blind = (f"blind spot: {text}" for text in self.blind)
         return (*unlawful, *self._outside(), *missed, *blind, *self._times())
@@ -75,10 +82,14 @@ class Report:
         return (f"outside the contracts, and refused: {shown}",) if sizes else ()
 
     def _times(self) -> tuple[str, ...]:
-        """One line with the time of each stage; a share is never rounded to nothing or to the whole."""
+        """One line with the time of each stage; a share is never rounded to nothing or to the
+        whole.
+        """
         if not self.stages:
             return ()
-        stages = ", ".join(f"{name} {seconds:.2f} s ({_percent(share)})" for name, seconds, share in self.shares)
+        stages = ", ".join(
+            f"{name} {seconds:.2f} s ({_percent(share)})" for name, seconds, share in self.shares
+        )
         runs = f"{self.probes} {'run' if self.probes == 1 else 'runs'}"
         return (f"time: {stages}; {runs} of the model",)
 
@@ -102,7 +113,9 @@ class Report:
                     "label": check.label,
                     "outcome": check.outcome.value,
                     "sizes": dict(check.sizes),
-                    "difference": check.difference if check.difference < float("inf") else "infinite",
+                    "difference": (
+                        check.difference if check.difference < float("inf") else "infinite"
+                    ),
                     "note": check.note,
                     "focus": check.focus.value if check.focus else "",
                 }
@@ -121,7 +134,9 @@ class Report:
         }
 
     def text(self, *, full: bool = False) -> str:
-        """The report as text, as wide as the terminal; ``full`` gives each item of a list a row of its own."""
+        """The report as text, as wide as the terminal; ``full`` gives each item of a list a row
+        of its own.
+        """
         return as_text(self.tables(full=full))
 
     def tables(self, *, full: bool = False) -> RenderableType:
@@ -157,7 +172,9 @@ def _graph_dict(graph: GraphReport) -> dict[str, object]:
             }
             for r in graph.axes
         ],
-        "symbols": [{"name": n, "observed": seen, "range": limits} for n, seen, limits in graph.symbols],
+        "symbols": [
+            {"name": n, "observed": seen, "range": limits} for n, seen, limits in graph.symbols
+        ],
         "relations": [{"relation": text, "evidence": found} for text, found in graph.relations],
         "fills": dict(graph.fills),
         "constants": dict(graph.constants),
@@ -171,7 +188,8 @@ def _graph_dict(graph: GraphReport) -> dict[str, object]:
                 "origin": row.origin,
                 "line": row.line,
                 "other_side": [
-                    {"outcome": fate.kind.value, "graph": fate.graph, "sizes": dict(fate.sizes)} for fate in row.fates
+                    {"outcome": fate.kind.value, "graph": fate.graph, "sizes": dict(fate.sizes)}
+                    for fate in row.fates
                 ],
             }
             for row in graph.conditions

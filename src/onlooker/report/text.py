@@ -43,8 +43,8 @@ def render(
 ) -> RenderableType:
     """Per graph its axes, symbols and fills, then the trials and the verdict.
 
-    Items of a list of which all is the same are one row, and lines that differ in their numbers alone are one line,
-    unless it shall be in ``full``.
+    Items of a list of which all is the same are one row, and lines that differ in their numbers
+    alone are one line, unless it shall be in ``full``.
     """
     parts: list[RenderableType] = [Text(f"onlooker report of {title}", style="bold")]
     for graph in graphs:
@@ -77,7 +77,9 @@ def _axes_table(graph: GraphReport, full: bool) -> Table:
 
 
 def _cells(path: str, axes: Sequence[AxisRow]) -> tuple[str, str, str, str]:
-    """The path, what was asked and obtained of its axes, and a colour where the program takes less than it should."""
+    """The path, what was asked and obtained of its axes, and a colour where the program takes
+    less than it should.
+    """
     asked, obtained = ", ".join(row.asked for row in axes), ", ".join(row.obtained for row in axes)
     return path, asked, obtained, "red" if any(row.narrowed for row in axes) else ""
 
@@ -106,14 +108,26 @@ def _lines(graph: GraphReport, full: bool) -> list[RenderableType]:
 
 
 def _dropped(graph: GraphReport, full: bool) -> list[str]:
-    """The conditions that are not needed; of several proofs of one condition the first, unless it shall be in full."""
+    """The conditions that are not needed; of several proofs of one condition the first, unless
+    it shall be in full.
+    """
     proofs: dict[str, list[str]] = {}
     for dropped in graph.dropped:
         proofs.setdefault(dropped.condition, []).append(dropped.evidence)
     if full:
-        return [f"{condition} is not needed: {each}" for condition, found in proofs.items() for each in found]
-    more = {condition: f" (and {len(found) - 1} more)" if len(found) > 1 else "" for condition, found in proofs.items()}
-    return [f"{condition} is not needed: {found[0]}{more[condition]}" for condition, found in proofs.items()]
+        return [
+            f"{condition} is not needed: {each}"
+            for condition, found in proofs.items()
+            for each in found
+        ]
+    more = {
+        condition: f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        for condition, found in proofs.items()
+    }
+    return [
+        f"{condition} is not needed: {found[0]}{more[condition]}"
+        for condition, found in proofs.items()
+    ]
 
 
 def _trial_table(tally: Tally) -> Table:

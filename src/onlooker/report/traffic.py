@@ -20,7 +20,9 @@ _MOST_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class BreachRow:
-    """One way in which calls fall outside: the argument or axis, what it has to be, what it was, and how often."""
+    """One way in which calls fall outside: the argument or axis, what it has to be, what it was,
+    and how often.
+    """
 
     graph: str
     kind: str
@@ -33,7 +35,9 @@ class BreachRow:
 
 @dataclass(frozen=True, slots=True)
 class Conformity:
-    """New calls against a program: which graph serves each, which none serves, by which axis or argument."""
+    """New calls against a program: which graph serves each, which none serves, by which axis or
+    argument.
+    """
 
     program: str
     calls: tuple[CheckedCall, ...] = ()
@@ -85,7 +89,11 @@ class Conformity:
     def verdict(self) -> str:
         """One sentence: how many calls fall outside."""
         calls = f"{self.total} {'call' if self.total == 1 else 'calls'}"
-        return f"all of {calls} are served" if self.holds else f"{self.outside} of {calls} fall outside"
+        return (
+            f"all of {calls} are served"
+            if self.holds
+            else f"{self.outside} of {calls} fall outside"
+        )
 
     def to_dict(self) -> dict[str, object]:
         """The check as JSON takes it."""
@@ -111,7 +119,9 @@ class Conformity:
         }
 
     def text(self, *, full: bool = False) -> str:
-        """The check as text, as wide as the terminal; ``full`` gives each item of a list a row of its own."""
+        """The check as text, as wide as the terminal; ``full`` gives each item of a list a row
+        of its own.
+        """
         return as_text(self.tables(full=full))
 
     def __str__(self) -> str:

@@ -1,4 +1,6 @@
-"""What containers hold beside their leaves: a graph is right for the flags that it was exported with."""
+"""What containers hold beside their leaves: a graph is right for the flags that it was exported
+with.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,17 @@ __all__ = ["conflict", "flags_of"]
 #: containers of Python, which a model reads alike
 _PLAIN = frozenset({"list", "tuple", "dict", "collections.OrderedDict", "OrderedDict", ARGUMENTS})
 #: what follows from the tensors of a layer, and what a cache appends when it is empty
-_FOLLOWS = frozenset({"'batch_size'", "'dtype'", "'device'", "'layer_class_to_replicate'", "'layer_classes'"})
+_FOLLOWS = frozenset(
+    {"'batch_size'", "'dtype'", "'device'", "'layer_class_to_replicate'", "'layer_classes'"}
+)
 
 
 def conflict(planned: Structure, given: Structure, path: Path | None = None) -> Breach | None:
     """Where a call of another structure does not fit; None where it does.
 
-    A container without leaves counts as absent: what then stands for it was proven neutral. One that lacks some
-    leaves waits for its first tokens, so its flags need not be there yet, but those that stay must be equal.
+    A container without leaves counts as absent: what then stands for it was proven neutral. One
+    that lacks some leaves waits for its first tokens, so its flags need not be there yet, but those
+    that stay must be equal.
     """
     here = Path() if path is None else path
     if planned.is_leaf or given.is_leaf or not given.n_leaves:
@@ -48,7 +53,11 @@ def _flag_conflict(planned: Structure, given: Structure, path: Path) -> Breach |
     waits = set(planned.entries) - set(given.entries)
     for name in (*wanted, *(name for name in came if name not in wanted)):
         left, right = wanted.get(name), came.get(name)
-        if left == right or name in _FOLLOWS or (waits and (left is None or right in (None, "None", "False"))):
+        if (
+            left == right
+            or name in _FOLLOWS
+            or (waits and (left is None or right in (None, "None", "False")))
+        ):
             continue
         return Breach(BreachKind.FLAG, f"{path}.{name.strip(chr(39))}", str(left), str(right))
     return None

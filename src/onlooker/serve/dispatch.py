@@ -1,8 +1,10 @@
-"""Finds the graph that serves a call, fills what the call does not have, and refuses what none can serve.
+"""Finds the graph that serves a call, fills what the call does not have, and refuses what none can
+serve.
 
-The first call of a structure is opened and compared with every plan. What was found is kept: the way to the leaves
-(:class:`~onlooker.pytrees.reopen.Layout`) and, per graph, from the leaves to its inputs
-(:class:`~onlooker.serve.route.Route`). Further calls of that structure cost a small amount per leaf.
+The first call of a structure is opened and compared with every plan. What was found is kept: the
+way to the leaves (:class:`~onlooker.pytrees.reopen.Layout`) and, per graph, from the leaves to its
+inputs (:class:`~onlooker.serve.route.Route`). Further calls of that structure cost a small amount
+per leaf.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _MOST_STRUCTURES = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Calls of one structure: how their leaves are read, and where each graph finds its inputs in them."""
+    """Calls of one structure: how their leaves are read, and where each graph finds its inputs
+    in them.
+    """
 
     layout: Layout
     routes: tuple[Route | Mismatch, ...]
@@ -42,14 +46,18 @@ class _Known:
 class Dispatcher:
     """Serves calls of one method by the first graph that takes them."""
 
-    def __init__(self, graphs: Sequence[Graph], signature: Signature, joins: Sequence[Join] = ()) -> None:
+    def __init__(
+        self, graphs: Sequence[Graph], signature: Signature, joins: Sequence[Join] = ()
+    ) -> None:
         self.graphs = tuple(graphs)
         self.joins = tuple(joins)
         self.signature = signature
         self._python = python_signature(signature)
         self._checkers = {graph.name: Checker(graph.plan, graph.contract) for graph in self.graphs}
         self._closers = {graph.name: closer_of(graph.outputs.structure) for graph in self.graphs}
-        self._orders: dict[tuple[int, tuple[str, ...]], tuple[tuple[str, int | str], ...] | None] = {}
+        self._orders: dict[
+            tuple[int, tuple[str, ...]], tuple[tuple[str, int | str], ...] | None
+        ] = {}
         self._known: dict[tuple[str, ...], list[_Known]] = {}
         self._routes: dict[Structure, tuple[Route | Mismatch, ...]] = {}
 
@@ -57,10 +65,14 @@ class Dispatcher:
         """The result of the call, in the classes of the model; as :meth:`serve`."""
         return self.serve(args, kwargs)[2]
 
-    def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, dict[str, Any], Any]:
-        """The graph that took the call, the arguments by name, and the result in the classes of the model.
+    def serve(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Graph, dict[str, Any], Any]:
+        """The graph that took the call, the arguments by name, and the result in the classes of the
+        model.
 
-        :raises RejectedCallError: ``call-does-not-bind``, ``call-refused`` with the reason of each graph
+        :raises RejectedCallError: ``call-does-not-bind``, ``call-refused`` with the reason of each
+            graph
         """
         values = self.bound(args, kwargs)
         leaves, routes = self._opened(values)
@@ -92,13 +104,19 @@ class Dispatcher:
         return self._close(graph, _results(graph, inputs))
 
     def breaches(self, graph: Graph, tree: Tree[Any]) -> tuple[Breach, ...]:
-        """Why a graph does not take a call, whose tensors may be without values; nothing when it does."""
+        """Why a graph does not take a call, whose tensors may be without values; nothing when it
+        does.
+        """
         route = _route(graph, tree.structure, self.signature)
         inputs = self._inputs(graph, route, tree.leaves)
         return self._breaches(graph, route, tree.leaves) if inputs is None else ()
 
-    def _inputs(self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]) -> list[Any] | None:
-        """The inputs of a graph, which are in its contract; None for a call that the graph does not take."""
+    def _inputs(
+        self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]
+    ) -> list[Any] | None:
+        """The inputs of a graph, which are in its contract; None for a call that the graph does
+        not take.
+        """
         if isinstance(route, Mismatch):
             return None
         try:
@@ -107,8 +125,12 @@ class Dispatcher:
             return None
         return inputs if self._checkers[graph.name](inputs) else None
 
-    def _breaches(self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]) -> tuple[Breach, ...]:
-        """Why :meth:`_inputs` has none; reasons are texts, and made for calls alone that no graph takes."""
+    def _breaches(
+        self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]
+    ) -> tuple[Breach, ...]:
+        """Why :meth:`_inputs` has none; reasons are texts, and made for calls alone that no
+        graph takes.
+        """
         if isinstance(route, Mismatch):
             return route.breaches
         try:
@@ -120,7 +142,8 @@ class Dispatcher:
         return self._closers[graph.name](leaves)
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by name, in the order of the signature; the order is looked up once per way of calling.
+        """The arguments by name, in the order of the signature; the order is looked up once per way
+        of calling.
 
         :raises RejectedCallError: ``call-does-not-bind``
         """
@@ -134,11 +157,14 @@ class Dispatcher:
                 self._orders[key] = self._order(*key)
         except TypeError as error:
             raise RejectedCallError(
-                f"The call does not fit the signature of the model: {error}.", slug="call-does-not-bind"
+                f"The call does not fit the signature of the model: {error}.",
+                slug="call-does-not-bind",
             ) from error
         return values
 
-    def _order(self, count: int, names: tuple[str, ...]) -> tuple[tuple[str, int | str], ...] | None:
+    def _order(
+        self, count: int, names: tuple[str, ...]
+    ) -> tuple[tuple[str, int | str], ...] | None:
         """Where each argument of such a call stands; None when some are gathered in a tuple."""
         places, _ = bind(self._python, tuple(range(count)), {name: name for name in names})
         if any(type(place) is tuple for place in places.values()):
@@ -146,7 +172,9 @@ class Dispatcher:
         return tuple(places.items())
 
     def _opened(self, values: dict[str, Any]) -> tuple[Sequence[Any], tuple[Route | Mismatch, ...]]:
-        """The leaves of the arguments, and per graph the way from them to its inputs, or why there is none."""
+        """The leaves of the arguments, and per graph the way from them to its inputs, or why
+        there is none.
+        """
         given = tuple(values.values())
         names = tuple(values)
         for known in self._known.get(names, ()):
@@ -161,20 +189,30 @@ class Dispatcher:
             if len(self._routes) < _MOST_STRUCTURES:
                 self._routes[tree.structure] = routes
         if tree.structure == opened.structure:
-            layouts = self._known.setdefault(names, []) if len(self._known) < _MOST_STRUCTURES else []
+            layouts = (
+                self._known.setdefault(names, []) if len(self._known) < _MOST_STRUCTURES else []
+            )
             layouts.insert(0, _Known(Layout(given, opened.structure.children), routes))
             del layouts[_MOST_LAYOUTS:]
         return tree.leaves, routes
 
 
 def _contiguous(graph: Graph, inputs: Sequence[Any]) -> list[Any] | None:
-    """Copies of the inputs in the layout of an export, where one has another; None where that cannot help.
+    """Copies of the inputs in the layout of an export, where one has another; None where that
+    cannot help.
 
-    A trace drops what has no effect in its own layout: ``x.contiguous().view(...)`` is a ``view`` in the graph, which
-    refuses what the model takes. A graph that writes to its inputs gets no copies.
+    A trace drops what has no effect in its own layout: ``x.contiguous().view(...)`` is a ``view``
+    in the graph, which refuses what the model takes. A graph that writes to its inputs gets no
+    copies.
     """
-    tensors = [value for value in inputs if isinstance(value, torch.Tensor) and value.layout == torch.strided]
-    writes = getattr(getattr(graph.artifact, "graph_signature", None), "user_inputs_to_mutate", None)
+    tensors = [
+        value
+        for value in inputs
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided
+    ]
+    writes = getattr(
+        getattr(graph.artifact, "graph_signature", None), "user_inputs_to_mutate", None
+    )
     if writes or all(value.is_contiguous() for value in tensors):
         return None
     return [value.contiguous() if isinstance(value, torch.Tensor) else value for value in inputs]
@@ -203,4 +241,8 @@ def _results(graph: Graph, inputs: list[Any]) -> list[Any]:
 
 def _refusal(error: Exception) -> Mismatch:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return Mismatch(Breach(BreachKind.PROGRAM, "the program", "", lines[0][:300] if lines else type(error).__name__))
+    return Mismatch(
+        Breach(
+            BreachKind.PROGRAM, "the program", "", lines[0][:300] if lines else type(error).__name__
+        )
+    )

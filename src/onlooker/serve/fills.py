@@ -22,13 +22,16 @@ Shape = Callable[[Mapping[str, int]], tuple[int, ...]]
 class Filler:
     """Fills leaves of a plan, always the same ones.
 
-    Leaves of one shape, dtype and kind are computed once; tensors without elements are shared among them.
+    Leaves of one shape, dtype and kind are computed once; tensors without elements are shared among
+    them.
     """
 
     def __init__(self, plan: Plan, missing: Sequence[tuple[int, LeafPlan]]) -> None:
         self._plan = plan
         self._sources = _sources(plan)
-        self._numbers = [(p, leaf.fill.value) for p, leaf in missing if leaf.fill and not leaf.is_tensor]
+        self._numbers = [
+            (p, leaf.fill.value) for p, leaf in missing if leaf.fill and not leaf.is_tensor
+        ]
         groups: dict[tuple[Any, ...], list[int]] = {}
         shapes: dict[tuple[Any, ...], Shape] = {}
         for position, leaf in missing:
@@ -58,7 +61,9 @@ class Filler:
                 inputs[position] = tensor if empty else make(wanted, dtype=dtype, device=device)
 
     def _sizes(self, inputs: Sequence[Any]) -> Mapping[str, int]:
-        """As :func:`sizes_of`; expressions are looked into only where a symbol stands nowhere alone."""
+        """As :func:`sizes_of`; expressions are looked into only where a symbol stands nowhere
+        alone.
+        """
         sizes: dict[str, int] = {}
         for name, places in self._sources.items():
             for position, dim in places:
@@ -67,13 +72,19 @@ class Filler:
                     sizes[name] = value if dim is None else value.shape[dim]
                     break
             else:
-                found = {leaf.path: v for leaf, v in zip(self._plan.inputs, inputs, strict=True) if v is not None}
+                found = {
+                    leaf.path: v
+                    for leaf, v in zip(self._plan.inputs, inputs, strict=True)
+                    if v is not None
+                }
                 return sizes_of(self._plan, found)
         return sizes
 
 
 def _sources(plan: Plan) -> dict[str, list[tuple[int, int | None]]]:
-    """Per symbol the inputs that show it alone: their positions, and the dimension (None for an int)."""
+    """Per symbol the inputs that show it alone: their positions, and the dimension (None for an
+    int).
+    """
     found: dict[str, list[tuple[int, int | None]]] = {symbol.name: [] for symbol in plan.symbols}
     for position, leaf in enumerate(plan.inputs):
         for dim, expression in enumerate(leaf.shape):

@@ -1,4 +1,6 @@
-"""A program in the place of a method of its model: ``generate()`` and pipelines then run on the exported graphs."""
+"""A program in the place of a method of its model: ``generate()`` and pipelines then run on the
+exported graphs.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ __all__ = ["Installed", "installed"]
 class Installed:
     """What an installed program has served so far.
 
-    ``calls`` counts the calls of each graph by its name, ``eager`` those that ran on the model itself (only
-    with ``fallback=True``), ``refusals`` says why, once per reason.
+    ``calls`` counts the calls of each graph by its name, ``eager`` those that ran on the model
+    itself (only with ``fallback=True``), ``refusals`` says why, once per reason.
     """
 
     def __init__(self, dispatcher: Dispatcher, fallback: bool, subject: ModelRunner) -> None:
@@ -40,11 +42,13 @@ class Installed:
         self._effects: dict[tuple[Any, ...], dict[str, Effect]] = {}
         self._lock = lock_of(self)
 
-    def serve(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def serve(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """The result of the call; what the caller holds is brought to the state after the call.
 
-        What a method does to an object of another class than the caches of transformers is asked of the model, once
-        per structure.
+        What a method does to an object of another class than the caches of transformers is asked of
+        the model, once per structure.
 
         :raises RejectedCallError: as :meth:`Dispatcher.serve`, and ``cache-not-returned``
         """
@@ -67,7 +71,8 @@ class Installed:
     def _known_effects(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, Effect]:
-        """What the model does to the objects among the arguments; it is asked once per structure of these.
+        """What the model does to the objects among the arguments; it is asked once per structure of
+        these.
 
         :raises RejectedCallError: ``call-does-not-bind``, ``cache-not-returned``
         """
@@ -96,9 +101,13 @@ class Installed:
                 return effects_of(names, values, run)
         except Exception as error:
             raise RejectedCallError(
-                f"The model was asked what it does to {', '.join(names)}, and raised {type(error).__name__}: {error}",
+                f"The model was asked what it does to {', '.join(names)}, and raised"
+                f" {type(error).__name__}: {error}",
                 slug="cache-not-returned",
-                hint="Whether the call changes these objects has to be known before a program can stand in for it.",
+                hint=(
+                    "Whether the call changes these objects has to be known before a program can"
+                    " stand in for it."
+                ),
             ) from error
 
     def __repr__(self) -> str:
@@ -117,7 +126,9 @@ def _with_callers_caches(values: Mapping[str, Any], result: Any) -> Any:
     return result
 
 
-def _with_callers_objects(effects: Mapping[str, Effect], values: Mapping[str, Any], result: Any) -> Any:
+def _with_callers_objects(
+    effects: Mapping[str, Effect], values: Mapping[str, Any], result: Any
+) -> Any:
     """The result, in which every object that the model gives back is the one that came in."""
     for name, effect in effects.items():
         if effect.place is not None:
@@ -129,9 +140,13 @@ def _with_callers_objects(effects: Mapping[str, Effect], values: Mapping[str, An
 
 def _not_returned(name: str) -> RejectedCallError:
     return RejectedCallError(
-        f"The call passes the cache {name}, which the method does not return: the program cannot update it.",
+        f"The call passes the cache {name}, which the method does not return: the program cannot"
+        " update it.",
         slug="cache-not-returned",
-        hint="Watch and install a method that returns its cache, the forward of the whole model for instance.",
+        hint=(
+            "Watch and install a method that returns its cache, the forward of the whole model for"
+            " instance."
+        ),
     )
 
 
@@ -140,17 +155,24 @@ def _check_signature(given: Signature, dispatcher: Dispatcher) -> None:
     roots = {leaf.path.root for graph in dispatcher.graphs for leaf in graph.plan.inputs}
     taken = [name for name in dispatcher.signature.names if name in roots]
     shared = [name for name in given.names if name in taken]
-    known = taken if given.of_kind("VAR_KEYWORD") is None else [name for name in taken if name in shared]
+    known = (
+        taken
+        if given.of_kind("VAR_KEYWORD") is None
+        else [name for name in taken if name in shared]
+    )
     if shared != known:
         raise UsageError(
-            f"The graphs take {', '.join(taken)}, and the method takes {', '.join(given.names) or 'nothing'}.",
+            f"The graphs take {', '.join(taken)}, and the method takes"
+            f" {', '.join(given.names) or 'nothing'}.",
             slug="another-signature",
             hint="Install the program in a model that is called as the watched one was.",
         )
 
 
 @contextlib.contextmanager
-def installed(dispatcher: Dispatcher, model: Any, method: str, *, fallback: bool = False) -> Iterator[Installed]:
+def installed(
+    dispatcher: Dispatcher, model: Any, method: str, *, fallback: bool = False
+) -> Iterator[Installed]:
     """Inside the block ``model.method`` runs on the graphs; on exit ``vars(model)`` is what it was.
 
     :raises UsageError: ``no-such-method``, ``another-signature``

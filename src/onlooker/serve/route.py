@@ -1,4 +1,6 @@
-"""How calls of one structure become the inputs of one graph: found once, then followed for every call."""
+"""How calls of one structure become the inputs of one graph: found once, then followed for every
+call.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ class Mismatch(Exception):
 class Route:
     """The way from the leaves of a structure to the inputs of a plan.
 
-    What does not depend on the values of a call is decided here: where each input stands, what is missing, what
-    the graph has no place for.
+    What does not depend on the values of a call is decided here: where each input stands, what is
+    missing, what the graph has no place for.
 
     :raises Mismatch: when no call of this structure can be served
     """
@@ -66,14 +68,20 @@ class Route:
         missing: list[tuple[int, LeafPlan]] = []
         for target, leaf in enumerate(plan.inputs):
             source = places.get(leaf.path)
-            if source is None and leaf.is_float and (default := default_float(leaf, signature)) is not None:
+            if (
+                source is None
+                and leaf.is_float
+                and (default := default_float(leaf, signature)) is not None
+            ):
                 self._default_floats.append((target, default))
             elif source is None:
                 missing.append((target, leaf))
             elif leaf.is_float:
                 self._floats.append((target, source, leaf))
             elif leaf.is_tensor:
-                kinds.setdefault((dtype_of(leaf.dtype), len(leaf.shape)), []).append((target, source, leaf))
+                kinds.setdefault((dtype_of(leaf.dtype), len(leaf.shape)), []).append(
+                    (target, source, leaf)
+                )
             else:
                 self._ints.append((target, source, leaf))
         self._tensors: list[_Tensors] = [(kind, tuple(places)) for kind, places in kinds.items()]
@@ -136,7 +144,10 @@ def _place_tensors(
             continue
         try:
             fits = value.dtype is dtype and len(value.shape) == rank
-        except (AttributeError, RuntimeError):  # a nested tensor, or one without a shape yet, refuses to be asked
+        except (
+            AttributeError,
+            RuntimeError,
+        ):  # a nested tensor, or one without a shape yet, refuses to be asked
             fits = False
         if not fits:
             raise Mismatch(_other_kind(leaf, value))
@@ -146,17 +157,22 @@ def _place_tensors(
 def default_float(leaf: LeafPlan, signature: Signature) -> float | None:
     """The float that a call which leaves out this argument means; None where it is no float."""
     parameter = signature.get(leaf.path.root) if len(leaf.path.entries) == 1 else None
-    default = parameter.default.value if parameter is not None and parameter.default is not None else None
+    default = (
+        parameter.default.value if parameter is not None and parameter.default is not None else None
+    )
     return float(default) if isinstance(default, float) and leaf.takes_float(default) else None
 
 
 def checked_float(leaf: LeafPlan, value: Any) -> float:
     """The float of a call.
 
-    :raises Mismatch: for anything else, an int for instance, of which a model may make something else
+    :raises Mismatch: for anything else, an int for instance, of which a model may make something
+        else
     """
     if not leaf.takes_float(value):
-        raise Mismatch(Breach(BreachKind.TYPE, str(leaf.path), f"a {leaf.float_class}", str(spec_of(value))))
+        raise Mismatch(
+            Breach(BreachKind.TYPE, str(leaf.path), f"a {leaf.float_class}", str(spec_of(value)))
+        )
     return float(value)
 
 
@@ -184,24 +200,40 @@ def _other_kind(leaf: LeafPlan, value: Any) -> Breach:
 def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
     for _, leaf in missing:
         if leaf.fill is None:
-            raise Mismatch(Breach(BreachKind.ABSENT, str(leaf.path), "given, as in every observed call", "nothing"))
+            raise Mismatch(
+                Breach(
+                    BreachKind.ABSENT, str(leaf.path), "given, as in every observed call", "nothing"
+                )
+            )
 
 
 def _check_determined(plan: Plan, missing: Sequence[LeafPlan]) -> None:
-    """The sizes of ones and zeros that stand in for a leaf follow from leaves that are there, or from empty ones."""
-    made = [leaf for leaf in missing if leaf.is_tensor and leaf.fill is not None and leaf.fill.kind != "empty"]
+    """The sizes of ones and zeros that stand in for a leaf follow from leaves that are there, or
+    from empty ones.
+    """
+    made = [
+        leaf
+        for leaf in missing
+        if leaf.is_tensor and leaf.fill is not None and leaf.fill.kind != "empty"
+    ]
     others = [leaf for leaf in plan.inputs if leaf not in made]
     shown = [e for leaf in others for e in (*leaf.shape, *([leaf.value] if leaf.value else []))]
     known = {name for expression in shown for name in expression.symbols}
     for leaf in made:
         unknown = {name for e in leaf.shape for name in e.symbols} - known
         if unknown:
-            expected = f"given, since nothing else in the call says its {', '.join(sorted(unknown))}"
+            expected = (
+                f"given, since nothing else in the call says its {', '.join(sorted(unknown))}"
+            )
             raise Mismatch(Breach(BreachKind.ABSENT, str(leaf.path), expected, "nothing"))
 
 
-def _constants(plan: Plan, places: Mapping[Path, int], signature: Signature) -> list[tuple[int, type, Any, Path]]:
-    """The leaves that must be as they were observed; one that the call leaves out is as its default."""
+def _constants(
+    plan: Plan, places: Mapping[Path, int], signature: Signature
+) -> list[tuple[int, type, Any, Path]]:
+    """The leaves that must be as they were observed; one that the call leaves out is as its
+    default.
+    """
     found: list[tuple[int, type, Any, Path]] = []
     for leaf in plan.leaves:
         baked = leaf.constant
@@ -239,7 +271,9 @@ def _check_constant(path: Path, constant: Any, value: Any) -> None:
         raise Mismatch(Breach(BreachKind.CONSTANT, str(path), str(baked), str(spec_of(value))))
 
 
-def _rest(plan: Plan, places: Mapping[Path, int], signature: Signature) -> list[tuple[int, Path, ConstantSpec | None]]:
+def _rest(
+    plan: Plan, places: Mapping[Path, int], signature: Signature
+) -> list[tuple[int, Path, ConstantSpec | None]]:
     """The leaves that the graph has no place for, and the defaults of the signature for them."""
     known = {leaf.path for leaf in plan.leaves}
     found = []

@@ -13,7 +13,9 @@ __all__ = ["save_graph"]
 
 
 def save_graph(graph: Graph, folder: Path) -> Path:
-    """Writes one graph and gives its path: ``main.pt2`` by torch.export.save, ``main.onnx`` for ONNX."""
+    """Writes one graph and gives its path: ``main.pt2`` by torch.export.save, ``main.onnx`` for
+    ONNX.
+    """
     if graph.target == "onnx":
         path = folder / f"{graph.name}.onnx"
         graph.artifact.save(path)
@@ -30,7 +32,8 @@ def save_graph(graph: Graph, folder: Path) -> Path:
 class _Kept:
     """A file for torch to write to, which keeps the first error of the system for later.
 
-    An exception inside of the writer of torch ends the process: it comes out of a destructor in C++.
+    An exception inside of the writer of torch ends the process: it comes out of a destructor in
+    C++.
     """
 
     def __init__(self, file: BinaryIO) -> None:

@@ -1,6 +1,8 @@
-"""What a target is: one file that turns graphs of torch into its own, writes them, and reads them back.
+"""What a target is: one file that turns graphs of torch into its own, writes them, and reads them
+back.
 
-A new one is a class with the members of :class:`Target` in a file of its own, and one line in ``targets.py``.
+A new one is a class with the members of :class:`Target` in a file of its own, and one line in
+``targets.py``.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ __all__ = ["Target", "check_options", "file_name"]
 class Target(Protocol):
     """Where a program can be exported to.
 
-    All methods work on the graphs of a whole program at once, so that what they share, weights above all, is
-    stored once and held once.
+    All methods work on the graphs of a whole program at once, so that what they share, weights
+    above all, is stored once and held once.
     """
 
     @property
@@ -49,16 +51,18 @@ class Target(Protocol):
         """
 
     def write(self, graphs: Sequence[Graph], folder: FilePath) -> list[str]:
-        """Writes graphs of this target and gives the names of all files in ``folder`` that belong to them.
+        """Writes graphs of this target and gives the names of all files in ``folder`` that belong
+        to them.
 
-        ``folder`` exists. The file of a graph is :func:`file_name`; further files hold what graphs share.
+        ``folder`` exists. The file of a graph is :func:`file_name`; further files hold what graphs
+        share.
         """
 
     def read(self, graphs: Sequence[Graph], folder: FilePath) -> list[Graph]:
         """The graphs with ``run`` and ``artifact``, read from what :meth:`write` wrote.
 
-        ``graphs`` are as they were written, without ``run`` and ``artifact``. The caller has checked that the
-        files are whole (by their digests) before this is called.
+        ``graphs`` are as they were written, without ``run`` and ``artifact``. The caller has
+        checked that the files are whole (by their digests) before this is called.
         """
 
 
@@ -88,5 +92,7 @@ def check_options(target: Target, given: Iterable[str]) -> None:
     if unknown:
         known = f"It takes {', '.join(target.options)}." if target.options else "It takes none."
         raise UsageError(
-            f"The target {target.name!r} has no option {', '.join(unknown)}.", slug="unknown-option", hint=known
+            f"The target {target.name!r} has no option {', '.join(unknown)}.",
+            slug="unknown-option",
+            hint=known,
         )

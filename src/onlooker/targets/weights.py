@@ -1,9 +1,11 @@
-"""The tensors of all graphs of a program in one safetensors file: what shares memory is stored once.
+"""The tensors of all graphs of a program in one safetensors file: what shares memory is stored
+once.
 
-Every piece of memory is one entry of the file: under its own name, dtype and shape when one tensor covers it, else
-as bytes. The head of the file says for each graph which tensor stands where, so that views, tied weights and
-dtypes that safetensors does not have come back as they were. Loading reads each entry once, into memory aligned as
-that of the model was: a kernel that is given other addresses may round in another way.
+Every piece of memory is one entry of the file: under its own name, dtype and shape when one tensor
+covers it, else as bytes. The head of the file says for each graph which tensor stands where, so
+that views, tied weights and dtypes that safetensors does not have come back as they were. Loading
+reads each entry once, into memory aligned as that of the model was: a kernel that is given other
+addresses may round in another way.
 """
 
 from __future__ import annotations
@@ -30,14 +32,23 @@ __all__ = ["Place", "read_tensors", "write_tensors"]
 Tables = Mapping[str, Mapping[str, torch.Tensor]]
 #: the dtypes that safetensors has; others are stored as bytes
 _STORED = (
-    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
+    *(
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+    ),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor stands: ``offset`` bytes into an entry of the file, with its shape and strides."""
+    """Where a tensor stands: ``offset`` bytes into an entry of the file, with its shape and
+    strides.
+    """
 
     entry: str
     dtype: str
@@ -61,7 +72,8 @@ class _Memory:
 def write_tensors(tables: Tables, path: Path) -> None:
     """Writes the tensors of each table, by their names, into one file.
 
-    :raises UnsupportedError: ``tensor-not-saved`` for a sparse or quantised tensor, or one of a derived class
+    :raises UnsupportedError: ``tensor-not-saved`` for a sparse or quantised tensor, or one of a
+        derived class
     """
     entries: dict[str, torch.Tensor] = {}
     places: dict[str, dict[str, Place]] = {table: {} for table in tables}
@@ -79,7 +91,9 @@ def write_tensors(tables: Tables, path: Path) -> None:
 
 
 def _of_system(error: SafetensorError) -> OSError:
-    """The error of the system that the library tells in words: ``I/O error: No space left on device (os error 28)``."""
+    """The error of the system that the library tells in words:
+    ``I/O error: No space left on device (os error 28)``.
+    """
     number = re.search(r"os error (\d+)", str(error))
     return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
 
@@ -87,8 +101,8 @@ def _of_system(error: SafetensorError) -> OSError:
 def _memories(tables: Tables) -> list[_Memory]:
     """The pieces of memory that the tensors cover: those that overlap are one piece.
 
-    They stand in the order of their first tensors in the tables, and not in that of addresses, which differs from one
-    run to the next.
+    They stand in the order of their first tensors in the tables, and not in that of addresses,
+    which differs from one run to the next.
     """
     pieces = []
     order: dict[tuple[str, str], int] = {}
@@ -175,13 +189,24 @@ def read_tensors(path: Path) -> dict[str, dict[str, torch.Tensor]]:
     where = str(path)
     try:
         head, memories = _read(path)
-    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, KeyError, OverflowError) as error:
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        RuntimeError,
+        TypeError,
+        KeyError,
+        OverflowError,
+    ) as error:
         raise damaged(where, f"it is no safetensors file ({str(error)[:200]})") from error
     document = read_json(head.encode(), where)
     tables = read_document(document, "weights", Mapping[str, Mapping[str, Place]], where)
     moved: dict[tuple[str, str], torch.Tensor] = {}
     return {
-        table: {name: _tensor(memories, moved, place, f"{where} at {name}") for name, place in places.items()}
+        table: {
+            name: _tensor(memories, moved, place, f"{where} at {name}")
+            for name, place in places.items()
+        }
         for table, places in tables.items()
     }
 
@@ -199,20 +224,28 @@ def _read(path: Path) -> tuple[str, dict[str, torch.Tensor]]:
         content.seek(8 + int.from_bytes(content.read(8), "little"))
         for name, size in sizes.items():
             found[name] = memory = torch.empty(size, dtype=torch.uint8)
-            if content.readinto((ctypes.c_ubyte * size).from_address(memory.data_ptr() or 1)) != size:
+            if (
+                content.readinto((ctypes.c_ubyte * size).from_address(memory.data_ptr() or 1))
+                != size
+            ):
                 raise ValueError(f"{name} is not complete")
     return head, found
 
 
 def _bytes_of(entry: Any) -> int:
-    """The size of an entry: the dtypes of safetensors end with their number of bits, but for the oldest."""
+    """The size of an entry: the dtypes of safetensors end with their number of bits, but for the
+    oldest.
+    """
     bits = re.fullmatch(r"[A-Z]+(\d+)(_.*)?", entry.get_dtype())
     shape: list[int] = entry.get_shape()
     return math.prod(shape) * (int(bits[1]) // 8 if bits else 1)
 
 
 def _tensor(
-    memories: Mapping[str, torch.Tensor], moved: dict[tuple[str, str], torch.Tensor], place: Place, where: str
+    memories: Mapping[str, torch.Tensor],
+    moved: dict[tuple[str, str], torch.Tensor],
+    place: Place,
+    where: str,
 ) -> torch.Tensor:
     memory = memories.get(place.entry)
     dtype = vars(torch).get(place.dtype)
@@ -228,7 +261,9 @@ def _tensor(
         raise damaged(where, f"it is no tensor ({str(error)[:200]})") from error
     if not place.is_parameter:
         return found.requires_grad_(place.requires_grad and dtype.is_floating_point)
-    return torch.nn.Parameter(found, place.requires_grad and (dtype.is_floating_point or dtype.is_complex))
+    return torch.nn.Parameter(
+        found, place.requires_grad and (dtype.is_floating_point or dtype.is_complex)
+    )
 
 
 def _check_bounds(place: Place, dtype: torch.dtype, size: int, where: str) -> None:
@@ -237,8 +272,12 @@ def _check_bounds(place: Place, dtype: torch.dtype, size: int, where: str) -> No
     if not ranks or any(n < 0 or n >= 1 << 62 for n in numbers):
         raise damaged(where, "its shape and strides are no layout")
     empty = 0 in place.shape
-    last = -1 if empty else sum((n - 1) * s for n, s in zip(place.shape, place.strides, strict=True))
-    if place.offset % dtype.itemsize or (not empty and place.offset + (last + 1) * dtype.itemsize > size):
+    last = (
+        -1 if empty else sum((n - 1) * s for n, s in zip(place.shape, place.strides, strict=True))
+    )
+    if place.offset % dtype.itemsize or (
+        not empty and place.offset + (last + 1) * dtype.itemsize > size
+    ):
         raise damaged(where, f"it does not fit into the {size} bytes of {place.entry[:80]}")
 
 
@@ -249,7 +288,10 @@ def _on_device(memory: torch.Tensor, device: str, where: str) -> torch.Tensor:
         raise SavedFileError(
             f"{where} was on {device[:80]!r}, which is not here: {error}.",
             slug="device-missing",
-            hint="Load it on a machine that has the device, or export from a model that is on the CPU.",
+            hint=(
+                "Load it on a machine that has the device, or export from a model that is on the"
+                " CPU."
+            ),
         ) from error
 
 
@@ -257,4 +299,6 @@ def _view(memory: torch.Tensor, dtype: torch.dtype, place: Place) -> torch.Tenso
     if 0 in place.shape:
         return torch.empty_strided(place.shape, place.strides, dtype=dtype, device=memory.device)
     whole = memory[: memory.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-    return whole.as_strided(place.shape, place.strides, whole.storage_offset() + place.offset // dtype.itemsize)
+    return whole.as_strided(
+        place.shape, place.strides, whole.storage_offset() + place.offset // dtype.itemsize
+    )

@@ -1,9 +1,11 @@
-"""Branches on values: the side that the example takes is traced, and the program checks that a call takes it too.
+"""Branches on values: the side that the example takes is traced, and the program checks that a call
+takes it too.
 
-``if mask.any():`` cannot be a guard on sizes, and torch refuses to trace it. Asked to, it computes the real values
-beside the symbolic ones, decides by them, and writes each decision into the program as an assertion on the value. A
-call that decides otherwise is refused, and gets a graph of its own where one was seen. What is computed of a float
-(``int(x.sum().item()) > 2``) torch decides as well, and writes no assertion: such a program would be wrong in silence.
+``if mask.any():`` cannot be a guard on sizes, and torch refuses to trace it. Asked to, it computes
+the real values beside the symbolic ones, decides by them, and writes each decision into the program
+as an assertion on the value. A call that decides otherwise is refused, and gets a graph of its own
+where one was seen. What is computed of a float (``int(x.sum().item()) > 2``) torch decides as well,
+and writes no assertion: such a program would be wrong in silence.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/config.py,
 ``fake_tensor_propagate_real_tensors``, as ``torch.export.draft_export`` sets it.
@@ -30,7 +32,9 @@ _CHECKED = re.compile(r"[su]\d+")
 
 
 class UncheckedBranchError(Exception):
-    """A program has one side of a branch on a value, and does not check it; never seen by a user."""
+    """A program has one side of a branch on a value, and does not check it; never seen by a
+    user.
+    """
 
 
 def depends_on_values(error: BaseException | None) -> bool:
@@ -44,9 +48,11 @@ def depends_on_values(error: BaseException | None) -> bool:
 
 @contextlib.contextmanager
 def decided_by_values() -> Iterator[None]:
-    """Inside the block a trace decides by real values; what torch logs of each decision is read, and not shown.
+    """Inside the block a trace decides by real values; what torch logs of each decision is read,
+    and not shown.
 
-    :raises UncheckedBranchError: when the trace has ended, and a decision is not asserted in the program
+    :raises UncheckedBranchError: when the trace has ended, and a decision is not asserted in the
+        program
     """
     unchecked: list[str] = []
 

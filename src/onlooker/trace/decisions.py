@@ -1,14 +1,14 @@
 """The decisions about sizes that a trace takes, each with the line of the model that took it.
 
-torch.export runs the model once with symbolic sizes. Wherever Python needs a plain bool or int of such a size
-(``if x.shape[0] == 1``), torch decides for the example of the trace. Some decisions become guards of the program; those
-that torch's own assumption "every size is at least 2" answers leave no guard, although the program is wrong for the
-other answer. Together the decisions of the model's Python are the path condition of the trace: under it the graph is
-what the model does.
+torch.export runs the model once with symbolic sizes. Wherever Python needs a plain bool or int of
+such a size (``if x.shape[0] == 1``), torch decides for the example of the trace. Some decisions
+become guards of the program; those that torch's own assumption "every size is at least 2" answers
+leave no guard, although the program is wrong for the other answer. Together the decisions of the
+model's Python are the path condition of the trace: under it the graph is what the model does.
 
-Every decision passes ``ShapeEnv.evaluate_sym_node`` (checked with torch 2.10, 2.13 and 2.15); the hook below stands
-there and in the comparisons of ``SymNode``, since ``size == 0`` of a positive symbol is simplified to False before it
-is decided. Both are put back when the block ends.
+Every decision passes ``ShapeEnv.evaluate_sym_node`` (checked with torch 2.10, 2.13 and 2.15); the
+hook below stands there and in the comparisons of ``SymNode``, since ``size == 0`` of a positive
+symbol is simplified to False before it is decided. Both are put back when the block ends.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/symbolic_shapes.py
 """
@@ -50,7 +50,14 @@ _OPERATORS = (
     "_library",
     "_higher_order_ops",
 )
-_COMPARISONS = {"eq": sympy.Eq, "ne": sympy.Ne, "lt": sympy.Lt, "le": sympy.Le, "gt": sympy.Gt, "ge": sympy.Ge}
+_COMPARISONS = {
+    "eq": sympy.Eq,
+    "ne": sympy.Ne,
+    "lt": sympy.Lt,
+    "le": sympy.Le,
+    "gt": sympy.Gt,
+    "ge": sympy.Ge,
+}
 #: the attribute that a simplified comparison carries: its class and its two sides
 _SIDES = "_onlooker_sides"
 
@@ -59,10 +66,11 @@ _SIDES = "_onlooker_sides"
 class Decision:
     """One decision of a trace: ``condition`` is what held of the sizes of the example.
 
-    ``condition`` is a condition of sympy over the symbols of torch, or ``relation`` with two sides where sympy would
-    simplify it by torch's assumptions. ``sources`` gives the source of each symbol in torch
-    (``L['x'].size()[1]``). ``by_model`` is True for the Python of the model, False for an operator of torch;
-    ``guarded`` is True where torch made a guard of it. ``line`` is the line of the model.
+    ``condition`` is a condition of sympy over the symbols of torch, or ``relation`` with two sides
+    where sympy would simplify it by torch's assumptions. ``sources`` gives the source of each
+    symbol in torch (``L['x'].size()[1]``). ``by_model`` is True for the Python of the model, False
+    for an operator of torch; ``guarded`` is True where torch made a guard of it. ``line`` is the
+    line of the model.
     """
 
     relation: Any
@@ -81,7 +89,9 @@ class Decision:
     @property
     def is_number(self) -> bool:
         """True where a size, or a number that is computed from sizes, became a plain number."""
-        return self.relation is None and not isinstance(self.sides[0], (Relational, BooleanFunction, BooleanAtom))
+        return self.relation is None and not isinstance(
+            self.sides[0], (Relational, BooleanFunction, BooleanAtom)
+        )
 
 
 @dataclass(slots=True)
@@ -89,8 +99,16 @@ class _Log:
     decisions: dict[Any, Decision] = field(default_factory=dict)
 
     def add(self, decision: Decision) -> None:
-        """Keeps each decision once per line; a guard counts more than the same decision without one."""
-        key = (decision.relation, decision.sides, str(decision.answer), decision.by_model, decision.line)
+        """Keeps each decision once per line; a guard counts more than the same decision without
+        one.
+        """
+        key = (
+            decision.relation,
+            decision.sides,
+            str(decision.answer),
+            decision.by_model,
+            decision.line,
+        )
         known = self.decisions.get(key)
         if known is None or (decision.guarded and not known.guarded):
             self.decisions[key] = decision
@@ -114,7 +132,9 @@ def recorded_decisions() -> Iterator[_Log]:
             log.add(decision)
         return answer
 
-    originals: dict[str, Callable[..., Any]] = {name: getattr(SymNode, name) for name in _COMPARISONS}
+    originals: dict[str, Callable[..., Any]] = {
+        name: getattr(SymNode, name) for name in _COMPARISONS
+    }
     ShapeEnv.evaluate_sym_node = evaluate_and_log  # type: ignore[method-assign, assignment]
     for name, original in originals.items():
         setattr(SymNode, name, _with_sides(name, original))
@@ -127,13 +147,19 @@ def recorded_decisions() -> Iterator[_Log]:
 
 
 def _with_sides(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The comparison, whose result remembers its sides where sympy simplified it to True or False."""
+    """The comparison, whose result remembers its sides where sympy simplified it to True or
+    False.
+    """
 
     def compare(self: SymNode, other: Any) -> Any:
         result = original(self, other)
         expression = getattr(result, "_expr", None)
         if expression is sympy.true or expression is sympy.false:
-            sides = (name, self.expr, other.expr if isinstance(other, SymNode) else sympy.sympify(other))
+            sides = (
+                name,
+                self.expr,
+                other.expr if isinstance(other, SymNode) else sympy.sympify(other),
+            )
             with contextlib.suppress(AttributeError):
                 setattr(result, _SIDES, sides)
         return result
@@ -141,8 +167,12 @@ def _with_sides(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return compare
 
 
-def _decision(environment: ShapeEnv, node: SymNode, expression: Any, answer: Any, guarded: bool) -> Decision | None:
-    """The decision about a node; None for an operator that made no guard, and for what does not hang on inputs."""
+def _decision(
+    environment: ShapeEnv, node: SymNode, expression: Any, answer: Any, guarded: bool
+) -> Decision | None:
+    """The decision about a node; None for an operator that made no guard, and for what does not
+    hang on inputs.
+    """
     sides = getattr(node, _SIDES, None)
     relation: Any = None
     if sides is not None:
@@ -157,14 +187,18 @@ def _decision(environment: ShapeEnv, node: SymNode, expression: Any, answer: Any
         return None
     known = environment.var_to_sources if hasattr(environment, "var_to_sources") else {}
     sources = {symbol: str(known[symbol][0].name) for symbol in symbols if known.get(symbol)}
-    return Decision(relation, compared, answer, sources, by_model, guarded, line_of(frame) if frame else "")
+    return Decision(
+        relation, compared, answer, sources, by_model, guarded, line_of(frame) if frame else ""
+    )
 
 
 def _who_decides(guarded: bool) -> tuple[bool, FrameType | None]:
-    """True when the Python of the model decides, False for an operator of torch; and the frame of the model.
+    """True when the Python of the model decides, False for an operator of torch; and the frame of
+    the model.
 
-    The frames are read from the innermost one on. The Python of ``torch/nn`` and ``torch/functional.py`` is code of
-    the model. C++ asks with the name of its file. The frame of the model is looked for where the decision is kept.
+    The frames are read from the innermost one on. The Python of ``torch/nn`` and
+    ``torch/functional.py`` is code of the model. C++ asks with the name of its file. The frame of
+    the model is looked for where the decision is kept.
     """
     frame: FrameType | None = sys._getframe(3)
     by_model = True

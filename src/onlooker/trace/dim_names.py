@@ -1,7 +1,9 @@
-"""Would torch take the sizes of a plan by named Dims? Answered after a trace by hints, without a second one.
+"""Would torch take the sizes of a plan by named Dims? Answered after a trace by hints, without a
+second one.
 
-torch refuses a named Dim where a guard of the trace excludes one of its sizes, and says so after the whole trace. Every
-guard of a trace is among its decisions: the names are taken where each of them holds for all sizes of independent Dims.
+torch refuses a named Dim where a guard of the trace excludes one of its sizes, and says so after
+the whole trace. Every guard of a trace is among its decisions: the names are taken where each of
+them holds for all sizes of independent Dims.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from .size_proofs import SizeProofs
 __all__ = ["takes_names"]
 
 
-def takes_names(decisions: Iterable[Decision], graph: Graph) -> dict[str, tuple[int | None, int | None]]:
-    """The expressions of the plan that could be asked for by a name each, with their bounds; none where a guard would
-    be violated.
+def takes_names(
+    decisions: Iterable[Decision], graph: Graph
+) -> dict[str, tuple[int | None, int | None]]:
+    """The expressions of the plan that could be asked for by a name each, with their bounds; none
+    where a guard would be violated.
 
     Equal axes share a Dim, and expressions of several symbols are Dims of their own.
     """
@@ -36,15 +40,21 @@ def takes_names(decisions: Iterable[Decision], graph: Graph) -> dict[str, tuple[
         least, most = limits.get(text, (None, None))
         if low > (least or 2) or high != most:
             return {}
-    dims = {text: sympy.Symbol(f"dim_{number}", integer=True) for number, text in enumerate(changing)}
+    dims = {
+        text: sympy.Symbol(f"dim_{number}", integer=True) for number, text in enumerate(changing)
+    }
     axes = {
-        (graph.names[leaf.path], axis.dim): dims.get(str(e), e.value) for leaf in plan.inputs for axis, e in leaf.axes
+        (graph.names[leaf.path], axis.dim): dims.get(str(e), e.value)
+        for leaf in plan.inputs
+        for axis, e in leaf.axes
     }
     proofs = SizeProofs(_lows(dims, limits))
     guards = (decision for decision in decisions if decision.guarded)
     return limits if all(proofs.always(in_sizes(guard, axes)) for guard in guards) else {}
 
 
-def _lows(dims: Mapping[str, sympy.Symbol], limits: Mapping[str, tuple[int | None, int | None]]) -> dict[str, int]:
+def _lows(
+    dims: Mapping[str, sympy.Symbol], limits: Mapping[str, tuple[int | None, int | None]]
+) -> dict[str, int]:
     """torch starts a Dim without a bound at 2, as far as its guards are concerned."""
     return {symbol.name: limits[text][0] or 2 for text, symbol in dims.items()}

@@ -23,10 +23,10 @@ __all__ = ["Asked", "least_of", "limits_of"]
 class Asked:
     """How torch is asked for changing sizes: by hints, which it may refine by guards.
 
-    ``oblivious`` lets torch take the general side of a comparison with 0 or 1, where it would else keep every one as a
-    guard. ``branch`` is the error of torch about a branch on a value: the values of the example then decide, and the
-    program checks at run time that others decide alike. ``ints`` keeps ``int(size)`` of the model a size; None where it
-    was not tried.
+    ``oblivious`` lets torch take the general side of a comparison with 0 or 1, where it would else
+    keep every one as a guard. ``branch`` is the error of torch about a branch on a value: the
+    values of the example then decide, and the program checks at run time that others decide alike.
+    ``ints`` keeps ``int(size)`` of the model a size; None where it was not tried.
     """
 
     oblivious: bool = False
@@ -49,7 +49,9 @@ class Asked:
             yield
 
     def dynamic_shapes(self, plan: Plan, names: Mapping[Path, str]) -> dict[str, Any]:
-        """``{input: {dimension: Dim}}``; an int is a dynamic input, a float a tensor without dimensions."""
+        """``{input: {dimension: Dim}}``; an int is a dynamic input, a float a tensor without
+        dimensions.
+        """
         shapes: dict[str, Any] = {}
         for leaf in plan.inputs:
             name = names[leaf.path]
@@ -73,7 +75,8 @@ def _hint(plan: Plan, expression: Expression) -> Any:
 
 
 def limits_of(plan: Plan, expression: Expression) -> tuple[int | None, int | None]:
-    """The least size that torch must be told, and the greatest one that the ranges of symbols allow.
+    """The least size that torch must be told, and the greatest one that the ranges of symbols
+    allow.
 
     Expressions rise or fall with each symbol, so the greatest is at an end of each range.
     """
@@ -87,7 +90,9 @@ def limits_of(plan: Plan, expression: Expression) -> tuple[int | None, int | Non
 
 
 def least_of(plan: Plan, expression: Expression) -> int | None:
-    """The least size, where torch must be told: it starts each symbol at 2, so a sum of two starts at 4."""
+    """The least size, where torch must be told: it starts each symbol at 2, so a sum of two
+    starts at 4.
+    """
     lows = {name: max(plan.symbol(name).low, 2) for name in expression.symbols}
     least = expression.evaluate(lows)
     rises = all(expression.evaluate({**lows, name: low + 1}) >= least for name, low in lows.items())

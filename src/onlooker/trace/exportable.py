@@ -1,4 +1,6 @@
-"""Calls that no program can serve, since a tensor of them is not dense or has no values: refused before any run."""
+"""Calls that no program can serve, since a tensor of them is not dense or has no values: refused
+before any run.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ __all__ = ["check_exportable"]
 
 
 def check_exportable(samples: Sequence[Sample], unkept: Sequence[Unkept] = ()) -> None:
-    """Refuses sparse, quantised, nested and distributed tensors, and those without values, in calls that are needed.
+    """Refuses sparse, quantised, nested and distributed tensors, and those without values, in calls
+    that are needed.
 
-    ``unkept`` are calls without values: they are not needed where another call has the same structure.
+    ``unkept`` are calls without values: they are not needed where another call has the same
+    structure.
 
     :raises UnsupportedError: ``unusual-tensor``
     """

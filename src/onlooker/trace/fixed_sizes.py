@@ -1,7 +1,7 @@
 """Plans with some symbols as numbers.
 
-torch takes a size of 0 or 1 for a number, and bakes what it cannot keep open (``int(tokens ** 0.5)``). Such sizes are
-asked for as numbers, and all others may change as before.
+torch takes a size of 0 or 1 for a number, and bakes what it cannot keep open
+(``int(tokens ** 0.5)``). Such sizes are asked for as numbers, and all others may change as before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def at_sizes(plan: Plan, fixed: Mapping[str, int]) -> Plan:
     leaves = tuple(_at(leaf, values) for leaf in plan.leaves)
     kept = tuple(symbol for symbol in plan.symbols if symbol.name not in fixed)
     names = {symbol.name for symbol in kept}
-    constant = {axis for leaf in leaves if not leaf.is_constant for axis, e in leaf.axes if e.is_constant}
+    constant = {
+        axis for leaf in leaves if not leaf.is_constant for axis, e in leaf.axes if e.is_constant
+    }
     relations = tuple(
         relation
         for relation in plan.relations

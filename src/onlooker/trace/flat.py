@@ -1,8 +1,8 @@
 """The model with a flat signature, for the time of an export.
 
-torch.export then sees tensors and ints by name only, and floats as tensors without dimensions: no cache, no
-``**kwargs`` (which it cannot spell dynamic shapes for), no class that would have to be registered where the program
-is loaded.
+torch.export then sees tensors and ints by name only, and floats as tensors without dimensions: no
+cache, no ``**kwargs`` (which it cannot spell dynamic shapes for), no class that would have to be
+registered where the program is loaded.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def identifiers(labels: Iterable[str]) -> list[str]:
 def output_labels(outputs: Tree[Any], inputs: Iterable[str]) -> list[str]:
     """A readable name per output leaf: ``logits``, or ``output`` for a lone tensor.
 
-    A leaf that is also an input, as a cache is, gets another name: ``past_key_values.0.key`` comes out as
-    ``present.0.key``.
+    A leaf that is also an input, as a cache is, gets another name: ``past_key_values.0.key`` comes
+    out as ``present.0.key``.
     """
     taken = set(inputs)
     labels = [label_of(path) for path in outputs.structure.paths()]
@@ -64,24 +64,34 @@ def _present(label: str) -> str:
 
 
 class FlatModel(torch.nn.Module):
-    """One method of a model, taking the inputs of a plan by name and giving the leaves of its result.
+    """One method of a model, taking the inputs of a plan by name and giving the leaves of its
+    result.
 
-    ``dynamic`` holds, after a run, which leaves of the result are tensors, sizes or floats; only those are given.
+    ``dynamic`` holds, after a run, which leaves of the result are tensors, sizes or floats; only
+    those are given.
     """
 
-    def __init__(self, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> None:
+    def __init__(
+        self, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]
+    ) -> None:
         super().__init__()
         self.watched = lab.model
         self.training = bool(getattr(lab.model, "training", False))
         self._run = _Runner(lab, plan, names, values)
 
     @classmethod
-    def of(cls, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> FlatModel:
+    def of(
+        cls, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]
+    ) -> FlatModel:
         """The model with a signature that has the inputs of the plan, in their order.
 
-        ``values`` are those of an example: what is no input, constants and objects, is taken from there.
+        ``values`` are those of an example: what is no input, constants and objects, is taken from
+        there.
         """
-        parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("self", *names.values())]
+        parameters = [
+            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            for n in ("self", *names.values())
+        ]
 
         def forward(self: FlatModel, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
             return self._run(dict(zip(names.values(), args, strict=False)) | kwargs)
@@ -111,11 +121,17 @@ class FlatModel(torch.nn.Module):
 
 
 class _Runner:
-    """Runs the method on named inputs; no module, so that torch does not take its attributes for state."""
+    """Runs the method on named inputs; no module, so that torch does not take its attributes for
+    state.
+    """
 
-    def __init__(self, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]) -> None:
+    def __init__(
+        self, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]
+    ) -> None:
         self.lab, self.plan, self.names = lab, plan, names
-        self.baked = {leaf.path: values[leaf.path] for leaf in plan.leaves if leaf.path not in names}
+        self.baked = {
+            leaf.path: values[leaf.path] for leaf in plan.leaves if leaf.path not in names
+        }
         self.floats = tuple(leaf.path for leaf in plan.inputs if leaf.is_float)
         self.flags: list[bool] = []
         self.most_guards: int | None = None
@@ -125,10 +141,14 @@ class _Runner:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self.floats}
         rows = self.rows or contextlib.nullcontext()
-        counted = contextlib.nullcontext() if self.rows is None else _counting(self.lab.model, self.rows)
+        counted = (
+            contextlib.nullcontext() if self.rows is None else _counting(self.lab.model, self.rows)
+        )
         with fewer_guards(inputs.values(), self.most_guards), rows, counted, SizeTensors():
             leaves = open_tree(self.lab(close_arguments(self.plan, values))).leaves
-        self.flags[:] = [isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat)) for leaf in leaves]
+        self.flags[:] = [
+            isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat)) for leaf in leaves
+        ]
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
 
 

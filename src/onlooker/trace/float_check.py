@@ -1,7 +1,9 @@
-"""Does a graph with floats as inputs do what the model does? It is asked on values that calls had, and on others.
+"""Does a graph with floats as inputs do what the model does? It is asked on values that calls had,
+and on others.
 
-A float that decides in the Python of the model ends the trace. What is left are models that ask for the class of the
-float, or write it into a text, and then take a way of their own in the trace: on other values they differ from it.
+A float that decides in the Python of the model ends the trace. What is left are models that ask for
+the class of the float, or write it into a text, and then take a way of their own in the trace: on
+other values they differ from it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _BEYOND = (math.inf, -math.inf, math.nan)
 
 
 def checked_floats(graph: Graph, samples: Sequence[Sample], lab: Lab) -> Graph:
-    """The graph, where it gives what the model gives for all floats that are tried and that the model takes.
+    """The graph, where it gives what the model gives for all floats that are tried and that the
+    model takes.
 
     The graph need not take infinities and NaN that no call had, but gives nothing else for them.
 
@@ -45,7 +48,9 @@ def checked_floats(graph: Graph, samples: Sequence[Sample], lab: Lab) -> Graph:
         return graph
     function = _unwritten(graph)
     if function:
-        raise _decides(graph, "any float", f"the graph has {function}() of it, which torch writes into no file")
+        raise _decides(
+            graph, "any float", f"the graph has {function}() of it, which torch writes into no file"
+        )
     values = materialise(plan, graph.sizes, samples)
     for choice in float_choices(plan):
         _check(graph, values | choice, lab, must_run=True)
@@ -55,10 +60,16 @@ def checked_floats(graph: Graph, samples: Sequence[Sample], lab: Lab) -> Graph:
 
 
 def _unwritten(graph: Graph) -> str:
-    """A function of Python in the graph that torch cannot write into a file, ``round(t)`` for instance."""
+    """A function of Python in the graph that torch cannot write into a file, ``round(t)`` for
+    instance.
+    """
     for node in graph.artifact.graph.nodes:
         target = node.target
-        if node.op == "call_function" and not isinstance(target, _OPERATORS) and target not in _WRITTEN:
+        if (
+            node.op == "call_function"
+            and not isinstance(target, _OPERATORS)
+            and target not in _WRITTEN
+        ):
             return str(getattr(target, "__name__", target))
     return ""
 
@@ -75,7 +86,9 @@ def _check(graph: Graph, values: dict[Path, Any], lab: Lab, *, must_run: bool) -
         got = graph(copy_leaves(tuple(values[leaf.path] for leaf in plan.inputs)))
     except Exception as error:
         if must_run:
-            raise _decides(graph, shown, f"the graph refuses it ({type(error).__name__})") from error
+            raise _decides(
+                graph, shown, f"the graph refuses it ({type(error).__name__})"
+            ) from error
         return
     found = agreement(expected.structure.paths(), expected.leaves, got)
     if not found.holds:
@@ -84,7 +97,11 @@ def _check(graph: Graph, values: dict[Path, Any], lab: Lab, *, must_run: bool) -
 
 def _decides(graph: Graph, shown: str, why: str) -> ExportError:
     return ExportError(
-        f"A float decides what {graph.plan.model or 'the model'}.{graph.plan.method} computes: with {shown}, {why}.",
+        f"A float decides what {graph.plan.model or 'the model'}.{graph.plan.method} computes: with"
+        f" {shown}, {why}.",
         slug="float-decides",
-        hint="Compute with the float without asking for its class or its text, to have one graph for all values.",
+        hint=(
+            "Compute with the float without asking for its class or its text, to have one graph for"
+            " all values."
+        ),
     )

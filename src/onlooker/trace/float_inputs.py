@@ -1,8 +1,9 @@
-"""Which floats that change can be inputs of a graph? Those that decide nothing in the Python of the model.
+"""Which floats that change can be inputs of a graph? Those that decide nothing in the Python of the
+model.
 
-A graph with all of them as inputs is made first. Where torch refuses it, or it differs from the model, each float is
-tried alone, beside the others as constants; those that fail alone are constants, and there is a graph for each of the
-values that most calls had.
+A graph with all of them as inputs is made first. Where torch refuses it, or it differs from the
+model, each float is tried alone, beside the others as constants; those that fail alone are
+constants, and there is a graph for each of the values that most calls had.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class _Maker(Generic[Found]):
-    """Exports plans of some calls; ``export`` gives what is made of a plan or raises an ExportError."""
+    """Exports plans of some calls; ``export`` gives what is made of a plan or raises an
+    ExportError.
+    """
 
     calls: Sequence[Call]
     export: Callable[[Plan], list[Found]]
@@ -64,8 +67,11 @@ class _Maker(Generic[Found]):
         return graphs
 
 
-def float_graphs(plan: Plan, calls: Sequence[Call], export: Callable[[Plan], list[Found]]) -> list[Found]:
-    """What ``export`` makes of a plan with floats as inputs; those that decide in the model are constants, per value.
+def float_graphs(
+    plan: Plan, calls: Sequence[Call], export: Callable[[Plan], list[Found]]
+) -> list[Found]:
+    """What ``export`` makes of a plan with floats as inputs; those that decide in the model are
+    constants, per value.
 
     :raises ExportError: as ``export`` does, where the floats are not the reason
     """
@@ -76,7 +82,9 @@ def float_graphs(plan: Plan, calls: Sequence[Call], export: Callable[[Plan], lis
     except ExportError as error:
         logger.info("%s has floats that cannot all be inputs: %s", plan.name, error.message)
         refusal = error
-    deciding = [leaf for leaf in floats if len(floats) == 1 or not maker.may_be_inputs(plan, floats, leaf)]
+    deciding = [
+        leaf for leaf in floats if len(floats) == 1 or not maker.may_be_inputs(plan, floats, leaf)
+    ]
     for constants in (deciding, list(floats)):
         if constants and (constants is deciding or len(deciding) < len(floats)):
             try:

@@ -1,12 +1,14 @@
-"""Floats of Python as inputs of a graph: tensors of float64 without dimensions, for a program takes no float.
+"""Floats of Python as inputs of a graph: tensors of float64 without dimensions, for a program takes
+no float.
 
-In a trace the model gets the number that the tensor holds, ``tensor.item()``. torch knows only that it is a float of
-Python, and not its value: ``x * t``, ``torch.full((2,), t)`` and ``torch.lerp(x, y, t)`` have the dtype and the value
-that they have for a float, since the exported graph hands the number to the same operators. What decides in Python by
-the value (``if t > 0.5``, ``range(int(t))``, ``math.exp(t)``, a key of a dict) ends the trace with an error.
+In a trace the model gets the number that the tensor holds, ``tensor.item()``. torch knows only that
+it is a float of Python, and not its value: ``x * t``, ``torch.full((2,), t)`` and
+``torch.lerp(x, y, t)`` have the dtype and the value that they have for a float, since the exported
+graph hands the number to the same operators. What decides in Python by the value (``if t > 0.5``,
+``range(int(t))``, ``math.exp(t)``, a key of a dict) ends the trace with an error.
 
-A tensor instead of the number would do other things: a tensor of ints times a tensor of float64 is float64, and times a
-float it is float32.
+A tensor instead of the number would do other things: a tensor of ints times a tensor of float64 is
+float64, and times a float it is float32.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ class _Float(float, metaclass=_OfFloats):
 def floats_stay_numbers(model: Any, plan: Plan) -> Iterator[None]:
     """Swaps ``float`` in the files of a model, where a plan has a float as an input.
 
-    There ``isinstance(t, float)`` is true in the trace as it is outside, and ``float(t)`` is ``t``. A file that has a
-    ``float`` of its own keeps it.
+    There ``isinstance(t, float)`` is true in the trace as it is outside, and ``float(t)`` is ``t``.
+    A file that has a ``float`` of its own keeps it.
     """
     with contextlib.ExitStack() as stack:
         for file in files_of(model) if any(leaf.is_float for leaf in plan.inputs) else ():
@@ -62,4 +64,6 @@ def with_float_tensors(inputs: Sequence[Any]) -> Sequence[Any]:
     """
     if not any(issubclass(kind, float) for kind in set(map(type, inputs))):
         return inputs
-    return [torch.tensor(float(v), dtype=torch.float64) if isinstance(v, float) else v for v in inputs]
+    return [
+        torch.tensor(float(v), dtype=torch.float64) if isinstance(v, float) else v for v in inputs
+    ]

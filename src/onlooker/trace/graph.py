@@ -20,10 +20,11 @@ __all__ = ["Graph", "Outputs"]
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the model returns: the containers, the leaves that the graph gives by name, the constants.
+    """What the model returns: the containers, the leaves that the graph gives by name, the
+    constants.
 
-    ``ints`` are the positions of the leaves that are Python ints, as the counter of a sliding cache is, ``floats``
-    those of floats.
+    ``ints`` are the positions of the leaves that are Python ints, as the counter of a sliding cache
+    is, ``floats`` those of floats.
     """
 
     structure: Structure
@@ -51,23 +52,30 @@ class Outputs:
     def leaves(self, values: Sequence[Any]) -> list[Any]:
         """All leaves of the result, from those that the graph gives.
 
-        :raises RuntimeError: for another number of them, as torch does for a call that a graph refuses
+        :raises RuntimeError: for another number of them, as torch does for a call that a graph
+            refuses
         """
         if len(values) != self.dynamic.count(True):
-            raise RuntimeError(f"the graph gives {len(values)} results, and {self.dynamic.count(True)} were exported")
+            raise RuntimeError(
+                f"the graph gives {len(values)} results, and {self.dynamic.count(True)} were"
+                " exported"
+            )
         given = iter(values)
-        return [next(given) if flag else constant for flag, constant in zip(self.dynamic, self.constants, strict=True)]
+        return [
+            next(given) if flag else constant
+            for flag, constant in zip(self.dynamic, self.constants, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
     """One regime of a program: the plan, what was obtained, and what runs it.
 
-    ``run`` takes the inputs in the order of the plan and gives the named outputs. ``obtained`` says per axis
-    (by its name as Python) what the program itself holds: a number, or an expression with its range.
-    ``sizes`` are those of the export, ``named`` the expressions that torch took by a name, with their bounds;
-    ``oblivious`` is True when torch was asked to keep no guards on 0 and 1.
-    ``contract`` says for which sizes the graph is proven; ``run`` itself checks nothing.
+    ``run`` takes the inputs in the order of the plan and gives the named outputs. ``obtained`` says
+    per axis (by its name as Python) what the program itself holds: a number, or an expression with
+    its range. ``sizes`` are those of the export, ``named`` the expressions that torch took by a
+    name, with their bounds; ``oblivious`` is True when torch was asked to keep no guards on 0 and
+    1. ``contract`` says for which sizes the graph is proven; ``run`` itself checks nothing.
     ``file`` is the name of its file in the folder that a program was loaded from.
     """
 
@@ -99,6 +107,8 @@ class Graph:
         return tuple(label_of(leaf.path) for leaf in self.plan.inputs)
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        """All leaves of the result for inputs in the order of the plan; a float may be one of Python."""
+        """All leaves of the result for inputs in the order of the plan; a float may be one of
+        Python.
+        """
         with torch.no_grad():
             return self.outputs.leaves(self.run(with_float_tensors(inputs)))

@@ -1,6 +1,8 @@
-"""Ends a trace that meets guard after guard: each makes the next one slower, and the program is slow to call.
+"""Ends a trace that meets guard after guard: each makes the next one slower, and the program is
+slow to call.
 
-A model that pads its input to multiples meets hundreds of them, most about sizes of 0 or 1 that no example has.
+A model that pads its input to multiples meets hundreds of them, most about sizes of 0 or 1 that no
+example has.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from torch.overrides import TorchFunctionMode
 
 __all__ = ["TooManyGuardsError", "fewer_guards", "most_guards"]
 
-#: models whose export is quick meet some dozens, and per input three or so that tie its sizes to those of others
+#: models whose export is quick meet some dozens, and per input three or so that tie its sizes to
+#: those of others
 _MOST_GUARDS, _MOST_PER_INPUT = 80, 4
 
 
 def most_guards(n_inputs: int) -> int:
-    """The guards that a trace of a model with so many inputs may meet: a deep cache has many, all of them quick.
+    """The guards that a trace of a model with so many inputs may meet: a deep cache has many, all
+    of them quick.
 
     >>> most_guards(2), most_guards(200)
     (80, 800)
@@ -39,7 +43,11 @@ class _Count(TorchFunctionMode):
         self._environment, self._most = environment, most
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if len(self._environment.guards) > self._most:
             raise TooManyGuardsError(f"the trace met more than {self._most} guards")
@@ -48,7 +56,9 @@ class _Count(TorchFunctionMode):
 
 @contextlib.contextmanager
 def fewer_guards(inputs: Iterable[Any], most: int | None) -> Iterator[None]:
-    """Ends the trace inside the block by an error when it meets more than ``most`` guards; outside one, nothing."""
+    """Ends the trace inside the block by an error when it meets more than ``most`` guards;
+    outside one, nothing.
+    """
     environment = None if most is None else next(_environments(inputs), None)
     if most is None or environment is None:
         yield

@@ -1,4 +1,6 @@
-"""Lines of the model, as they are shown to a user: ``model.py:12 in forward: if x.shape[1] > 24:``."""
+"""Lines of the model, as they are shown to a user:
+``model.py:12 in forward: if x.shape[1] > 24:``.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def _line(file: str, number: int, function: str) -> str:
 
 
 def _short(file: str) -> str:
-    """A file as one would name it: from the installed packages, or from the current directory, on."""
+    """A file as one would name it: from the installed packages, or from the current directory,
+    on.
+    """
     _, found, rest = file.rpartition(f"site-packages{os.sep}")
     here = os.getcwd() + os.sep
     return rest if found else file.removeprefix(here)
@@ -48,7 +52,9 @@ def place_of_error(error: BaseException) -> str:
 
 
 def place_of_node(node: torch.fx.Node) -> str:
-    """The innermost line of the model that called what the node calls; empty where the graph does not say."""
+    """The innermost line of the model that called what the node calls; empty where the graph
+    does not say.
+    """
     found = _FRAME.findall(node.meta.get("stack_trace") or "")
     own = [frame for frame in found if not frame[0].startswith((*_LIBRARIES, "<"))]
     return _line(own[-1][0], int(own[-1][1]), own[-1][2]) if own else ""

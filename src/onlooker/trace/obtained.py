@@ -1,4 +1,6 @@
-"""What an exported program holds of its inputs: numbers, or symbols with ranges, read from the program itself."""
+"""What an exported program holds of its inputs: numbers, or symbols with ranges, read from the
+program itself.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,12 @@ from ..core.spec import Axis
 __all__ = ["axes_of", "read_obtained", "sizes_in_plan", "symbols_of"]
 
 
-def symbols_of(program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]) -> dict[Any, str]:
-    """The symbols of torch that stand alone on an axis, and the expression of the plan for that axis."""
+def symbols_of(
+    program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]
+) -> dict[Any, str]:
+    """The symbols of torch that stand alone on an axis, and the expression of the plan for that
+    axis.
+    """
     found: dict[Any, str] = {}
     for axis, size in axes_of(program, plan, names).items():
         if isinstance(size, sympy.Symbol):
@@ -25,8 +31,12 @@ def symbols_of(program: torch.export.ExportedProgram, plan: Plan, names: Mapping
     return found
 
 
-def sizes_in_plan(program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]) -> dict[Any, Any]:
-    """The symbols of torch that stand alone on an axis, as the expressions of sympy that the plan has there."""
+def sizes_in_plan(
+    program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]
+) -> dict[Any, Any]:
+    """The symbols of torch that stand alone on an axis, as the expressions of sympy that the
+    plan has there.
+    """
     found: dict[Any, Any] = {}
     for axis, size in axes_of(program, plan, names).items():
         if isinstance(size, sympy.Symbol):
@@ -48,7 +58,10 @@ def read_obtained(
     for symbol, text in known.items():
         limits = program.range_constraints.get(symbol)
         if limits is not None:
-            ranges[text] = (int(limits.lower), int(limits.upper) if _is_finite(limits.upper) else None)
+            ranges[text] = (
+                int(limits.lower),
+                int(limits.upper) if _is_finite(limits.upper) else None,
+            )
     return obtained, ranges
 
 
@@ -56,16 +69,26 @@ def _is_finite(bound: Any) -> bool:
     return isinstance(bound, (int, sympy.Integer)) and int(bound) < 2**31
 
 
-def axes_of(program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]) -> dict[Axis, Any]:
+def axes_of(
+    program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]
+) -> dict[Axis, Any]:
     """Per axis a number or an expression in the symbols of torch."""
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    slots = [getattr(s.arg, "name", "") for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT]
+    values = {
+        node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"
+    }
+    slots = [
+        getattr(s.arg, "name", "")
+        for s in program.graph_signature.input_specs
+        if s.kind == InputKind.USER_INPUT
+    ]
     by_name = dict(zip(names.values(), slots, strict=True))
     found: dict[Axis, Any] = {}
     for leaf in plan.inputs:
         value = values.get(by_name[names[leaf.path]])
         if isinstance(value, torch.Tensor):
-            found.update({Axis(leaf.path, dim): _size(size) for dim, size in enumerate(value.shape)})
+            found.update(
+                {Axis(leaf.path, dim): _size(size) for dim, size in enumerate(value.shape)}
+            )
         else:
             found[Axis(leaf.path, None)] = _size(value)
     return found

@@ -1,9 +1,10 @@
-"""Trials of a graph at the sizes about which only operators of torch decided: 0 and 1, and sizes that were not equal.
+"""Trials of a graph at the sizes about which only operators of torch decided: 0 and 1, and sizes
+that were not equal.
 
-An operator decides again whenever the graph runs, so its conditions need not bound the graph. But its result may steer
-the Python of the model: ``x.squeeze(0)`` has another rank at size 1. So model and graph are both run exactly where
-such a condition fails, and must run the same operators. Where they do not, or where no such sizes are found, the
-condition stays.
+An operator decides again whenever the graph runs, so its conditions need not bound the graph. But
+its result may steer the Python of the model: ``x.squeeze(0)`` has another rank at size 1. So model
+and graph are both run exactly where such a condition fails, and must run the same operators. Where
+they do not, or where no such sizes are found, the condition stays.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _FEW = 4
 
 @dataclass(slots=True)
 class Tried:
-    """What the trials of a region found: conditions that stay, those that may go, and sizes that were exact."""
+    """What the trials of a region found: conditions that stay, those that may go, and sizes that
+    were exact.
+    """
 
     limits: list[Constraint] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
@@ -54,7 +57,9 @@ class Tried:
 class OperatorTrials:
     """Runs model and graph side by side. ``takes`` says whether the model takes sizes."""
 
-    def __init__(self, plan: Plan, samples: tuple[Sample, ...], lab: Lab, takes: Callable[[Sizes], bool]) -> None:
+    def __init__(
+        self, plan: Plan, samples: tuple[Sample, ...], lab: Lab, takes: Callable[[Sizes], bool]
+    ) -> None:
         self._plan, self._samples, self._lab, self._takes = plan, samples, lab, takes
 
     def of(self, graph: Graph, region: ProvenRegion) -> Tried:
@@ -73,18 +78,27 @@ class OperatorTrials:
         changed = [name for name, size in together.items() if size != region.sizes[name]]
         if len(changed) > 1 and region.holds(together):
             if not self._is_exact(graph, together):
-                return Tried([*tried.limits, *(_at_least(name, together[name] + 1) for name in changed)])
+                return Tried(
+                    [*tried.limits, *(_at_least(name, together[name] + 1) for name in changed)]
+                )
             tried.sizes.append(together)
         for atom in region.tried:
             self._try_exceptions(graph, region, atom, tried)
         return tried
 
-    def _with_a_small_symbol(self, graph: Graph, region: ProvenRegion) -> Iterator[tuple[str, Sizes]]:
+    def _with_a_small_symbol(
+        self, graph: Graph, region: ProvenRegion
+    ) -> Iterator[tuple[str, Sizes]]:
         """The sizes of the trace with one of the symbols at 1, then at 0."""
         own = {symbol.name for symbol in graph.plan.symbols} - set(region.pins)
         for symbol in self._plan.symbols:
             for size in (1, 0):
-                if symbol.name in own and self._is_size(symbol) and symbol.allows(size) and size % symbol.step == 0:
+                if (
+                    symbol.name in own
+                    and self._is_size(symbol)
+                    and symbol.allows(size)
+                    and size % symbol.step == 0
+                ):
                     yield symbol.name, {**region.sizes, symbol.name: size}
 
     def _is_size(self, symbol: Symbol) -> bool:
@@ -92,12 +106,18 @@ class OperatorTrials:
         return any(symbol.name in e.symbols for leaf in self._plan.inputs for e in leaf.shape)
 
     def _try_exceptions(self, graph: Graph, region: ProvenRegion, atom: Atom, tried: Tried) -> None:
-        """Tries the graph where a condition fails, once for each way that no trial so far has been at."""
+        """Tries the graph where a condition fails, once for each way that no trial so far has
+        been at.
+        """
         for exception in atom.exceptions():
             formula = written(exception)
-            if any(holds(formula, {**sizes}) for sizes in tried.sizes) or self._is_outside(exception, region):
+            if any(holds(formula, {**sizes}) for sizes in tried.sizes) or self._is_outside(
+                exception, region
+            ):
                 continue
-            choices = [sizes for sizes in self._sizes_with(formula, region, tried) if tried.allows(sizes)]
+            choices = [
+                sizes for sizes in self._sizes_with(formula, region, tried) if tried.allows(sizes)
+            ]
             choice = next((sizes for sizes in choices if self._takes(sizes)), None)
             if choice is not None and self._is_exact(graph, choice):
                 tried.sizes.append(choice)
@@ -112,22 +132,34 @@ class OperatorTrials:
             return True
         if not (isinstance(exception, sympy.Eq) and exception.lhs.is_Symbol):
             return False
-        return any(condition.subs(exception.lhs, exception.rhs) in (False, sympy.false) for condition in conditions)
+        return any(
+            condition.subs(exception.lhs, exception.rhs) in (False, sympy.false)
+            for condition in conditions
+        )
 
     def _sizes_with(self, formula: str, region: ProvenRegion, tried: Tried) -> Iterator[Sizes]:
         """Sizes of a region that satisfy a formula: one symbol changed, then two."""
-        symbols = [symbol for symbol in self._plan.symbols if symbol.name in formula and symbol.name not in region.pins]
+        symbols = [
+            symbol
+            for symbol in self._plan.symbols
+            if symbol.name in formula and symbol.name not in region.pins
+        ]
         for symbol in symbols:
             for size in sizes_of_symbol(symbol):
                 choice = {**region.sizes, symbol.name: size}
                 if holds(formula, choice) and region.holds(choice):
                     yield choice
         for pair in combinations(symbols, 2):
-            pools = [sorted({*range(_FEW), *(sizes[symbol.name] for sizes in tried.sizes)}) for symbol in pair]
+            pools = [
+                sorted({*range(_FEW), *(sizes[symbol.name] for sizes in tried.sizes)})
+                for symbol in pair
+            ]
             for sizes in product(*pools):
                 changed = {symbol.name: size for symbol, size in zip(pair, sizes, strict=True)}
                 choice = {**region.sizes, **changed}
-                lawful = all(s.allows(changed[s.name]) and changed[s.name] % s.step == 0 for s in pair)
+                lawful = all(
+                    s.allows(changed[s.name]) and changed[s.name] % s.step == 0 for s in pair
+                )
                 if lawful and holds(formula, choice) and region.holds(choice):
                     yield choice
 
@@ -147,7 +179,9 @@ class OperatorTrials:
                 close_arguments(self._plan, values), why="sizes of 0 and 1", memo=True, about=about
             )
             with as_in_a_trace():
-                traced = self._lab.run_within(arguments, of_model, why="operators at sizes of 0 and 1")
+                traced = self._lab.run_within(
+                    arguments, of_model, why="operators at sizes of 0 and 1"
+                )
             with of_graph:
                 got = graph(theirs)
         except Exception as error:
@@ -156,7 +190,13 @@ class OperatorTrials:
         numbers = Numbers()
         same = numbers.of(of_model, ours, traced.leaves) == numbers.of(of_graph, theirs, got)
         agrees = agreement(expected.structure.paths(), expected.leaves, got)
-        logger.debug("%s at %s: same operators %s; %s", graph.name, sizes, same, agrees.note or "the same results")
+        logger.debug(
+            "%s at %s: same operators %s; %s",
+            graph.name,
+            sizes,
+            same,
+            agrees.note or "the same results",
+        )
         return same and agrees.holds
 
 

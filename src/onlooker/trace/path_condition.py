@@ -1,9 +1,9 @@
 """The path condition of a trace, in the symbols of its plan.
 
-The decisions of a trace are conditions over symbols of torch. Each such symbol is the size of one input; the plan knows
-that size as an expression of its own symbols. Put in, most conditions become trivial (``mask <= past + sequence``
-where the plan knows ``mask == past + sequence``). The others are atoms: conditions under which the graph is what the
-model does.
+The decisions of a trace are conditions over symbols of torch. Each such symbol is the size of one
+input; the plan knows that size as an expression of its own symbols. Put in, most conditions become
+trivial (``mask <= past + sequence`` where the plan knows ``mask == past + sequence``). The others
+are atoms: conditions under which the graph is what the model does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _UNBACKED = re.compile(r"(u|zuf|zf)\d+")
 class Atom:
     """One condition of a path. Two atoms with the same ``key`` are the same condition.
 
-    ``is_number`` is True where a size became a plain number: its other side is as many graphs as there are numbers.
+    ``is_number`` is True where a size became a plain number: its other side is as many graphs as
+    there are numbers.
     """
 
     key: tuple[str, str]
@@ -59,7 +60,9 @@ class Atom:
         size, number = condition.lhs, condition.rhs
         if not number.is_Integer or int(number) > 2:
             return [sympy.Not(condition)]
-        excluded = [value for value in (1, 0) if condition.func(value, number) in (False, sympy.false)]
+        excluded = [
+            value for value in (1, 0) if condition.func(value, number) in (False, sympy.false)
+        ]
         return [sympy.Eq(size, value, evaluate=False) for value in excluded]
 
     def constraint(self) -> Constraint:
@@ -69,10 +72,11 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class PathCondition:
-    """All atoms of one trace; ``tried`` are conditions of operators about sizes of 0 and 1, or sizes that differ.
+    """All atoms of one trace; ``tried`` are conditions of operators about sizes of 0 and 1, or
+    sizes that differ.
 
-    An operator decides about these again whenever it runs, so those are no constraints, but sizes at which the graph is
-    tried.
+    An operator decides about these again whenever it runs, so those are no constraints, but sizes
+    at which the graph is tried.
     """
 
     atoms: Mapping[tuple[str, str], Atom] = field(default_factory=dict)
@@ -84,12 +88,15 @@ class PathCondition:
 
 
 def path_condition(
-    decisions: Iterable[Decision], plan: Plan, names: Mapping[Path, str], ranges: Mapping[str, tuple[int, int | None]]
+    decisions: Iterable[Decision],
+    plan: Plan,
+    names: Mapping[Path, str],
+    ranges: Mapping[str, tuple[int, int | None]],
 ) -> PathCondition:
     """The atoms of a trace of a plan.
 
-    ``ranges`` are the least and the greatest value that the program has per expression of the plan: torch leaves out
-    the guards that they answer.
+    ``ranges`` are the least and the greatest value that the program has per expression of the plan:
+    torch leaves out the guards that they answer.
 
     :raises ExportError: ``guard-not-known`` for a decision about a size that is no size of an input
     """
@@ -100,7 +107,9 @@ def path_condition(
             found.append((translation.condition(decision), decision))
     # of a decision on a value nothing is kept: torch checks it when the program runs
     found += [(condition, None) for condition in translation.of_ranges(ranges)]
-    translation.learn(c for c, source in found if translation.stays(c, source is not None and source.by_model))
+    translation.learn(
+        c for c, source in found if translation.stays(c, source is not None and source.by_model)
+    )
     atoms: dict[tuple[str, str], Atom] = {}
     tried: dict[tuple[str, str], Atom] = {}
     for raw, source in found:
@@ -110,7 +119,13 @@ def path_condition(
         by_model = source is not None and source.by_model
         origin = Origin.MODEL if by_model else Origin.OPERATOR
         is_number = source is not None and source.is_number
-        atom = Atom(key_of(condition), condition, origin, source.line if source is not None else "", is_number)
+        atom = Atom(
+            key_of(condition),
+            condition,
+            origin,
+            source.line if source is not None else "",
+            is_number,
+        )
         if not by_model and raw not in translation.learnt and translation.is_tried(condition):
             if source is not None:  # a range that starts at torch's 2 asks for nothing
                 tried.setdefault(atom.key, atom)
@@ -120,12 +135,18 @@ def path_condition(
 
 
 def _tells_more(atom: Atom, known: Atom) -> bool:
-    """A decision of the model tells more than one of an operator, and of these one between two sides."""
-    return (atom.origin is Origin.MODEL, not atom.is_number) > (known.origin is Origin.MODEL, not known.is_number)
+    """A decision of the model tells more than one of an operator, and of these one between two
+    sides.
+    """
+    return (atom.origin is Origin.MODEL, not atom.is_number) > (
+        known.origin is Origin.MODEL,
+        not known.is_number,
+    )
 
 
 def in_sizes(decision: Decision, axes: Mapping[tuple[str, int | None], Any]) -> Any:
-    """What a decision says of sizes, as it held in the trace; ``axes`` are the sizes of the inputs by name.
+    """What a decision says of sizes, as it held in the trace; ``axes`` are the sizes of the inputs
+    by name.
 
     :raises ExportError: ``guard-not-known`` for a decision about a size that is no size of an input
     """
@@ -146,7 +167,8 @@ def _size_of(decision: Decision, symbol: Any, axes: Mapping[tuple[str, int | Non
     axis = (match.group(1), int(match.group(2)) if match.group(2) else None) if match else None
     if axis is None or axis not in axes:
         raise ExportError(
-            f"The model decides by {symbol} ({source or 'of unknown source'}), which is no size of an input.",
+            f"The model decides by {symbol} ({source or 'of unknown source'}), which is no size of"
+            " an input.",
             slug="guard-not-known",
             hint=f"The line of the model is {decision.line}." if decision.line else "",
         )
@@ -175,7 +197,11 @@ class _Translation:
 
     def _with_sign(self, value: Any) -> Any:
         """The expression with symbols that may be negative where the plan allows that."""
-        signed = {s: sympy.Symbol(s.name, integer=True) for s in value.free_symbols if self._lows.get(s.name, 0) < 0}
+        signed = {
+            s: sympy.Symbol(s.name, integer=True)
+            for s in value.free_symbols
+            if self._lows.get(s.name, 0) < 0
+        }
         return value.xreplace(signed) if signed else value
 
     def of_ranges(self, ranges: Mapping[str, tuple[int, int | None]]) -> Iterator[Any]:
@@ -194,13 +220,22 @@ class _Translation:
         return (by_model or not self.is_tried(condition)) and not self._of_plan.always(condition)
 
     def learn(self, conditions: Iterable[Any]) -> None:
-        """Takes conditions of a trace for granted in proofs about the others: each stays a condition itself."""
-        facts = self._without_repetitions(dict.fromkeys(condition for condition in conditions if is_fact(condition)))
+        """Takes conditions of a trace for granted in proofs about the others: each stays a
+        condition itself.
+        """
+        facts = self._without_repetitions(
+            dict.fromkeys(condition for condition in conditions if is_fact(condition))
+        )
         self.learnt = frozenset(facts)
-        self._proofs, self._proofs_from_2 = proofs_of(self._plan, facts), proofs_of(self._plan, facts, least=2)
+        self._proofs, self._proofs_from_2 = (
+            proofs_of(self._plan, facts),
+            proofs_of(self._plan, facts, least=2),
+        )
 
     def _without_repetitions(self, facts: Iterable[Any]) -> list[Any]:
-        """The facts without those that follow from sizes that are numbers, the simplest of which come first."""
+        """The facts without those that follow from sizes that are numbers, the simplest of which
+        come first.
+        """
         numbers: list[Any] = []
         proofs, others = self._of_plan, []
         for fact in sorted(facts, key=sympy.count_ops):
@@ -221,7 +256,8 @@ class _Translation:
         return self._implied[condition]
 
     def is_tried(self, condition: Any) -> bool:
-        """True for a condition of an operator whose exceptions can be tried: sizes of 0 and 1, and sizes that differ.
+        """True for a condition of an operator whose exceptions can be tried: sizes of 0 and 1, and
+        sizes that differ.
 
         The operator decides again whenever it runs.
         """
@@ -229,7 +265,10 @@ class _Translation:
             return True
         if isinstance(condition, (sympy.StrictLessThan, sympy.LessThan)):
             condition = condition.reversed
-        if not isinstance(condition, (sympy.StrictGreaterThan, sympy.GreaterThan)) or not condition.rhs.is_Integer:
+        if (
+            not isinstance(condition, (sympy.StrictGreaterThan, sympy.GreaterThan))
+            or not condition.rhs.is_Integer
+        ):
             return False
         most = 2 if isinstance(condition, sympy.GreaterThan) else 1
         return bool(0 <= condition.rhs <= most) and self._proofs.always(condition.lhs >= 0)
@@ -243,20 +282,28 @@ class _Translation:
 
 def proofs_of(plan: Plan, facts: Iterable[Any] = (), least: int | None = None) -> SizeProofs:
     """Proofs about the sizes of a plan, or about those of them that are ``least`` or more."""
-    steps = [sympy.Eq(PythonMod(_symbol_of(symbol), symbol.step), 0) for symbol in plan.symbols if symbol.step > 1]
+    steps = [
+        sympy.Eq(PythonMod(_symbol_of(symbol), symbol.step), 0)
+        for symbol in plan.symbols
+        if symbol.step > 1
+    ]
     lows = {s.name: s.low if least is None else max(s.low, least) for s in plan.symbols}
     return SizeProofs(lows, [*facts, *steps])
 
 
 def _symbol_of(symbol: Symbol) -> Any:
-    """The symbol as expressions of the plan have it; one that may be negative stands for itself in a trace alone."""
+    """The symbol as expressions of the plan have it; one that may be negative stands for itself
+    in a trace alone.
+    """
     if symbol.low < 0:
         return sympy.Symbol(symbol.name, integer=True)
     return sympy.Symbol(symbol.name, integer=True, nonnegative=True)
 
 
 def _with_torch_floor(value: Any) -> Any:
-    """The expression with the floor division of torch, and the minimum of sympy, which knows more than torch's."""
+    """The expression with the floor division of torch, and the minimum of sympy, which knows
+    more than torch's.
+    """
     for own, other in ((Floor, FloorDiv), (Min, sympy.Min), (Max, sympy.Max)):
         if value.has(own):
             value = value.replace(own, other)
@@ -264,7 +311,9 @@ def _with_torch_floor(value: Any) -> Any:
 
 
 def key_of(condition: Any) -> tuple[str, str]:
-    """A form in which equal conditions of integers are equal: ``a > b`` and ``b < a`` and ``a - b >= 1``."""
+    """A form in which equal conditions of integers are equal: ``a > b`` and ``b < a`` and
+    ``a - b >= 1``.
+    """
     if not isinstance(condition, Relational):
         return "is", str(condition)
     left, right = condition.lhs, condition.rhs
@@ -290,11 +339,17 @@ def written(condition: Any) -> str:
     if isinstance(condition, (sympy.And, sympy.Or)):
         word = " and " if isinstance(condition, sympy.And) else " or "
         parts = sorted(condition.args, key=str)
-        return word.join(f"({written(p)})" if isinstance(p, (sympy.And, sympy.Or)) else written(p) for p in parts)
+        return word.join(
+            f"({written(p)})" if isinstance(p, (sympy.And, sympy.Or)) else written(p) for p in parts
+        )
     if isinstance(condition, sympy.Not):
         return f"not ({written(condition.args[0])})"
     return (
-        "True" if condition in (True, sympy.true) else "False" if condition in (False, sympy.false) else str(condition)
+        "True"
+        if condition in (True, sympy.true)
+        else "False"
+        if condition in (False, sympy.false)
+        else str(condition)
     )
 
 

@@ -1,4 +1,6 @@
-"""What was observed, brought into the form that graphs take: lists that the model only concatenates are joined."""
+"""What was observed, brought into the form that graphs take: lists that the model only
+concatenates are joined.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,12 @@ def prepare(
     joins = find_concatenated_lists(samples, lab) if probe and lab.budget.runs else ()
     if not joins:
         return Prepared(recording, tuple(samples))
-    calls = tuple(replace(call, inputs=joined(call.inputs, joins, join_specs)) for call in recording.calls)
+    calls = tuple(
+        replace(call, inputs=joined(call.inputs, joins, join_specs)) for call in recording.calls
+    )
     by_index = {call.index: call for call in calls}
-    kept = tuple(replace(s, call=by_index[s.call.index], inputs=joined(s.inputs, joins, join_tensors)) for s in samples)
+    kept = tuple(
+        replace(s, call=by_index[s.call.index], inputs=joined(s.inputs, joins, join_tensors))
+        for s in samples
+    )
     return Prepared(replace(recording, calls=calls), kept, joins)

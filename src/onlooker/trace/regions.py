@@ -1,7 +1,8 @@
 """Regions of sizes for which one graph is proven, and how two of them become one.
 
-A trace proves its graph for all sizes that satisfy its path condition. Another trace, on the other side of one of
-these conditions, may give the same graph: then the graph is proven there too, and the condition is not needed.
+A trace proves its graph for all sizes that satisfy its path condition. Another trace, on the other
+side of one of these conditions, may give the same graph: then the graph is proven there too, and
+the condition is not needed.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Atoms = Mapping[tuple[str, str], Atom]
 class ProvenRegion:
     """Sizes for which a graph is proven by one trace.
 
-    ``pins`` are symbols that were a number in the trace, ``atoms`` its path condition, ``limits`` what is not proven
-    by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its example, ``tried`` the conditions of
-    operators that are tried where they fail.
+    ``pins`` are symbols that were a number in the trace, ``atoms`` its path condition, ``limits``
+    what is not proven by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its
+    example, ``tried`` the conditions of operators that are tried where they fail.
     """
 
     pins: Mapping[str, int]
@@ -54,8 +55,13 @@ class ProvenRegion:
     @cached_property
     def region(self) -> Region:
         """The region as a value without sympy."""
-        pinned = tuple(Constraint(f"{name} == {size}", Origin.FIXED) for name, size in self.pins.items())
-        return Region((*pinned, *(atom.constraint() for atom in self.atoms.values()), *self.limits), self.evidence)
+        pinned = tuple(
+            Constraint(f"{name} == {size}", Origin.FIXED) for name, size in self.pins.items()
+        )
+        return Region(
+            (*pinned, *(atom.constraint() for atom in self.atoms.values()), *self.limits),
+            self.evidence,
+        )
 
 
 def contract_of(plan: Plan, regions: Sequence[ProvenRegion]) -> Contract:
@@ -76,8 +82,12 @@ def _joined(regions: list[ProvenRegion], plan: Plan) -> list[ProvenRegion]:
     return regions
 
 
-def _next_pair(regions: Sequence[ProvenRegion], plan: Plan) -> tuple[ProvenRegion, ProvenRegion, ProvenRegion] | None:
-    """A region, another one that proves the other side of some of its conditions, and the first one without them."""
+def _next_pair(
+    regions: Sequence[ProvenRegion], plan: Plan
+) -> tuple[ProvenRegion, ProvenRegion, ProvenRegion] | None:
+    """A region, another one that proves the other side of some of its conditions, and the first
+    one without them.
+    """
     for first in regions:
         for second in regions:
             if first is not second:
@@ -88,7 +98,9 @@ def _next_pair(regions: Sequence[ProvenRegion], plan: Plan) -> tuple[ProvenRegio
 
 
 def _is_inside(small: ProvenRegion, large: ProvenRegion) -> bool:
-    """True where every condition of the large region is one of the small one, or holds by its pins."""
+    """True where every condition of the large region is one of the small one, or holds by its
+    pins.
+    """
     if any(small.pins.get(name) != size for name, size in large.pins.items()):
         return False
     if not {limit.formula for limit in large.limits} <= {limit.formula for limit in small.limits}:
@@ -105,7 +117,9 @@ def _is_inside(small: ProvenRegion, large: ProvenRegion) -> bool:
 
 
 def _enlarged(first: ProvenRegion, second: ProvenRegion, plan: Plan) -> ProvenRegion | None:
-    """``first`` without the conditions of which ``second`` proves the other side; None where that is not so."""
+    """``first`` without the conditions of which ``second`` proves the other side; None where
+    that is not so.
+    """
     if {limit.formula for limit in second.limits} - {limit.formula for limit in first.limits}:
         return None
     if any(second.pins.get(name) != size for name, size in first.pins.items()):
@@ -118,7 +132,9 @@ def _enlarged(first: ProvenRegion, second: ProvenRegion, plan: Plan) -> ProvenRe
     return None
 
 
-def _enlarged_by_condition(first: ProvenRegion, second: ProvenRegion, plan: Plan) -> ProvenRegion | None:
+def _enlarged_by_condition(
+    first: ProvenRegion, second: ProvenRegion, plan: Plan
+) -> ProvenRegion | None:
     """The second region holds wherever one condition of the first one fails and the others hold."""
     for gone in (key for key in first.atoms if key not in second.atoms):
         others = [atom.condition for key, atom in first.atoms.items() if key != gone]
@@ -133,7 +149,9 @@ def _enlarged_by_condition(first: ProvenRegion, second: ProvenRegion, plan: Plan
 def _enlarged_by_pin(
     first: ProvenRegion, second: ProvenRegion, name: str, size: int, plan: Plan
 ) -> ProvenRegion | None:
-    """``second`` is ``first`` at one size of one symbol, which some conditions of ``first`` exclude."""
+    """``second`` is ``first`` at one size of one symbol, which some conditions of ``first``
+    exclude.
+    """
     lows = {symbol.name: symbol.low for symbol in plan.symbols}
     gone: list[tuple[str, str]] = []
     kept: set[tuple[str, str]] = set()
@@ -151,11 +169,15 @@ def _enlarged_by_pin(
 
 
 def _at(condition: Any, name: str, size: int) -> Any:
-    return condition.subs({symbol: size for symbol in condition.free_symbols if symbol.name == name})
+    return condition.subs(
+        {symbol: size for symbol in condition.free_symbols if symbol.name == name}
+    )
 
 
 def _excludes_only(condition: Any, name: str, size: int, lows: Mapping[str, int]) -> bool:
-    """True for a condition that fails, within the plan, at this one size of the symbol and nowhere else."""
+    """True for a condition that fails, within the plan, at this one size of the symbol and
+    nowhere else.
+    """
     symbols = {symbol.name: symbol for symbol in condition.free_symbols}
     if set(symbols) == {name}:
         return _fails_only_at(condition, symbols[name], size, lows.get(name, 0))
@@ -174,7 +196,9 @@ def _fails_only_at(condition: Any, symbol: Any, size: int, low: int) -> bool:
     if kind not in ("!=", ">=") or not (condition.lhs - condition.rhs).is_polynomial(symbol):
         return False
     difference = sympy.expand(
-        condition.lhs - condition.rhs if kind == "!=" else sympy.sympify(text, locals={symbol.name: symbol})
+        condition.lhs - condition.rhs
+        if kind == "!="
+        else sympy.sympify(text, locals={symbol.name: symbol})
     )
     if sympy.degree(difference, symbol) != 1:
         return False
@@ -184,11 +208,17 @@ def _fails_only_at(condition: Any, symbol: Any, size: int, low: int) -> bool:
     return bool(rises and size == low and difference.subs(symbol, size + 1) >= 0)
 
 
-def _without(first: ProvenRegion, gone: Iterable[tuple[str, str]], second: ProvenRegion) -> ProvenRegion:
+def _without(
+    first: ProvenRegion, gone: Iterable[tuple[str, str]], second: ProvenRegion
+) -> ProvenRegion:
     """The first region without some conditions, of which the second one is the evidence."""
     keys = set(gone)
     found = tuple(
-        Dropped(atom.formula, f"the same graph on both sides, {first.evidence} and {second.evidence}", atom.line)
+        Dropped(
+            atom.formula,
+            f"the same graph on both sides, {first.evidence} and {second.evidence}",
+            atom.line,
+        )
         for key, atom in first.atoms.items()
         if key in keys
     )

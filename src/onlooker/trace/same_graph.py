@@ -1,14 +1,17 @@
-"""Are two exported graphs of one model the same computation, for all calls that the second one stands for?
+"""Are two exported graphs of one model the same computation, for all calls that the second one
+stands for?
 
-The first graph was traced on one side of a condition, the second one on the other side. Every value of the second graph
-gets a number by what computes it: the operator and the numbers of its arguments. Then the first graph is read with the
-inputs of the second one. Each of its values must have been computed in the second graph too, or be one that changes
-nothing there: a pad of 0, a slice of everything, a concatenation with nothing, an expand to the same shape. Sizes are
-compared as expressions of the second trace. Equal graphs give equal results for all values of their inputs, so this
-is a proof where trials are none.
+The first graph was traced on one side of a condition, the second one on the other side. Every value
+of the second graph gets a number by what computes it: the operator and the numbers of its
+arguments. Then the first graph is read with the inputs of the second one. Each of its values must
+have been computed in the second graph too, or be one that changes nothing there: a pad of 0, a
+slice of everything, a concatenation with nothing, an expand to the same shape. Sizes are compared
+as expressions of the second trace. Equal graphs give equal results for all values of their inputs,
+so this is a proof where trials are none.
 
-A value that is written to in place has another number from there on, and so have all values in the same memory. Where
-it is unknown whether two values share their memory, the comparison gives up rather than guess.
+A value that is written to in place has another number from there on, and so have all values in the
+same memory. Where it is unknown whether two values share their memory, the comparison gives up
+rather than guess.
 """
 
 from __future__ import annotations
@@ -42,7 +45,13 @@ _COPIES = {
     _aten.lift_fresh_copy.default,
 }
 _RESHAPES = {_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default}
-_CASTS = {_aten.to.dtype, _aten.to.device, _aten.to.dtype_layout, _aten._to_copy.default, _aten.type_as.default}
+_CASTS = {
+    _aten.to.dtype,
+    _aten.to.device,
+    _aten.to.dtype_layout,
+    _aten._to_copy.default,
+    _aten.type_as.default,
+}
 
 
 class _Different(Exception):
@@ -55,11 +64,12 @@ def difference_of(
     sizes: Mapping[Any, Any],
     proofs: SizeProofs | None = None,
 ) -> str:
-    """Where the graphs differ for calls of the second one, in words; empty when the first one computes the same.
+    """Where the graphs differ for calls of the second one, in words; empty when the first one
+    computes the same.
 
-    ``first`` and ``second`` are programs of one model with the same inputs; sizes that are symbols in ``first`` may be
-    numbers in ``second``. ``sizes`` are the symbols of ``second`` as expressions of the plan, and ``proofs`` say which
-    of them are equal for the calls of ``second``.
+    ``first`` and ``second`` are programs of one model with the same inputs; sizes that are symbols
+    in ``first`` may be numbers in ``second``. ``sizes`` are the symbols of ``second`` as
+    expressions of the plan, and ``proofs`` say which of them are equal for the calls of ``second``.
     """
     try:
         numbering = _Numbering(second, sizes, proofs or SizeProofs({}))
@@ -69,11 +79,12 @@ def difference_of(
 
 
 class _Walk:
-    """The values of a graph, one node after the other; what numbers and sizes are is for the two classes below.
+    """The values of a graph, one node after the other; what numbers and sizes are is for the two
+    classes below.
 
-    A value in memory that a node writes to has another number from there on. Nodes share memory for certain where one
-    is a view of the other; where an operator copies only if it must, they may share it, and a value that may have been
-    written to is unknown.
+    A value in memory that a node writes to has another number from there on. Nodes share memory for
+    certain where one is a view of the other; where an operator copies only if it must, they may
+    share it, and a value that may have been written to is unknown.
     """
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
@@ -137,7 +148,11 @@ class _Walk:
         if not shared:
             return _Memory()
         memory = self._memory[shared[0]]
-        return memory if _is_view(node) and len(shared) == 1 else _Memory(tuple(self._memory[one] for one in shared))
+        return (
+            memory
+            if _is_view(node) and len(shared) == 1
+            else _Memory(tuple(self._memory[one] for one in shared))
+        )
 
     def _write(self, key: Any, target: torch.fx.Node) -> None:
         memory = self._memory[target]
@@ -153,7 +168,9 @@ class _Memory:
     """The memory of some nodes; ``parents`` are memories that it may be a part of."""
 
     def __init__(self, parents: tuple[_Memory, ...] = ()) -> None:
-        self._ancestors: frozenset[int] = frozenset({id(self)}).union(*(parent._ancestors for parent in parents))
+        self._ancestors: frozenset[int] = frozenset({id(self)}).union(
+            *(parent._ancestors for parent in parents)
+        )
         self._parents = parents
 
     def may_be(self, other: _Memory) -> bool:
@@ -167,7 +184,9 @@ _UNKNOWN = object()
 class _Numbering(_Walk):
     """The second graph: every value gets a number by what computes it."""
 
-    def __init__(self, program: torch.export.ExportedProgram, sizes: Mapping[Any, Any], proofs: SizeProofs) -> None:
+    def __init__(
+        self, program: torch.export.ExportedProgram, sizes: Mapping[Any, Any], proofs: SizeProofs
+    ) -> None:
         super().__init__(program)
         self._sizes, self._proofs = sizes, proofs
         self.numbers: dict[Any, int] = {}
@@ -305,7 +324,9 @@ def _joined(args: Sequence[Any]) -> Any:
     return full[0] if len(full) == 1 else ((full, *args[1:]), {})
 
 
-def _keeps_type(target: Any, first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _keeps_type(
+    target: Any, first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> bool:
     wanted = [item for item in (*args[1:], *kwargs.values()) if isinstance(item, torch.dtype)]
     if target is _aten.type_as.default:
         return isinstance(args[1], Numbered) and args[1].dtype == first.dtype
@@ -333,7 +354,9 @@ def _takes_all(first: Numbered, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _plain_slice(args: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a slice with all defaults written out; numbers lie inside the tensor, as torch counts them."""
+    """The arguments of a slice with all defaults written out; numbers lie inside the tensor, as
+    torch counts them.
+    """
     dim, start, end, step = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])[:4]
     start, end = 0 if start is None else start, _END if end is None else end
     size = args[0].shape[dim] if args[0].shape else None
@@ -370,7 +393,9 @@ _RULES: dict[Any, Callable[[Numbered, Sequence[Any], Mapping[str, Any]], bool]] 
 
 
 def _key_of(node: torch.fx.Node, arguments: Any, random: int) -> tuple[Any, int]:
-    """What a node computes, as a value that can be compared; the second number counts draws of random numbers."""
+    """What a node computes, as a value that can be compared; the second number counts draws of
+    random numbers.
+    """
     args, kwargs = arguments
     key: tuple[Any, ...] = (str(node.target), frozen(args), frozen(sorted(kwargs.items())))
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
@@ -394,7 +419,9 @@ def frozen(value: Any) -> Any:
 
 
 def _normal(value: Any) -> Any:
-    """A size in a form in which equal sizes are equal: a number, or the expression that stands for all equal ones."""
+    """A size in a form in which equal sizes are equal: a number, or the expression that stands
+    for all equal ones.
+    """
     if isinstance(value, Numbered):
         return ("tensor", value.number)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -415,7 +442,9 @@ def _flat(value: Any) -> list[Any]:
 
 
 def _gives_size(node: torch.fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
+    return isinstance(
+        node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
+    )
 
 
 def _on_expressions(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -442,7 +471,9 @@ def _on_expressions(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def _needed(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
-    """The nodes that the outputs are computed from, and all that write, with what these are computed from."""
+    """The nodes that the outputs are computed from, and all that write, with what these are
+    computed from.
+    """
     found: set[torch.fx.Node] = set()
     waiting = [node for node in program.graph.nodes if node.op == "output" or _written_by(node)]
     while waiting:
@@ -454,7 +485,9 @@ def _needed(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
 
 
 def _placeholder_keys(program: torch.export.ExportedProgram) -> dict[str, Any]:
-    """Per placeholder what it is: an input by its position, a weight by its name, a constant by its content."""
+    """Per placeholder what it is: an input by its position, a weight by its name, a constant by
+    its content.
+    """
     keys: dict[str, Any] = {}
     position = 0
     for spec in program.graph_signature.input_specs:
@@ -474,7 +507,11 @@ def digest(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return f"object {id(value)}"
     content = value.detach().cpu().contiguous().reshape(-1)
-    raw = bytes(content.view(torch.uint8).tolist()) if content.numel() < 4096 else content.numpy().tobytes()
+    raw = (
+        bytes(content.view(torch.uint8).tolist())
+        if content.numel() < 4096
+        else content.numpy().tobytes()
+    )
     return f"{value.dtype} {tuple(value.shape)} {value.stride()} {hashlib.sha256(raw).hexdigest()}"
 
 
@@ -490,7 +527,9 @@ def _written_by(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The arguments that a node writes to; of a graph inside the graph that writes, all."""
     if isinstance(node.target, torch._ops.HigherOrderOperator):
         module: Any = node.graph.owning_module
-        inner = [getattr(module, str(n.target), None) for n in node.all_input_nodes if n.op == "get_attr"]
+        inner = [
+            getattr(module, str(n.target), None) for n in node.all_input_nodes if n.op == "get_attr"
+        ]
         return _tensors_of(node) if any(map(_writes, inner)) else []
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable or node.target in _COPIES:
@@ -508,7 +547,8 @@ def _writes(module: Any) -> bool:
     if not isinstance(module, torch.fx.GraphModule):
         return True
     return any(
-        getattr(getattr(node.target, "_schema", None), "is_mutable", False) and node.target not in _COPIES
+        getattr(getattr(node.target, "_schema", None), "is_mutable", False)
+        and node.target not in _COPIES
         for inner in module.modules()
         if isinstance(inner, torch.fx.GraphModule)
         for node in inner.graph.nodes
@@ -535,12 +575,16 @@ def _shared_by(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def _is_view(node: torch.fx.Node) -> bool:
-    """True where the result is in the memory of its argument for certain: a composite operator may copy."""
+    """True where the result is in the memory of its argument for certain: a composite operator
+    may copy.
+    """
     if node.target is operator.getitem:
         return True
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
-    return not node.target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    return not node.target.has_kernel_for_dispatch_key(
+        torch._C.DispatchKey.CompositeImplicitAutograd
+    )
 
 
 def _is_in_place(node: torch.fx.Node) -> bool:

@@ -1,9 +1,11 @@
-"""Did two runs compute their results by the same operators? Compared for one choice of sizes, for all values.
+"""Did two runs compute their results by the same operators? Compared for one choice of sizes, for
+all values.
 
-An operator of torch decides about sizes of 0 and 1 again whenever it runs, but its result may steer the Python of the
-model: ``x.squeeze(0)`` has another rank at size 1. Results that agree for a few values do not tell. So the model and
-the graph are both run at such sizes, and every operator that reaches torch is recorded. Equal sequences of operators
-on equal arguments give equal results for all values.
+An operator of torch decides about sizes of 0 and 1 again whenever it runs, but its result may steer
+the Python of the model: ``x.squeeze(0)`` has another rank at size 1. Results that agree for a few
+values do not tell. So the model and the graph are both run at such sizes, and every operator that
+reaches torch is recorded. Equal sequences of operators on equal arguments give equal results for
+all values.
 """
 
 from __future__ import annotations
@@ -25,12 +27,16 @@ _SMALL = 4096
 
 @contextlib.contextmanager
 def as_in_a_trace() -> Iterator[None]:
-    """Inside the block ``torch.compiler.is_exporting()`` is true: a model then takes the way that it took in the trace.
+    """Inside the block ``torch.compiler.is_exporting()`` is true: a model then takes the way that
+    it took in the trace.
 
-    The flags are those of ``torch._export.utils._compiling_state_context`` (checked with torch 2.13).
+    The flags are those of ``torch._export.utils._compiling_state_context`` (checked with torch
+    2.13).
     """
     names = ("_is_compiling_flag", "_is_exporting_flag")
-    before = {name: getattr(torch.compiler, name) for name in names if hasattr(torch.compiler, name)}
+    before = {
+        name: getattr(torch.compiler, name) for name in names if hasattr(torch.compiler, name)
+    }
     for name in before:
         setattr(torch.compiler, name, True)
     try:
@@ -41,14 +47,20 @@ def as_in_a_trace() -> Iterator[None]:
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
-    """Inside the block every operator is recorded, with its arguments and its result, which stay alive."""
+    """Inside the block every operator is recorded, with its arguments and its result, which stay
+    alive.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.steps: list[tuple[Any, Any, dict[str, Any], Any]] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
@@ -59,8 +71,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has
 class Numbers:
     """Numbers for what operators compute, shared by the runs that are compared.
 
-    Two tensors have the same number when they hold the same values for all inputs. An operator that writes to a tensor
-    gives new numbers to all tensors in the same memory.
+    Two tensors have the same number when they hold the same values for all inputs. An operator that
+    writes to a tensor gives new numbers to all tensors in the same memory.
     """
 
     def __init__(self) -> None:
@@ -88,7 +100,9 @@ class Numbers:
                 key, random = (*key, random), random + 1
             for place, value in enumerate(_written(func, args, kwargs) if writes else ()):
                 for other, number in found.sharing(value):
-                    found.note(other, self._numbered((*key, "written", place, number.number), other))
+                    found.note(
+                        other, self._numbered((*key, "written", place, number.number), other)
+                    )
             self._note(key, result, found)
         return [frozen(self._argument(value, found)) for value in outputs]
 
@@ -143,7 +157,11 @@ class _Found:
 
     def sharing(self, value: torch.Tensor) -> list[tuple[torch.Tensor, Numbered]]:
         """All tensors in the memory of one, with their numbers."""
-        others = self._sharing.get(value.untyped_storage().data_ptr(), {}) if value.layout == torch.strided else {}
+        others = (
+            self._sharing.get(value.untyped_storage().data_ptr(), {})
+            if value.layout == torch.strided
+            else {}
+        )
         return [(other, self._numbers[key]) for key, other in others.items()]
 
 

@@ -1,11 +1,12 @@
 """Which graphs are needed for a plan, and for which sizes each is proven.
 
-The first trace proves its graph under its path condition. Sizes outside that the model takes are traced as well: where
-the trace gives a graph that is known already, that graph is proven there too, else the new graph joins the program.
-So no condition of the model is dropped because trials agree.
+The first trace proves its graph under its path condition. Sizes outside that the model takes are
+traced as well: where the trace gives a graph that is known already, that graph is proven there too,
+else the new graph joins the program. So no condition of the model is dropped because trials agree.
 
-Only conditions of torch's operators on sizes of 0 and 1 are left to trials, exactly there: an operator decides again
-whenever the graph runs. Model and graph must run the same operators in such a trial.
+Only conditions of torch's operators on sizes of 0 and 1 are left to trials, exactly there: an
+operator decides again whenever the graph runs. Model and graph must run the same operators in such
+a trial.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from .torch_run import as_guards, write_contract
 __all__ = ["PlanSearch", "ProvenGraph"]
 
 logger = logging.getLogger(__name__)
-#: what may be spent on traces for sizes that no watched call had: a trace costs 1, and 1 more per so many conditions
+#: what may be spent on traces for sizes that no watched call had: a trace costs 1, and 1 more per
+#: so many conditions
 _MOST_SPENT, _CONDITIONS = 12, 10
 _SMALL = 24
 #: how many sizes on the other side of a condition are looked at for a general one
@@ -66,12 +68,16 @@ class ProvenGraph:
 
     def current(self) -> Graph:
         """The graph with its regions as they are."""
-        return replace(self.graph, contract=Contract(tuple(region.region for region in self.regions)))
+        return replace(
+            self.graph, contract=Contract(tuple(region.region for region in self.regions))
+        )
 
     def finished(self) -> Graph:
         """The graph with its contract, as short as the proofs allow."""
         contract = contract_of(self.graph.plan, self.regions)
-        write_contract(self.graph.artifact, formulas_of(self.graph.plan, contract, as_guards(self.graph.names)))
+        write_contract(
+            self.graph.artifact, formulas_of(self.graph.plan, contract, as_guards(self.graph.names))
+        )
         return replace(self.graph, contract=contract)
 
 
@@ -115,7 +121,9 @@ class PlanSearch:
         return False
 
     def explore(self) -> None:
-        """Traces the other side of every condition that is left, where the model takes sizes there."""
+        """Traces the other side of every condition that is left, where the model takes sizes
+        there.
+        """
         spent = 0
         while spent < _MOST_SPENT:
             choice = next(self._open_sizes(), None)
@@ -131,13 +139,21 @@ class PlanSearch:
         return max(len(proven.regions[-1].atoms) for proven in self.graphs)
 
     def _trace(self, choice: Sizes) -> None:
-        """One trace: the graph of these sizes is a known one, proven there from now on, or a new one."""
-        pins = {symbol.name: choice[symbol.name] for symbol in self.plan.symbols if choice[symbol.name] in (0, 1)}
+        """One trace: the graph of these sizes is a known one, proven there from now on, or a new
+        one.
+        """
+        pins = {
+            symbol.name: choice[symbol.name]
+            for symbol in self.plan.symbols
+            if choice[symbol.name] in (0, 1)
+        }
         plan = at_sizes(self.plan, pins) if pins else self.plan
         free = {name: size for name, size in choice.items() if name not in pins}
         logger.info("tracing %s with %s", plan.name, choice)
         try:
-            traced = export_graph(plan, self.samples, self.lab, choices=[free], oblivious=self._oblivious)
+            traced = export_graph(
+                plan, self.samples, self.lab, choices=[free], oblivious=self._oblivious
+            )
         except ExportError as error:
             logger.debug("%s", error)
             self.notes.append(f"sizes such as {_listed(choice)} are refused by torch.export")
@@ -145,46 +161,69 @@ class PlanSearch:
         for known in self.graphs:
             if _are_within(pins, known.pins) and not self._differs(known.graph, traced):
                 known.traces.append(traced)
-                known.regions.append(self._region(known.graph, traced, _without(pins, known.pins), choice))
+                known.regions.append(
+                    self._region(known.graph, traced, _without(pins, known.pins), choice)
+                )
                 return
         for known in self.graphs:
-            if _are_within(known.pins, pins) and not any(self._differs(traced.graph, one) for one in known.traces):
+            if _are_within(known.pins, pins) and not any(
+                self._differs(traced.graph, one) for one in known.traces
+            ):
                 self._replace(known, traced, pins, choice)
                 return
         named = replace(traced.graph.plan, name=f"{self.plan.name}_{len(self.graphs) + 1}")
-        self.graphs.append(self._proven(replace(traced, graph=replace(traced.graph, plan=named)), pins))
+        self.graphs.append(
+            self._proven(replace(traced, graph=replace(traced.graph, plan=named)), pins)
+        )
 
-    def _replace(self, known: ProvenGraph, traced: Traced, pins: Mapping[str, int], choice: Sizes) -> None:
-        """A graph that is right wherever a known one is, and for its own sizes, stands in its place."""
+    def _replace(
+        self, known: ProvenGraph, traced: Traced, pins: Mapping[str, int], choice: Sizes
+    ) -> None:
+        """A graph that is right wherever a known one is, and for its own sizes, stands in its
+        place.
+        """
         graph = replace(traced.graph, plan=replace(traced.graph.plan, name=known.graph.name))
         moved = [
             self._region(graph, one, _without({**known.pins, **region.pins}, pins), region.sizes)
             for one, region in zip(known.traces, known.regions, strict=True)
         ]
         own = self._region(graph, traced, {}, choice)
-        self.graphs[self.graphs.index(known)] = ProvenGraph(graph, pins, [*known.traces, traced], [*moved, own])
+        self.graphs[self.graphs.index(known)] = ProvenGraph(
+            graph, pins, [*known.traces, traced], [*moved, own]
+        )
 
     def _differs(self, first: Graph, traced: Traced) -> str:
         second = traced.graph
-        if first.outputs.structure != second.outputs.structure or first.outputs.dynamic != second.outputs.dynamic:
+        if (
+            first.outputs.structure != second.outputs.structure
+            or first.outputs.dynamic != second.outputs.dynamic
+        ):
             return "the results have other parts"
         if not _same_constants(first.outputs.constants, second.outputs.constants):
             return "constant results differ"
         sizes = sizes_in_plan(second.artifact, second.plan, second.names)
         proofs = proofs_of(self.plan, [atom.condition for atom in traced.condition.atoms.values()])
         found = difference_of(first.artifact, second.artifact, sizes, proofs)
-        logger.debug("%s and a trace with %s: %s", first.name, second.sizes, found or "the same graph")
+        logger.debug(
+            "%s and a trace with %s: %s", first.name, second.sizes, found or "the same graph"
+        )
         return found
 
     def _proven(self, traced: Traced, pins: Mapping[str, int]) -> ProvenGraph:
         region = self._region(traced.graph, traced, {}, {**pins, **traced.graph.sizes})
         return ProvenGraph(traced.graph, pins, [traced], [region])
 
-    def _region(self, graph: Graph, traced: Traced, pins: Mapping[str, int], sizes: Mapping[str, int]) -> ProvenRegion:
+    def _region(
+        self, graph: Graph, traced: Traced, pins: Mapping[str, int], sizes: Mapping[str, int]
+    ) -> ProvenRegion:
         """The region of a trace, with the least sizes at which ``graph`` is right."""
-        fixed = tuple(c for c in traced.graph.contract.regions[0].constraints if c.origin is Origin.FIXED)
+        fixed = tuple(
+            c for c in traced.graph.contract.regions[0].constraints if c.origin is Origin.FIXED
+        )
         evidence = f"traced with {_listed(sizes)}" if sizes else "traced"
-        region = ProvenRegion(pins, traced.condition.atoms, fixed, dict(sizes), evidence, traced.condition.tried)
+        region = ProvenRegion(
+            pins, traced.condition.atoms, fixed, dict(sizes), evidence, traced.condition.tried
+        )
         found = self._trials.of(graph, region)
         return replace(region, limits=(*fixed, *found.limits), dropped=tuple(found.dropped))
 
@@ -200,7 +239,12 @@ class PlanSearch:
     def _runs(self, sizes: Sizes) -> bool:
         try:
             arguments = close_arguments(self.plan, materialise(self.plan, sizes, self.samples))
-            self.lab.run(arguments, why="the other side of a condition", memo=True, about=self.plan.axis_sizes(sizes))
+            self.lab.run(
+                arguments,
+                why="the other side of a condition",
+                memo=True,
+                about=self.plan.axis_sizes(sizes),
+            )
         except SpentError as spent:
             self.lab.note_unknown("the other side of every condition was tried", spent)
             return False
@@ -210,7 +254,8 @@ class PlanSearch:
         return True
 
     def _open_sizes(self) -> Iterator[Sizes]:
-        """Sizes that no graph holds and the model takes: the other side of one condition, then of several.
+        """Sizes that no graph holds and the model takes: the other side of one condition, then of
+        several.
 
         Sizes as even as those that were seen come first: sides of images are rarely odd.
         """
@@ -221,14 +266,21 @@ class PlanSearch:
                     for condition in conditions:
                         yield from self._beyond(region, condition, proven.pins, even)
         symbols = self.plan.symbols
-        pools = [dict.fromkeys((self.graphs[0].regions[0].sizes.get(s.name, 2), s.low, 1, 0)) for s in symbols]
+        pools = [
+            dict.fromkeys((self.graphs[0].regions[0].sizes.get(s.name, 2), s.low, 1, 0))
+            for s in symbols
+        ]
         for choice in product(*pools):
             sizes = {symbol.name: size for symbol, size in zip(symbols, choice, strict=True)}
             if all(s.allows(sizes[s.name]) and sizes[s.name] % s.step == 0 for s in symbols):
                 yield from self._if_open(sizes, ("small", choice))
 
     def _beyond(
-        self, region: ProvenRegion, condition: Atom | Constraint, pins: Mapping[str, int], even: bool
+        self,
+        region: ProvenRegion,
+        condition: Atom | Constraint,
+        pins: Mapping[str, int],
+        even: bool,
     ) -> Iterator[Sizes]:
         """The nearest sizes at which a condition of a region fails, one symbol changed."""
         formula = condition.formula
@@ -241,13 +293,21 @@ class PlanSearch:
         for symbol in self.plan.symbols:
             if symbol.name not in formula:
                 continue
-            sizes = [n for n in sizes_of_symbol(symbol) if not constraint.holds({**base, symbol.name: n})]
+            sizes = [
+                n for n in sizes_of_symbol(symbol) if not constraint.holds({**base, symbol.name: n})
+            ]
             unit = grain(symbol) if even else 1
-            for size in self._nearest(region, symbol, base, [n for n in sizes if n < 2 or n % unit == 0]):
+            for size in self._nearest(
+                region, symbol, base, [n for n in sizes if n < 2 or n % unit == 0]
+            ):
                 yield from self._if_open({**base, symbol.name: size}, None)
 
-    def _nearest(self, region: ProvenRegion, symbol: Symbol, base: Sizes, sizes: Sequence[int]) -> list[int]:
-        """Of some sizes of a symbol the nearest general one that no graph holds, and those of 0 and 1."""
+    def _nearest(
+        self, region: ProvenRegion, symbol: Symbol, base: Sizes, sizes: Sequence[int]
+    ) -> list[int]:
+        """Of some sizes of a symbol the nearest general one that no graph holds, and those of 0
+        and 1.
+        """
         near = sorted((n for n in sizes if n > 1), key=lambda n: abs(n - base[symbol.name]))
         open_ = (n for n in near if not self.holds({**base, symbol.name: n}))
         first = list(islice(open_, _MOST_NEAR))
@@ -256,7 +316,9 @@ class PlanSearch:
         return [*sound[:1], *(n for n in sizes if n < 2)]
 
     def _if_open(self, sizes: Sizes, mark: Any) -> Iterator[Sizes]:
-        """The sizes, unless a size that became a number would be a further one: a graph for that number alone."""
+        """The sizes, unless a size that became a number would be a further one: a graph for that
+        number alone.
+        """
         if mark is not None:
             if mark in self._tried:
                 return
@@ -265,7 +327,9 @@ class PlanSearch:
             yield sizes
 
     def _general_near(self, seed: Sizes) -> Iterator[Sizes]:
-        """Sizes that stand for those of a call: on the same sides of all conditions, general, and small if possible."""
+        """Sizes that stand for those of a call: on the same sides of all conditions, general,
+        and small if possible.
+        """
         formulas = self._conditions()
         sides = [formula.holds(seed) for formula in formulas]
         small = dict(seed)
@@ -274,9 +338,16 @@ class PlanSearch:
             if [formula.holds(nearer) for formula in formulas] == sides:
                 small = nearer
         found = 0
-        steps = (*self._steps_from(small), *self._steps_from(seed)) if self._has_known_numbers(seed) else ()
+        steps = (
+            (*self._steps_from(small), *self._steps_from(seed))
+            if self._has_known_numbers(seed)
+            else ()
+        )
         for choice in steps:
-            if not self._is_general(choice) or [formula.holds(choice) for formula in formulas] != sides:
+            if (
+                not self._is_general(choice)
+                or [formula.holds(choice) for formula in formulas] != sides
+            ):
                 continue
             if self.takes(choice):
                 found += 1
@@ -301,7 +372,12 @@ class PlanSearch:
         return self.graphs[0].regions[0].sizes.get(name, size) if self.graphs else size
 
     def _conditions(self) -> list[Constraint]:
-        found = {c.formula: c for g in self.graphs for region in g.regions for c in region.region.constraints}
+        found = {
+            c.formula: c
+            for g in self.graphs
+            for region in g.regions
+            for c in region.region.constraints
+        }
         return list(found.values())
 
     def _is_general(self, sizes: Sizes) -> bool:
@@ -314,13 +390,19 @@ class PlanSearch:
         units = {s.name: grain(s) if seed[s.name] > _SMALL else s.step for s in self.plan.symbols}
         for step in range(8):
             yield {
-                name: seed[name] if seed[name] in (0, 1) else seed[name] + step * unit * (1 + position)
+                name: (
+                    seed[name]
+                    if seed[name] in (0, 1)
+                    else seed[name] + step * unit * (1 + position)
+                )
                 for position, (name, unit) in enumerate(units.items())
             }
 
 
 def _mark(formula: str, pins: Mapping[str, int]) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """What was looked at: a condition, at some pinned sizes; of equalities with numbers the left side alone."""
+    """What was looked at: a condition, at some pinned sizes; of equalities with numbers the left
+    side alone.
+    """
     left, equals, right = formula.partition(" == ")
     text = left if equals and right.lstrip("-").isdigit() else formula
     return text, tuple(sorted(pins.items()))
@@ -343,7 +425,11 @@ def _same_constants(first: Iterable[Any], second: Iterable[Any]) -> bool:
     """True when the leaves of two results that are no outputs of the graphs are equal."""
     for one, other in zip(first, second, strict=True):
         if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-            same = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and torch.equal(one, other)
+            same = (
+                isinstance(one, torch.Tensor)
+                and isinstance(other, torch.Tensor)
+                and torch.equal(one, other)
+            )
         else:
             same = type(one) is type(other) and (one is other or one == other)
         if not same:

@@ -1,13 +1,15 @@
-"""``int(size)`` and ``range(size)`` in the code of a model, which torch makes constants while it traces it.
+"""``int(size)`` and ``range(size)`` in the code of a model, which torch makes constants while it
+traces it.
 
-Python wants a number of ``int()``, so torch gives that of the example and makes the size a constant. While the block
-lasts, ``int`` in the files of the model's own modules is a class that leaves a symbolic size as it is, and rounds a
-symbolic float towards zero; of anything else it makes what ``int`` makes. Of a ``range`` with steps only the number of
-steps is a constant: 128 tokens and 14 are both one block of 128.
+Python wants a number of ``int()``, so torch gives that of the example and makes the size a
+constant. While the block lasts, ``int`` in the files of the model's own modules is a class that
+leaves a symbolic size as it is, and rounds a symbolic float towards zero; of anything else it makes
+what ``int`` makes. Of a ``range`` with steps only the number of steps is a constant: 128 tokens and
+14 are both one block of 128.
 
-Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py, where ``SymInt.__int__`` guards, and
-``sym_int`` does not. It may go when a trace does this itself; ``test_an_int_of_a_size`` of
-``tests/trace/test_size_tensors.py`` is then exact without it.
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py, where
+``SymInt.__int__`` guards, and ``sym_int`` does not. It may go when a trace does this itself;
+``test_an_int_of_a_size`` of ``tests/trace/test_size_tensors.py`` is then exact without it.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ _NAMES = {"int": _Int, "range": _Range, "divmod": _divmod}
 
 
 def asks_for_int(decisions: Iterable[Decision]) -> bool:
-    """True where one of the lines that asked about a size has an ``int(...)`` or a ``range(...)``."""
+    """True where one of the lines that asked about a size has an ``int(...)`` or a
+    ``range(...)``.
+    """
     return any(_ASKS.search(decision.line) for decision in decisions)
 
 
@@ -88,14 +92,17 @@ def bakes_int(decisions: Iterable[Decision]) -> bool:
 
 @contextlib.contextmanager
 def ints_stay_sizes(model: Any) -> Iterator[None]:
-    """Swaps ``int`` and others in the files that define the modules of a model; a file that has its own keeps it."""
+    """Swaps ``int`` and others in the files that define the modules of a model; a file that has
+    its own keeps it.
+    """
     with builtins_swapped(model, _NAMES):
         yield
 
 
 @contextlib.contextmanager
 def builtins_swapped(model: Any, names: Mapping[str, Any]) -> Iterator[None]:
-    """Swaps builtins in the files that define the modules of a model, and in those that they have functions from.
+    """Swaps builtins in the files that define the modules of a model, and in those that they have
+    functions from.
 
     A file that has such a name of its own keeps it.
     """
@@ -113,13 +120,19 @@ def files_of(model: Any) -> list[ModuleType]:
     classes = dict.fromkeys(cls for module in modules for cls in type(module).__mro__)
     names = dict.fromkeys(cls.__module__ for cls in classes if issubclass(cls, torch.nn.Module))
     own = [sys.modules[name] for name in names if name in sys.modules and _is_open(name)]
-    values = [value for file in own for value in vars(file).values() if isinstance(value, FunctionType)]
+    values = [
+        value for file in own for value in vars(file).values() if isinstance(value, FunctionType)
+    ]
     further = dict.fromkeys(value.__module__ for value in values if _is_open(value.__module__))
-    return list(dict.fromkeys([*own, *(sys.modules[name] for name in further if name in sys.modules)]))
+    return list(
+        dict.fromkeys([*own, *(sys.modules[name] for name in further if name in sys.modules)])
+    )
 
 
 def _is_open(name: str | None) -> bool:
-    """True for a file that is neither torch's nor Python's; a function that was made at run time has none."""
+    """True for a file that is neither torch's nor Python's; a function that was made at run time
+    has none.
+    """
     if not name:
         return False
     root = name.partition(".")[0]

@@ -1,11 +1,13 @@
 """Proofs about sizes that are computed with floor divisions and remainders.
 
-A size is often a sum of products with ``//`` and ``%`` by numbers: ``4 * ((n + 3) // 4)``. Such an expression is a
-quasi-polynomial: where every symbol moves in steps of a period, it is a polynomial of a known degree. A polynomial of
-degree d is known by d + 1 values, so finitely many values prove an equation for all sizes. An inequality is proven
-where the forward differences of all polynomials are not negative: each then grows from its first value on.
+A size is often a sum of products with ``//`` and ``%`` by numbers: ``4 * ((n + 3) // 4)``. Such an
+expression is a quasi-polynomial: where every symbol moves in steps of a period, it is a polynomial
+of a known degree. A polynomial of degree d is known by d + 1 values, so finitely many values prove
+an equation for all sizes. An inequality is proven where the forward differences of all polynomials
+are not negative: each then grows from its first value on.
 
-Source: Newton's forward difference formula; quasi-polynomials as in Stanley, Enumerative Combinatorics 1, section 4.4.
+Source: Newton's forward difference formula; quasi-polynomials as in Stanley, Enumerative
+Combinatorics 1, section 4.4.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _REMAINDERS = (Mod, PythonMod)
 _MAXIMA, _MINIMA = (Max, sympy.Max), (Min, sympy.Min)
 #: the most points at which an expression is evaluated for one proof, and the greatest degree
 _MOST_POINTS, _HIGHEST_DEGREE = 100_000, 4
-#: where expressions are evaluated to find those that may be equal: residues of many periods, in no simple relation
+#: where expressions are evaluated to find those that may be equal: residues of many periods, in no
+#: simple relation
 _PROBES = (1_009, 2_477, 5_040, 7_919)
 
 #: per symbol the degree of an expression in it, and the period
@@ -37,10 +40,12 @@ _Form = Mapping[Any, tuple[int, int]]
 
 
 class SizeProofs:
-    """What holds for all sizes of a plan: symbols are integers from ``lows`` on, and satisfy ``facts``.
+    """What holds for all sizes of a plan: symbols are integers from ``lows`` on, and satisfy
+    ``facts``.
 
-    Of the facts those are used that hang on remainders alone, ``n % 4 == 0``, least sizes, ``n >= 8``, and expressions
-    that are a number, ``a*b == 96``. The others may be left out, since a proof without them says more.
+    Of the facts those are used that hang on remainders alone, ``n % 4 == 0``, least sizes,
+    ``n >= 8``, and expressions that are a number, ``a*b == 96``. The others may be left out, since
+    a proof without them says more.
 
     >>> n = sympy.Symbol("n", integer=True, nonnegative=True)
     >>> proofs = SizeProofs({"n": 2}, [sympy.Eq(PythonMod(n, 4), 0)])
@@ -62,7 +67,9 @@ class SizeProofs:
         self._bounds: dict[tuple[Any, int], bool] = {}
 
     def same(self, value: Any) -> Any:
-        """The first expression that was asked about and is equal to this one; a number for a constant."""
+        """The first expression that was asked about and is equal to this one; a number for a
+        constant.
+        """
         value = sympy.sympify(value)
         if value not in self._known:
             self._known[value] = self._first_equal(value)
@@ -85,7 +92,9 @@ class SizeProofs:
         return self._known.setdefault(simple, simple)
 
     def _probe(self, value: Any) -> tuple[int, ...] | None:
-        """The expression at a few sizes that satisfy the facts; None where it cannot be evaluated."""
+        """The expression at a few sizes that satisfy the facts; None where it cannot be
+        evaluated.
+        """
         symbols = sorted(value.free_symbols, key=str)
         form = _form_of(value)
         if form is None:
@@ -101,11 +110,15 @@ class SizeProofs:
             if not valid.any():
                 return None
             first = int(valid.nonzero()[0])
-            found.append(int(_evaluated(value, {symbol: point[first] for symbol, point in points.items()})))
+            found.append(
+                int(_evaluated(value, {symbol: point[first] for symbol, point in points.items()}))
+            )
         return tuple(found)
 
     def equal(self, first: Any, second: Any) -> bool:
-        """True where two expressions are proven equal for all sizes; False where that is unknown."""
+        """True where two expressions are proven equal for all sizes; False where that is
+        unknown.
+        """
         classes = self._classes(first - second, from_low=False)
         return classes is not None and not bool(classes.any())
 
@@ -119,7 +132,9 @@ class SizeProofs:
             return any(map(self.always, condition.args))
         if not isinstance(condition, Relational):
             return False
-        difference = self.simplified(sympy.expand(self._with_numbers(condition.lhs - condition.rhs)))
+        difference = self.simplified(
+            sympy.expand(self._with_numbers(condition.lhs - condition.rhs))
+        )
         if isinstance(condition, sympy.Eq):
             return self.equal(difference, sympy.Integer(0))
         if isinstance(condition, sympy.Ne):
@@ -153,7 +168,9 @@ class SizeProofs:
         return bool((first >= bound).all()) and all(bool((other >= 0).all()) for other in others)
 
     def _is_natural(self, value: Any) -> bool:
-        """True for an expression that is made of numbers of at least 0 alone, by operations that keep them there."""
+        """True for an expression that is made of numbers of at least 0 alone, by operations that
+        keep them there.
+        """
         if value.is_Integer:
             return bool(value >= 0)
         if value.is_Symbol:
@@ -164,12 +181,19 @@ class SizeProofs:
             return any(self._is_at_least(arg, 0) for arg in value.args)
         if value.is_Add or value.is_Mul or isinstance(value, (*_DIVISIONS, *_MINIMA)):
             return all(self._is_at_least(arg, 0) for arg in value.args)
-        return bool(value.is_Pow and value.exp.is_Integer and value.exp > 0 and self._is_at_least(value.base, 0))
+        return bool(
+            value.is_Pow
+            and value.exp.is_Integer
+            and value.exp > 0
+            and self._is_at_least(value.base, 0)
+        )
 
     def _classes(self, value: Any, *, from_low: bool) -> torch.Tensor | None:
-        """The forward differences of the polynomials of an expression: the first row has their first values.
+        """The forward differences of the polynomials of an expression: the first row has their
+        first values.
 
-        One column per residue class that the facts allow; None for what is no quasi-polynomial, or too large.
+        One column per residue class that the facts allow; None for what is no quasi-polynomial, or
+        too large.
         """
         form = _form_of(value)
         if form is None:
@@ -205,7 +229,9 @@ class SizeProofs:
         return rows[:, allowed.permute(order).reshape(n_rows, -1)[0]]
 
     def simplified(self, value: Any) -> Any:
-        """The expression without divisions by an expression that goes into it, and without known maxima."""
+        """The expression without divisions by an expression that goes into it, and without known
+        maxima.
+        """
         if not value.args or not value.free_symbols:
             return value
         if value not in self._simple:
@@ -255,20 +281,29 @@ class SizeProofs:
 
 
 def lower_bounds(condition: Any) -> dict[Any, int]:
-    """The least sizes of symbols that a condition demands: ``min(n // 4, m) > 4`` those of ``n`` and of ``m``."""
+    """The least sizes of symbols that a condition demands: ``min(n // 4, m) > 4`` those of ``n``
+    and of ``m``.
+    """
     if not isinstance(condition, Relational):
         return {}
     if isinstance(condition, (sympy.LessThan, sympy.StrictLessThan)):
         condition = condition.reversed
     if isinstance(condition, sympy.Eq) and condition.rhs.is_Integer:
         condition = sympy.Ge(condition.lhs, condition.rhs, evaluate=False)
-    if not isinstance(condition, (sympy.GreaterThan, sympy.StrictGreaterThan)) or not condition.rhs.is_Integer:
+    if (
+        not isinstance(condition, (sympy.GreaterThan, sympy.StrictGreaterThan))
+        or not condition.rhs.is_Integer
+    ):
         return {}
-    return _least(condition.lhs, int(condition.rhs) + isinstance(condition, sympy.StrictGreaterThan))
+    return _least(
+        condition.lhs, int(condition.rhs) + isinstance(condition, sympy.StrictGreaterThan)
+    )
 
 
 def _least(value: Any, bound: int) -> dict[Any, int]:
-    """The least sizes at which an expression of one symbol, or a minimum of such, can reach a bound."""
+    """The least sizes at which an expression of one symbol, or a minimum of such, can reach a
+    bound.
+    """
     if value.is_Symbol:
         return {value: bound}
     if isinstance(value, _MINIMA):
@@ -317,11 +352,17 @@ def _is_periodic(fact: Any) -> bool:
 def _form_of(value: Any) -> _Form | None:
     """Degree and period of a quasi-polynomial in each symbol; None for other expressions."""
     form = _quasi(value)
-    return None if form is None else {symbol: (term.degree, term.period) for symbol, term in form.items()}
+    return (
+        None
+        if form is None
+        else {symbol: (term.degree, term.period) for symbol, term in form.items()}
+    )
 
 
 class _Term(NamedTuple):
-    """How an expression hangs on one symbol. ``slope`` is what it grows by in the mean, where that is one number."""
+    """How an expression hangs on one symbol. ``slope`` is what it grows by in the mean, where
+    that is one number.
+    """
 
     degree: int
     period: int
@@ -339,17 +380,26 @@ def _quasi(value: Any) -> Mapping[Any, _Term] | None:
         return _product([_quasi(arg) for arg in value.args], value)
     if value.is_Pow and value.exp.is_Integer and value.exp > 0:
         return _product([_quasi(value.base)] * int(value.exp), value)
-    if isinstance(value, (*_DIVISIONS, *_REMAINDERS)) and value.args[1].is_Integer and value.args[1] > 0:
+    if (
+        isinstance(value, (*_DIVISIONS, *_REMAINDERS))
+        and value.args[1].is_Integer
+        and value.args[1] > 0
+    ):
         form = _quasi(value.args[0])
-        return None if form is None else _divided(form, int(value.args[1]), is_division=isinstance(value, _DIVISIONS))
+        return (
+            None
+            if form is None
+            else _divided(form, int(value.args[1]), is_division=isinstance(value, _DIVISIONS))
+        )
     return None
 
 
 def _divided(form: Mapping[Any, _Term], divisor: int, *, is_division: bool) -> Mapping[Any, _Term]:
     """The quotient, or the remainder.
 
-    Over one period a term with a slope grows by a fixed number; the remainder is back after as many periods as bring
-    that to a multiple of the divisor. Without a slope, a polynomial of degree d is back after ``divisor * d!`` periods.
+    Over one period a term with a slope grows by a fixed number; the remainder is back after as many
+    periods as bring that to a multiple of the divisor. Without a slope, a polynomial of degree d is
+    back after ``divisor * d!`` periods.
     """
     total = math.factorial(sum(term.degree for term in form.values()))
     found = {}
@@ -359,7 +409,9 @@ def _divided(form: Mapping[Any, _Term], divisor: int, *, is_division: bool) -> M
             slope = slope / divisor if is_division else Fraction(0)
         else:
             period *= divisor * total
-        found[symbol] = _Term(degree if is_division else 0, period, slope if is_division else Fraction(0))
+        found[symbol] = _Term(
+            degree if is_division else 0, period, slope if is_division else Fraction(0)
+        )
     return found
 
 
@@ -371,7 +423,9 @@ def _sum(forms: Sequence[Mapping[Any, _Term] | None]) -> Mapping[Any, _Term] | N
         for symbol, term in form.items():
             had = found.get(symbol, _Term(0, 1, Fraction(0)))
             slope = None if had.slope is None or term.slope is None else had.slope + term.slope
-            found[symbol] = _Term(max(had.degree, term.degree), math.lcm(had.period, term.period), slope)
+            found[symbol] = _Term(
+                max(had.degree, term.degree), math.lcm(had.period, term.period), slope
+            )
     return found
 
 
@@ -385,7 +439,9 @@ def _product(forms: Sequence[Mapping[Any, _Term] | None], value: Any) -> Mapping
         for symbol, term in form.items():
             had = found.get(symbol, _Term(0, 1, None))
             slope = term.slope * factor if is_plain and term.slope is not None else None
-            found[symbol] = _Term(had.degree + term.degree, math.lcm(had.period, term.period), slope)
+            found[symbol] = _Term(
+                had.degree + term.degree, math.lcm(had.period, term.period), slope
+            )
     return found
 
 
@@ -426,7 +482,9 @@ def _spread(values: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 
 
 def _forward_differences(values: torch.Tensor, dim: int) -> torch.Tensor:
-    """Newton's coefficients along one axis: the value, its first difference, its second one, and so on."""
+    """Newton's coefficients along one axis: the value, its first difference, its second one, and
+    so on.
+    """
     rows = []
     for _ in range(values.shape[dim]):
         rows.append(values.narrow(dim, 0, 1))

@@ -1,12 +1,14 @@
 """Sizes that a model puts into tensors and takes out again, kept as sizes while torch traces it.
 
-``torch.div(x.size(1), 2, rounding_mode="trunc")`` is a tensor, and so is ``torch.tensor(x.size(1)) % 4``. Taken out
-again, to cut or to reshape, each is a number of which torch knows nothing: it refuses to compare it, or checks at run
-time that it is what it was. Inside the block such a tensor remembers which size it is.
+``torch.div(x.size(1), 2, rounding_mode="trunc")`` is a tensor, and so is
+``torch.tensor(x.size(1)) % 4``. Taken out again, to cut or to reshape, each is a number of which
+torch knows nothing: it refuses to compare it, or checks at run time that it is what it was. Inside
+the block such a tensor remembers which size it is.
 
-Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/fake_impls.py, where ``item()`` of a tensor
-gives its ``item_memo``. It may go when torch keeps the size itself;
-``test_a_size_goes_through_a_tensor`` of ``tests/trace/test_size_tensors.py`` fails then without it no more.
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/fake_impls.py, where
+``item()`` of a tensor gives its ``item_memo``. It may go when torch keeps the size itself;
+``test_a_size_goes_through_a_tensor`` of ``tests/trace/test_size_tensors.py`` fails then without it
+no more.
 """
 
 from __future__ import annotations
@@ -48,23 +50,35 @@ _QUOTIENTS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class SizeTensors(TorchFunctionMode):
-    """Inside the block, the integers of a trace that are computed of sizes alone are these sizes when taken out."""
+    """Inside the block, the integers of a trace that are computed of sizes alone are these sizes
+    when taken out.
+    """
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if func is torch.as_tensor and args and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
             func = torch.tensor  # the other one makes it a number
         result = func(*args, **kwargs)
-        if type(result) is FakeTensor and result.ndim == 0 and result.dtype in (torch.int64, torch.int32):
+        if (
+            type(result) is FakeTensor
+            and result.ndim == 0
+            and result.dtype in (torch.int64, torch.int32)
+        ):
             size = _computed(func, args, kwargs)
             if isinstance(size, torch.SymInt):
                 result.item_memo = size
         return result
 
 
-def _computed(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Size | None:
+def _computed(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Size | None:
     """The size that a function gives, None where it is not known."""
     name = getattr(func, "__name__", "").strip("_")
     left = _size_of(args[0]) if args else None

@@ -1,8 +1,9 @@
 """Ints and floats that steer the Python of a model: one graph for each value that was seen.
 
-An int or a float that varies is an input of a graph. Where it chooses a path (``for _ in range(steps)``,
-``x[:, -keep:] if keep else x``, ``x * t if t > 0 else x``) torch refuses that, or bakes in the one value of its
-example. The plan is then asked for with the number as a constant, once per value.
+An int or a float that varies is an input of a graph. Where it chooses a path
+(``for _ in range(steps)``, ``x[:, -keep:] if keep else x``, ``x * t if t > 0 else x``) torch
+refuses that, or bakes in the one value of its example. The plan is then asked for with the number
+as a constant, once per value.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from ..core.spec import Axis, ConstantSpec, Spec
 from ..infer.name import label_of
 from .graph import Graph
 
-__all__ = ["at_call", "baked_ints", "input_floats", "per_value", "steering_ints", "steering_numbers"]
+__all__ = [
+    "at_call",
+    "baked_ints",
+    "input_floats",
+    "per_value",
+    "steering_ints",
+    "steering_numbers",
+]
 
 _MOST_VALUES = 4
 #: how many of the values that are not served are named
@@ -31,7 +39,9 @@ def input_floats(plan: Plan) -> tuple[LeafPlan, ...]:
 
 
 def steering_numbers(plan: Plan) -> tuple[LeafPlan, ...]:
-    """The ints and floats that may choose a path: those that vary, and that no tensor has as a size."""
+    """The ints and floats that may choose a path: those that vary, and that no tensor has as a
+    size.
+    """
     return (*steering_ints(plan), *input_floats(plan))
 
 
@@ -39,17 +49,23 @@ def steering_ints(plan: Plan) -> tuple[LeafPlan, ...]:
     """The ints that vary, and that no tensor has as a size."""
     shown = {name for leaf in plan.inputs for e in leaf.shape for name in e.symbols}
     ints = (leaf for leaf in plan.inputs if leaf.value is not None and leaf.value.symbols)
-    return tuple(leaf for leaf in ints if leaf.value is not None and shown.isdisjoint(leaf.value.symbols))
+    return tuple(
+        leaf for leaf in ints if leaf.value is not None and shown.isdisjoint(leaf.value.symbols)
+    )
 
 
 def baked_ints(graph: Graph) -> tuple[LeafPlan, ...]:
     """The ints of a plan that torch made a constant, at a value that it was given as an example."""
     leaves = steering_ints(graph.plan)
-    return tuple(leaf for leaf in leaves if graph.obtained.get(str(Axis(leaf.path, None)), "").isdigit())
+    return tuple(
+        leaf for leaf in leaves if graph.obtained.get(str(Axis(leaf.path, None)), "").isdigit()
+    )
 
 
 def per_value(plan: Plan, leaves: Sequence[LeafPlan], calls: Iterable[Call]) -> list[Plan]:
-    """The plan with these numbers as constants, once for each of the values that most calls had, at most a handful."""
+    """The plan with these numbers as constants, once for each of the values that most calls had,
+    at most a handful.
+    """
     own = set(plan.calls)
     groups: dict[tuple[ConstantSpec, ...], list[Call]] = {}
     for call in calls:
@@ -58,9 +74,16 @@ def per_value(plan: Plan, leaves: Sequence[LeafPlan], calls: Iterable[Call]) -> 
     ordered = sorted(groups.items(), key=lambda group: -sum(call.count for call in group[1]))
     kept, rest = ordered[:_MOST_VALUES], ordered[_MOST_VALUES:]
     names = ", ".join(str(leaf.path) for leaf in leaves)
-    verb = "was seen too, and is one graph too many" if len(rest) == 1 else "were seen too, and are graphs too many"
+    verb = (
+        "was seen too, and is one graph too many"
+        if len(rest) == 1
+        else "were seen too, and are graphs too many"
+    )
     more = f"; {_listed(rest)} {verb}" if rest else ""
-    blind = f"only {names} = {_listed(kept)} served: each value takes its own way through the model{more}"
+    blind = (
+        f"only {names} = {_listed(kept)} served: each value takes its own way through the"
+        f" model{more}"
+    )
     plan = replace(plan, blind=(*plan.blind, blind))
     return [_at(plan, leaves, values, group) for values, group in kept]
 
@@ -90,11 +113,20 @@ def _value(leaf: LeafPlan, spec: Spec | None) -> ConstantSpec:
     return ConstantSpec(leaf.fill.value if leaf.fill is not None else 0)
 
 
-def _at(plan: Plan, leaves: Sequence[LeafPlan], values: Sequence[ConstantSpec], calls: Sequence[Call]) -> Plan:
+def _at(
+    plan: Plan, leaves: Sequence[LeafPlan], values: Sequence[ConstantSpec], calls: Sequence[Call]
+) -> Plan:
     fixed = dict(zip((leaf.path for leaf in leaves), values, strict=True))
-    kept = tuple(_constant(leaf, fixed[leaf.path], len(calls)) if leaf.path in fixed else leaf for leaf in plan.leaves)
-    shown = {name for leaf in kept if not leaf.is_constant for _, e in leaf.axes for name in e.symbols}
-    relations = (r for r in plan.relations if r.left.path not in fixed and shown.issuperset(r.right.symbols))
+    kept = tuple(
+        _constant(leaf, fixed[leaf.path], len(calls)) if leaf.path in fixed else leaf
+        for leaf in plan.leaves
+    )
+    shown = {
+        name for leaf in kept if not leaf.is_constant for _, e in leaf.axes for name in e.symbols
+    }
+    relations = (
+        r for r in plan.relations if r.left.path not in fixed and shown.issuperset(r.right.symbols)
+    )
     note = ", ".join(f"{path} is always {value}" for path, value in fixed.items())
     return replace(
         plan,
@@ -103,7 +135,10 @@ def _at(plan: Plan, leaves: Sequence[LeafPlan], values: Sequence[ConstantSpec], 
         symbols=tuple(symbol for symbol in plan.symbols if symbol.name in shown),
         relations=tuple(relations),
         calls=tuple(sorted(call.index for call in calls)),
-        notes=(*plan.notes, f"{note} here: what steers the Python of the model is a constant of a graph"),
+        notes=(
+            *plan.notes,
+            f"{note} here: what steers the Python of the model is a constant of a graph",
+        ),
     )
 
 
@@ -114,5 +149,8 @@ def _constant(leaf: LeafPlan, value: ConstantSpec, calls: int) -> LeafPlan:
 
 
 def _named(fixed: Mapping[Path, ConstantSpec]) -> str:
-    words = (f"{label_of(path)}_{str(value.value).replace('-', 'minus_')}" for path, value in fixed.items())
+    words = (
+        f"{label_of(path)}_{str(value.value).replace('-', 'minus_')}"
+        for path, value in fixed.items()
+    )
     return re.sub(r"\W", "_", "_".join(words))

@@ -48,7 +48,9 @@ _READ_AS_SIZES = "int() and range() of a size are read as sizes"
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A graph, and the path condition of its trace: the contract of the graph is that condition alone."""
+    """A graph, and the path condition of its trace: the contract of the graph is that condition
+    alone.
+    """
 
     graph: Graph
     condition: PathCondition
@@ -65,7 +67,8 @@ def export_graph(
     """The exported graph of a plan; when torch refuses, its message is read and it is asked again.
 
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
-    ``oblivious`` asks at once without guards on 0 and 1, which is else done after a trace that met too many.
+    ``oblivious`` asks at once without guards on 0 and 1, which is else done after a trace that met
+    too many.
 
     :raises ExportError: ``export-refused`` with the last message of torch, ``float-decides``
     """
@@ -97,7 +100,9 @@ def export_graph(
             continue
         if asked.ints is None and bakes_int(decisions):
             asked = replace(asked, ints=True)
-            notes.append(f"{_READ_AS_SIZES}: a number made from a size would hold for that size alone")
+            notes.append(
+                f"{_READ_AS_SIZES}: a number made from a size would hold for that size alone"
+            )
             continue
         graph = graph_of(plan, names, program, example, flat)
         if flat.n_joined and not is_exact_elsewhere(graph, samples, lab):
@@ -107,7 +112,9 @@ def export_graph(
         seconds, told = time.perf_counter() - start, tuple(dict.fromkeys(notes))
         named = {} if asked.oblivious else takes_names(decisions, graph)
         graph = replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=named)
-        contract = Contract((Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),))
+        contract = Contract(
+            (Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),)
+        )
         return Traced(checked_floats(replace(graph, contract=contract), samples, lab), condition)
     cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
     raise _refused(plan, cause, lab) from cause
@@ -115,7 +122,11 @@ def export_graph(
 
 def _evidence(sizes: Mapping[str, int]) -> str:
     """By which trace a region is proven."""
-    return f"traced with {', '.join(f'{name} = {size}' for name, size in sizes.items())}" if sizes else "traced"
+    return (
+        f"traced with {', '.join(f'{name} = {size}' for name, size in sizes.items())}"
+        if sizes
+        else "traced"
+    )
 
 
 def _fixed(graph: Graph, condition: PathCondition) -> Iterable[Constraint]:
@@ -139,22 +150,38 @@ def _refused(plan: Plan, refusal: Exception | None, lab: Lab) -> ExportError:
     return ExportError(
         f"torch.export refuses {plan.model or 'the model'}.{plan.method} ({plan.name}): {refusal}",
         slug="export-refused",
-        hint=f"{where}{inner}The message above is torch's own; the plan that was asked for is observer.plans().",
+        hint=(
+            f"{where}{inner}The message above is torch's own; the plan that was asked for is"
+            " observer.plans()."
+        ),
     )
 
 
-def _another_way(error: Exception, asked: Asked, decisions: Sequence[Decision]) -> tuple[Asked | None, str]:
-    """How else to trace, and a note where the way says something of the program; None where there is no other way."""
+def _another_way(
+    error: Exception, asked: Asked, decisions: Sequence[Decision]
+) -> tuple[Asked | None, str]:
+    """How else to trace, and a note where the way says something of the program; None where
+    there is no other way.
+    """
     if isinstance(error, TooManyGuardsError):
         return asked.without_guards(), f"asked again without guards on 0 and 1: {error}"
     if depends_on_values(error) and asked.branch is None:
         way = replace(asked, branch=error)
         where = f" is asked at {place}" if (place := place_of_error(error)) else ""
-        return way, f"the side of a branch that the example takes is in the graph{where}: {_first_line(error)}"
+        return (
+            way,
+            (
+                f"the side of a branch that the example takes is in the graph{where}:"
+                f" {_first_line(error)}"
+            ),
+        )
     if asked.ints is None and asks_for_int(decisions):
         return replace(asked, ints=True), f"{_READ_AS_SIZES}: {_first_line(error)}"
     if asked.ints and not isinstance(error, UserError):
-        return replace(asked, ints=False), f"int() and range() are those of Python again: {_first_line(error)}"
+        return (
+            replace(asked, ints=False),
+            f"int() and range() are those of Python again: {_first_line(error)}",
+        )
     return None, ""
 
 
@@ -170,9 +197,11 @@ def _export(
     inputs = dict(zip(names.values(), with_float_tensors(leaves), strict=True))
     flat.limit_guards(None if asked.oblivious else most_guards(len(plan.inputs)))
     ints = ints_stay_sizes(lab.model if asked.ints else None)
-    # torch caches what operators give for fake tensors; with symbolic sizes the cache takes as long as the trace itself
+    # torch caches what operators give for fake tensors; with symbolic sizes the cache takes as long
+    # as the trace itself
     uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
-    # the passes of an export build a dozen modules that never run: their code is written when it is asked for
+    # the passes of an export build a dozen modules that never run: their code is written when it is
+    # asked for
     lazy = torch.fx._lazy_graph_module._use_lazy_graph_module(True)
     floats = floats_stay_numbers(lab.model, plan)
     with (
@@ -188,7 +217,8 @@ def _export(
         warnings.simplefilter("ignore")
         shapes = asked.dynamic_shapes(plan, names)
         program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)
-    # an operator that raised in a try block of the model stands in the graph, though nothing uses it
+    # an operator that raised in a try block of the model stands in the graph, though nothing uses
+    # it
     program.graph.eliminate_dead_code(_has_effects)
     program.graph_module.recompile()
     return program
@@ -196,7 +226,11 @@ def _export(
 
 def _has_effects(node: torch.fx.Node) -> bool:
     """True for all nodes but operators of tensors that only compute."""
-    return not isinstance(node.target, torch._ops.OpOverload) or node.is_impure() or node.target._schema.is_mutable
+    return (
+        not isinstance(node.target, torch._ops.OpOverload)
+        or node.is_impure()
+        or node.target._schema.is_mutable
+    )
 
 
 def graph_of(
@@ -211,9 +245,20 @@ def graph_of(
         example.outputs.structure,
         tuple(output_labels(example.outputs, [label_of(leaf.path) for leaf in plan.inputs])),
         flat.dynamic,
-        tuple(None if flag else leaf for leaf, flag in zip(example.outputs.leaves, flat.dynamic, strict=True)),
-        tuple(i for i, leaf in enumerate(example.outputs.leaves) if flat.dynamic[i] and type(leaf) is int),
-        tuple(i for i, leaf in enumerate(example.outputs.leaves) if flat.dynamic[i] and isinstance(leaf, float)),
+        tuple(
+            None if flag else leaf
+            for leaf, flag in zip(example.outputs.leaves, flat.dynamic, strict=True)
+        ),
+        tuple(
+            i
+            for i, leaf in enumerate(example.outputs.leaves)
+            if flat.dynamic[i] and type(leaf) is int
+        ),
+        tuple(
+            i
+            for i, leaf in enumerate(example.outputs.leaves)
+            if flat.dynamic[i] and isinstance(leaf, float)
+        ),
     )
     obtained, ranges = read_obtained(program, plan, names)
     return Graph(

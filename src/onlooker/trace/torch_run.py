@@ -20,12 +20,14 @@ Runner = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def runner_of(program: torch.export.ExportedProgram, names: Sequence[str]) -> Runner:
-    """A function of the inputs, in the order of ``names``, that runs the program without its guards on sizes.
+    """A function of the inputs, in the order of ``names``, that runs the program without its guards
+    on sizes.
 
-    The contract of the graph is checked before (:mod:`onlooker.contract`); assertions on values stay in the program.
-    The module that torch gives opens its arguments twice, once to compare their structure and once to read them,
-    which for a cache of many layers takes as long as many a small graph. Ours are flat, so its graph is called as
-    it is; where it is not as expected, the module is called by name.
+    The contract of the graph is checked before (:mod:`onlooker.contract`); assertions on values
+    stay in the program. The module that torch gives opens its arguments twice, once to compare
+    their structure and once to read them, which for a cache of many layers takes as long as many a
+    small graph. Ours are flat, so its graph is called as it is; where it is not as expected, the
+    module is called by name.
     """
     module = program.module(check_guards=False)
     order = _order(program, module, names)
@@ -39,7 +41,9 @@ def runner_of(program: torch.export.ExportedProgram, names: Sequence[str]) -> Ru
     return lambda inputs: forward(*[inputs[position] for position in order])
 
 
-def _order(program: torch.export.ExportedProgram, module: Any, names: Sequence[str]) -> list[int] | None:
+def _order(
+    program: torch.export.ExportedProgram, module: Any, names: Sequence[str]
+) -> list[int] | None:
     """The position among ``names`` of each placeholder; None when the graph is not flat."""
     spec = program.call_spec
     if spec.in_spec is None or spec.out_spec is None:
@@ -56,7 +60,9 @@ def _order(program: torch.export.ExportedProgram, module: Any, names: Sequence[s
 
 
 def runner_on_demand(program: torch.export.ExportedProgram, names: Sequence[str]) -> Runner:
-    """The same, made by the first run: a graph whose guards and ranges still change is mostly never run."""
+    """The same, made by the first run: a graph whose guards and ranges still change is mostly
+    never run.
+    """
     made: list[Runner] = []
 
     def run(inputs: Sequence[Any]) -> Sequence[Any]:
@@ -68,7 +74,9 @@ def runner_on_demand(program: torch.export.ExportedProgram, names: Sequence[str]
 
 
 def as_guards(names: Mapping[Path, str]) -> Spelling:
-    """Axes as torch reads them in the guards of a program with flat inputs: ``L['x'].size()[1]``."""
+    """Axes as torch reads them in the guards of a program with flat inputs:
+    ``L['x'].size()[1]``.
+    """
 
     def spell(axis: Axis) -> str:
         source = f"L[{names[axis.path]!r}]"
@@ -78,10 +86,11 @@ def as_guards(names: Mapping[Path, str]) -> Spelling:
 
 
 def write_contract(program: torch.export.ExportedProgram, conditions: Sequence[str]) -> None:
-    """Makes the contract the guards of a program, for whoever takes it out of onlooker, or saves it by itself.
+    """Makes the contract the guards of a program, for whoever takes it out of onlooker, or saves it
+    by itself.
 
-    What torch assumed while it traced (every size is at least 2) and what it compared goes: the contract has what is
-    needed of it.
+    What torch assumed while it traced (every size is at least 2) and what it compared goes: the
+    contract has what is needed of it.
     """
     for symbol in list(program.range_constraints):
         program.range_constraints[symbol] = ValueRanges(0, int_oo)

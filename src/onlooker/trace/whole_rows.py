@@ -1,8 +1,10 @@
-"""Rows that a model takes apart and joins again: ``torch.cat(list(x))`` is ``x`` without its first dimension.
+"""Rows that a model takes apart and joins again: ``torch.cat(list(x))`` is ``x`` without its first
+dimension.
 
-torch makes a dynamic size a constant where a tensor is taken apart along it. Where all parts are only joined again, in
-their order, none is needed: the parts of the trace are stand-ins, and what joins them reads the whole tensor. A part
-that anything else reads is taken from a real split, with the constant that torch makes of its size.
+torch makes a dynamic size a constant where a tensor is taken apart along it. Where all parts are
+only joined again, in their order, none is needed: the parts of the trace are stand-ins, and what
+joins them reads the whole tensor. A part that anything else reads is taken from a real split, with
+the constant that torch makes of its size.
 """
 
 from __future__ import annotations
@@ -53,18 +55,28 @@ class WholeRows(TorchFunctionMode):
         self._last: _Split | None = None
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         last, self._last = self._last, None
         if func is torch.Tensor.__len__ and last is not None and last.whole is args[0]:
-            return len(last.parts)  # list(x) asks for the length, as a hint, after it began to iterate
+            return len(
+                last.parts
+            )  # list(x) asks for the length, as a hint, after it began to iterate
         if func in _SPLITS and (split := _apart(*args, **kwargs)) is not None:
             self._of |= {id(part): (split, i) for i, part in enumerate(split.parts)}
             self._splits.append(split)
             self._last = split
             return split.parts
-        if not self._of or func in _ASKS or getattr(getattr(func, "__self__", None), "__name__", "") in _ABOUT:
+        if (
+            not self._of
+            or func in _ASKS
+            or getattr(getattr(func, "__self__", None), "__name__", "") in _ABOUT
+        ):
             return func(*args, **kwargs)
         if func in (*_CATS, torch.stack):
             whole = self._whole(func, *args, **kwargs)
@@ -73,9 +85,13 @@ class WholeRows(TorchFunctionMode):
         args, kwargs = tree_map_only(torch.Tensor, self._part, (args, kwargs))
         return func(*args, **kwargs)
 
-    def _whole(self, func: Callable[..., Any], tensors: Any, dim: int = 0, **others: Any) -> torch.Tensor | None:
+    def _whole(
+        self, func: Callable[..., Any], tensors: Any, dim: int = 0, **others: Any
+    ) -> torch.Tensor | None:
         """What the tensors give together, where they are all parts of one tensor in their order."""
-        found = self._of.get(id(tensors[0])) if isinstance(tensors, Sequence) and len(tensors) else None
+        found = (
+            self._of.get(id(tensors[0])) if isinstance(tensors, Sequence) and len(tensors) else None
+        )
         if found is None or others or [id(x) for x in tensors] != [id(x) for x in found[0].parts]:
             return None
         split = found[0]
@@ -89,7 +105,9 @@ class WholeRows(TorchFunctionMode):
         return moved if func is torch.stack else moved.flatten(dim, dim + 1)
 
     def length(self, value: Any) -> int:
-        """``len``: where parts are counted, their number becomes a constant of the trace, with a guard."""
+        """``len``: where parts are counted, their number becomes a constant of the trace, with a
+        guard.
+        """
         if isinstance(value, (tuple, list)) and len(value) and id(value[0]) in self._of:
             split = self._of[id(value[0])][0]
             if len(value) == len(split.parts):
@@ -100,7 +118,9 @@ class WholeRows(TorchFunctionMode):
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         for split in self._splits if error[0] is None else ():
             if id(split) not in self._whole_again and id(split) not in self._real:
-                int(split.whole.shape[split.dim])  # taken apart and never joined: what the model counts is a constant
+                int(
+                    split.whole.shape[split.dim]
+                )  # taken apart and never joined: what the model counts is a constant
 
     def _part(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, or the part that it stands for."""
@@ -123,7 +143,9 @@ def _apart(tensor: torch.Tensor, dim: int = 0) -> _Split | None:
 
 
 def is_exact_elsewhere(graph: Graph, samples: Sequence[Sample], lab: Lab) -> bool:
-    """True when the graph gives at other sizes what the model gives, wherever it runs, and it does run somewhere."""
+    """True when the graph gives at other sizes what the model gives, wherever it runs, and it
+    does run somewhere.
+    """
     tried = 0
     for _, sizes in trial_sizes(graph.plan, [dict(graph.sizes)]):
         values = materialise(graph.plan, sizes, samples)

@@ -1,1 +1,3 @@
-"""Exported models beside the model in eager mode: on calls never seen, and on the calls that were observed."""
+"""Exported models beside the model in eager mode: on calls never seen, and on the calls that
+were observed.
+"""

@@ -27,11 +27,18 @@ _CALLS = "a recording, or a list of calls, each (args, kwargs) or a dict of argu
 
 
 def checked_calls(
-    graphs: Sequence[Graph], recording: Recording, joins: Sequence[Join], calls: Recording | Iterable[Any]
+    graphs: Sequence[Graph],
+    recording: Recording,
+    joins: Sequence[Join],
+    calls: Recording | Iterable[Any],
 ) -> tuple[CheckedCall, ...]:
-    """Which graph serves each call, or what keeps it outside; ``recording`` is the one of the program."""
+    """Which graph serves each call, or what keeps it outside; ``recording`` is the one of the
+    program.
+    """
     check_kind(calls, (Recording, Iterable), "calls", _CALLS)
-    pairs = _recorded(recording, calls) if isinstance(calls, Recording) else _given(recording, calls)
+    pairs = (
+        _recorded(recording, calls) if isinstance(calls, Recording) else _given(recording, calls)
+    )
     dispatcher = Dispatcher(graphs, recording.signature, joins)
     found = []
     for index, count, inputs in pairs:
@@ -41,7 +48,9 @@ def checked_calls(
             found.append(_checked(dispatcher, joined(inputs, joins, join_specs), index, count))
     if not found:
         raise ObservationError(
-            "There is no call to check.", slug="no-calls", hint="Give a recording of calls, or the calls themselves."
+            "There is no call to check.",
+            slug="no-calls",
+            hint="Give a recording of calls, or the calls themselves.",
         )
     return tuple(found)
 
@@ -56,7 +65,9 @@ def _checked(dispatcher: Dispatcher, inputs: Tree[Spec], index: int, count: int)
             return CheckedCall(index, graph.name, (), count)
         if nearest is None or len(found) < len(nearest.breaches):
             nearest = CheckedCall(index, graph.name, found, count)
-    return nearest or CheckedCall(index, "", (Breach(BreachKind.SIGNATURE, "the program", "a graph", "none"),), count)
+    return nearest or CheckedCall(
+        index, "", (Breach(BreachKind.SIGNATURE, "the program", "a graph", "none"),), count
+    )
 
 
 def _without_values(spec: Spec) -> Any:
@@ -78,7 +89,9 @@ def _recorded(recording: Recording, other: Recording) -> Iterator[tuple[int, int
         yield call.index, call.count, call.inputs
 
 
-def _given(recording: Recording, calls: Iterable[Any]) -> Iterator[tuple[int, int, Tree[Spec] | Breach]]:
+def _given(
+    recording: Recording, calls: Iterable[Any]
+) -> Iterator[tuple[int, int, Tree[Spec] | Breach]]:
     signature = python_signature(recording.signature)
     for index, call in enumerate(calls):
         if isinstance(call, Call):
@@ -89,7 +102,11 @@ def _given(recording: Recording, calls: Iterable[Any]) -> Iterator[tuple[int, in
             values, _ = bind(signature, args, kwargs)
         except TypeError as error:
             parameters = ", ".join(recording.signature.names)
-            yield index, 1, Breach(BreachKind.SIGNATURE, "the call", f"a call with {parameters}", str(error))
+            yield (
+                index,
+                1,
+                Breach(BreachKind.SIGNATURE, "the call", f"a call with {parameters}", str(error)),
+            )
             continue
         tree = open_arguments(values)
         yield index, 1, Tree(tree.structure, tuple(map(spec_of, tree.leaves)))
@@ -106,7 +123,8 @@ def _as_call(call: Any, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     ):
         return tuple(call[0]), dict(call[1])
     raise ArgumentKindError(
-        f"Call {index} is a {type(call).__name__}, and a call is (args, kwargs) or a dict of arguments by name.",
+        f"Call {index} is a {type(call).__name__}, and a call is (args, kwargs) or a dict of"
+        " arguments by name.",
         slug="not-a-call",
         hint="Wrap the arguments: ((x, y), {}).",
     )

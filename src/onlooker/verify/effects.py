@@ -1,4 +1,6 @@
-"""What a program does beside its result: arguments that it changes, and results that are parts of arguments."""
+"""What a program does beside its result: arguments that it changes, and results that are parts
+of arguments.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,20 @@ __all__ = ["Effects"]
 
 
 class Effects:
-    """Compares what calls leave behind with what the model leaves behind; the model is asked only where in doubt."""
+    """Compares what calls leave behind with what the model leaves behind; the model is asked
+    only where in doubt.
+    """
 
     def __init__(self, subject: ModelRunner) -> None:
         self._subject = subject
         self._known: set[str] = set()
 
     def problem(self, given: dict[str, Any], held: Tree[Any], result: Tree[Any]) -> str:
-        """What the program did to the arguments that the model does not do, in words; empty for nothing.
+        """What the program did to the arguments that the model does not do, in words; empty for
+        nothing.
 
-        ``given`` are the arguments as they were, ``held`` the leaves of the copies that the program got, ``result``
-        what it gave.
+        ``given`` are the arguments as they were, ``held`` the leaves of the copies that the program
+        got, ``result`` what it gave.
         """
         found = set(_found(given, held, result)) - self._known
         if not found:
@@ -48,7 +53,11 @@ class Effects:
 def _found(given: dict[str, Any], held: Tree[Any], result: Tree[Any]) -> Iterator[str]:
     before = open_arguments(given)
     for path, old, now in zip(held.structure.paths(), before.leaves, held.leaves, strict=True):
-        if isinstance(now, torch.Tensor) and not is_same(old, now) and leaf_difference(old, now) > 0:
+        if (
+            isinstance(now, torch.Tensor)
+            and not is_same(old, now)
+            and leaf_difference(old, now) > 0
+        ):
             yield f"the argument {path.code()} is changed in place"
     memory = _memory(held.leaves)
     for path, leaf in zip(result.structure.paths(), result.leaves, strict=True):

@@ -15,27 +15,38 @@ from .trials import symbol_sizes
 
 __all__ = ["SizesOption", "check_model", "check_request"]
 
-#: what a caller may give: sizes by name, of which every combination is tried, or the combinations themselves
+#: what a caller may give: sizes by name, of which every combination is tried, or the combinations
+#: themselves
 SizesOption = Mapping[str, int | Sequence[int]] | Sequence[Mapping[str, int]]
 
-_WANTED = "sizes by name, {'batch': [3, 500]}, or a list of sizes, each a number per symbol: [{'batch': 5}]"
+_WANTED = (
+    "sizes by name, {'batch': [3, 500]}, or a list of sizes, each a number per symbol:"
+    " [{'batch': 5}]"
+)
 
 
 def check_request(
     plans: Sequence[Plan], atol: float, sizes: SizesOption, seed: int = 0, trials: int | None = None
 ) -> list[dict[str, int]]:
-    """The choices of sizes that were asked for, by symbol or axis, when everything that was asked for can be meant.
+    """The choices of sizes that were asked for, by symbol or axis, when everything that was asked
+    for can be meant.
 
     :raises UsageError: ``bad-tolerance``, ``no-such-symbol``, ``bad-trials``
     :raises ArgumentKindError: ``wrong-kind``
     """
     if isinstance(atol, bool) or not isinstance(atol, (int, float)) or not 0 <= atol < float("inf"):
         raise UsageError(
-            f"atol is {atol!r}.", slug="bad-tolerance", hint="Give a number, 0 or more: the largest difference allowed."
+            f"atol is {atol!r}.",
+            slug="bad-tolerance",
+            hint="Give a number, 0 or more: the largest difference allowed.",
         )
     if isinstance(seed, bool) or not isinstance(seed, int):
-        raise UsageError(f"seed is {seed!r}.", slug="bad-trials", hint="Give a whole number; 0 is the usual one.")
-    if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 1):
+        raise UsageError(
+            f"seed is {seed!r}.", slug="bad-trials", hint="Give a whole number; 0 is the usual one."
+        )
+    if trials is not None and (
+        isinstance(trials, bool) or not isinstance(trials, int) or trials < 1
+    ):
         raise UsageError(
             f"trials is {trials!r}.",
             slug="bad-trials",
@@ -55,15 +66,21 @@ def _grid(sizes: Mapping[str, Any]) -> list[dict[str, int]]:
     """Every combination of the sizes that stand for each name; a number alone is one size."""
     columns = []
     for name, listed in sizes.items():
-        check_kind(listed, (int, list, tuple), f"What sizes gives for {name}", "sizes as a list: [3, 500]")
+        check_kind(
+            listed, (int, list, tuple), f"What sizes gives for {name}", "sizes as a list: [3, 500]"
+        )
         columns.append([listed] if isinstance(listed, int) else listed)
-    return [dict(zip(sizes, row, strict=True)) for row in itertools.product(*columns)] if sizes else []
+    return (
+        [dict(zip(sizes, row, strict=True)) for row in itertools.product(*columns)] if sizes else []
+    )
 
 
 def _check_size(name: str, size: object) -> None:
     check_kind(size, int, f"The size of {name}", "a number")
     if isinstance(size, bool):
-        raise ArgumentKindError(f"The size of {name} is {size}.", slug="wrong-kind", hint="Give a number.")
+        raise ArgumentKindError(
+            f"The size of {name} is {size}.", slug="wrong-kind", hint="Give a number."
+        )
 
 
 def _check_name(plans: Sequence[Plan], name: object) -> None:
@@ -96,7 +113,8 @@ def check_model(model: Any, recording: Recording) -> Any:
     known = callable(getattr(model, method, None)) and method_signature(model, method)[1].names
     if known != recording.signature.names:
         raise UsageError(
-            f"{type(model).__name__} has no {recording.method}({', '.join(recording.signature.names)}).",
+            f"{type(model).__name__} has no"
+            f" {recording.method}({', '.join(recording.signature.names)}).",
             slug="another-signature",
             hint=f"Give a model that is called as {recording.model} was.",
         )

@@ -1,4 +1,6 @@
-"""Calls to try on a program: every observed one with values, and sizes that neither calls nor export had."""
+"""Calls to try on a program: every observed one with values, and sizes that neither calls nor
+export had.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ from ..pytrees.numbers import as_numbers, is_same
 from ..trace.graph import Graph
 from .values import in_other_layout, redrawn
 
-__all__ = ["Trial", "chosen_trials", "observed_trials", "symbol_sizes", "trials_of_sizes", "unseen_trials"]
+__all__ = [
+    "Trial",
+    "chosen_trials",
+    "observed_trials",
+    "symbol_sizes",
+    "trials_of_sizes",
+    "unseen_trials",
+]
 
 #: of the sizes that are tried, how many are tried with masks that hide nothing too
 _THOROUGH = 3
@@ -61,8 +70,9 @@ def chosen_trials(
 ) -> Iterator[Trial]:
     """The trials of a program: the observed calls, then the unseen ones of each graph.
 
-    ``kept`` are the ``samples`` as the graphs see them. Of ``most`` trials there are some of every kind and of every
-    graph, as many of each as possible; more than the usual ones are drawn by the ``seed``.
+    ``kept`` are the ``samples`` as the graphs see them. Of ``most`` trials there are some of every
+    kind and of every graph, as many of each as possible; more than the usual ones are drawn by the
+    ``seed``.
     """
     usual = chain(observed_trials(samples), _of_graphs(graphs, kept, given, seed))
     if most is None:
@@ -72,17 +82,26 @@ def chosen_trials(
 
 
 def _of_graphs(
-    graphs: Sequence[Graph], samples: Sequence[Sample], given: Sequence[Mapping[str, int]], seed: int
+    graphs: Sequence[Graph],
+    samples: Sequence[Sample],
+    given: Sequence[Mapping[str, int]],
+    seed: int,
 ) -> Iterator[Trial]:
-    """The unseen trials of each graph; given sizes are tried once by graphs with the same inputs."""
+    """The unseen trials of each graph; given sizes are tried once by graphs with the same
+    inputs.
+    """
     known: set[tuple[LeafPlan, ...]] = set()
     for graph in graphs:
-        yield from unseen_trials(graph, samples, () if graph.plan.inputs in known else given, seed=seed)
+        yield from unseen_trials(
+            graph, samples, () if graph.plan.inputs in known else given, seed=seed
+        )
         known.add(graph.plan.inputs)
 
 
 def _some_of_every_kind(trials: Sequence[Trial], most: int) -> list[Trial]:
-    """The first of every kind and of every graph, then the second of each and so on, in the order of the trials."""
+    """The first of every kind and of every graph, then the second of each and so on, in the
+    order of the trials.
+    """
     groups: dict[tuple[Focus, str], list[int]] = {}
     for number, trial in enumerate(trials):
         groups.setdefault((trial.focus, trial.plan.name if trial.plan else ""), []).append(number)
@@ -95,21 +114,30 @@ def _some_of_every_kind(trials: Sequence[Trial], most: int) -> list[Trial]:
 def observed_trials(samples: Sequence[Sample]) -> Iterator[Trial]:
     """Every call whose values were kept, as it was."""
     for sample in samples:
-        yield Trial("observed", f"call {sample.call.index}", sample.arguments(), focus=Focus.OBSERVED)
+        yield Trial(
+            "observed", f"call {sample.call.index}", sample.arguments(), focus=Focus.OBSERVED
+        )
 
 
 def unseen_trials(
-    graph: Graph, samples: Sequence[Sample], given: Sequence[Mapping[str, int]] = (), *, seed: int = 0
+    graph: Graph,
+    samples: Sequence[Sample],
+    given: Sequence[Mapping[str, int]] = (),
+    *,
+    seed: int = 0,
 ) -> Iterator[Trial]:
-    """Sizes never used: every symbol small and large, alone and together; masks padded; what is optional left out.
+    """Sizes never used: every symbol small and large, alone and together; masks padded; what is
+    optional left out.
 
-    Then the bounds of the contract, floats never used, values never used, for sizes of which the values before were
-    tried, and tensors that are not contiguous.
-    The ``given`` sizes come first, for graphs that have all their symbols. Every ``seed`` gives other sizes and values.
+    Then the bounds of the contract, floats never used, values never used, for sizes of which the
+    values before were tried, and tensors that are not contiguous. The ``given`` sizes come first,
+    for graphs that have all their symbols. Every ``seed`` gives other sizes and values.
     """
     plan = graph.plan
     used = [dict(graph.sizes)]
-    used += [sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls]
+    used += [
+        sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls
+    ]
     for choice in given:
         if (asked := symbol_sizes(plan, choice)) is not None:
             yield from _of_sizes(graph, samples, {**middle_sizes(plan, seed), **asked}, Focus.GIVEN)
@@ -121,19 +149,32 @@ def unseen_trials(
     lawful = [(size_label(sizes), sizes) for sizes in tried if graph.contract.holds(sizes)]
     known = [("the sizes of the export", dict(graph.sizes))]
     for number, (label, sizes) in enumerate((lawful or known)[:2]):
-        yield from _of_values(graph, samples, label, sizes, beyond=number == 1 or not lawful, seed=seed)
+        yield from _of_values(
+            graph, samples, label, sizes, beyond=number == 1 or not lawful, seed=seed
+        )
 
 
 def symbol_sizes(plan: Plan, choice: Mapping[str, int]) -> dict[str, int] | None:
-    """The sizes of symbols for sizes of symbols or of axes (``x.shape[1]``); None where the plan lacks one of them."""
+    """The sizes of symbols for sizes of symbols or of axes (``x.shape[1]``); None where the plan
+    lacks one of them.
+    """
     symbols = {symbol.name: symbol.name for symbol in plan.symbols}
     axes = {str(axis): str(e) for leaf in plan.inputs for axis, e in leaf.axes if e.is_symbol}
     names = axes | symbols
-    return {names[name]: size for name, size in choice.items()} if names.keys() >= choice.keys() else None
+    return (
+        {names[name]: size for name, size in choice.items()}
+        if names.keys() >= choice.keys()
+        else None
+    )
 
 
 def _of_sizes(
-    graph: Graph, samples: Sequence[Sample], sizes: Mapping[str, int], focus: Focus, *, thorough: bool = False
+    graph: Graph,
+    samples: Sequence[Sample],
+    sizes: Mapping[str, int],
+    focus: Focus,
+    *,
+    thorough: bool = False,
 ) -> Iterator[Trial]:
     """The trials of some sizes, which a program need not take outside the contract."""
     if not _has_tensors(graph.plan, sizes):
@@ -150,21 +191,28 @@ def _has_tensors(plan: Plan, sizes: Mapping[str, int]) -> bool:
 
 def _is_promised(graph: Graph, sizes: Mapping[str, int]) -> bool:
     symbols = graph.plan.symbols
-    in_range = all(symbol.allows(sizes[symbol.name]) and sizes[symbol.name] % symbol.step == 0 for symbol in symbols)
+    in_range = all(
+        symbol.allows(sizes[symbol.name]) and sizes[symbol.name] % symbol.step == 0
+        for symbol in symbols
+    )
     return in_range and graph.contract.holds(sizes)
 
 
 def _at_bounds(
     graph: Graph, samples: Sequence[Sample], known: Sequence[Mapping[str, int]], seed: int
 ) -> Iterator[Trial]:
-    """The sizes at every bound of the contract, in torch also with extreme values, and those beside and between."""
+    """The sizes at every bound of the contract, in torch also with extreme values, and those
+    beside and between.
+    """
     plan = graph.plan
     at_bounds = boundary_sizes(plan, graph.contract, graph.sizes)
     for sizes in at_bounds:
         if sizes not in known:
             yield from _of_sizes(graph, samples, sizes, Focus.BOUNDS)
         if _has_tensors(plan, sizes) and graph.target == "torch":
-            for trial in _of_extremes(plan, samples, size_label(sizes), sizes, exact=True, seed=seed):
+            for trial in _of_extremes(
+                plan, samples, size_label(sizes), sizes, exact=True, seed=seed
+            ):
                 yield replace(trial, is_promised=_is_promised(graph, sizes))
     for sizes in between_bounds(plan, graph.contract, graph.sizes):
         if sizes not in known and sizes not in at_bounds:
@@ -202,28 +250,40 @@ def _drawn(graphs: Sequence[Graph], samples: Sequence[Sample], seed: int) -> Ite
         label = f"{size_label(sizes) or 'the sizes of the export'}, drawn {number}"
         arguments = close_arguments(plan, extreme or other or values)
         promised = _is_promised(graph, sizes)
-        yield Trial("unseen", label, arguments, key[1], plan, is_promised=promised, focus=Focus.DRAWN)
+        yield Trial(
+            "unseen", label, arguments, key[1], plan, is_promised=promised, focus=Focus.DRAWN
+        )
 
 
-def _drawn_sizes(plan: Plan, at_bounds: Sequence[Mapping[str, int]], chooser: random.Random) -> dict[str, int]:
+def _drawn_sizes(
+    plan: Plan, at_bounds: Sequence[Mapping[str, int]], chooser: random.Random
+) -> dict[str, int]:
     """A size per symbol: at a bound, small, or up to twice what was seen."""
     found: dict[str, int] = {}
     for symbol in plan.symbols:
         greatest = max((*symbol.observed, 8))
         near = [sizes[symbol.name] for sizes in at_bounds]
-        pool = (chooser.randint(0, 8), chooser.randint(0, 2 * greatest + 1), chooser.choice([*near, symbol.low]))
+        pool = (
+            chooser.randint(0, 8),
+            chooser.randint(0, 2 * greatest + 1),
+            chooser.choice([*near, symbol.low]),
+        )
         found[symbol.name] = _allowed(symbol, chooser.choice(pool))
     return found
 
 
 def _of_floats(graph: Graph, samples: Sequence[Sample]) -> Iterator[Trial]:
-    """The sizes of the export with floats that no call had: between those of calls, beyond them, negative, zero."""
+    """The sizes of the export with floats that no call had: between those of calls, beyond them,
+    negative, zero.
+    """
     plan, pairs = graph.plan, tuple(graph.sizes.items())
     choices = float_choices(plan, watched=False)
     values = materialise(plan, graph.sizes, samples) if choices else {}
     for choice in choices:
         label = ", ".join(f"{path} = {value}" for path, value in choice.items())
-        yield Trial("unseen", label, close_arguments(plan, values | choice), pairs, plan, focus=Focus.FLOATS)
+        yield Trial(
+            "unseen", label, close_arguments(plan, values | choice), pairs, plan, focus=Focus.FLOATS
+        )
 
 
 def _wide_sizes(plan: Plan) -> Iterator[dict[str, int]]:
@@ -242,9 +302,17 @@ def _allowed(symbol: Symbol, wanted: int) -> int:
 
 
 def _of_values(
-    graph: Graph, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, beyond: bool, seed: int
+    graph: Graph,
+    samples: Sequence[Sample],
+    label: str,
+    sizes: Mapping[str, int],
+    *,
+    beyond: bool,
+    seed: int,
 ) -> Iterator[Trial]:
-    """The same sizes with other values, or with those ``beyond`` them, and laid out otherwise in memory."""
+    """The same sizes with other values, or with those ``beyond`` them, and laid out otherwise in
+    memory.
+    """
     plan = graph.plan
     values, pairs = materialise(plan, sizes, samples), tuple(sizes.items())
     for name, focus, changed in (
@@ -256,18 +324,31 @@ def _of_values(
         ("other layout", Focus.LAYOUT, in_other_layout(plan, values) if not beyond else None),
     ):
         if changed is not None:
-            yield Trial("unseen", f"{label}, {name}", close_arguments(plan, changed), pairs, plan, focus=focus)
+            yield Trial(
+                "unseen",
+                f"{label}, {name}",
+                close_arguments(plan, changed),
+                pairs,
+                plan,
+                focus=focus,
+            )
     found = _of_extremes(plan, samples, label, sizes, exact=graph.target == "torch", seed=seed)
     yield from islice(found, 1 if beyond else None)
 
 
 def _of_extremes(
-    plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, exact: bool, seed: int
+    plan: Plan,
+    samples: Sequence[Sample],
+    label: str,
+    sizes: Mapping[str, int],
+    *,
+    exact: bool,
+    seed: int,
 ) -> Iterator[Trial]:
     """The same sizes with large, zero and negative floats, then with NaN and infinite ones.
 
-    Another runtime than torch computes large and infinite numbers with rounding of its own: only an ``exact`` one is
-    tried on them.
+    Another runtime than torch computes large and infinite numbers with rounding of its own: only an
+    ``exact`` one is tried on them.
     """
     values, pairs = materialise(plan, sizes, samples), tuple(sizes.items())
     for name, pattern in (
@@ -282,9 +363,16 @@ def _of_extremes(
 
 
 def trials_of_sizes(
-    plan: Plan, samples: Sequence[Sample], label: str, sizes: Mapping[str, int], *, thorough: bool = True
+    plan: Plan,
+    samples: Sequence[Sample],
+    label: str,
+    sizes: Mapping[str, int],
+    *,
+    thorough: bool = True,
 ) -> Iterator[Trial]:
-    """One choice of sizes: plain, padded, ``thorough`` also without padding, and without what has a fill."""
+    """One choice of sizes: plain, padded, ``thorough`` also without padding, and without what
+    has a fill.
+    """
     values, domains = materialise(plan, sizes, samples), domains_of(samples)
     pairs = tuple(sizes.items())
     yield Trial("unseen", label, close_arguments(plan, values), pairs, plan)
@@ -295,14 +383,23 @@ def trials_of_sizes(
             yield Trial("unseen", f"{label}, {name}", arguments, pairs, plan, focus=Focus.PADDING)
     fewer = _without_fills(plan, values)
     if fewer is not None:
-        yield Trial("unseen", f"{label}, without {fewer[0]}", fewer[1], pairs, plan, focus=Focus.LEFT_OUT)
+        yield Trial(
+            "unseen", f"{label}, without {fewer[0]}", fewer[1], pairs, plan, focus=Focus.LEFT_OUT
+        )
 
 
-def _masked(plan: Plan, values: Mapping[Path, Any], domains: Domains, hidden: bool) -> dict[Path, Any] | None:
-    """The same values with masks that hide the beginning of rows: half of the first one, a third of the third one,
-    a quarter of the fourth one and so on, nothing of the second one. None where that changes nothing.
+def _masked(
+    plan: Plan, values: Mapping[Path, Any], domains: Domains, hidden: bool
+) -> dict[Path, Any] | None:
+    """The same values with masks that hide the beginning of rows: half of the first one, a third of
+    the third one, a quarter of the fourth one and so on, nothing of the second one. None where that
+    changes nothing.
     """
-    masks = [leaf.path for leaf in plan.inputs if _is_padding_mask(leaf, values[leaf.path], domains.of(leaf.path))]
+    masks = [
+        leaf.path
+        for leaf in plan.inputs
+        if _is_padding_mask(leaf, values[leaf.path], domains.of(leaf.path))
+    ]
     if not masks:
         return None
     changed = dict(values)
@@ -315,7 +412,9 @@ def _masked(plan: Plan, values: Mapping[Path, Any], domains: Domains, hidden: bo
 
 
 def _is_padding_mask(leaf: LeafPlan, value: Any, domain: Domain) -> bool:
-    """True for a mask of two dimensions that hides positions by zeros, one for which ones are neutral among them."""
+    """True for a mask of two dimensions that hides positions by zeros, one for which ones are
+    neutral among them.
+    """
     if not isinstance(value, torch.Tensor) or value.ndim != 2 or value.dtype.is_floating_point:
         return False
     is_neutral = leaf.fill is not None and leaf.fill.kind == "ones"
@@ -323,7 +422,8 @@ def _is_padding_mask(leaf: LeafPlan, value: Any, domain: Domain) -> bool:
 
 
 def _without_fills(plan: Plan, values: Mapping[Path, Any]) -> tuple[str, dict[str, Any]] | None:
-    """The arguments without those that a call may leave out, where they say nothing for these sizes.
+    """The arguments without those that a call may leave out, where they say nothing for these
+    sizes.
 
     An empty cache is left out when it is empty; a mask of ones always.
     """
@@ -331,7 +431,9 @@ def _without_fills(plan: Plan, values: Mapping[Path, Any]) -> tuple[str, dict[st
     gone = []
     for root in dict.fromkeys(leaf.path.root for leaf in plan.leaves):
         leaves = [leaf for leaf in plan.inputs if leaf.path.root == root]
-        if leaves and all(leaf.fill is not None and _is_filled(leaf, values[leaf.path]) for leaf in leaves):
+        if leaves and all(
+            leaf.fill is not None and _is_filled(leaf, values[leaf.path]) for leaf in leaves
+        ):
             gone.append(root)
     for root in gone:
         del arguments[root]

@@ -1,4 +1,6 @@
-"""Other values for the arguments of a trial, of the same sizes: what a program baked in shows only there."""
+"""Other values for the arguments of a trial, of the same sizes: what a program baked in shows
+only there.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,21 @@ _AGAIN = 4
 
 
 def redrawn(
-    plan: Plan, values: Mapping[Path, Any], samples: Sequence[Sample], *, beyond: bool = False, seed: int = 0
+    plan: Plan,
+    values: Mapping[Path, Any],
+    samples: Sequence[Sample],
+    *,
+    beyond: bool = False,
+    seed: int = 0,
 ) -> dict[Path, Any] | None:
-    """The same leaves with values that were drawn anew, the same ones for the same ``seed``; None where there is
-    nothing to draw.
+    """The same leaves with values that were drawn anew, the same ones for the same ``seed``; None
+    where there is nothing to draw.
 
-    Ids come from those that were observed, in columns of their own where the last size never changes. Floats change
-    their places, and an eighth of them is 0. With ``beyond``, ids come from the whole range of what was
-    observed and floats change their sign. Masks, positions, and ints in fewer than two dimensions stay.
-    All values stay in their domains: what is sorted is sorted, and what adds up to 1 does.
+    Ids come from those that were observed, in columns of their own where the last size never
+    changes. Floats change their places, and an eighth of them is 0. With ``beyond``, ids come from
+    the whole range of what was observed and floats change their sign. Masks, positions, and ints in
+    fewer than two dimensions stay. All values stay in their domains: what is sorted is sorted, and
+    what adds up to 1 does.
     """
     domains = domains_of(samples)
     generator = torch.Generator().manual_seed((1 + beyond + 2 * seed) % (1 << 63))
@@ -40,8 +48,14 @@ def redrawn(
         pool = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
         pool = [as_numbers(value) for value in pool if value.numel()]
         value = values[leaf.path]
-        if isinstance(value, torch.Tensor) and value.numel() and _is_free(value, domains.of(leaf.path)):
-            changed[leaf.path] = as_dtype(_drawn(leaf, as_numbers(value), pool, beyond, generator), value.dtype)
+        if (
+            isinstance(value, torch.Tensor)
+            and value.numel()
+            and _is_free(value, domains.of(leaf.path))
+        ):
+            changed[leaf.path] = as_dtype(
+                _drawn(leaf, as_numbers(value), pool, beyond, generator), value.dtype
+            )
     changed = domains.lawful(changed)
     same = all(changed[path] is values[path] for path in values)
     return None if same else changed
@@ -53,11 +67,20 @@ def _is_free(value: torch.Tensor, domain: Domain) -> bool:
         return False
     if as_numbers(value).dtype.is_floating_point:
         return True
-    return value.ndim > 1 and not domain.is_binary and not domain.is_consecutive and domain.low < domain.high
+    return (
+        value.ndim > 1
+        and not domain.is_binary
+        and not domain.is_consecutive
+        and domain.low < domain.high
+    )
 
 
 def _drawn(
-    leaf: LeafPlan, value: torch.Tensor, pool: Sequence[torch.Tensor], beyond: bool, generator: torch.Generator
+    leaf: LeafPlan,
+    value: torch.Tensor,
+    pool: Sequence[torch.Tensor],
+    beyond: bool,
+    generator: torch.Generator,
 ) -> torch.Tensor:
     if value.dtype.is_floating_point:
         return _moved(value, beyond, generator)
@@ -66,7 +89,9 @@ def _drawn(
     wide = [p for p in pool if p.shape[-1] == value.shape[-1]]
     if leaf.shape[-1].is_constant and value.shape[-1] <= 16 and wide:
         columns = [
-            _chosen(value[..., i], torch.cat([p[..., i].reshape(-1) for p in wide]), beyond, generator)
+            _chosen(
+                value[..., i], torch.cat([p[..., i].reshape(-1) for p in wide]), beyond, generator
+            )
             for i in range(value.shape[-1])
         ]
         return torch.stack(columns, dim=-1)
@@ -82,14 +107,20 @@ def _moved(value: torch.Tensor, negated: bool, generator: torch.Generator) -> to
     return (-moved if negated else moved).reshape(value.shape)
 
 
-def _chosen(value: torch.Tensor, pool: torch.Tensor, beyond: bool, generator: torch.Generator) -> torch.Tensor:
-    """Ids from the observed ones, or from their range; the least and the greatest are always among them.
+def _chosen(
+    value: torch.Tensor, pool: torch.Tensor, beyond: bool, generator: torch.Generator
+) -> torch.Tensor:
+    """Ids from the observed ones, or from their range; the least and the greatest are always among
+    them.
 
-    Between a few numbers that come again and again, and between an id and a mark such as -100, nothing is lawful.
+    Between a few numbers that come again and again, and between an id and a mark such as -100,
+    nothing is lawful.
     """
     low, high = int(pool.min()), int(pool.max())
     if beyond and low >= 0 and len(set(pool.tolist())) * _AGAIN > pool.numel():
-        flat = torch.randint(low, high + 1, (value.numel(),), generator=generator).to(value.device, value.dtype)
+        flat = torch.randint(low, high + 1, (value.numel(),), generator=generator).to(
+            value.device, value.dtype
+        )
     else:
         picked = torch.randint(0, pool.numel(), (value.numel(),), generator=generator)
         flat = pool[picked.to(pool.device)].to(value.dtype)
@@ -98,7 +129,9 @@ def _chosen(value: torch.Tensor, pool: torch.Tensor, beyond: bool, generator: to
 
 
 def in_other_layout(plan: Plan, values: Mapping[Path, Any]) -> dict[Path, Any] | None:
-    """The same values with tensors that are not contiguous; None where no tensor has two dimensions to exchange."""
+    """The same values with tensors that are not contiguous; None where no tensor has two
+    dimensions to exchange.
+    """
     changed = dict(values)
     for leaf in plan.inputs:
         value = values[leaf.path]

@@ -34,11 +34,12 @@ def run_trials(
     graphs: Sequence[str] = (),
     again: bool = True,
 ) -> tuple[Tally, tuple[str, ...]]:
-    """The tally of all trials that are lawful, and the labels of those that the model itself refuses.
+    """The tally of all trials that are lawful, and the labels of those that the model itself
+    refuses.
 
-    The first trial is run once more after all others, if it shall be ``again``. Each result is looked at again when
-    the call after it has been made, since a program could give the same memory twice. Of several ``graphs``, each
-    needs an unseen trial that is lawful.
+    The first trial is run once more after all others, if it shall be ``again``. Each result is
+    looked at again when the call after it has been made, since a program could give the same memory
+    twice. Of several ``graphs``, each needs an unseen trial that is lawful.
     """
     checks: list[Check] = []
     unlawful: list[str] = []
@@ -52,10 +53,16 @@ def run_trials(
         try:
             expected = subject.try_out(trial.arguments)
         except Exception as error:
-            logger.debug("%s is no lawful call of the model: %s: %s", trial.label, type(error).__name__, error)
+            logger.debug(
+                "%s is no lawful call of the model: %s: %s",
+                trial.label,
+                type(error).__name__,
+                error,
+            )
             if trial.kind == "observed":
                 note = (
-                    f"the model itself refuses the observed call when it is replayed: {type(error).__name__}: {error}"
+                    "the model itself refuses the observed call when it is replayed:"
+                    f" {type(error).__name__}: {error}"
                 )
                 checks.append(_check(trial, Outcome.FAILED, float("inf"), note))
             else:
@@ -78,13 +85,19 @@ def run_trials(
     return Tally(tuple(checks), tuple(refused)), tuple(unlawful)
 
 
-def check_trial(serve: Callable[[dict[str, Any]], Any], trial: Trial, expected: Any, atol: float) -> Check:
+def check_trial(
+    serve: Callable[[dict[str, Any]], Any], trial: Trial, expected: Any, atol: float
+) -> Check:
     """One comparison of a program with the result of the model, opened."""
     return _Runs(serve, atol).check(trial, expected)[0]
 
 
-def _check(trial: Trial, outcome: Outcome, difference: float, note: str = "", suffix: str = "") -> Check:
-    return Check(trial.kind, trial.label + suffix, outcome, trial.sizes, difference, note, trial.focus)
+def _check(
+    trial: Trial, outcome: Outcome, difference: float, note: str = "", suffix: str = ""
+) -> Check:
+    return Check(
+        trial.kind, trial.label + suffix, outcome, trial.sizes, difference, note, trial.focus
+    )
 
 
 class _Kept(NamedTuple):
@@ -97,19 +110,27 @@ class _Kept(NamedTuple):
 
     def is_unchanged(self) -> bool:
         """True when no tensor was written to since; where in doubt, as for NaN, False."""
-        pairs = [pair for pair in zip(self.got.leaves, self.copies, strict=True) if isinstance(pair[0], torch.Tensor)]
+        pairs = [
+            pair
+            for pair in zip(self.got.leaves, self.copies, strict=True)
+            if isinstance(pair[0], torch.Tensor)
+        ]
         return all(is_same(now, copy) for now, copy in pairs)
 
 
 class _Runs:
     """Runs of one program, one after the other."""
 
-    def __init__(self, serve: Callable[[dict[str, Any]], Any], atol: float, effects: Effects | None = None) -> None:
+    def __init__(
+        self, serve: Callable[[dict[str, Any]], Any], atol: float, effects: Effects | None = None
+    ) -> None:
         self._serve, self._atol, self._effects = serve, atol, effects
         self._last: _Kept | None = None
 
     def check(self, trial: Trial, expected: Tree[Any], suffix: str = "") -> list[Check]:
-        """The check of a trial; before it one of the trial before, where this call changed its result."""
+        """The check of a trial; before it one of the trial before, where this call changed its
+        result.
+        """
         arguments = map_tensors(lambda t: t.detach().clone(), trial.arguments)
         held, last = open_arguments(arguments), self._last
         self._last = None
@@ -126,7 +147,9 @@ class _Runs:
             return [_check(trial, Outcome.FAILED, float("inf"), note, suffix)]
         overwritten = self._overwritten(last)
         if not note:
-            self._last = _Kept(trial, expected, got, map_tensors(lambda t: t.detach().clone(), got.leaves))
+            self._last = _Kept(
+                trial, expected, got, map_tensors(lambda t: t.detach().clone(), got.leaves)
+            )
         outcome = Outcome.DIFFERENT if note else Outcome.EXACT
         return [*overwritten, _check(trial, outcome, difference, note, suffix)]
 
@@ -146,4 +169,8 @@ class _Runs:
         if not note:
             return []
         note = f"the next call overwrites the result: {note}"
-        return [_check(replace(trial, focus=Focus.REPEATED), Outcome.DIFFERENT, difference, note, ", kept")]
+        return [
+            _check(
+                replace(trial, focus=Focus.REPEATED), Outcome.DIFFERENT, difference, note, ", kept"
+            )
+        ]

@@ -16,8 +16,9 @@ FIRST_ID = 3
 def randomised(build: Callable[[], torch.nn.Module], seed: int = 1234) -> torch.nn.Module:
     """The model that ``build`` makes, in eval mode, its matrices drawn again.
 
-    The usual initialisation (standard deviation 0.02) makes a tiny model almost deaf to its mask and
-    its cache: a wrong program would pass any tolerance. Matrices get ``fan_in ** -0.5``, embeddings 0.5.
+    The usual initialisation (standard deviation 0.02) makes a tiny model almost deaf to its mask
+    and its cache: a wrong program would pass any tolerance. Matrices get ``fan_in ** -0.5``,
+    embeddings 0.5.
     """
     with torch.random.fork_rng(devices=[]):
         model = build().eval()

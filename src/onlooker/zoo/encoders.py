@@ -30,7 +30,11 @@ def bert() -> TinyModel:
     model = randomised(partial(transformers.BertModel, config))
     story = "two calls with ids and a right-padded mask: 2 texts of 7 tokens, then 3 of 10"
     return TinyModel(
-        "bert", model, story, partial(_encode, model), ({"batch": 1, "sequence": 1}, {"batch": 5, "sequence": 30})
+        "bert",
+        model,
+        story,
+        partial(_encode, model),
+        ({"batch": 1, "sequence": 1}, {"batch": 5, "sequence": 30}),
     )
 
 
@@ -43,7 +47,9 @@ def _encode(model: torch.nn.Module) -> None:
 
 
 def vit() -> TinyModel:
-    """A stock ``ViTForImageClassification``: 2 layers, hidden size 32, images 32 x 32, patches 8 x 8."""
+    """A stock ``ViTForImageClassification``: 2 layers, hidden size 32, images 32 x 32, patches 8
+    x 8.
+    """
     transformers = load_transformers()
     config = transformers.ViTConfig(
         hidden_size=32,
@@ -56,7 +62,11 @@ def vit() -> TinyModel:
     )
     model = randomised(partial(transformers.ViTForImageClassification, config))
     return TinyModel(
-        "vit", model, "two calls: 2 images, then 3", partial(_classify, model), ({"batch": 1}, {"batch": 5})
+        "vit",
+        model,
+        "two calls: 2 images, then 3",
+        partial(_classify, model),
+        ({"batch": 1}, {"batch": 5}),
     )
 
 

@@ -17,9 +17,10 @@ __all__ = ["TinyModel", "load_transformers"]
 class TinyModel:
     """A tiny model in eval mode, and a use of it.
 
-    ``story`` says in one line what ``watch`` does. ``watch()`` uses the model as a user would, under
-    ``torch.no_grad()``; it is deterministic, returns nothing, and may be called again. ``sizes`` are further
-    sizes, each a size per symbol, that an exported program should be tried on.
+    ``story`` says in one line what ``watch`` does. ``watch()`` uses the model as a user would,
+    under ``torch.no_grad()``; it is deterministic, returns nothing, and may be called again.
+    ``sizes`` are further sizes, each a size per symbol, that an exported program should be tried
+    on.
     """
 
     name: str

@@ -15,7 +15,17 @@ from .offset import Offset
 from .product import Product
 from .total import Total
 
-__all__ = ["FAMILIES", "GUESSES", "Column", "Family", "Grid", "evidence", "group_equal", "step_of", "varies"]
+__all__ = [
+    "FAMILIES",
+    "GUESSES",
+    "Column",
+    "Family",
+    "Grid",
+    "evidence",
+    "group_equal",
+    "step_of",
+    "varies",
+]
 
 FAMILIES: tuple[Family, ...] = (
     Total(),

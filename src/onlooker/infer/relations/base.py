@@ -13,7 +13,9 @@ __all__ = ["Column", "evidence", "shared"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A class of axes that are always equal: a name for the time of mining, and their sizes row by row."""
+    """A class of axes that are always equal: a name for the time of mining, and their sizes row
+    by row.
+    """
 
     name: str
     axes: tuple[Axis, ...]
@@ -21,7 +23,9 @@ class Column:
 
     @property
     def is_first(self) -> bool:
-        """True for a class that is mostly first dimensions: a batch is no sum and no offset of lengths."""
+        """True for a class that is mostly first dimensions: a batch is no sum and no offset of
+        lengths.
+        """
         return 2 * sum(axis.dim == 0 for axis in self.axes) > len(self.axes)
 
 
@@ -37,5 +41,7 @@ def evidence(labels: Sequence[str], *columns: Column) -> Evidence:
     """The rows that hold all columns, and the number of distinct ones among them."""
     held = tuple(labels)
     if any(None in column.values for column in columns):
-        held = tuple(label for i, label in enumerate(labels) if all(c.values[i] is not None for c in columns))
+        held = tuple(
+            label for i, label in enumerate(labels) if all(c.values[i] is not None for c in columns)
+        )
     return Evidence(held, len(set(shared(*columns))))

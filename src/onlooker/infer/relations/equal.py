@@ -1,4 +1,6 @@
-"""input_ids (2, 7), (3, 9); position_ids (2, 7), (3, 9) -> one class of axes for 2, 3 and one for 7, 9."""
+"""input_ids (2, 7), (3, 9); position_ids (2, 7), (3, 9) -> one class of axes for 2, 3 and one
+for 7, 9.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ def varies(values: Sequence[int | None]) -> bool:
 def group_equal(table: Table, apart: Collection[Axis] = ()) -> tuple[Column, ...]:
     """The classes of axes that change together, in the order of their first axes.
 
-    Two axes that change are equal when they agree on every row that holds both and have two distinct sizes
-    there. An axis that some rows lack, and that did not change where it is, joins a class of the same
-    dimension that it agrees with: a mask seen with one batch has the batch of the ids beside it. A size of 1
-    counts for a batch only: the one head of a cache is no sequence because each step has one token. Axes that
-    stand ``apart`` share no class with others.
+    Two axes that change are equal when they agree on every row that holds both and have two
+    distinct sizes there. An axis that some rows lack, and that did not change where it is, joins a
+    class of the same dimension that it agrees with: a mask seen with one batch has the batch of the
+    ids beside it. A size of 1 counts for a batch only: the one head of a cache is no sequence
+    because each step has one token. Axes that stand ``apart`` share no class with others.
     """
     alike: dict[tuple[bool, Cells], list[Axis]] = {}
     for axis, cells in table.columns.items():
@@ -62,13 +64,17 @@ class _Group:
     def add(self, axes: Sequence[Axis], cells: Cells) -> None:
         """Takes in more axes, whose sizes agree, with the rows that only these have."""
         self.axes += axes
-        self.cells = tuple(a if a is not None else b for a, b in zip(self.cells, cells, strict=True))
+        self.cells = tuple(
+            a if a is not None else b for a, b in zip(self.cells, cells, strict=True)
+        )
 
 
 def _merged(groups: Sequence[_Group]) -> list[_Group]:
     """Groups that agree, until none do: two may never meet but both meet a third."""
     merged: list[_Group] = []
-    gaps: list[_Group] = []  # those that lack rows: two that have all rows are different, or were one from the start
+    gaps: list[
+        _Group
+    ] = []  # those that lack rows: two that have all rows are different, or were one from the start
     for group in groups:
         own = None in group.cells
         for other in merged if own else gaps:

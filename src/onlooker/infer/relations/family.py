@@ -18,5 +18,7 @@ class Family(Protocol):
     name: str
 
     def propose(self, target: Column, grid: Grid) -> Iterator[Expression]:
-        """Expressions of other classes that equal ``target`` in all rows that hold them, the likeliest first."""
+        """Expressions of other classes that equal ``target`` in all rows that hold them, the
+        likeliest first.
+        """
         ...  # pragma: no cover

@@ -1,4 +1,6 @@
-"""Classes of axes, found by their sizes: what a family looks for is looked up, not compared with every class."""
+"""Classes of axes, found by their sizes: what a family looks for is looked up, not compared with
+every class.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,12 @@ def direction(sizes: Vector) -> Vector | None:
 
 
 class Grid:
-    """Some classes over the same rows, of which those are found that hold the sizes wanted in given rows.
+    """Some classes over the same rows, of which those are found that hold the sizes wanted in given
+    rows.
 
-    Classes that have the same rows share an index per question, so that a question about all classes is answered
-    in one step per set of rows, whatever the number of classes. Equal rows count once.
+    Classes that have the same rows share an index per question, so that a question about all
+    classes is answered in one step per set of rows, whatever the number of classes. Equal rows
+    count once.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -79,7 +83,9 @@ class Grid:
         return tuple(cells[row] for row in rows)  # type: ignore[misc]  # and these
 
     def groups(self, rows: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """The sets of rows that classes have, each with what it shares with ``rows``: two rows at least."""
+        """The sets of rows that classes have, each with what it shares with ``rows``: two rows
+        at least.
+        """
         for own in self._groups:
             common = self._meet(rows, own)
             if len(common) > 1:
@@ -97,14 +103,17 @@ class Grid:
         """The size of a class in a row that it has."""
         return self._cells[column.name][row]  # type: ignore[return-value]
 
-    def find(self, own: tuple[int, ...], rows: tuple[int, ...], key: Key, vector: Vector) -> Sequence[Column]:
+    def find(
+        self, own: tuple[int, ...], rows: tuple[int, ...], key: Key, vector: Vector
+    ) -> Sequence[Column]:
         """The classes that have just the rows ``own``, and in ``rows`` sizes of this key."""
         return self._index(own, rows, key).get(vector, ())
 
     def partners(
         self, rows: tuple[int, ...], wanted: Callable[[tuple[int, ...]], Vector | None], key: Key
     ) -> Iterator[tuple[Column, tuple[int, ...]]]:
-        """The classes whose sizes have the key ``wanted``, each with the rows out of ``rows`` that it has.
+        """The classes whose sizes have the key ``wanted``, each with the rows out of ``rows`` that
+        it has.
 
         ``wanted`` gives the key that is looked for in the rows that some classes have.
         """
@@ -114,9 +123,15 @@ class Grid:
                 found += [(column, common) for column in self.find(own, common, key, vector)]
         return iter(self.ordered(found))
 
-    def ordered(self, found: list[tuple[Column, tuple[int, ...]]]) -> list[tuple[Column, tuple[int, ...]]]:
+    def ordered(
+        self, found: list[tuple[Column, tuple[int, ...]]]
+    ) -> list[tuple[Column, tuple[int, ...]]]:
         """What was found, in the order of the classes."""
-        return sorted(found, key=lambda pair: self._position[pair[0].name]) if len(found) > 1 else found
+        return (
+            sorted(found, key=lambda pair: self._position[pair[0].name])
+            if len(found) > 1
+            else found
+        )
 
     def _meet(self, left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
         if left == right:
@@ -127,7 +142,9 @@ class Grid:
             known = self._common[left, right] = tuple(row for row in left if row in inside)
         return known
 
-    def _index(self, own: tuple[int, ...], rows: tuple[int, ...], key: Key) -> dict[Vector, list[Column]]:
+    def _index(
+        self, own: tuple[int, ...], rows: tuple[int, ...], key: Key
+    ) -> dict[Vector, list[Column]]:
         known = self._indexes.get((own, rows, key))
         if known is None:
             known = self._indexes[own, rows, key] = {}

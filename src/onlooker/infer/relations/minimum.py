@@ -14,9 +14,10 @@ __all__ = ["Minimum"]
 class Minimum:
     """A class that follows another one up to a limit: a cache that keeps a window.
 
-    Four distinct rows are needed: two sizes of the other class below the limit, and two above it. One row
-    at the limit could be any size, and two rows below it are what an equal class has. ``each`` is another number
-    on both sides, for a relation that is proposed for the model to judge.
+    Four distinct rows are needed: two sizes of the other class below the limit, and two above it.
+    One row at the limit could be any size, and two rows below it are what an equal class has.
+    ``each`` is another number on both sides, for a relation that is proposed for the model to
+    judge.
     """
 
     name = "minimum"
@@ -32,7 +33,11 @@ class Minimum:
         if target.is_first or len(set(sizes)) <= self.each:
             return
         for other in grid.columns:
-            if other.name != target.name and not other.is_first and _follows(target, other, limit, grid, self.each):
+            if (
+                other.name != target.name
+                and not other.is_first
+                and _follows(target, other, limit, grid, self.each)
+            ):
                 yield Expression.least(Expression.symbol(other.name), Expression.constant(limit))
 
 

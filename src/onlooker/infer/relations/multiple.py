@@ -18,9 +18,15 @@ class Multiple:
 
     def propose(self, target: Column, grid: Grid) -> Iterator[Expression]:
         """``k * a`` for every other class, k > 1."""
-        found = grid.partners(grid.rows(target), lambda rows: direction(grid.sizes(target, rows)), direction)
+        found = grid.partners(
+            grid.rows(target), lambda rows: direction(grid.sizes(target, rows)), direction
+        )
         for other, rows in found:
-            pairs = {(a, b) for a, b in zip(grid.sizes(target, rows), grid.sizes(other, rows), strict=True) if b}
+            pairs = {
+                (a, b)
+                for a, b in zip(grid.sizes(target, rows), grid.sizes(other, rows), strict=True)
+                if b
+            }
             size, part = max(pairs)
             factor, rest = divmod(size, part)
             if len(pairs) > 1 and factor > 1 and not rest:

@@ -1,4 +1,6 @@
-"""Pairs of classes that together give a third one: for each first of them, the second is looked up."""
+"""Pairs of classes that together give a third one: for each first of them, the second is looked
+up.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,14 @@ __all__ = ["Rest", "changing", "pairs"]
 Rest = Callable[[int, int], int | None]
 
 
-def pairs(target: Column, grid: Grid, rest: Rest) -> Iterator[tuple[Column, Column, tuple[int, ...]]]:
-    """Pairs, in the order of the classes, with the rows that all three have; at least two of them are distinct.
+def pairs(
+    target: Column, grid: Grid, rest: Rest
+) -> Iterator[tuple[Column, Column, tuple[int, ...]]]:
+    """Pairs, in the order of the classes, with the rows that all three have; at least two of them
+    are distinct.
 
-    One question per first class and set of rows: with n classes it is n^2 for all targets, and not n^3.
+    One question per first class and set of rows: with n classes it is n^2 for all targets, and not
+    n^3.
     """
     for left in grid.columns:
         if left.name == target.name:
@@ -26,13 +32,18 @@ def pairs(target: Column, grid: Grid, rest: Rest) -> Iterator[tuple[Column, Colu
         for own, common in grid.groups(rows):
             if _may_hold(grid, target, left, own, common, rest):
                 vector = _rest_of(grid, target, left, common, rest)
-                found += [(column, common) for column in (grid.find(own, common, itself, vector) if vector else ())]
+                found += [
+                    (column, common)
+                    for column in (grid.find(own, common, itself, vector) if vector else ())
+                ]
         for right, common in grid.ordered(found):
             if grid.position(right) > grid.position(left) and right.name != target.name:
                 yield left, right, common
 
 
-def _may_hold(grid: Grid, target: Column, left: Column, own: Vector, rows: Vector, rest: Rest) -> bool:
+def _may_hold(
+    grid: Grid, target: Column, left: Column, own: Vector, rows: Vector, rest: Rest
+) -> bool:
     """False where two rows tell at once that no class of a group has what is wanted."""
     for row in rows[:2]:
         other = rest(grid.size(target, row), grid.size(left, row))
@@ -41,7 +52,9 @@ def _may_hold(grid: Grid, target: Column, left: Column, own: Vector, rows: Vecto
     return True
 
 
-def _rest_of(grid: Grid, target: Column, left: Column, rows: Sequence[int], rest: Rest) -> Vector | None:
+def _rest_of(
+    grid: Grid, target: Column, left: Column, rows: Sequence[int], rest: Rest
+) -> Vector | None:
     found = []
     for total, part in zip(grid.sizes(target, rows), grid.sizes(left, rows), strict=True):
         other = rest(total, part)

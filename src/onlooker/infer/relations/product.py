@@ -12,10 +12,11 @@ __all__ = ["Product"]
 
 
 class Product:
-    """A class that is the product of two others, with or without a whole factor: what was laid flat.
+    """A class that is the product of two others, with or without a whole factor: what was laid
+    flat.
 
-    Both must change. Without a factor two distinct rows are needed in which both are greater than 1, with one
-    three: a factor is a free number, and would fit through one row more.
+    Both must change. Without a factor two distinct rows are needed in which both are greater than
+    1, with one three: a factor is a free number, and would fit through one row more.
     """
 
     name = "product"
@@ -47,7 +48,9 @@ def _partners(target: Column, left: Column, grid: Grid) -> Iterator[tuple[Column
         return direction(tuple(found))
 
     for right, rows in grid.partners(grid.rows(target, left), quotient, direction):
-        triples = set(zip(*(grid.sizes(column, rows) for column in (target, left, right)), strict=True))
+        triples = set(
+            zip(*(grid.sizes(column, rows) for column in (target, left, right)), strict=True)
+        )
         telling = [(total, a, b) for total, a, b in triples if a > 1 and b > 1]
         if right.name == target.name or not telling:
             continue

@@ -13,7 +13,9 @@ __all__ = ["Total"]
 
 
 class Total:
-    """A class that is the sum of two others; two distinct rows are needed, and both terms must change."""
+    """A class that is the sum of two others; two distinct rows are needed, and both terms must
+    change.
+    """
 
     name = "sum"
 

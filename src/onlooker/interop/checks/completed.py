@@ -35,12 +35,16 @@ class CompletedCall:
     @property
     def tensors(self) -> dict[Path, torch.Tensor]:
         """The tensors among the values."""
-        return {path: value for path, value in self.values.items() if isinstance(value, torch.Tensor)}
+        return {
+            path: value for path, value in self.values.items() if isinstance(value, torch.Tensor)
+        }
 
     @property
     def n_empty(self) -> int:
         """The number of tensors without elements, those filled in among them."""
-        return sum(tensor.numel() == 0 or path in self.missing for path, tensor in self.tensors.items())
+        return sum(
+            tensor.numel() == 0 or path in self.missing for path, tensor in self.tensors.items()
+        )
 
     def args_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The completed arguments, as a program of torch.export was given them."""
@@ -53,7 +57,8 @@ def completed_calls(
 ) -> tuple[CompletedCall, ...]:
     """The calls whose values were asked for; all kept ones where none was.
 
-    ``given`` holds values for missing arguments. Calls that contradict each other are completed each by itself.
+    ``given`` holds values for missing arguments. Calls that contradict each other are completed
+    each by itself.
 
     :raises ObservationError: ``no-values`` when no call was kept
     """
@@ -65,7 +70,9 @@ def completed_calls(
     return tuple(_completed(*item) for item in zip(kept, filled, unions, strict=True))
 
 
-def _unions(calls: Sequence[Any], filled: Sequence[Sample], recording: Recording) -> list[CallUnion]:
+def _unions(
+    calls: Sequence[Any], filled: Sequence[Sample], recording: Recording
+) -> list[CallUnion]:
     try:
         return [union_of_calls(calls, recording.signature)] * len(filled)
     except ObservationError:
@@ -75,5 +82,7 @@ def _unions(calls: Sequence[Any], filled: Sequence[Sample], recording: Recording
 def _completed(sample: Sample, filled: Sample, union: CallUnion) -> CompletedCall:
     values = infer_values(union, [filled], 0, general=False)
     own = leaf_values(sample)
-    missing = frozenset(p for p, v in values.items() if isinstance(v, torch.Tensor) and own.get(p) is None)
+    missing = frozenset(
+        p for p, v in values.items() if isinstance(v, torch.Tensor) and own.get(p) is None
+    )
     return CompletedCall(sample, union, values, missing)

@@ -136,8 +136,8 @@ def _nothing(rules: Rules) -> Difference:
 def judge(expected: Iterable[tuple[Path, Any]], got: Sequence[Any], rules: Rules) -> Judged:
     """All leaves of a result, beside the outputs of the exported model.
 
-    Exporters drop the outputs that are None, and those that are no tensors: these are left out on both sides
-    when the numbers differ otherwise.
+    Exporters drop the outputs that are None, and those that are no tensors: these are left out on
+    both sides when the numbers differ otherwise.
     """
     leaves = list(expected)
     pairs = _aligned(leaves, list(got), rules)
@@ -149,7 +149,10 @@ def judge(expected: Iterable[tuple[Path, Any]], got: Sequence[Any], rules: Rules
         name = f"output{path.code()}"
         if left is None or right is None:
             if left is not right and not rules.skip_none:
-                return Judged(_nothing(rules), f"missing output: {name} is {_brief(right)}, {_brief(left)} is expected")
+                return Judged(
+                    _nothing(rules),
+                    f"missing output: {name} is {_brief(right)}, {_brief(left)} is expected",
+                )
             continue
         problem = _kind_differs(left, right)
         if problem:
@@ -162,7 +165,9 @@ def judge(expected: Iterable[tuple[Path, Any]], got: Sequence[Any], rules: Rules
     return Judged(total)
 
 
-def _aligned(expected: list[tuple[Path, Any]], got: list[Any], rules: Rules) -> list[tuple[Path, Any, Any]] | None:
+def _aligned(
+    expected: list[tuple[Path, Any]], got: list[Any], rules: Rules
+) -> list[tuple[Path, Any, Any]] | None:
     same_places = [leaf is None for _, leaf in expected] == [value is None for value in got]
     if same_places or (not rules.skip_none and len(expected) == len(got)):
         return [(path, leaf, value) for (path, leaf), value in zip(expected, got, strict=True)]
@@ -191,7 +196,11 @@ def _kind_differs(left: Any, right: Any) -> str:
 
 def _like(value: Any, other: Any) -> Any:
     """A tensor of one element as a scalar, where a number stands on the other side."""
-    return value.reshape(()) if isinstance(value, torch.Tensor) and not isinstance(other, torch.Tensor) else value
+    return (
+        value.reshape(())
+        if isinstance(value, torch.Tensor) and not isinstance(other, torch.Tensor)
+        else value
+    )
 
 
 def _brief(value: Any) -> str:

@@ -1,4 +1,6 @@
-"""Which input of an ONNX model is which leaf of a call: by the names that exporters give, else by order."""
+"""Which input of an ONNX model is which leaf of a call: by the names that exporters give, else
+by order.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ _CACHE = {"keys": "key", "values": "value"}
 def match_inputs(names: Sequence[str], values: Mapping[Path, Any]) -> dict[str, Path]:
     """The leaf of each input.
 
-    First come the names, by the spellings of :func:`spellings`; what is left of the inputs then stands in the
-    order of what is left of the tensors, or of the tensors and numbers, if these are as many.
+    First come the names, by the spellings of :func:`spellings`; what is left of the inputs then
+    stands in the order of what is left of the tensors, or of the tensors and numbers, if these are
+    as many.
 
     :raises UsageError: ``inputs-do-not-match`` when the inputs cannot be told
 
@@ -66,7 +69,8 @@ def _by_name(names: Sequence[str], leaves: Sequence[Path]) -> dict[str, Path]:
 
 
 def spellings(path: Path) -> tuple[str, ...]:
-    """What exporters call a leaf, in plain form: lower case, ``_`` between the parts; the most telling name first.
+    """What exporters call a leaf, in plain form: lower case, ``_`` between the parts; the most
+    telling name first.
 
     >>> from onlooker.core.path import Name
     >>> spellings(Path((Name("past_key_values"), Attr("layers"), Index(0), Attr("keys"))))[:3]
@@ -77,7 +81,11 @@ def spellings(path: Path) -> tuple[str, ...]:
     if layer is not None:
         before, index, kind = layer
         root = path.root
-        texts[1:1] = [f"{before}_{kind}_{index}", f"{before}_{kind}_cache_{index}", f"{root}_{kind}_{index}"]
+        texts[1:1] = [
+            f"{before}_{kind}_{index}",
+            f"{before}_{kind}_cache_{index}",
+            f"{root}_{kind}_{index}",
+        ]
         texts += [f"{root}_{index}_{kind}", f"past_{kind}_{index}", f"{kind}_{index}"]
         texts += [f"{kind}_cache_{index}", f"past_{kind}_values_{index}"]
     return tuple(dict.fromkeys(map(_plain, texts)))

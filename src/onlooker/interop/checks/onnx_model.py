@@ -64,9 +64,14 @@ class OnnxModel:
         return tuple(self.types)
 
     def ones(self, name: str, sizes: Mapping[str, int]) -> torch.Tensor | None:
-        """Ones for an input whose sizes follow from the named ``sizes`` of other inputs; None where they do not."""
+        """Ones for an input whose sizes follow from the named ``sizes`` of other inputs; None
+        where they do not.
+        """
         try:
-            shape = [n if isinstance(n, int) else Expression.parse(n).evaluate(sizes) for n in self.shapes[name]]
+            shape = [
+                n if isinstance(n, int) else Expression.parse(n).evaluate(sizes)
+                for n in self.shapes[name]
+            ]
         except (OnlookerError, TypeError):
             return None
         return torch.ones(shape, dtype=_NUMBERS.get(self.types[name]))
@@ -82,7 +87,9 @@ class OnnxModel:
             value = torch.tensor(value, dtype=_NUMBERS.get(self.types[name]))
         value = value.detach().cpu().contiguous()
         if value.dtype is torch.bfloat16:  # numpy has no such type
-            return cls.ortvalue_from_numpy_with_onnx_type(value.view(torch.uint16).numpy(), _BFLOAT16)
+            return cls.ortvalue_from_numpy_with_onnx_type(
+                value.view(torch.uint16).numpy(), _BFLOAT16
+            )
         return cls.ortvalue_from_numpy(value.numpy())
 
 
@@ -110,7 +117,11 @@ def _session(model: Any) -> Any:
             source = _source(model, FilePath(folder))
             return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            name = f"The file {os.fspath(model)}" if isinstance(model, (str, os.PathLike)) else "The model"
+            name = (
+                f"The file {os.fspath(model)}"
+                if isinstance(model, (str, os.PathLike))
+                else "The model"
+            )
             raise UsageError(
                 f"{name} cannot be loaded by ONNX Runtime: {type(error).__name__}: {error}",
                 slug="model-not-loaded",
@@ -126,5 +137,7 @@ def _source(model: Any, folder: FilePath) -> Any:
     if proto.ByteSize() < _LARGEST:
         return proto.SerializeToString()
     path = folder / "model.onnx"
-    importlib.import_module("onnx").save_model(proto, str(path), save_as_external_data=True, location="weights")
+    importlib.import_module("onnx").save_model(
+        proto, str(path), save_as_external_data=True, location="weights"
+    )
     return str(path)

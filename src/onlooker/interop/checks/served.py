@@ -24,7 +24,9 @@ __all__ = ["Served", "serve"]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """``feeds`` gives the inputs by name, fresh for every call, ``run`` the leaves of the result."""
+    """``feeds`` gives the inputs by name, fresh for every call, ``run`` the leaves of the
+    result.
+    """
 
     feeds: Callable[[CompletedCall], Mapping[str, Any]]
     run: Callable[[Mapping[str, Any]], Sequence[Any]]
@@ -33,15 +35,17 @@ class Served:
 def serve(model: Any, signature: Signature) -> Served:
     """How ``model`` is run.
 
-    An ONNX model, and a program of torch.export, get the completed call; a program of ours, one of its graphs,
-    and any other callable get the call as it was.
+    An ONNX model, and a program of torch.export, get the completed call; a program of ours, one of
+    its graphs, and any other callable get the call as it was.
 
     :raises ArgumentKindError: ``not-a-model``
     """
     if is_onnx(model):
         return _onnx(OnnxModel(model))
     if isinstance(model, torch.export.ExportedProgram):
-        with register_flattening_functions():  # the guards of the module are written for registered classes
+        with (
+            register_flattening_functions()
+        ):  # the guards of the module are written for registered classes
             return _completed(model.module())
     if isinstance(model, torch.fx.GraphModule):
         return _completed(model)
@@ -52,13 +56,20 @@ def serve(model: Any, signature: Signature) -> Served:
     raise ArgumentKindError(
         f"A {type(model).__name__} is not a model that can be run.",
         slug="not-a-model",
-        hint="Give a path, a ModelProto, a program of torch.onnx.export, torch.export or onlooker, or a function.",
+        hint=(
+            "Give a path, a ModelProto, a program of torch.onnx.export, torch.export or onlooker,"
+            " or a function."
+        ),
     )
 
 
 def _onnx(model: OnnxModel) -> Served:
     def feeds(call: CompletedCall) -> Mapping[str, Any]:
-        masks = [n for n in model.names if n.endswith("mask") and not any(p.root == n for p in call.values)]
+        masks = [
+            n
+            for n in model.names
+            if n.endswith("mask") and not any(p.root == n for p in call.values)
+        ]
         found = match_inputs([name for name in model.names if name not in masks], call.values)
         given = {name: call.values[path] for name, path in found.items()}
         return given | _masks_left_out(model, masks, given)
@@ -66,7 +77,9 @@ def _onnx(model: OnnxModel) -> Served:
     return Served(feeds, model.run)
 
 
-def _masks_left_out(model: OnnxModel, masks: Sequence[str], given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def _masks_left_out(
+    model: OnnxModel, masks: Sequence[str], given: Mapping[str, Any]
+) -> dict[str, torch.Tensor]:
     """Ones for the masks that no call passed: a caller leaves out a mask that hides nothing."""
     sizes = {
         dim: int(size)
@@ -78,8 +91,8 @@ def _masks_left_out(model: OnnxModel, masks: Sequence[str], given: Mapping[str, 
     missing = [name for name, mask in found.items() if mask is None]
     if missing:
         raise UsageError(
-            f"The model has inputs {', '.join(missing)} that no argument is called like, and their sizes do not "
-            "follow from those of the others.",
+            f"The model has inputs {', '.join(missing)} that no argument is called like, and their"
+            " sizes do not follow from those of the others.",
             slug="inputs-do-not-match",
             hint="Watch a call that passes them.",
         )

@@ -1,4 +1,6 @@
-"""``validate_ep``: an exported program against its model, on its inputs and on others grown from them."""
+"""``validate_ep``: an exported program against its model, on its inputs and on others grown from
+them.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +37,26 @@ def validate_ep(
     atol: float = 1e-2,
     rtol: float = 1e-1,
 ) -> list[Row]:
-    """Runs a program, and the model beside it, on the given inputs and on every combination of other sizes.
+    """Runs a program, and the model beside it, on the given inputs and on every combination of
+    other sizes.
 
     :param ep: the exported program, or the module that it gives
     :param mod: the model, which gives the expected values; without it the program is only run
     :param args: the positional arguments
     :param kwargs: the named arguments
-    :param copy: gives each of the two its own copy of the inputs; inputs other than tensors, such as a cache,
-        are copied in any case, since a model changes them in place
+    :param copy: gives each of the two its own copy of the inputs; inputs other than tensors, such
+        as a cache, are copied in any case, since a model changes them in place
     :param dynamic_shapes: the shapes that belong to the arguments, with names
-    :param values_to_try: the sizes to try by name; all combinations are run, any other dimension with a name
-        gets its size + 1
+    :param values_to_try: the sizes to try by name; all combinations are run, any other dimension
+        with a name gets its size + 1
     :param exc: raises at the first failure, which is a row with ``"error"`` otherwise
     :param atol: the largest absolute difference that passes
     :param rtol: the largest relative difference that passes; a NaN against a number never does
-    :return: one row per run: ``args``, ``kwargs``, ``sizes`` (those that were asked for), ``got``, and with a
-        model ``expected``, ``diff`` (see :func:`onlooker.max_diff`) and ``SUCCESS``
+    :return: one row per run: ``args``, ``kwargs``, ``sizes`` (those that were asked for), ``got``,
+        and with a model ``expected``, ``diff`` (see :func:`onlooker.max_diff`) and ``SUCCESS``
     :raises ExportError: ``program-differs`` when the program fails or differs, and ``exc`` is True
-    :raises UsageError: ``sizes-without-shapes`` when only one of ``dynamic_shapes`` and ``values_to_try`` is
-        given
+    :raises UsageError: ``sizes-without-shapes`` when only one of ``dynamic_shapes`` and
+        ``values_to_try`` is given
 
     >>> class Double(torch.nn.Module):
     ...     def forward(self, x):
@@ -66,7 +69,8 @@ def validate_ep(
     """
     if bool(dynamic_shapes) != bool(values_to_try):
         raise UsageError(
-            "validate_ep was given dynamic_shapes or values_to_try, and needs both or none of them.",
+            "validate_ep was given dynamic_shapes or values_to_try, and needs both or none of"
+            " them.",
             slug="sizes-without-shapes",
             hint="The names in dynamic_shapes are the keys of values_to_try.",
         )
@@ -124,7 +128,9 @@ class _Run:
         with torch.no_grad():
             row["expected"] = self._called(self.model, inputs)
         row["diff"] = diff = max_diff(row["expected"], row["got"])
-        row["SUCCESS"] = bool(diff["abs"] <= self.atol and diff["rel"] <= self.rtol and not diff.get("dnan"))
+        row["SUCCESS"] = bool(
+            diff["abs"] <= self.atol and diff["rel"] <= self.rtol and not diff.get("dnan")
+        )
         if not row["SUCCESS"]:
             row["error"] = f"the program differs from the model: {string_diff(diff)}"
         return row
@@ -138,7 +144,8 @@ class _Run:
 def _fail(row: Row) -> None:
     sizes = ", ".join(f"{name}={size}" for name, size in row["sizes"].items()) or "the given inputs"
     raise ExportError(
-        f"At {sizes}, {row['error']}. The arguments are {string_type((row['args'], row['kwargs']), with_shape=True)}.",
+        f"At {sizes}, {row['error']}. The arguments are"
+        f" {string_type((row['args'], row['kwargs']), with_shape=True)}.",
         slug="program-differs",
         hint="With exc=False the failure is a row of the result.",
     )

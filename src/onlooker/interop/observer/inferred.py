@@ -1,4 +1,6 @@
-"""Arguments for torch.export by hand: one observed call, completed, or grown where its sizes cannot be exported."""
+"""Arguments for torch.export by hand: one observed call, completed, or grown where its sizes
+cannot be exported.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from typing import Any
 import torch
 
 from ...core.call import Call, Passing, Signature
-from ...core.errors import ArgumentKindError, ExportError, ObservationError, UnsupportedError, UsageError
+from ...core.errors import (
+    ArgumentKindError,
+    ExportError,
+    ObservationError,
+    UnsupportedError,
+    UsageError,
+)
 from ...core.path import Path
 from ...core.spec import Axis, ConstantSpec, TensorSpec
 from ...core.structure import Structure, Tree
@@ -25,7 +33,8 @@ __all__ = ["check_given", "check_kept", "given_sample", "infer_values", "pick_sa
 
 
 def pick_sample(union: CallUnion, samples: Sequence[Sample], index: int | None) -> Sample:
-    """The kept call at ``index``, or the first one that has all arguments, or the one with the most tensors.
+    """The kept call at ``index``, or the first one that has all arguments, or the one with the most
+    tensors.
 
     :raises UsageError: ``no-such-call`` for an index out of range
     :raises ObservationError: ``no-values`` when no call was kept
@@ -59,12 +68,15 @@ def check_kept(samples: Sequence[Sample]) -> None:
         )
 
 
-def infer_values(union: CallUnion, samples: Sequence[Sample], index: int | None, *, general: bool) -> dict[Path, Any]:
+def infer_values(
+    union: CallUnion, samples: Sequence[Sample], index: int | None, *, general: bool
+) -> dict[Path, Any]:
     """A value per leaf of the union.
 
-    A missing tensor is an empty one: size 0 in its last changing dimension, or the observed size where none
-    changed. With ``general``, a call in which a changing size is 0 or 1, which torch.export would take for a
-    constant, is replaced by another one, or grown to sizes that obey the relations between the axes.
+    A missing tensor is an empty one: size 0 in its last changing dimension, or the observed size
+    where none changed. With ``general``, a call in which a changing size is 0 or 1, which
+    torch.export would take for a constant, is replaced by another one, or grown to sizes that obey
+    the relations between the axes.
     """
     sample = pick_sample(union, samples, index)
     if general and index is None and not _exportable(union, sample):
@@ -86,7 +98,9 @@ def _has(values: Mapping[Path, Any], path: Path, spec: object) -> bool:
 
 
 def _complete(union: CallUnion, sample: Sample) -> bool:
-    return {p for p, s in union.union.leaves.items() if isinstance(s, TensorSpec)} <= set(leaf_values(sample))
+    return {p for p, s in union.union.leaves.items() if isinstance(s, TensorSpec)} <= set(
+        leaf_values(sample)
+    )
 
 
 def _exportable(union: CallUnion, sample: Sample) -> bool:
@@ -157,15 +171,22 @@ def check_given(given: object) -> None:
 
     :raises ArgumentKindError: ``unexpected-arguments``
     """
-    if given is not None and (isinstance(given, bool) or not isinstance(given, (int, tuple, dict, list))):
+    if given is not None and (
+        isinstance(given, bool) or not isinstance(given, (int, tuple, dict, list))
+    ):
         raise ArgumentKindError(
             f"Unexpected type {type(given).__name__} for index_or_args_or_kwargs.",
             slug="unexpected-arguments",
-            hint="Give the index of a kept call, a tuple of positional arguments or a dict of named ones.",
+            hint=(
+                "Give the index of a kept call, a tuple of positional arguments or a dict of named"
+                " ones."
+            ),
         )
 
 
-def given_sample(signature: Signature, given: tuple[Any, ...] | list[Any] | dict[str, Any]) -> Sample:
+def given_sample(
+    signature: Signature, given: tuple[Any, ...] | list[Any] | dict[str, Any]
+) -> Sample:
     """Arguments that the user gives, as if they had been observed.
 
     :raises UsageError: ``does-not-bind`` when the method would refuse them

@@ -24,10 +24,10 @@ __all__ = ["InputCandidate", "InputObserverInfo", "info_of"]
 class InputCandidate:
     """One kept call.
 
-    ``args`` and ``kwargs`` are what the method was given, copied with ``clone``; ``cst_kwargs`` are the constants
-    among the named ones. ``aligned_flat_list`` holds the tensors with None where another call has a tensor and
-    this one has not; it is None for arguments that were not laid beside those of other calls. ``latency`` is in
-    seconds.
+    ``args`` and ``kwargs`` are what the method was given, copied with ``clone``; ``cst_kwargs`` are
+    the constants among the named ones. ``aligned_flat_list`` holds the tensors with None where
+    another call has a tensor and this one has not; it is None for arguments that were not laid
+    beside those of other calls. ``latency`` is in seconds.
 
     >>> candidate = InputCandidate((torch.zeros(2), [torch.ones(3)]), {}, False, {})
     >>> [tuple(tensor.shape) for tensor in candidate.flat_list]
@@ -50,7 +50,11 @@ class InputCandidate:
     @property
     def flat_list(self) -> list[torch.Tensor]:
         """The tensors in their order."""
-        return [leaf for leaf in open_tree((self.args, self.kwargs)).leaves if isinstance(leaf, torch.Tensor)]
+        return [
+            leaf
+            for leaf in open_tree((self.args, self.kwargs)).leaves
+            if isinstance(leaf, torch.Tensor)
+        ]
 
     @property
     def n_aligned_tensors(self) -> int:
@@ -76,7 +80,9 @@ class InputCandidate:
 
 @dataclass(frozen=True)
 class InputObserverInfo:
-    """All kept calls: ``inputs[i]``, ``flat_outputs[i]`` (its tensors) and ``latencies[i]`` (in seconds)."""
+    """All kept calls: ``inputs[i]``, ``flat_outputs[i]`` (its tensors) and ``latencies[i]`` (in
+    seconds).
+    """
 
     inputs: list[InputCandidate]
     flat_outputs: list[list[torch.Tensor]]
@@ -92,12 +98,17 @@ def info_of(samples: Sequence[Sample], signature: Signature) -> InputObserverInf
     kept = [sample for sample in samples if sample.counted]
     paths: dict[Path, None] = {}
     for sample in kept:
-        paths.update(dict.fromkeys(p for p, leaf in sample.inputs.items() if isinstance(leaf, torch.Tensor)))
+        paths.update(
+            dict.fromkeys(p for p, leaf in sample.inputs.items() if isinstance(leaf, torch.Tensor))
+        )
     order = {name: position for position, name in enumerate(signature.names)}
     aligned = sorted(paths, key=lambda path: order.get(path.root, len(order)))
     return InputObserverInfo(
         [_candidate(sample, aligned) for sample in kept],
-        [[leaf for leaf in sample.outputs.leaves if isinstance(leaf, torch.Tensor)] for sample in kept],
+        [
+            [leaf for leaf in sample.outputs.leaves if isinstance(leaf, torch.Tensor)]
+            for sample in kept
+        ],
         [sample.call.seconds for sample in kept],
         list(signature.names),
     )
@@ -118,7 +129,9 @@ def _as_passed(sample: Sample) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _candidate(sample: Sample, paths: Sequence[Path]) -> InputCandidate:
     values = leaf_values(sample)
     args, kwargs = _as_passed(sample)
-    constants = {name: value for name, value in kwargs.items() if isinstance(value, (bool, int, float, str))}
+    constants = {
+        name: value for name, value in kwargs.items() if isinstance(value, (bool, int, float, str))
+    }
     found = [values.get(path) for path in paths]
     aligned = [value if isinstance(value, torch.Tensor) else None for value in found]
     return InputCandidate(args, kwargs, False, constants, aligned, sample.call.seconds)

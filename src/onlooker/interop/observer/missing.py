@@ -16,15 +16,24 @@ from ...pytrees.open import open_arguments, spec_of
 __all__ = ["check_positions", "named_values", "with_missing_calls", "with_missing_samples"]
 
 
-def named_values(value_if_missing: Mapping[Any, Any] | None, signature: Signature) -> dict[str, Any]:
+def named_values(
+    value_if_missing: Mapping[Any, Any] | None, signature: Signature
+) -> dict[str, Any]:
     """The values by name; a position is turned into the name of the signature.
 
-    :raises ArgumentKindError: ``unexpected-key`` for a key that is neither a name nor a position, ``wrong-kind``
-    :raises UsageError: ``unknown-argument`` for a name or a position that the signature does not have
+    :raises ArgumentKindError: ``unexpected-key`` for a key that is neither a name nor a position,
+        ``wrong-kind``
+    :raises UsageError: ``unknown-argument`` for a name or a position that the signature does not
+        have
     """
     found: dict[str, Any] = {}
     if value_if_missing is not None:
-        check_kind(value_if_missing, Mapping, "value_if_missing", "values by the name or the position of an argument")
+        check_kind(
+            value_if_missing,
+            Mapping,
+            "value_if_missing",
+            "values by the name or the position of an argument",
+        )
     takes_any = signature.of_kind("VAR_KEYWORD") is not None
     for key, value in (value_if_missing or {}).items():
         if isinstance(key, bool) or not isinstance(key, (str, int)):
@@ -33,7 +42,11 @@ def named_values(value_if_missing: Mapping[Any, Any] | None, signature: Signatur
                 slug="unexpected-key",
                 hint="Use the name of an argument or its position.",
             )
-        known = key in signature.names or takes_any if isinstance(key, str) else 0 <= key < len(signature.names)
+        known = (
+            key in signature.names or takes_any
+            if isinstance(key, str)
+            else 0 <= key < len(signature.names)
+        )
         if not known:
             raise UsageError(
                 f"Unexpected keyword argument {key!r} in value_if_missing.",
@@ -44,7 +57,9 @@ def named_values(value_if_missing: Mapping[Any, Any] | None, signature: Signatur
     return found
 
 
-def check_positions(value_if_missing: Mapping[Any, Any] | None, calls: Sequence[Call], signature: Signature) -> None:
+def check_positions(
+    value_if_missing: Mapping[Any, Any] | None, calls: Sequence[Call], signature: Signature
+) -> None:
     """Refuses a position that no call reached: how the argument would be passed is not known then.
 
     :raises UnsupportedError: ``position-never-given``
@@ -53,7 +68,8 @@ def check_positions(value_if_missing: Mapping[Any, Any] | None, calls: Sequence[
     for key in value_if_missing or {}:
         if calls and isinstance(key, int) and signature.names[key] not in given:
             raise UnsupportedError(
-                f"Unexpected keyword argument {key!r} in value_if_missing: position {key} was never given.",
+                f"Unexpected keyword argument {key!r} in value_if_missing: position {key} was never"
+                " given.",
                 slug="position-never-given",
                 hint=f"Give the value by its name, {signature.names[key]!r}.",
             )
@@ -62,7 +78,10 @@ def check_positions(value_if_missing: Mapping[Any, Any] | None, calls: Sequence[
 def with_missing_calls(calls: Sequence[Call], values: Mapping[str, Any]) -> tuple[Call, ...]:
     """The calls, each with the values of the arguments that it lacks."""
     opened = {name: open_arguments({name: value}) for name, value in values.items()}
-    specs = {name: Tree(tree.structure, tuple(map(spec_of, tree.leaves))) for name, tree in opened.items()}
+    specs = {
+        name: Tree(tree.structure, tuple(map(spec_of, tree.leaves)))
+        for name, tree in opened.items()
+    }
     return tuple(_completed_call(call, specs) for call in calls)
 
 
@@ -78,7 +97,11 @@ def with_missing_samples(samples: Sequence[Sample], values: Mapping[str, Any]) -
 
 def _completed_call(call: Call, specs: Mapping[str, Tree[Any]]) -> Call:
     own = {entry.code() for entry in call.inputs.structure.entries}
-    how = Passing.POSITIONAL if all(h is Passing.POSITIONAL for _, h in call.passed) else Passing.KEYWORD
+    how = (
+        Passing.POSITIONAL
+        if all(h is Passing.POSITIONAL for _, h in call.passed)
+        else Passing.KEYWORD
+    )
     added = tuple((name, how) for name in specs if name not in own)
     return replace(call, inputs=_joined(call.inputs, specs), passed=call.passed + added)
 

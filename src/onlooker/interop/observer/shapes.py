@@ -1,8 +1,9 @@
 """Dynamic shapes spelled as torch.export wants them, from specs alone.
 
-A dimension that changed between calls is ``Dim.DYNAMIC`` (or a name), a constant one is absent, a tensor
-without changing dimensions is ``{}``, a constant is None. Lists, tuples and dicts keep their nesting, other
-classes become the list of their children, as torch.export addresses registered classes.
+A dimension that changed between calls is ``Dim.DYNAMIC`` (or a name), a constant one is absent, a
+tensor without changing dimensions is ``{}``, a constant is None. Lists, tuples and dicts keep their
+nesting, other classes become the list of their children, as torch.export addresses registered
+classes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class _Namer:
         return self.names.get(axis) or f"{axis.path.root}_dim_{axis.dim}"
 
 
-def infer_shapes(union: CallUnion, batch_for: BatchFor, dim_names: DimNames) -> tuple[Any, ...] | dict[str, Any]:
+def infer_shapes(
+    union: CallUnion, batch_for: BatchFor, dim_names: DimNames
+) -> tuple[Any, ...] | dict[str, Any]:
     """One shape per argument: a tuple when all came by position, else a dict by name."""
     roots = batch_roots(union, batch_for)
     namer = _Namer(union.table, _names(union, dim_names))
@@ -54,13 +57,17 @@ def infer_shapes(union: CallUnion, batch_for: BatchFor, dim_names: DimNames) -> 
         shapes[name] = _shape_tree(structure, iter(leaves), _LeafShape(union, name in roots, namer))
     if union.positional:
         return tuple(shapes.values())
-    keywords = {name: shapes.pop(name) for name in union.passed_as(Passing.VAR_KEYWORD) if name in shapes}
+    keywords = {
+        name: shapes.pop(name) for name in union.passed_as(Passing.VAR_KEYWORD) if name in shapes
+    }
     catch_all = union.signature.of_kind("VAR_KEYWORD")
     return shapes | ({catch_all: keywords} if catch_all and keywords else {})
 
 
 def constant_axes(union: CallUnion, limit: int = 8) -> str:
-    """The axes of tensors that did not change, as text; the first ``limit`` ones when there are more."""
+    """The axes of tensors that did not change, as text; the first ``limit`` ones when there are
+    more.
+    """
     axes = [
         str(Axis(path, dim))
         for name, _, leaves in union.arguments()
@@ -77,7 +84,8 @@ def constant_axes(union: CallUnion, limit: int = 8) -> str:
 def batch_roots(union: CallUnion, batch_for: BatchFor) -> frozenset[str]:
     """The arguments whose first dimension is a batch whatever was observed.
 
-    :raises UsageError: ``unknown-argument`` for a name or a position that the signature does not have
+    :raises UsageError: ``unknown-argument`` for a name or a position that the signature does not
+        have
     """
     if batch_for is True:
         return frozenset(name for name, _, _ in union.arguments())
@@ -112,7 +120,9 @@ class _LeafShape:
 
     def __call__(self, path: Path, spec: Spec) -> Any:
         if isinstance(spec, TensorSpec):
-            changing = {dim for dim in range(len(spec.shape)) if self.union.changes(Axis(path, dim))}
+            changing = {
+                dim for dim in range(len(spec.shape)) if self.union.changes(Axis(path, dim))
+            }
             changing |= {0} if self.batch and spec.shape else set()
             return {dim: self.namer(Axis(path, dim)) for dim in sorted(changing)}
         if isinstance(spec, ConstantSpec) and spec.is_int and self.union.changes(Axis(path, None)):
@@ -120,7 +130,9 @@ class _LeafShape:
         return None
 
 
-def _shape_tree(structure: Structure, leaves: Iterator[tuple[Path, Spec]], leaf: Callable[[Path, Spec], Any]) -> Any:
+def _shape_tree(
+    structure: Structure, leaves: Iterator[tuple[Path, Spec]], leaf: Callable[[Path, Spec], Any]
+) -> Any:
     if structure.is_leaf:
         return leaf(*next(leaves))
     children = [_shape_tree(child, leaves, leaf) for child in structure.children]
@@ -156,7 +168,9 @@ def _names(union: CallUnion, dim_names: DimNames) -> Mapping[Axis, str] | None:
     for key, dims in dim_names.items():
         root = _argument(key, union, "dim_names")
         check_kind(dims, Mapping, f"What dim_names gives for {root}", wanted)
-        axes = [axis for axis in union.table.axes if axis.path.root == root and axis.dim is not None]
+        axes = [
+            axis for axis in union.table.axes if axis.path.root == root and axis.dim is not None
+        ]
         for dim, name in dims.items():
             check_kind(name, str, f"The name of dimension {dim} of {root}", "a text")
             if axes and dim not in {axis.dim for axis in axes}:

@@ -33,11 +33,15 @@ class CallUnion:
     signature: Signature
 
     def arguments(self) -> Iterator[tuple[str, Structure, tuple[tuple[Path, Spec], ...]]]:
-        """``(name, structure, leaves)`` in the order of the signature; what came by ``**kwargs`` stands last."""
+        """``(name, structure, leaves)`` in the order of the signature; what came by ``**kwargs``
+        stands last.
+        """
         order = {name: i for i, name in enumerate(self.signature.names)}
         leaves = list(self.union.leaves.items())
         found, start = [], 0
-        for entry, child in zip(self.union.structure.entries, self.union.structure.children, strict=True):
+        for entry, child in zip(
+            self.union.structure.entries, self.union.structure.children, strict=True
+        ):
             stop = start + child.n_leaves
             found.append((entry.code(), child, tuple(leaves[start:stop])))
             start = stop
@@ -45,7 +49,11 @@ class CallUnion:
 
     def passed_as(self, passing: Passing) -> tuple[str, ...]:
         """The arguments that came that way in some call, in the order in which they were met."""
-        return tuple(dict.fromkeys(name for call in self.calls for name, how in call.passed if how is passing))
+        return tuple(
+            dict.fromkeys(
+                name for call in self.calls for name, how in call.passed if how is passing
+            )
+        )
 
     @property
     def positional(self) -> bool:
@@ -60,11 +68,19 @@ class CallUnion:
         """
         extra = self.passed_as(Passing.VAR_KEYWORD)
         return frozenset(
-            name for name, structure, leaves in self.arguments() if self._says_nothing(name, leaves, extra)
+            name
+            for name, structure, leaves in self.arguments()
+            if self._says_nothing(name, leaves, extra)
         )
 
-    def _says_nothing(self, name: str, leaves: Sequence[tuple[Path, Spec]], extra: Sequence[str]) -> bool:
-        if len(leaves) != 1 or not isinstance(leaves[0][1], ConstantSpec) or len(leaves[0][0].entries) > 1:
+    def _says_nothing(
+        self, name: str, leaves: Sequence[tuple[Path, Spec]], extra: Sequence[str]
+    ) -> bool:
+        if (
+            len(leaves) != 1
+            or not isinstance(leaves[0][1], ConstantSpec)
+            or len(leaves[0][0].entries) > 1
+        ):
             return not leaves
         if self.positional:
             return False
@@ -107,8 +123,8 @@ class CallUnion:
 def union_of_calls(calls: Sequence[Call], signature: Signature) -> CallUnion:
     """The union of calls.
 
-    :raises ObservationError: ``constant-changes``, ``container-changes`` or ``calls-contradict`` when no
-        single answer exists
+    :raises ObservationError: ``constant-changes``, ``container-changes`` or ``calls-contradict``
+        when no single answer exists
     """
     forms = forms_of(calls)
     union = union_of(forms)
@@ -118,7 +134,9 @@ def union_of_calls(calls: Sequence[Call], signature: Signature) -> CallUnion:
     conflict = find_conflict(union)
     if conflict is not None:
         raise ObservationError(
-            f"Two calls contradict each other: {conflict}.", slug="calls-contradict", hint=_SEVERAL_GRAPHS
+            f"Two calls contradict each other: {conflict}.",
+            slug="calls-contradict",
+            hint=_SEVERAL_GRAPHS,
         )
     return CallUnion(union, tuple(calls), signature)
 
@@ -134,8 +152,8 @@ def _check(call: Call, union: Union, first: Call, signature: Signature) -> None:
         other = union.leaves.get(path)
         if len(path.entries) == 1 and _contradict(spec, other):
             raise ObservationError(
-                f"Two calls were made with different constant values: {path} is {spec} in call {call.index} and "
-                f"{other} in others.",
+                f"Two calls were made with different constant values: {path} is {spec} in call"
+                f" {call.index} and {other} in others.",
                 slug="constant-changes",
                 hint=_SEVERAL_GRAPHS,
             )
@@ -143,19 +161,22 @@ def _check(call: Call, union: Union, first: Call, signature: Signature) -> None:
         most = sum(p.root == root and isinstance(s, TensorSpec) for p, s in union.leaves.items())
         if count not in (0, most):
             raise ObservationError(
-                f"{_argument(root, first)} has {count} tensors in call {call.index} and {most} in others.",
+                f"{_argument(root, first)} has {count} tensors in call {call.index} and {most} in"
+                " others.",
                 slug="container-changes",
                 hint=_SEVERAL_GRAPHS,
             )
 
 
 def _check_floats(union: Union) -> None:
-    """A float is a constant of arguments for torch.export by hand: two values contradict each other."""
+    """A float is a constant of arguments for torch.export by hand: two values contradict each
+    other.
+    """
     for path, values in union.floats.items():
         if len(values) > 1:
             raise ObservationError(
-                f"Two calls were made with different constant values: {path} is {values[0]} in one and {values[-1]} "
-                "in another one.",
+                f"Two calls were made with different constant values: {path} is {values[0]} in one"
+                f" and {values[-1]} in another one.",
                 slug="constant-changes",
                 hint=_SEVERAL_GRAPHS,
             )
@@ -167,10 +188,15 @@ def _check_defaults(call: Call, union: Union, signature: Signature) -> None:
     for path, spec in union.leaves.items():
         parameter = signature.get(path.root)
         default = parameter.default if parameter is not None else None
-        if default is not None and len(path.entries) == 1 and path.root not in passed and _contradict(spec, default):
+        if (
+            default is not None
+            and len(path.entries) == 1
+            and path.root not in passed
+            and _contradict(spec, default)
+        ):
             raise ObservationError(
-                f"Two calls were made with different constant values: {path} is {default}, its default, in call "
-                f"{call.index} and {spec} in others.",
+                f"Two calls were made with different constant values: {path} is {default}, its"
+                f" default, in call {call.index} and {spec} in others.",
                 slug="constant-changes",
                 hint=_SEVERAL_GRAPHS,
             )
@@ -185,4 +211,8 @@ def _contradict(left: Spec, right: Spec | None) -> bool:
 def _argument(root: str, call: Call) -> str:
     positions = {name: (i, how) for i, (name, how) in enumerate(call.passed)}
     position, how = positions.get(root, (0, Passing.KEYWORD))
-    return f"Positional argument {position}" if how is Passing.POSITIONAL else f"Named argument {root!r}"
+    return (
+        f"Positional argument {position}"
+        if how is Passing.POSITIONAL
+        else f"Named argument {root!r}"
+    )

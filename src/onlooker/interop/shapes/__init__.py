@@ -1,1 +1,3 @@
-"""Dynamic shapes and example inputs that are made from inputs or from a model, without a recording."""
+"""Dynamic shapes and example inputs that are made from inputs or from a model, without a
+recording.
+"""

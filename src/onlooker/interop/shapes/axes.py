@@ -18,7 +18,9 @@ from .layout import Place, lay_out, spelled_tree
 __all__ = ["convert_dynamic_axes_into_dynamic_shapes"]
 
 Axes = Mapping[int, Any] | Sequence[int]
-_OF_A_CACHE = re.compile(r"(?P<prefix>.+?)\.(?P<layer>\d+)\.(?:(?P<part>encoder|decoder)\.)?(?P<kind>key|value)s?")
+_OF_A_CACHE = re.compile(
+    r"(?P<prefix>.+?)\.(?P<layer>\d+)\.(?:(?P<part>encoder|decoder)\.)?(?P<kind>key|value)s?"
+)
 _PARTS = {"decoder": "self_attention_cache", "encoder": "cross_attention_cache"}
 
 
@@ -31,21 +33,22 @@ def convert_dynamic_axes_into_dynamic_shapes(
 ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
     """The inputs by name and their ``dynamic_shapes``, from the arguments of the older exporter.
 
-    A list of pairs ``[(keys, values), ...]`` becomes a ``DynamicCache``. The axes of its tensors are those
-    of ``past_key_values.0.key``, ``past_key_values.0.value`` ..., of ``past_key_values.0.decoder.key`` ...
-    for an ``EncoderDecoderCache``, or those of ``past_key_values`` for all of them. An input without axes
-    does not change. Axes of what is no input are left out: the older exporter has those of the outputs in the
-    same place.
+    A list of pairs ``[(keys, values), ...]`` becomes a ``DynamicCache``. The axes of its tensors
+    are those of ``past_key_values.0.key``, ``past_key_values.0.value`` ..., of
+    ``past_key_values.0.decoder.key`` ... for an ``EncoderDecoderCache``, or those of
+    ``past_key_values`` for all of them. An input without axes does not change. Axes of what is no
+    input are left out: the older exporter has those of the outputs in the same place.
 
     :param model: the model or its class, whose signature names ``args``
     :param args: the positional arguments
     :param kwargs: the named arguments
     :param dynamic_axes: name -> ``{dimension: its name}``, or a list of dimensions
-    :param prefix_mapping: ``{"present": "past_key_values"}`` reads the axes of ``present.0.key`` for the
-        cache ``past_key_values``
-    :return: ``((), kwargs, dynamic_shapes)``, with an entry for every argument; a list of dimensions gives
-        ``Dim.DYNAMIC``
-    :raises UsageError: ``bad-dynamic-axes`` when arguments and signature do not fit, or axes and inputs
+    :param prefix_mapping: ``{"present": "past_key_values"}`` reads the axes of ``present.0.key``
+        for the cache ``past_key_values``
+    :return: ``((), kwargs, dynamic_shapes)``, with an entry for every argument; a list of
+        dimensions gives ``Dim.DYNAMIC``
+    :raises UsageError: ``bad-dynamic-axes`` when arguments and signature do not fit, or axes and
+        inputs
 
     >>> class Model(torch.nn.Module):
     ...     def forward(self, x, y):
@@ -62,7 +65,9 @@ def convert_dynamic_axes_into_dynamic_shapes(
     shapes = {}
     for name, value in inputs.items():
         place = lay_out(value, Path((Name(name),)))
-        shapes[name] = spelled_tree(place, _Speller(name, place, axes.get(name), of_caches.get(name, {})))
+        shapes[name] = spelled_tree(
+            place, _Speller(name, place, axes.get(name), of_caches.get(name, {}))
+        )
     return (), inputs, shapes
 
 
@@ -86,7 +91,9 @@ def _with_cache(value: Any) -> Any:
     return value
 
 
-def _axes_of_caches(axes: Mapping[str, Axes], renamed: Mapping[str, str]) -> dict[str, dict[tuple[str, ...], Axes]]:
+def _axes_of_caches(
+    axes: Mapping[str, Axes], renamed: Mapping[str, str]
+) -> dict[str, dict[tuple[str, ...], Axes]]:
     """Argument -> ``(part, layer, keys or values)`` -> axes."""
     found: dict[str, dict[tuple[str, ...], Axes]] = {}
     for name, content in axes.items():
@@ -101,9 +108,15 @@ def _axes_of_caches(axes: Mapping[str, Axes], renamed: Mapping[str, str]) -> dic
 class _Speller:
     """The shape of each leaf of one input."""
 
-    def __init__(self, name: str, place: Place, axes: Axes | None, of_cache: Mapping[tuple[str, ...], Axes]) -> None:
-        if axes is not None and not (isinstance(place.value, torch.Tensor) or is_cache(place.value)):
-            _bad(f"{name} is a {type(place.value).__name__}, whose tensors have no axes of their own")
+    def __init__(
+        self, name: str, place: Place, axes: Axes | None, of_cache: Mapping[tuple[str, ...], Axes]
+    ) -> None:
+        if axes is not None and not (
+            isinstance(place.value, torch.Tensor) or is_cache(place.value)
+        ):
+            _bad(
+                f"{name} is a {type(place.value).__name__}, whose tensors have no axes of their own"
+            )
         self.axes = axes
         self.of_cache = of_cache
 
@@ -119,12 +132,17 @@ class _Speller:
             axes = dict.fromkeys(axes, torch.export.Dim.DYNAMIC)
         beyond = [dim for dim in axes if not -leaf.value.ndim <= dim < leaf.value.ndim]
         if beyond:
-            _bad(f"{leaf.path.code()} is of rank {leaf.value.ndim} and has no dimension {beyond[0]}")
+            _bad(
+                f"{leaf.path.code()} is of rank {leaf.value.ndim} and has no dimension {beyond[0]}"
+            )
         return {dim % leaf.value.ndim: content for dim, content in axes.items()}
 
 
 def _cache_key(path: Path) -> tuple[str, ...]:
-    names = [entry.name if isinstance(entry, Attr) else entry.code().strip("[]") for entry in path.entries[1:]]
+    names = [
+        entry.name if isinstance(entry, Attr) else entry.code().strip("[]")
+        for entry in path.entries[1:]
+    ]
     part = names[0] if names[0] in _PARTS.values() else ""
     return (part, names[-2], names[-1])
 
@@ -133,5 +151,8 @@ def _bad(what: str) -> NoReturn:
     raise UsageError(
         f"These dynamic_axes cannot be converted: {what}.",
         slug="bad-dynamic-axes",
-        hint="Give the arguments as in a call of the model, and axes as torch.onnx.export takes them.",
+        hint=(
+            "Give the arguments as in a call of the model, and axes as torch.onnx.export takes"
+            " them."
+        ),
     )

@@ -25,15 +25,15 @@ Visit = Callable[[Place, Any], Any]
 class CoupleInputsDynamicShapes:
     """Inputs of a model and the ``dynamic_shapes`` that were written for them.
 
-    A cache may have the flat form of torch.export or the older ``[[keys], [values]]``; every result has the
-    form in which the shapes were given. No class has to be registered. Where shapes and inputs part, every
-    method raises ``shapes-do-not-fit``, with the path.
+    A cache may have the flat form of torch.export or the older ``[[keys], [values]]``; every result
+    has the form in which the shapes were given. No class has to be registered. Where shapes and
+    inputs part, every method raises ``shapes-do-not-fit``, with the path.
 
     :param args: the positional arguments
     :param kwargs: the named arguments
     :param dynamic_shapes: a tuple when all arguments are positional, else a dict by name
-    :param args_names: the names of the positional arguments, or the model that has them in its signature;
-        needed when there are arguments of both kinds and the positional ones have shapes
+    :param args_names: the names of the positional arguments, or the model that has them in its
+        signature; needed when there are arguments of both kinds and the positional ones have shapes
     """
 
     def __init__(
@@ -47,19 +47,27 @@ class CoupleInputsDynamicShapes:
         self.kwargs = dict(kwargs or {})
         self.args_names = _names_of(args_names)
         self.dynamic_shapes = dynamic_shapes
-        if isinstance(dynamic_shapes, dict) and self.args and not self.kwargs and not self.args_names:
+        if (
+            isinstance(dynamic_shapes, dict)
+            and self.args
+            and not self.kwargs
+            and not self.args_names
+        ):
             self.dynamic_shapes = self._by_position(dynamic_shapes)
 
     def __str__(self) -> str:
         parts = {"args": self.args, "kwargs": self.kwargs, "dynamic_shapes": self.dynamic_shapes}
-        lines = (f"    {name}={string_type(value, with_shape=True)}," for name, value in parts.items())
+        lines = (
+            f"    {name}={string_type(value, with_shape=True)}," for name, value in parts.items()
+        )
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
 
     def invalid_dimensions_for_export(self) -> Any:
-        """The dimensions that are to change and have size 0 or 1, which torch.export takes for constants.
+        """The dimensions that are to change and have size 0 or 1, which torch.export takes for
+        constants.
 
-        :return: ``{dimension: "d=[size]"}`` for such a tensor and None for any other, in the form of the
-            shapes without what is None in a dict; None when all is well
+        :return: ``{dimension: "d=[size]"}`` for such a tensor and None for any other, in the form
+            of the shapes without what is None in a dict; None when all is well
 
         >>> x, y = torch.zeros(1, 4), torch.zeros(3, 4)
         >>> shapes = {"x": {0: "batch"}, "y": {0: "rows"}}
@@ -75,7 +83,9 @@ class CoupleInputsDynamicShapes:
         ({0: DimHint(DYNAMIC)},)
         """
         new = torch.export.Dim.DYNAMIC if value is None else value
-        return self._walk(lambda _, shape: _each_dim(shape, lambda dim: new if isinstance(dim, str) else dim))
+        return self._walk(
+            lambda _, shape: _each_dim(shape, lambda dim: new if isinstance(dim, str) else dim)
+        )
 
     def replace_by_string(self) -> Any:
         """The shapes with a name for every ``Dim``, and ``Dim0``, ``Dim1`` ... for every hint.
@@ -88,20 +98,24 @@ class CoupleInputsDynamicShapes:
         return self._walk(lambda _, shape: _each_dim(shape, lambda dim: _as_text(dim, used)))
 
     def change_dynamic_dimensions(
-        self, desired_values: Mapping[str, int] | None = None, args_kwargs: bool = False, only_desired: bool = False
+        self,
+        desired_values: Mapping[str, int] | None = None,
+        args_kwargs: bool = False,
+        only_desired: bool = False,
     ) -> Any:
         """Inputs of other sizes, for a program that was exported with the first ones.
 
-        Dimensions of one name get one size. A name that is a sum of others (``"past+seq"``), or a ``Dim``
-        made from another, keeps this relation when the inputs obey it; dimensions with a hint change
-        together when their sizes are equal. Values are grown from those of the inputs.
+        Dimensions of one name get one size. A name that is a sum of others (``"past+seq"``), or a
+        ``Dim`` made from another, keeps this relation when the inputs obey it; dimensions with a
+        hint change together when their sizes are equal. Values are grown from those of the inputs.
 
         :param desired_values: sizes by name; any other name gets its size + 1
         :param args_kwargs: gives ``(args, kwargs)`` even when one of them is empty
         :param only_desired: changes nothing but the sizes in ``desired_values``
-        :return: the new kwargs, or the new args when there are only these; with arguments of both kinds all
-            of them by name, when the names are known, else ``(args, kwargs)``
-        :raises UsageError: ``no-such-dimension`` for a desired size of a name that the shapes do not have
+        :return: the new kwargs, or the new args when there are only these; with arguments of both
+            kinds all of them by name, when the names are known, else ``(args, kwargs)``
+        :raises UsageError: ``no-such-dimension`` for a desired size of a name that the shapes do
+            not have
 
         >>> shapes = ({0: "batch"}, {0: "batch", 1: "length"})
         >>> couple = CoupleInputsDynamicShapes((torch.zeros(2, 4), torch.zeros(2, 5)), {}, shapes)
@@ -125,16 +139,20 @@ class CoupleInputsDynamicShapes:
 
     def _by_position(self, shapes: dict[Any, Any]) -> tuple[Any, ...]:
         if len(shapes) != len(self.args):
-            parted(Path(), f"there are {len(self.args)} positional arguments and {len(shapes)} shapes")
+            parted(
+                Path(), f"there are {len(self.args)} positional arguments and {len(shapes)} shapes"
+            )
         return tuple(shapes.values())
 
     def _arguments(self) -> dict[str, Any]:
         """All arguments by name, the positional ones first."""
-        names = self.args_names[: len(self.args)] or tuple(f"args[{i}]" for i in range(len(self.args)))
+        names = self.args_names[: len(self.args)] or tuple(
+            f"args[{i}]" for i in range(len(self.args))
+        )
         if len(names) < len(self.args) or set(names) & set(self.kwargs):
             raise UsageError(
-                f"{len(self.args)} positional arguments, {', '.join(self.kwargs) or 'none'} by name: "
-                f"the names {', '.join(names)} do not fit.",
+                f"{len(self.args)} positional arguments, {', '.join(self.kwargs) or 'none'} by"
+                f" name: the names {', '.join(names)} do not fit.",
                 slug="args-names",
                 hint="Give one name per positional argument in args_names, or the model.",
             )
@@ -147,7 +165,9 @@ class CoupleInputsDynamicShapes:
         shapes = self.dynamic_shapes
         if isinstance(shapes, (tuple, list)) and not self.kwargs:
             if len(shapes) != len(places):
-                parted(Path(), f"there are {len(places)} positional arguments and {len(shapes)} shapes")
+                parted(
+                    Path(), f"there are {len(places)} positional arguments and {len(shapes)} shapes"
+                )
             pairs = zip(places.values(), shapes, strict=True)
             return type(shapes)([fit_shapes(place, shape, visit) for place, shape in pairs])
         if _is_pair(shapes) and len(shapes[0]) == len(self.args):
@@ -155,17 +175,30 @@ class CoupleInputsDynamicShapes:
             named = {name: places[name] for name in self.kwargs}
             return tuple(positional.values()), self._fit_named(named, shapes[1], visit)
         if not isinstance(shapes, dict):
-            parted(Path(), f"arguments by name take a dict of shapes, not a {type(shapes).__name__}")
+            parted(
+                Path(), f"arguments by name take a dict of shapes, not a {type(shapes).__name__}"
+            )
         if not self.args_names or not set(self.args_names) & set(shapes):
             places = {name: places[name] for name in self.kwargs} or places
         return self._fit_named(places, shapes, visit)
 
-    def _fit_named(self, places: dict[str, Place], shapes: dict[str, Any], visit: Visit) -> dict[str, Any]:
+    def _fit_named(
+        self, places: dict[str, Place], shapes: dict[str, Any], visit: Visit
+    ) -> dict[str, Any]:
         inner = self._inner(places, shapes)
-        flat = {name: shape for name, shape in shapes.items() if name != inner} | (shapes[inner] if inner else {})
-        lacking, unknown = [n for n in places if n not in flat], [n for n in flat if n not in places]
+        flat = {name: shape for name, shape in shapes.items() if name != inner} | (
+            shapes[inner] if inner else {}
+        )
+        lacking, unknown = (
+            [n for n in places if n not in flat],
+            [n for n in flat if n not in places],
+        )
         if lacking or unknown:
-            what = f"there is no shape for {', '.join(lacking)}" if lacking else f"{', '.join(unknown)} is no argument"
+            what = (
+                f"there is no shape for {', '.join(lacking)}"
+                if lacking
+                else f"{', '.join(unknown)} is no argument"
+            )
             parted(Path(), what)
         done = self._fit_each(((name, flat[name]) for name in places), places, visit)
         if inner is None:
@@ -174,7 +207,9 @@ class CoupleInputsDynamicShapes:
         return done | {inner: caught}
 
     @staticmethod
-    def _fit_each(shapes: Iterable[tuple[str, Any]], places: Mapping[str, Place], visit: Visit) -> dict[str, Any]:
+    def _fit_each(
+        shapes: Iterable[tuple[str, Any]], places: Mapping[str, Place], visit: Visit
+    ) -> dict[str, Any]:
         return {name: fit_shapes(places[name], shape, visit) for name, shape in shapes}
 
     @staticmethod
@@ -194,7 +229,12 @@ def _names_of(args_names: Any) -> tuple[str, ...]:
 
 def _is_pair(shapes: Any) -> bool:
     """True for ``(shapes of the args, shapes of the kwargs)``."""
-    return isinstance(shapes, tuple) and len(shapes) == 2 and isinstance(shapes[0], tuple) and type(shapes[1]) is dict
+    return (
+        isinstance(shapes, tuple)
+        and len(shapes) == 2
+        and isinstance(shapes[0], tuple)
+        and type(shapes[1]) is dict
+    )
 
 
 def _each_dim(shape: Any, change: Callable[[Any], Any]) -> Any:
@@ -229,7 +269,11 @@ def _small_sizes(leaf: Place, shape: Any) -> Any:
 def _pruned(found: Any) -> Any:
     """Without what says nothing: entries of dicts, and containers in which all is None."""
     if isinstance(found, dict):
-        return {key: child for key, child in ((k, _pruned(v)) for k, v in found.items()) if child is not None} or None
+        return {
+            key: child
+            for key, child in ((k, _pruned(v)) for k, v in found.items())
+            if child is not None
+        } or None
     if not isinstance(found, (list, tuple)):
         return found
     children = [_pruned(child) for child in found]

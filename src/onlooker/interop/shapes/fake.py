@@ -36,7 +36,8 @@ class FakeTensorContext:
         """A fake tensor of the shape, the dtype and the device of ``x``.
 
         :param x: a tensor
-        :param static_shapes: keeps numbers; else each size of 2 or more is a symbol, equal sizes the same one
+        :param static_shapes: keeps numbers; else each size of 2 or more is a symbol, equal sizes
+            the same one
         """
         if isinstance(x, torch._subclasses.FakeTensor) and x.fake_mode is self.fake_mode:
             return x
@@ -53,7 +54,9 @@ class FakeTensorContext:
         def note(leaf: Place, shape: Any) -> Any:
             if isinstance(leaf.value, torch.Tensor):
                 each = shape.items() if isinstance(shape, dict) else enumerate(shape or ())
-                dims[leaf.path] = {i: _key(dim, leaf.value.shape[i]) for i, dim in each if is_dynamic(dim)}
+                dims[leaf.path] = {
+                    i: _key(dim, leaf.value.shape[i]) for i, dim in each if is_dynamic(dim)
+                }
             return shape
 
         fit_shapes(lay_out(x), dynamic_shapes, note)
@@ -76,8 +79,12 @@ class FakeTensorContext:
             self._symbols[key] = self._new_symbol() if total is None else total
 
     def _new_symbol(self) -> Any:
-        """A symbol of its own: torch gives equal sizes one symbol, so that each one is made from another prime."""
-        self._last_size = next(n for n in range(self._last_size + 1, 2 * self._last_size + 2) if _is_prime(n))
+        """A symbol of its own: torch gives equal sizes one symbol, so that each one is made from
+        another prime.
+        """
+        self._last_size = next(
+            n for n in range(self._last_size + 1, 2 * self._last_size + 2) if _is_prime(n)
+        )
         return self.fake_mode.from_tensor(torch.empty(self._last_size, device="meta")).shape[0]
 
 
@@ -89,11 +96,13 @@ def _is_prime(number: int) -> bool:
     return all(number % divisor for divisor in range(2, int(number**0.5) + 1))
 
 
-def make_fake(x: Any, context: FakeTensorContext | None = None) -> tuple[Any, FakeTensorContext | None]:
+def make_fake(
+    x: Any, context: FakeTensorContext | None = None
+) -> tuple[Any, FakeTensorContext | None]:
     """Inputs of the same form with fake tensors, so that a model can be tried without computing.
 
-    Each size of 2 or more is a symbol, equal sizes the same one. Caches and other classes are made anew; what
-    is no tensor is kept.
+    Each size of 2 or more is a symbol, equal sizes the same one. Caches and other classes are made
+    anew; what is no tensor is kept.
 
     :param x: a tensor, or any nesting that holds some
     :param context: the context of other fake inputs that meet these, a new one by default
@@ -112,15 +121,16 @@ def make_fake(x: Any, context: FakeTensorContext | None = None) -> tuple[Any, Fa
 def make_fake_with_dynamic_dimensions(
     x: Any, dynamic_shapes: Any, context: FakeTensorContext | None = None
 ) -> tuple[Any, FakeTensorContext | None]:
-    """Inputs of the same form with fake tensors, in which named dimensions are symbols and others numbers.
+    """Inputs of the same form with fake tensors, in which named dimensions are symbols and others
+    numbers.
 
-    Dimensions of one name have one symbol, those of other names another one, whatever their sizes are; a name
-    that is a sum of others (``"past+seq"``) is the sum of their symbols. Dimensions with a hint share a symbol
-    when their sizes are equal.
+    Dimensions of one name have one symbol, those of other names another one, whatever their sizes
+    are; a name that is a sum of others (``"past+seq"``) is the sum of their symbols. Dimensions
+    with a hint share a symbol when their sizes are equal.
 
     :param x: a tensor, or any nesting that holds some
-    :param dynamic_shapes: its shapes, in any form that :class:`CoupleInputsDynamicShapes` takes; None changes
-        nothing
+    :param dynamic_shapes: its shapes, in any form that :class:`CoupleInputsDynamicShapes` takes;
+        None changes nothing
     :param context: the context of other fake inputs that meet these, a new one by default
     :return: the fake inputs and the context
     :raises UsageError: ``shapes-do-not-fit``, with the path

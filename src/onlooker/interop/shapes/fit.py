@@ -1,8 +1,8 @@
 """Walks inputs and their ``dynamic_shapes`` together, and says where they part.
 
-Beside the form that torch.export takes, a cache may have a flat list without its counters, or the older
-nested form ``[[keys], [values]]``; a class a dict by the names of its attributes; and None stands for
-anything that does not change.
+Beside the form that torch.export takes, a cache may have a flat list without its counters, or the
+older nested form ``[[keys], [values]]``; a class a dict by the names of its attributes; and None
+stands for anything that does not change.
 """
 
 from __future__ import annotations
@@ -71,15 +71,21 @@ def _fit_cache(place: Place, shapes: Any, visit: Visit) -> Any:
         return _fit_each(leaves, shapes, visit)
     states = [leaf for leaf in leaves if not leaf.is_counter]
     if len(shapes) != len(states):
-        parted(place.path, f"{_named(place)} has {len(states)} tensors, and there are {len(shapes)} shapes")
+        parted(
+            place.path,
+            f"{_named(place)} has {len(states)} tensors, and there are {len(shapes)} shapes",
+        )
     _visit_counters(place, visit)
     return _fit_each(states, shapes, visit)
 
 
 def _is_nested(shapes: Any, layers: int) -> bool:
-    """True for ``[[keys], [values]]``; the shape of a tensor may be a list too, but not of shapes."""
+    """True for ``[[keys], [values]]``; the shape of a tensor may be a list too, but not of
+    shapes.
+    """
     return len(shapes) == 2 and all(
-        isinstance(group, (list, tuple)) and len(group) == layers and not any(map(_is_size, group)) for group in shapes
+        isinstance(group, (list, tuple)) and len(group) == layers and not any(map(_is_size, group))
+        for group in shapes
     )
 
 
@@ -94,7 +100,10 @@ def _visit_counters(place: Place, visit: Visit) -> None:
 
 
 def _fit_each(places: Any, shapes: Any, visit: Visit) -> Any:
-    return _like(shapes, [fit_shapes(place, shape, visit) for place, shape in zip(places, shapes, strict=True)])
+    return _like(
+        shapes,
+        [fit_shapes(place, shape, visit) for place, shape in zip(places, shapes, strict=True)],
+    )
 
 
 def _fit_dict(place: Place, shapes: Any, visit: Visit) -> dict[Any, Any]:
@@ -105,7 +114,9 @@ def _fit_dict(place: Place, shapes: Any, visit: Visit) -> dict[Any, Any]:
     if lacking:
         parted(place.path, f"there is no shape for {', '.join(map(repr, lacking))}")
     if unknown:
-        parted(place.path, f"there is a shape for {', '.join(map(repr, unknown))}, which is no input")
+        parted(
+            place.path, f"there is a shape for {', '.join(map(repr, unknown))}, which is no input"
+        )
     children = zip(place.keys, place.children, strict=True)
     return {key: fit_shapes(child, shapes[key], visit) for key, child in children}
 
@@ -118,7 +129,10 @@ def _fit_sequence(place: Place, shapes: Any, visit: Visit) -> Any:
         kind = "tuple" if wanted is tuple else "list"
         parted(place.path, f"{_named(place)} takes a {kind} of shapes, not {_shown(shapes)}")
     if len(shapes) != len(place.children):
-        parted(place.path, f"{_named(place)} holds {len(place.children)}, and there are {len(shapes)} shapes")
+        parted(
+            place.path,
+            f"{_named(place)} holds {len(place.children)}, and there are {len(shapes)} shapes",
+        )
     return _fit_each(place.children, shapes, visit)
 
 
@@ -134,7 +148,9 @@ def _checked(leaf: Place, shape: Any) -> Any:
         return None
     if not isinstance(leaf.value, torch.Tensor):
         if shape != {} and (isinstance(shape, str) or not is_dim(shape)):
-            parted(leaf.path, f"{_shown(leaf.value)} has no dimensions, but a shape {_shown(shape)}")
+            parted(
+                leaf.path, f"{_shown(leaf.value)} has no dimensions, but a shape {_shown(shape)}"
+            )
         return shape
     rank = leaf.value.ndim
     if isinstance(shape, dict):
@@ -152,7 +168,10 @@ def _checked(leaf: Place, shape: Any) -> Any:
 
 def _check_dim(leaf: Place, dim: int, content: Any) -> None:
     if not is_dim(content):
-        parted(leaf.path, f"dimension {dim} is {_shown(content)}, neither a name, a Dim, a number nor None")
+        parted(
+            leaf.path,
+            f"dimension {dim} is {_shown(content)}, neither a name, a Dim, a number nor None",
+        )
 
 
 def _named(place: Place) -> str:

@@ -21,16 +21,19 @@ __all__ = [
 
 
 def all_dynamic_shapes_from_inputs(inputs: Any, dim_prefix: Any = "d") -> Any:
-    """Shapes in which every dimension of every tensor may change, as torch.export addresses the inputs.
+    """Shapes in which every dimension of every tensor may change, as torch.export addresses the
+    inputs.
 
-    A cache is one flat list ``[key_0, value_0, key_1, ...]``; the counter of a sliding or static layer stands
-    behind its values, as a leaf without dimensions or, when it is an int, as a hint. Other classes are the
-    list of their children. Nothing has to be registered.
+    A cache is one flat list ``[key_0, value_0, key_1, ...]``; the counter of a sliding or static
+    layer stands behind its values, as a leaf without dimensions or, when it is an int, as a hint.
+    Other classes are the list of their children. Nothing has to be registered.
 
-    :param inputs: any nesting of lists, tuples, dicts, caches, dataclasses and outputs of transformers
-    :param dim_prefix: the beginning of the names, or what stands for every dimension: ``Dim.DYNAMIC``,
-        ``Dim.AUTO``
-    :return: a tensor gives ``{i: f"{dim_prefix}_{number of the tensor}_{i}"}``, anything without a shape None
+    :param inputs: any nesting of lists, tuples, dicts, caches, dataclasses and outputs of
+        transformers
+    :param dim_prefix: the beginning of the names, or what stands for every dimension:
+        ``Dim.DYNAMIC``, ``Dim.AUTO``
+    :return: a tensor gives ``{i: f"{dim_prefix}_{number of the tensor}_{i}"}``, anything without a
+        shape None
 
     >>> all_dynamic_shapes_from_inputs({"x": torch.zeros(2, 3), "y": [torch.zeros(4), True]})
     {'x': {0: 'd_0_0', 1: 'd_0_1'}, 'y': [{0: 'd_1_0'}, None]}
@@ -39,12 +42,14 @@ def all_dynamic_shapes_from_inputs(inputs: Any, dim_prefix: Any = "d") -> Any:
 
 
 def all_dynamic_shape_from_inputs(inputs: Any, dim_prefix: Any = "d") -> Any:
-    """As :func:`all_dynamic_shapes_from_inputs`, with caches in the older form ``[[keys], [values]]``.
+    """As :func:`all_dynamic_shapes_from_inputs`, with caches in the older form
+    ``[[keys], [values]]``.
 
-    All keys are numbered before all values, and counters are left out, so that torch.export itself does not
-    take this form for every cache; all functions of this library do.
+    All keys are numbered before all values, and counters are left out, so that torch.export itself
+    does not take this form for every cache; all functions of this library do.
 
-    :param inputs: any nesting of lists, tuples, dicts, caches, dataclasses and outputs of transformers
+    :param inputs: any nesting of lists, tuples, dicts, caches, dataclasses and outputs of
+        transformers
     :param dim_prefix: the beginning of the names, ``Dim.DYNAMIC`` or ``Dim.AUTO``
 
     >>> from onlooker.interop.trees.make import make_dynamic_cache
@@ -76,7 +81,8 @@ def make_dynamic_shapes_kv_cache(cache: Any, shape_of_one: dict[int, Any]) -> li
 
     :param cache: a cache, or its keys and values as :class:`CacheKeyValue` takes them
     :param shape_of_one: dimension -> its name, ``Dim`` or hint
-    :return: the flat list that torch.export takes, a copy of ``shape_of_one`` for each of the keys and values
+    :return: the flat list that torch.export takes, a copy of ``shape_of_one`` for each of the keys
+        and values
 
     >>> from onlooker.interop.trees.make import make_dynamic_cache
     >>> cache = make_dynamic_cache([(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))])

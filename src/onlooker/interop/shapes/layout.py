@@ -1,8 +1,9 @@
-"""Inputs laid out as ``dynamic_shapes`` addresses them: what stands where, and how a container is spelled.
+"""Inputs laid out as ``dynamic_shapes`` addresses them: what stands where, and how a container is
+spelled.
 
-Lists, tuples, named tuples and dicts keep their form. A cache of transformers is one flat list of its leaves,
-layer by layer, and any other class the list of its children: that is how torch.export sees the classes that
-its pytrees know. Nothing has to be registered.
+Lists, tuples, named tuples and dicts keep their form. A cache of transformers is one flat list of
+its leaves, layer by layer, and any other class the list of its children: that is how torch.export
+sees the classes that its pytrees know. Nothing has to be registered.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ class Form(Enum):
 class CacheForm(Enum):
     """How the tensors of a cache are listed."""
 
-    FLAT = "flat"  #: ``[key_0, value_0, key_1, value_1, ...]``, with the counters that torch.export sees
+    FLAT = (  #: ``[key_0, value_0, key_1, value_1, ...]``, with the counters that torch.export sees
+        "flat"
+    )
     NESTED = "nested"  #: ``[[key_0, key_1, ...], [value_0, value_1, ...]]``, without counters
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A leaf or a container of the inputs; ``keys`` are those of a dict, or the names of attributes."""
+    """A leaf or a container of the inputs; ``keys`` are those of a dict, or the names of
+    attributes.
+    """
 
     form: Form
     path: Path
@@ -80,7 +85,9 @@ def lay_out(value: Any, path: Path | None = None) -> Place:
     return _lay_out(value, Path() if path is None else path, (), False)
 
 
-def spelled_tree(place: Place, spell: Callable[[Place], Any], *, caches: CacheForm = CacheForm.FLAT) -> Any:
+def spelled_tree(
+    place: Place, spell: Callable[[Place], Any], *, caches: CacheForm = CacheForm.FLAT
+) -> Any:
     """What ``spell`` gives for each leaf, in the form of the inputs.
 
     >>> import torch
@@ -126,12 +133,22 @@ def _lay_out(value: Any, path: Path, above: tuple[int, ...], in_cache: bool) -> 
         return Place(Form.LEAF, path, value, in_cache=in_cache)
     form, inside = _form_of(value), (*above, id(value))
     children = tuple(
-        _lay_out(child, path / entry, inside, in_cache or form is Form.CACHE) for entry, child in opened.children
+        _lay_out(child, path / entry, inside, in_cache or form is Form.CACHE)
+        for entry, child in opened.children
     )
     if form is Form.CACHE and not any(child.form is Form.CACHE for child in children):
-        return Place(form, path, value, (), tuple(leaf for child in children for leaf in child.leaves()), in_cache)
+        return Place(
+            form,
+            path,
+            value,
+            (),
+            tuple(leaf for child in children for leaf in child.leaves()),
+            in_cache,
+        )
     form = Form.OBJECT if form is Form.CACHE else form
-    keys = tuple(getattr(entry, "key", getattr(entry, "name", None)) for entry, _ in opened.children)
+    keys = tuple(
+        getattr(entry, "key", getattr(entry, "name", None)) for entry, _ in opened.children
+    )
     return Place(form, path, value, keys, children, in_cache)
 
 
@@ -147,7 +164,9 @@ def _form_of(value: Any) -> Form:
 
 
 def _listed(value: Any, children: list[Any]) -> Any:
-    """The children of a class as its flattening lists them: a tuple, a deque, nearly always a list."""
+    """The children of a class as its flattening lists them: a tuple, a deque, nearly always a
+    list.
+    """
     if type(value) is deque:
         return deque(children)
     node = torch_pytree.SUPPORTED_NODES.get(type(value))

@@ -1,4 +1,6 @@
-"""``dynamic_shapes`` from several sets of inputs: a dimension that is not the same in all of them may change."""
+"""``dynamic_shapes`` from several sets of inputs: a dimension that is not the same in all of
+them may change.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,11 @@ class ModelInputs:
         """The name of the class of the model, or of the Python module."""
         if self.model is None:
             _no_model()
-        return self.model.__name__ if isinstance(self.model, types.ModuleType) else type(self.model).__name__
+        return (
+            self.model.__name__
+            if isinstance(self.model, types.ModuleType)
+            else type(self.model).__name__
+        )
 
     @property
     def full_name(self) -> str:
@@ -80,18 +86,20 @@ class ModelInputs:
 
     @property
     def _class_and_method(self) -> str:
-        return self.true_model_name + ("" if self.method_name == "forward" else f".{self.method_name}")
+        return self.true_model_name + (
+            "" if self.method_name == "forward" else f".{self.method_name}"
+        )
 
     def guess_dynamic_shapes(self, auto: Auto = False) -> ArgsKwargs:
         """A dimension changes when the inputs do not agree on it, or when all have 0 there.
 
-        An input that is None, missing or an empty container in some sets is judged by the others. One set
-        alone tells nothing: no dimension changes then.
+        An input that is None, missing or an empty container in some sets is judged by the others.
+        One set alone tells nothing: no dimension changes then.
 
-        :param auto: False for ``Dim.DYNAMIC``; True for ``Dim.AUTO``, in one set alone for every dimension; a
-            text for names that begin with it
-        :return: ``(shapes of the args, shapes of the kwargs)``, the latter in the order of the signature, or
-            of the inputs
+        :param auto: False for ``Dim.DYNAMIC``; True for ``Dim.AUTO``, in one set alone for every
+            dimension; a text for names that begin with it
+        :return: ``(shapes of the args, shapes of the kwargs)``, the latter in the order of the
+            signature, or of the inputs
         :raises UsageError: ``inputs-differ`` where two sets are not of one form
         """
         args = list(zip_longest(*(args for args, _ in self.inputs)))
@@ -99,14 +107,19 @@ class ModelInputs:
         guess = _Guess(auto, len(self.inputs))
         spelled = {}
         for i, name in enumerate(names):
-            spelled[name] = guess(_places((kwargs.get(name) for _, kwargs in self.inputs), name), f"_{i}I")
-        positions = (guess(_places(values, f"args[{i}]"), f"_{i}I") for i, values in enumerate(args))
+            spelled[name] = guess(
+                _places((kwargs.get(name) for _, kwargs in self.inputs), name), f"_{i}I"
+            )
+        positions = (
+            guess(_places(values, f"args[{i}]"), f"_{i}I") for i, values in enumerate(args)
+        )
         return tuple(positions), {name: spelled[name] for name in self._ordered(spelled)}
 
     def move_to_kwargs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: ArgsKwargs
     ) -> tuple[tuple[Any, ...], dict[str, Any], ArgsKwargs]:
-        """The shapes by name: those of positional arguments move, those of ``**kwargs`` stand together.
+        """The shapes by name: those of positional arguments move, those of ``**kwargs`` stand
+        together.
 
         :param args: the positional arguments; they are given back as they are
         :param kwargs: the named arguments; they are given back in the order of the signature
@@ -128,7 +141,9 @@ class ModelInputs:
         return args, {name: kwargs[name] for name in self._ordered(kwargs)}, ((), ordered)
 
     def validate_inputs_for_export(self, dynamic_shapes: ArgsKwargs | None = None) -> list[Any]:
-        """The dimensions of each set that are to change and have size 0 or 1; None where there are none."""
+        """The dimensions of each set that are to change and have size 0 or 1; None where there
+        are none.
+        """
         shapes = self.guess_dynamic_shapes() if dynamic_shapes is None else dynamic_shapes
         return [
             CoupleInputsDynamicShapes(
@@ -140,14 +155,20 @@ class ModelInputs:
     def _ordered(self, names: Iterable[str]) -> list[str]:
         """Names in the order of the signature, then of the inputs."""
         order = list(self.signature.parameters if self.signature is not None else ())
-        order += [name for _, kwargs in sorted(self.inputs, key=lambda pair: -len(pair[1])) for name in kwargs]
+        order += [
+            name
+            for _, kwargs in sorted(self.inputs, key=lambda pair: -len(pair[1]))
+            for name in kwargs
+        ]
         order += list(names)
         wanted = set(names)
         return [name for name in dict.fromkeys(order) if name in wanted]
 
 
 def _method(model: Any, method_name: str) -> Any:
-    if not isinstance(model, (torch.nn.Module, types.ModuleType)) or not hasattr(model, method_name):
+    if not isinstance(model, (torch.nn.Module, types.ModuleType)) or not hasattr(
+        model, method_name
+    ):
         raise UsageError(
             f"{type(model).__name__} is no model with a method {method_name}.",
             slug="bad-inputs",
@@ -174,7 +195,9 @@ def _as_pairs(inputs: Any) -> list[ArgsKwargs]:
         elif type(given) in (tuple, dict):
             pairs.append((given, {}) if type(given) is tuple else ((), given))
         else:
-            _bad_inputs(f"set {i} is a {type(given).__name__}, neither a tuple nor a dict nor (tuple, dict)")
+            _bad_inputs(
+                f"set {i} is a {type(given).__name__}, neither a tuple nor a dict nor (tuple, dict)"
+            )
     return pairs
 
 
@@ -192,7 +215,9 @@ def _places(values: Iterable[Any], name: str) -> list[Place]:
 
 
 class _Guess:
-    """The shape of one place from what stands there in each set; ``prefix`` names its dimensions."""
+    """The shape of one place from what stands there in each set; ``prefix`` names its
+    dimensions.
+    """
 
     def __init__(self, auto: Auto, n_sets: int) -> None:
         self.text = auto if isinstance(auto, str) else ""
@@ -239,12 +264,17 @@ def _children_like(first: Place, place: Place) -> list[Place]:
     """The children of one set in the order of the first one."""
     kind = type(first.value).__name__
     if len(first.children) != len(place.children):
-        _differ(first.path, f"a {kind} holds {len(first.children)} values, another {len(place.children)}")
+        _differ(
+            first.path,
+            f"a {kind} holds {len(first.children)} values, another {len(place.children)}",
+        )
     if first.keys == place.keys:
         return list(place.children)
     if set(first.keys) != set(place.keys):
         _differ(
-            first.path, f"a {kind} has {', '.join(map(repr, first.keys))}, another {', '.join(map(repr, place.keys))}"
+            first.path,
+            f"a {kind} has {', '.join(map(repr, first.keys))}, another"
+            f" {', '.join(map(repr, place.keys))}",
         )
     by_key = dict(zip(place.keys, place.children, strict=True))
     return [by_key[key] for key in first.keys]
@@ -253,7 +283,9 @@ def _children_like(first: Place, place: Place) -> list[Place]:
 def _labels(place: Place) -> list[str]:
     if place.form is Form.DICT:
         return [f"_{key}d" for key in place.keys]
-    letter = {Form.LIST: "l", Form.TUPLE: "t", Form.NAMED: "t"}.get(place.form, "l" if place.in_cache else "o")
+    letter = {Form.LIST: "l", Form.TUPLE: "t", Form.NAMED: "t"}.get(
+        place.form, "l" if place.in_cache else "o"
+    )
     return [f"_{i}{letter}" for i in range(len(place.children))]
 
 
@@ -261,5 +293,7 @@ def _differ(path: Path, what: str) -> NoReturn:
     raise UsageError(
         f"The sets of inputs differ at {path.code()}: {what}.",
         slug="inputs-differ",
-        hint="One graph takes inputs of one form: group the sets, or observe the model and export().",
+        hint=(
+            "One graph takes inputs of one form: group the sets, or observe the model and export()."
+        ),
     )

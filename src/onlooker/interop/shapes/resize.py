@@ -31,16 +31,20 @@ def linear_terms(name: str) -> tuple[dict[str, int], int] | None:
         return None
     zeros = dict.fromkeys(expression.symbols, 0)
     constant = expression.evaluate(zeros)
-    factors = {symbol: expression.evaluate(zeros | {symbol: 1}) - constant for symbol in expression.symbols}
+    factors = {
+        symbol: expression.evaluate(zeros | {symbol: 1}) - constant for symbol in expression.symbols
+    }
     point = {symbol: 2 + position for position, symbol in enumerate(factors)}
     total = constant + sum(factor * point[symbol] for symbol, factor in factors.items())
     return (factors, constant) if factors and expression.evaluate(point) == total else None
 
 
 def evaluated(name: str, sizes: Mapping[str, Any]) -> Any:
-    """The value of a name that is a sum of others; None for any other name, and where a size is missing.
+    """The value of a name that is a sum of others; None for any other name, and where a size is
+    missing.
 
-    A part may be the beginning of a name, as in ``"cache+seq"`` beside ``cache_length`` and ``seq_length``.
+    A part may be the beginning of a name, as in ``"cache+seq"`` beside ``cache_length`` and
+    ``seq_length``.
 
     >>> evaluated("past+seq", {"past": 5, "seq": 3}), evaluated("batch", {}), evaluated("n+1", {})
     (8, None, None)
@@ -52,7 +56,9 @@ def evaluated(name: str, sizes: Mapping[str, Any]) -> Any:
         return None
     factors, total = terms
     for part, factor in factors.items():
-        found = [part] if part in sizes else [known for known in sizes if known.startswith(f"{part}_")]
+        found = (
+            [part] if part in sizes else [known for known in sizes if known.startswith(f"{part}_")]
+        )
         if len(found) != 1:
             return None
         total = total + factor * sizes[found[0]]
@@ -60,10 +66,15 @@ def evaluated(name: str, sizes: Mapping[str, Any]) -> Any:
 
 
 class NewSizes:
-    """A new size for each dimension that may change; a dimension with a hint goes by its present size."""
+    """A new size for each dimension that may change; a dimension with a hint goes by its present
+    size.
+    """
 
     def __init__(
-        self, shaped: Iterable[tuple[Place, Any]], desired: Mapping[str, int], only_desired: bool = False
+        self,
+        shaped: Iterable[tuple[Place, Any]],
+        desired: Mapping[str, int],
+        only_desired: bool = False,
     ) -> None:
         self._shaped = {leaf.path: (leaf, shape) for leaf, shape in shaped}
         self._old: dict[str, int] = {}
@@ -97,18 +108,24 @@ class NewSizes:
         return [new.get(i, size) for i, size in enumerate(place.value.shape)]
 
     def _related(self, key: str, step: int) -> int:
-        """The size of a sum of names, or of a ``Dim`` made from another, where the inputs obey it."""
+        """The size of a sum of names, or of a ``Dim`` made from another, where the inputs obey
+        it.
+        """
         dim = self._derived.get(key)
         if dim is not None:
             root = dim.root.__name__
             return int(
-                dim.fn(self._new[root]) if root in self._new else self._old[key] + step * (dim.fn(1) - dim.fn(0))
+                dim.fn(self._new[root])
+                if root in self._new
+                else self._old[key] + step * (dim.fn(1) - dim.fn(0))
             )
         total = evaluated(key, self._new) if evaluated(key, self._old) == self._old[key] else None
         return self._new[key] if total is None else int(total)
 
     def _counted(self, path: Path, value: Any) -> Any:
-        """The counter of a sliding layer goes with its keys, as long as they are all that it counted."""
+        """The counter of a sliding layer goes with its keys, as long as they are all that it
+        counted.
+        """
         keys = Path((*path.entries[:-1], Attr("keys")))
         if keys not in self._shaped or self._shaped[keys][0].value.shape[-2] != value:
             return value
@@ -116,7 +133,9 @@ class NewSizes:
 
 
 def settle_sizes(place: Place) -> None:
-    """Reads the sizes that static layers keep beside their tensors again, in caches that were just made."""
+    """Reads the sizes that static layers keep beside their tensors again, in caches that were
+    just made.
+    """
     for layer in getattr(place.value, "layers", ()) if place.form is Form.CACHE else ():
         keys = getattr(layer, "keys", None)
         if isinstance(keys, torch.Tensor) and "batch_size" in vars(layer):
@@ -141,7 +160,9 @@ def _key(dim: Any, size: int) -> str:
 
 
 def _dims(place: Place, shape: Any) -> Iterator[tuple[int, Any, int]]:
-    """``(position, what stands for it, size)`` of each dimension that may change; an int has one."""
+    """``(position, what stands for it, size)`` of each dimension that may change; an int has
+    one.
+    """
     if not isinstance(place.value, torch.Tensor):
         if is_dynamic(shape) and type(place.value) is int and not place.is_counter:
             yield 0, shape, place.value

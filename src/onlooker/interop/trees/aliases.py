@@ -1,4 +1,6 @@
-"""One pair of functions per class, as other packages name them, to register classes of transformers by hand."""
+"""One pair of functions per class, as other packages name them, to register classes of
+transformers by hand.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ __all__ = [
 ]
 
 
-def unflatten_static_cache(values: Iterable[Any], context: Any, output_type: type | None = None) -> Any:
+def unflatten_static_cache(
+    values: Iterable[Any], context: Any, output_type: type | None = None
+) -> Any:
     """A ``StaticCache`` again, as :func:`~onlooker.pytrees.caches.unflatten_cache` builds it."""
     return unflatten_cache(values, context, output_type or cache_utils().StaticCache)
 
 
-def unflatten_encoder_decoder_cache(values: Iterable[Any], context: Any, output_type: type | None = None) -> Any:
+def unflatten_encoder_decoder_cache(
+    values: Iterable[Any], context: Any, output_type: type | None = None
+) -> Any:
     """An ``EncoderDecoderCache`` again, from its two caches."""
     return unflatten_cache(values, context, output_type or cache_utils().EncoderDecoderCache)
 
@@ -36,10 +42,14 @@ def flatten_output(output: Any) -> tuple[list[Any], list[str]]:
 def flatten_output_with_keys(output: Any) -> tuple[list[tuple[Any, Any]], list[str]]:
     """As :func:`flatten_output`, each field with the step that leads to it."""
     values, names = flatten_output(output)
-    return [(torch_pytree.MappingKey(name), value) for name, value in zip(names, values, strict=True)], names
+    return [
+        (torch_pytree.MappingKey(name), value) for name, value in zip(names, values, strict=True)
+    ], names
 
 
-def unflatten_output(values: Iterable[Any], context: list[str], output_type: type | None = None) -> Any:
+def unflatten_output(
+    values: Iterable[Any], context: list[str], output_type: type | None = None
+) -> Any:
     """The output again, a ``BaseModelOutput`` by default.
 
     :param values: one value per name

@@ -12,7 +12,13 @@ import torch.utils._pytree as torch_pytree
 
 from ...core.errors import UsageError
 from ...pytrees.caches import cache_leaves
-from ...pytrees.compare_leaves import INFINITE, Difference, is_tensor_like, leaf_difference, thresholds_of
+from ...pytrees.compare_leaves import (
+    INFINITE,
+    Difference,
+    is_tensor_like,
+    leaf_difference,
+    thresholds_of,
+)
 from ...pytrees.layers import is_cache, is_layer
 from ...pytrees.open import open_tree
 from .describe import string_type
@@ -48,23 +54,28 @@ def max_diff(
 ) -> dict[str, Any]:
     """The differences between what was expected and what was got, summed up over all tensors.
 
-    :param expected: tensors, arrays, numbers, None, in any containers, caches, outputs or dataclasses
+    :param expected: tensors, arrays, numbers, None, in any containers, caches, outputs or
+        dataclasses
     :param got: the same
     :param level: how deep these values stand in others, written before the lines of ``debug_info``
-    :param flatten: when two lists are of different lengths, compares all that they hold as two flat lists
+    :param flatten: when two lists are of different lengths, compares all that they hold as two flat
+        lists
     :param debug_info: gets one line for each mismatch of shape, length or keys
     :param begin: the first leaf to compare
     :param end: the leaf to stop before, -1 for the last one included
     :param _index: the number of the first leaf
-    :param allow_unique_tensor_with_list_of_one_element: a tensor may be compared with a list of one tensor
+    :param allow_unique_tensor_with_list_of_one_element: a tensor may be compared with a list of one
+        tensor
     :param hist: counts the differences above these bounds, or above the usual ones when True
     :param skip_none: None may stand against a value, or be absent, and is no difference then
-    :return: ``abs`` and ``rel``, the largest difference, absolute and relative to the expected value plus
-        1e-3; ``sum`` of all differences; ``n``, the number of elements; ``dnan``, the number of places where
-        one side is NaN and the other a number, which ``abs`` counts as infinite; ``argm``, the place of the
-        largest difference, for one tensor only; ``dev``, the number of tensors on different devices;
-        ``rep``, the counts of ``hist``. Another shape, length or key makes all differences infinite
-    :raises UsageError: ``none-against-value`` when None stands against a value, without ``skip_none``
+    :return: ``abs`` and ``rel``, the largest difference, absolute and relative to the expected
+        value plus 1e-3; ``sum`` of all differences; ``n``, the number of elements; ``dnan``, the
+        number of places where one side is NaN and the other a number, which ``abs`` counts as
+        infinite; ``argm``, the place of the largest difference, for one tensor only; ``dev``, the
+        number of tensors on different devices; ``rep``, the counts of ``hist``. Another shape,
+        length or key makes all differences infinite
+    :raises UsageError: ``none-against-value`` when None stands against a value, without
+        ``skip_none``
     :raises ArgumentKindError: ``wrong-kind`` for bounds that are no numbers
     :raises UnsupportedError: ``tensor-without-values`` for fake tensors
 
@@ -79,14 +90,18 @@ def max_diff(
     thresholds = thresholds_of(hist)
     total: Difference | None = None
     try:
-        for index, (where, left, right) in enumerate(_pairs(expected, got, rules, ""), start=_index):
+        for index, (where, left, right) in enumerate(
+            _pairs(expected, got, rules, ""), start=_index
+        ):
             if index < begin or (end != -1 and index >= end):
                 continue
             found = Difference()
             if left is not None:
                 found = leaf_difference(left, right, thresholds)
             if found is INFINITE:
-                raise _MismatchError(f"{where or 'the top'}: {_shown(right)} where {_shown(left)} is expected")
+                raise _MismatchError(
+                    f"{where or 'the top'}: {_shown(right)} where {_shown(left)} is expected"
+                )
             total = found if total is None else total + found
     except _MismatchError as mismatch:
         if debug_info is not None:
@@ -100,7 +115,8 @@ def string_diff(diff: dict[str, Any], js: bool = False, ratio: bool = False, **k
 
     :param diff: the result of :func:`max_diff`
     :param js: as JSON, with the counts of ``hist`` beside the others
-    :param ratio: with ``js``, adds the counts divided by the number of elements, and the mean difference
+    :param ratio: with ``js``, adds the counts divided by the number of elements, and the mean
+        difference
     :param kwargs: with ``js``, more values to write
     :return: the text
 
@@ -123,7 +139,9 @@ def string_diff(diff: dict[str, Any], js: bool = False, ratio: bool = False, **k
         parts.append(f"dnan={diff['dnan']}")
     text = ", ".join(parts)
     if "rep" in diff:
-        text += "/" + "-".join(f"#{count}{bound}" for bound, count in diff["rep"].items() if count > 0)
+        text += "/" + "-".join(
+            f"#{count}{bound}" for bound, count in diff["rep"].items() if count > 0
+        )
     if "argm" in diff:
         place = diff["argm"]
         text += f",amax={','.join(map(str, place)) if isinstance(place, tuple) else place}"
@@ -131,7 +149,8 @@ def string_diff(diff: dict[str, Any], js: bool = False, ratio: bool = False, **k
 
 
 def flatten_object(x: Any, drop_keys: bool = False) -> Any:
-    """All that ``x`` holds as one list; a tuple for a tuple, a cache or an output, ``x`` itself for a leaf.
+    """All that ``x`` holds as one list; a tuple for a tuple, a cache or an output, ``x`` itself for
+    a leaf.
 
     :param x: anything
     :param drop_keys: leaves out the keys of the dicts, which stand before their values otherwise
@@ -143,7 +162,9 @@ def flatten_object(x: Any, drop_keys: bool = False) -> Any:
     (1, 2, None)
     """
     if isinstance(x, dict) and not _is_output(x):
-        items: list[Any] = list(x.values()) if drop_keys else [part for item in x.items() for part in item]
+        items: list[Any] = (
+            list(x.values()) if drop_keys else [part for item in x.items() for part in item]
+        )
         return [leaf for item in items for leaf in _leaves(item, drop_keys)]
     inside = _inside(x)
     if inside is None:
@@ -169,7 +190,9 @@ def _pairs(expected: Any, got: Any, rules: _Rules, where: str) -> Iterator[tuple
     """``(where, expected leaf, leaf got)`` for each leaf; two None for what is skipped."""
     if expected is not None and got is not None:
         expected, got = _comparable(expected, got, rules)
-    if expected is None or got is None:  # also as the one element of a list that stands for a tensor
+    if (
+        expected is None or got is None
+    ):  # also as the one element of a list that stands for a tensor
         if expected is not got and not rules.skip_none:
             side, value = ("expected", got) if expected is None else ("got", expected)
             raise UsageError(
@@ -184,7 +207,9 @@ def _pairs(expected: Any, got: Any, rules: _Rules, where: str) -> Iterator[tuple
         yield where, expected, got
         return
     if left is None or right is None:
-        raise _MismatchError(f"{where or 'the top'}: {_shown(got)} where {_shown(expected)} is expected")
+        raise _MismatchError(
+            f"{where or 'the top'}: {_shown(got)} where {_shown(expected)} is expected"
+        )
     yield from _paired(expected, got, left, right, rules, where)
 
 
@@ -194,18 +219,24 @@ def _paired(
     if isinstance(left, dict) and isinstance(right, dict):
         left, right = _without_lone_counters(left, right)
         if set(left) != set(right):
-            raise _MismatchError(f"{where or 'the top'}: keys {list(right)} where {list(left)} are expected")
+            raise _MismatchError(
+                f"{where or 'the top'}: keys {list(right)} where {list(left)} are expected"
+            )
         for key, child in left.items():
             yield from _pairs(child, right[key], rules, f"{where}[{key!r}]")
         return
-    structured = any(_is_output(x) or not isinstance(x, (list, tuple, dict)) for x in (expected, got))
+    structured = any(
+        _is_output(x) or not isinstance(x, (list, tuple, dict)) for x in (expected, got)
+    )
     first, second = _values(left), _values(right)
     if len(first) != len(second) and (rules.flatten or structured):
         first, second = _leaves(expected, True), _leaves(got, True)
     if len(first) != len(second) and rules.skip_none:
         first, second = [x for x in first if x is not None], [x for x in second if x is not None]
     if len(first) != len(second):
-        raise _MismatchError(f"{where or 'the top'}: {len(second)} values where {len(first)} are expected")
+        raise _MismatchError(
+            f"{where or 'the top'}: {len(second)} values where {len(first)} are expected"
+        )
     for position, (child, other) in enumerate(zip(first, second, strict=True)):
         yield from _pairs(child, other, rules, f"{where}[{position}]")
 
@@ -220,7 +251,12 @@ def _comparable(expected: Any, got: Any, rules: _Rules) -> tuple[Any, Any]:
         return expected[0], got
     if _is_output(expected) and len(expected) == 1 and is_tensor_like(got):
         return next(iter(expected.values())), got
-    if rules.unwrap and is_tensor_like(expected) and isinstance(got, (list, tuple)) and len(got) == 1:
+    if (
+        rules.unwrap
+        and is_tensor_like(expected)
+        and isinstance(got, (list, tuple))
+        and len(got) == 1
+    ):
         return expected, got[0]
     if is_cache(expected) and _is_two_lists(got):
         return _key_value_lists(expected), got
@@ -263,12 +299,17 @@ def _key_value_lists(cache: Any) -> Any:
     layers = getattr(cache, "layers", None)
     if layers is None:
         return cache
-    return [[getattr(x, "keys", None) for x in layers], [getattr(x, "values", None) for x in layers]]
+    return [
+        [getattr(x, "keys", None) for x in layers],
+        [getattr(x, "values", None) for x in layers],
+    ]
 
 
 def _is_output(value: Any) -> bool:
     """True for an output of transformers, which is a dict."""
-    return isinstance(value, dict) and any(cls.__name__ == "ModelOutput" for cls in type(value).__mro__)
+    return isinstance(value, dict) and any(
+        cls.__name__ == "ModelOutput" for cls in type(value).__mro__
+    )
 
 
 def _inside(value: Any) -> Any:
@@ -279,7 +320,11 @@ def _inside(value: Any) -> Any:
         return dict(value.items())
     if isinstance(value, torch.Tensor) and value.is_nested:
         return list(value.unbind())
-    if value is None or is_tensor_like(value) or isinstance(value, (bool, int, float, complex, str, bytes)):
+    if (
+        value is None
+        or is_tensor_like(value)
+        or isinstance(value, (bool, int, float, complex, str, bytes))
+    ):
         return None
     if is_cache(value):
         return cache_leaves(value)
@@ -302,9 +347,13 @@ def _values(inside: Any) -> list[Any]:
 
 
 def _without_lone_counters(left: dict[Any, Any], right: dict[Any, Any]) -> tuple[Any, Any]:
-    """Leaves out the counters that one cache has and the other, of another class of layers, has not."""
+    """Leaves out the counters that one cache has and the other, of another class of layers, has
+    not.
+    """
     lone = {key for key in set(left) ^ set(right) if str(key).startswith(_COUNTER)}
-    first, second = ({key: x for key, x in side.items() if key not in lone} for side in (left, right))
+    first, second = (
+        {key: x for key, x in side.items() if key not in lone} for side in (left, right)
+    )
     return first, second
 
 

@@ -15,8 +15,9 @@ __all__ = ["to_any"]
 def to_any(value: Any, to_value: torch.dtype | torch.device | str) -> Any:
     """``value`` with its tensors converted.
 
-    Ids, masks and other tensors that hold no floats keep their dtype when ``to_value`` is a dtype of floats.
-    Containers and caches are made anew; a ``torch.nn.Module`` is converted in place, as torch does it.
+    Ids, masks and other tensors that hold no floats keep their dtype when ``to_value`` is a dtype
+    of floats. Containers and caches are made anew; a ``torch.nn.Module`` is converted in place, as
+    torch does it.
 
     :param value: a tensor, a module, or any nesting that holds some
     :param to_value: a dtype, a device, or the name of one: ``"float16"``, ``"cuda:0"``

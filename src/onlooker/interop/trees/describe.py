@@ -55,7 +55,8 @@ def string_type(
         |+--------- T a tensor, F a fake tensor, A an array of numpy, OV a value of ONNX Runtime
         +---------- with_device: C for the processor, G for any other device
 
-    :param obj: anything: tensors, containers, caches and outputs of transformers, dynamic shapes ...
+    :param obj: anything: tensors, containers, caches and outputs of transformers, dynamic shapes
+        ...
     :param with_shape: the shape of a tensor in the place of its rank
     :param with_min_max: the extremes of tensors, and the values of numbers
     :param with_device: a letter for the device of a tensor
@@ -142,8 +143,13 @@ def _mapping(value: Any, details: Details) -> str | None:
     if not value:
         return "{}"
     positions = all(isinstance(key, int) for key in value)
-    if positions and all(x is None or isinstance(x, (str, *_dimension_classes())) for x in value.values()):
-        rows = [f"{k}:DYN({v})" if isinstance(v, str) else f"{k}:{details.part(v)}" for k, v in value.items()]
+    if positions and all(
+        x is None or isinstance(x, (str, *_dimension_classes())) for x in value.values()
+    ):
+        rows = [
+            f"{k}:DYN({v})" if isinstance(v, str) else f"{k}:{details.part(v)}"
+            for k, v in value.items()
+        ]
     else:
         rows = [f"{_key(key)}:{details.part(child)}" for key, child in value.items()]
     return f"{{{','.join(rows)}}}" if positions else f"dict({','.join(rows)})"
@@ -208,7 +214,9 @@ def _torch_object(value: Any, details: Details) -> str | None:
         return f"{_class_name(value)}({value})"
     if isinstance(value, torch.fx.Node):
         return f"%{value.target}"
-    if isinstance(value, (torch_pytree.TreeSpec, torch_pytree.MappingKey, torch_pytree.SequenceKey)):
+    if isinstance(
+        value, (torch_pytree.TreeSpec, torch_pytree.MappingKey, torch_pytree.SequenceKey)
+    ):
         return repr(value).replace(" ", "").replace("\n", " ")
     return None
 

@@ -18,9 +18,9 @@ class _Details(Protocol):
 def describe_cache(value: Any, details: _Details) -> str | None:
     """A cache, or a layer of a cache; None for anything else.
 
-    ``Name(key_cache=#1[...], value_cache=#1[...])`` when all layers are of one class that keeps keys and
-    values; ``Name(DynamicLayer(k, v), LinearAttentionLayer(...))`` otherwise. A layer that waits for its
-    first tokens shows None.
+    ``Name(key_cache=#1[...], value_cache=#1[...])`` when all layers are of one class that keeps
+    keys and values; ``Name(DynamicLayer(k, v), LinearAttentionLayer(...))`` otherwise. A layer that
+    waits for its first tokens shows None.
     """
     if is_layer(value):
         return f"{type(value).__name__}({_fields(_states(value), details)})"
@@ -41,7 +41,9 @@ def _layered(cache: Any, details: _Details) -> str:
     if inner:
         return f"{name}({_fields(inner, details)})"
     layers = cache.layers
-    if len({type(layer) for layer in layers}) <= 1 and all(_keeps_only_keys_and_values(x) for x in layers):
+    if len({type(layer) for layer in layers}) <= 1 and all(
+        _keeps_only_keys_and_values(x) for x in layers
+    ):
         columns = {"key_cache": [x.keys for x in layers], "value_cache": [x.values for x in layers]}
         return f"{name}({_fields(columns, details)})"
     return f"{name}({', '.join(_in_a_list(layer, details) for layer in layers)})"
@@ -66,7 +68,9 @@ def _states(layer: Any) -> dict[str, Any]:
     states = {name: child for name, child in vars(layer).items() if name in ("keys", "values")}
     for name, child in vars(layer).items():
         tensors = isinstance(child, torch.Tensor) and child.dim() > 0
-        if tensors or (isinstance(child, dict) and any(isinstance(x, torch.Tensor) for x in child.values())):
+        if tensors or (
+            isinstance(child, dict) and any(isinstance(x, torch.Tensor) for x in child.values())
+        ):
             states.setdefault(name, child)
     linear = {n: vars(layer)[n] for n in ("conv_states", "recurrent_states") if n in vars(layer)}
     return {**states, **linear}

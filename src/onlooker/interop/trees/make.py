@@ -26,14 +26,15 @@ def make_dynamic_cache(
 ) -> Any:
     """A ``DynamicCache`` that holds these keys and values, not copies of them.
 
-    :param key_value_pairs: one ``(keys, values)`` per layer, or a flat list ``[keys, values, keys, ...]``; a
-        tensor is of shape ``(batch, heads, tokens, head size)``; ``(None, None)`` is a layer which waits for
-        its first tokens
+    :param key_value_pairs: one ``(keys, values)`` per layer, or a flat list
+        ``[keys, values, keys, ...]``; a tensor is of shape ``(batch, heads, tokens, head size)``;
+        ``(None, None)`` is a layer which waits for its first tokens
     :param cls_layers: the class of the layers, or one per layer, or their names in
         ``transformers.cache_utils``; ``DynamicLayer`` by default
-    :param cls_kwargs: the arguments of the class of the layers, or one dict per layer; the window of a
-        sliding layer is by default the smallest one that keeps all tokens
-    :return: the cache; a sliding layer keeps the last ``sliding_window - 1`` tokens, as it does in a model
+    :param cls_kwargs: the arguments of the class of the layers, or one dict per layer; the window
+        of a sliding layer is by default the smallest one that keeps all tokens
+    :return: the cache; a sliding layer keeps the last ``sliding_window - 1`` tokens, as it does in
+        a model
     :raises UsageError: ``cache-layers`` for pairs, classes or arguments that do not go together
     :raises MissingPackageError: ``missing-package`` without transformers
 
@@ -59,14 +60,14 @@ def make_static_cache(
 ) -> Any:
     """A ``StaticCache`` that holds copies of these keys and values, filled up with zeros.
 
-    :param key_value_pairs: one ``(keys, values)`` per layer, or a flat list ``[keys, values, keys, ...]``;
-        a tensor is of shape ``(batch, heads, tokens, head size)``
+    :param key_value_pairs: one ``(keys, values)`` per layer, or a flat list
+        ``[keys, values, keys, ...]``; a tensor is of shape ``(batch, heads, tokens, head size)``
     :param max_cache_len: the number of tokens to make room for; by default the largest one given
     :param cls_layers: the class of the layers, or one per layer, or their names in
         ``transformers.cache_utils``; ``StaticLayer`` by default
     :return: the cache, with tensors of shape ``(batch, heads, max_cache_len, head size)``
-    :raises UsageError: ``cache-layers`` for pairs and classes that do not go together, ``static-cache-size``
-        when the tokens do not fit
+    :raises UsageError: ``cache-layers`` for pairs and classes that do not go together,
+        ``static-cache-size`` when the tokens do not fit
     :raises MissingPackageError: ``missing-package`` without transformers
 
     >>> cache = make_static_cache([(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))], max_cache_len=8)
@@ -89,7 +90,9 @@ def make_static_cache(
         )
     classes = _classes(cls_layers, len(pairs), utils.StaticLayer)
     layers = [_static_layer(cls, room, *pair) for cls, pair in zip(classes, pairs, strict=True)]
-    cache = utils.StaticCache.__new__(utils.StaticCache)  # its __init__ wants the configuration of a model
+    cache = utils.StaticCache.__new__(
+        utils.StaticCache
+    )  # its __init__ wants the configuration of a model
     utils.Cache.__init__(cache, layers=layers)
     return cache
 
@@ -117,12 +120,12 @@ def make_encoder_decoder_cache(self_attention_cache: Any, cross_attention_cache:
 class CacheKeyValue:
     """The keys and the values of a cache as two lists, whatever the class of the cache.
 
-    :param cache: a cache of transformers, an object with lists ``key_cache`` and ``value_cache``, pairs or a
-        flat list ``[keys, values, keys, ...]``, or None
+    :param cache: a cache of transformers, an object with lists ``key_cache`` and ``value_cache``,
+        pairs or a flat list ``[keys, values, keys, ...]``, or None
     :param cls_layers: the class of the layers, or one per layer, when ``cache`` does not tell
 
-    ``key_cache`` and ``value_cache`` hold one tensor per layer (None where a layer waits for its first
-    tokens), ``cls_layers`` one class per layer, or None when unknown.
+    ``key_cache`` and ``value_cache`` hold one tensor per layer (None where a layer waits for its
+    first tokens), ``cls_layers`` one class per layer, or None when unknown.
 
     >>> key_value = CacheKeyValue([torch.zeros(1), torch.ones(1), torch.zeros(1), torch.ones(1)])
     >>> key_value.n_layers, len(key_value), [tensor.item() for tensor in key_value.key_cache]
@@ -145,7 +148,10 @@ class CacheKeyValue:
             known = [type(layer) for layer in self._layers]
         elif hasattr(cache, "key_cache") and hasattr(cache, "value_cache"):
             pairs = list(zip(cache.key_cache or (), cache.value_cache or (), strict=True))
-            self._layers, known = getattr(cache, "_layers", None), getattr(cache, "cls_layers", None)
+            self._layers, known = (
+                getattr(cache, "_layers", None),
+                getattr(cache, "cls_layers", None),
+            )
         elif cache is not None:
             raise UsageError(
                 f"The keys and values of a {type(cache).__name__} are not known.",
@@ -170,7 +176,8 @@ class CacheKeyValue:
         return [tensor for pair in pairs for tensor in pair]
 
     def make_dynamic_cache(self) -> Any:
-        """A ``DynamicCache`` of these keys and values; a layer of another kind becomes a ``DynamicLayer``.
+        """A ``DynamicCache`` of these keys and values; a layer of another kind becomes a
+        ``DynamicLayer``.
 
         :raises MissingPackageError: ``missing-package`` without transformers
         """
@@ -191,19 +198,27 @@ class CacheKeyValue:
 
 def _pairs(tensors: Sequence[Any]) -> list[Pair]:
     """``(keys, values)`` per layer, from pairs or from a flat list."""
-    check_kind(tensors, Iterable, "key_value_pairs", "one pair of keys and values per layer, or a flat list of them")
+    check_kind(
+        tensors,
+        Iterable,
+        "key_value_pairs",
+        "one pair of keys and values per layer, or a flat list of them",
+    )
     items = list(tensors)
     if all(isinstance(item, (list, tuple)) and len(item) == 2 for item in items):
         pairs = [(keys, values) for keys, values in items]
     elif any(isinstance(item, (list, tuple)) for item in items) or len(items) % 2:
         raise UsageError(
-            f"The keys and values of a cache come as pairs or as a flat list, not as {len(items)} items.",
+            f"The keys and values of a cache come as pairs or as a flat list, not as {len(items)}"
+            " items.",
             slug="cache-layers",
         )
     else:
         pairs = list(zip(items[::2], items[1::2], strict=True))
     for layer, pair in enumerate(pairs):
-        if any(half is not None for half in pair) and not all(isinstance(half, torch.Tensor) for half in pair):
+        if any(half is not None for half in pair) and not all(
+            isinstance(half, torch.Tensor) for half in pair
+        ):
             raise UsageError(
                 f"The keys and values of layer {layer} are {string_type(pair)}.",
                 slug="cache-layers",
@@ -216,7 +231,8 @@ def _one_per_layer(given: Any, one: type | tuple[type, ...], count: int, what: s
     many = [given] * count if isinstance(given, one) else list(given)
     if len(many) != count:
         raise UsageError(
-            f"A cache of {count} layers was given {len(many)} {what}: one per layer, or one for all.",
+            f"A cache of {count} layers was given {len(many)} {what}: one per layer, or one for"
+            " all.",
             slug="cache-layers",
         )
     return many
@@ -246,13 +262,17 @@ def _dynamic_layer(cls: Any, kwargs: dict[str, Any], pair: Pair) -> Any:
         return layer
     if cls not in (utils.DynamicLayer, utils.DynamicSlidingWindowLayer):
         if not hasattr(layer, "update"):
-            raise UsageError(f"A {cls.__name__} does not keep keys and values.", slug="cache-layers")
+            raise UsageError(
+                f"A {cls.__name__} does not keep keys and values.", slug="cache-layers"
+            )
         layer.update(keys, values)
         return layer
     layer.dtype, layer.device = keys.dtype, keys.device
     layer.keys, layer.values, layer.is_initialized = keys, values, True
     if slides:
-        first = 1 - layer.sliding_window  # what update() keeps, see DynamicSlidingWindowLayer in transformers
+        first = (
+            1 - layer.sliding_window
+        )  # what update() keeps, see DynamicSlidingWindowLayer in transformers
         layer.keys, layer.values = keys[..., first:, :], values[..., first:, :]
         layer.cumulative_length = keys.shape[-2]
     return layer

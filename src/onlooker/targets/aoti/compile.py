@@ -21,7 +21,14 @@ from ...contract.places import formulas_of, spelled_axis
 from ...core.errors import ExportError
 from ...trace.graph import Graph
 
-__all__ = ["CONDITIONS", "LAYOUTS", "Package", "as_tensor", "compile_graph", "with_tensors_for_ints"]
+__all__ = [
+    "CONDITIONS",
+    "LAYOUTS",
+    "Package",
+    "as_tensor",
+    "compile_graph",
+    "with_tensors_for_ints",
+]
 
 logger = logging.getLogger(__name__)
 #: where the metadata of a package has what the inputs have to obey, and how they have to lie
@@ -31,7 +38,9 @@ LAYOUTS = "onlooker.layouts"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A compiled graph: the content of the package, and the weights that it has to be given, by name."""
+    """A compiled graph: the content of the package, and the weights that it has to be given, by
+    name.
+    """
 
     content: bytes
     weights: Mapping[str, torch.Tensor]
@@ -54,7 +63,9 @@ def compile_graph(graph: Graph) -> Package:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")
                 ready = with_tensors_for_ints(program)
-                torch._inductor.aoti_compile_and_package(ready, package_path=path, inductor_configs=options)
+                torch._inductor.aoti_compile_and_package(
+                    ready, package_path=path, inductor_configs=options
+                )
         except Exception as error:
             raise ExportError(
                 f"{graph.name} cannot be compiled by AOTInductor: {_shortened(error)}",
@@ -72,11 +83,17 @@ def _shortened(error: Exception) -> str:
 
 
 def with_tensors_for_ints(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program, taking for every int ``n`` an empty tensor of shape ``(n, 0)``: AOTInductor drops ints.
+    """The program, taking for every int ``n`` an empty tensor of shape ``(n, 0)``: AOTInductor
+    drops ints.
 
-    Upstream: ``AOTICompiledModel.__call__`` keeps tensors only (torch 2.13). This may go when it passes ints on.
+    Upstream: ``AOTICompiledModel.__call__`` keeps tensors only (torch 2.13). This may go when it
+    passes ints on.
     """
-    ints = {n.name: n for n in program.graph.nodes if n.op == "placeholder" and isinstance(n.meta["val"], torch.SymInt)}
+    ints = {
+        n.name: n
+        for n in program.graph.nodes
+        if n.op == "placeholder" and isinstance(n.meta["val"], torch.SymInt)
+    }
     if not ints:
         return program
     module = torch.fx.GraphModule(program.graph_module, copy.deepcopy(program.graph))
@@ -88,9 +105,11 @@ def with_tensors_for_ints(program: torch.export.ExportedProgram) -> torch.export
     module.recompile()
     signature = copy.copy(program.graph_signature)
     specs = [
-        InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None)
-        if getattr(spec.arg, "name", "") in ints
-        else spec
+        (
+            InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None)
+            if getattr(spec.arg, "name", "") in ints
+            else spec
+        )
         for spec in signature.input_specs
     ]
     made = program._update(module, type(signature)(specs, signature.output_specs))
@@ -107,7 +126,9 @@ def _carry(graph: torch.fx.Graph, node: torch.fx.Node, last: torch.fx.Node) -> N
     """Lets a placeholder be a tensor, and reads the int from its shape."""
     size = node.meta["val"]
     others: list[Any] = [n.meta["val"] for n in graph.nodes if n.op == "placeholder"]
-    modes = [value.fake_mode for value in others if hasattr(value, "fake_mode")]  # all inputs have to be of one
+    modes = [
+        value.fake_mode for value in others if hasattr(value, "fake_mode")
+    ]  # all inputs have to be of one
     with modes[0] if modes else FakeTensorMode(shape_env=size.node.shape_env):
         carrier = torch.empty((size, 0), dtype=torch.uint8)
     with graph.inserting_after(last):
@@ -127,8 +148,12 @@ def _layouts(graph: Graph) -> list[list[int] | None]:
     :raises ExportError: ``aoti-refused`` for an input with gaps
     """
     program = graph.artifact
-    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
-    slots = [s.arg.name for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT]
+    values = {
+        node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"
+    }
+    slots = [
+        s.arg.name for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT
+    ]
     found: list[list[int] | None] = []
     for slot, path in zip(slots, graph.names, strict=True):
         value = values[slot]
@@ -138,7 +163,8 @@ def _layouts(graph: Graph) -> list[list[int] | None]:
         order = _order(value)
         if not value.permute(order).is_contiguous():
             raise ExportError(
-                f"{path} was exported with gaps in memory, which AOTInductor would take for the layout of every call.",
+                f"{path} was exported with gaps in memory, which AOTInductor would take for the"
+                " layout of every call.",
                 slug="aoti-refused",
                 hint="Call the model with contiguous tensors while it is watched.",
             )
@@ -150,5 +176,8 @@ def _order(value: torch.Tensor) -> list[int]:
     """The dimensions from the outermost in memory to the innermost."""
     if value.is_contiguous():
         return list(range(value.ndim))
-    strides = [int(stride) if isinstance(stride, int) else int(stride.node.hint) for stride in value.stride()]
+    strides = [
+        int(stride) if isinstance(stride, int) else int(stride.node.hint)
+        for stride in value.stride()
+    ]
     return sorted(range(value.ndim), key=lambda dim: -strides[dim])

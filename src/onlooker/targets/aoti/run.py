@@ -1,4 +1,6 @@
-"""Runs a package of AOTInductor, which trusts what it is given: every input is brought into the form it expects."""
+"""Runs a package of AOTInductor, which trusts what it is given: every input is brought into the
+form it expects.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def open_package(graph: Graph, package: Package, path: Path) -> Run:
-    """A function of the inputs of ``graph`` that runs the package at ``path`` with the weights of ``package``.
+    """A function of the inputs of ``graph`` that runs the package at ``path`` with the weights of
+    ``package``.
 
     The package is machine code, and runs as such.
 
@@ -49,7 +52,9 @@ def open_package(graph: Graph, package: Package, path: Path) -> Run:
     try:
         return _runner(model, graph, json.loads(about[LAYOUTS]), weights)
     except (KeyError, ValueError, TypeError) as error:
-        raise damaged(path.name, f"it does not say how its inputs have to lie in memory ({error!r})") from error
+        raise damaged(
+            path.name, f"it does not say how its inputs have to lie in memory ({error!r})"
+        ) from error
 
 
 def _about(path: Path) -> dict[str, str]:
@@ -79,7 +84,8 @@ def _check_machine(about: dict[str, str], where: str) -> None:
         needed = str(about.get(key, own))
         if not set(needed.split()) <= set(str(own).split()):
             raise SavedFileError(
-                f"{where} was compiled for a machine with {needed}, this one has {own or 'none of it'}.",
+                f"{where} was compiled for a machine with {needed}, this one has"
+                f" {own or 'none of it'}.",
                 slug="another-machine",
                 hint="Compile it on this machine: load the torch program and call to('aoti').",
             )
@@ -93,27 +99,37 @@ def _runner(model: Any, graph: Graph, layouts: Sequence[Any], alive: Any) -> Run
     if len(orders) != len(leaves):
         raise ValueError(f"{len(orders)} inputs for {len(leaves)}")
     pairs = zip(graph.outputs.are_ints, graph.outputs.are_floats, strict=True)
-    kinds: list[Any] = [int if is_int else float if is_float else None for is_int, is_float in pairs]
+    kinds: list[Any] = [
+        int if is_int else float if is_float else None for is_int, is_float in pairs
+    ]
     boxed_run = model.loader.boxed_run
 
     def run(inputs: Sequence[Any], _alive: Any = alive) -> Sequence[Any]:
         given = [_laid(*item) for item in zip(inputs, devices, orders, strict=True)]
         found = boxed_run(given)
-        return [value if kind is None else kind(value) for value, kind in zip(found, kinds, strict=True)]
+        return [
+            value if kind is None else kind(value) for value, kind in zip(found, kinds, strict=True)
+        ]
 
     return run
 
 
 def _laid(value: Any, device: str, order: Sequence[int] | None) -> torch.Tensor:
-    """The input as the package expects it: an int as a shape, a tensor in the memory layout of the export."""
+    """The input as the package expects it: an int as a shape, a tensor in the memory layout of
+    the export.
+    """
     tensor: torch.Tensor
     if not isinstance(value, torch.Tensor):
         if value < 0:
-            raise RuntimeError(f"an int of a compiled graph cannot be negative, the call has {value}")
+            raise RuntimeError(
+                f"an int of a compiled graph cannot be negative, the call has {value}"
+            )
         tensor = as_tensor(int(value))
         return tensor
     if device and value.device.type != device:
-        raise RuntimeError(f"the compiled graph runs on {device}, and a tensor lies on {value.device}")
+        raise RuntimeError(
+            f"the compiled graph runs on {device}, and a tensor lies on {value.device}"
+        )
     tensor = value.detach() if value.requires_grad else value
     if tensor.is_neg() or tensor.is_conj():
         tensor = tensor.resolve_neg().resolve_conj()

@@ -1,4 +1,6 @@
-"""The target AOTInductor: each graph compiled to machine code for this kind of machine, weights in one file."""
+"""The target AOTInductor: each graph compiled to machine code for this kind of machine, weights
+in one file.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,15 @@ class Aoti:
             raise MissingPackageError(
                 f"AOTInductor compiles C++, and no compiler works here ({error}).",
                 slug="no-compiler",
-                hint="Install g++ 10 or newer (apt-get install g++), or name a compiler by the variable CXX.",
+                hint=(
+                    "Install g++ 10 or newer (apt-get install g++), or name a compiler by the"
+                    " variable CXX."
+                ),
             ) from error
 
     def convert(self, graphs: Sequence[Graph], **_: Any) -> list[Graph]:
-        """The same regimes, compiled; the weights stay those of the programs of torch, which are not copied.
+        """The same regimes, compiled; the weights stay those of the programs of torch, which are
+        not copied.
 
         :raises ExportError: ``aoti-refused`` with the message of the compiler
         """
@@ -62,11 +68,22 @@ class Aoti:
                 path.write_bytes(package.content)
                 run = open_package(graph, package, path)
                 seconds = graph.seconds + time.perf_counter() - start
-                made.append(replace(graph, run=run, artifact=package, target=self.name, seconds=seconds, example=()))
+                made.append(
+                    replace(
+                        graph,
+                        run=run,
+                        artifact=package,
+                        target=self.name,
+                        seconds=seconds,
+                        example=(),
+                    )
+                )
         return made
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
-        """One package a graph, and ``weights.safetensors`` with what they all use, each weight once."""
+        """One package a graph, and ``weights.safetensors`` with what they all use, each weight
+        once.
+        """
         names = [file_name(graph, self) for graph in graphs]
         for graph, name in zip(graphs, names, strict=True):
             (folder / name).write_bytes(graph.artifact.content)
@@ -86,5 +103,7 @@ class Aoti:
             if graph.name not in tables:
                 raise damaged(_WEIGHTS, f"it has no weights of {graph.name}")
             package = Package(path.read_bytes(), tables[graph.name])
-            read.append(replace(graph, run=open_package(graph, package, path), artifact=package, example=()))
+            read.append(
+                replace(graph, run=open_package(graph, package, path), artifact=package, example=())
+            )
         return read

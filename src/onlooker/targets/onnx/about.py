@@ -1,4 +1,6 @@
-"""What a model of ONNX says about itself: plan, ranges, conditions and versions, as its metadata."""
+"""What a model of ONNX says about itself: plan, ranges, conditions and versions, as its
+metadata.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,16 @@ _PREFIX = "onlooker."
 def write_about(model: Any, graph: Graph) -> None:
     """Writes into a converted model what is known of the graph of torch that it was.
 
-    ``onlooker.versions``, ``.inputs`` (name -> path), ``.outputs``, ``.symbols`` (name -> least and greatest
-    size), ``.conditions`` (what the inputs have to obey) and ``.plan`` are JSON.
+    ``onlooker.versions``, ``.inputs`` (name -> path), ``.outputs``, ``.symbols`` (name -> least and
+    greatest size), ``.conditions`` (what the inputs have to obey) and ``.plan`` are JSON.
     """
     versions = {name: _version(name) for name in ("onlooker", "torch", "onnxscript")}
     known = {
         "versions": versions,
-        "inputs": {label: leaf.path.code() for label, leaf in zip(graph.labels, graph.plan.inputs, strict=True)},
+        "inputs": {
+            label: leaf.path.code()
+            for label, leaf in zip(graph.labels, graph.plan.inputs, strict=True)
+        },
         "outputs": list(graph.outputs.names),
         "symbols": {symbol.name: [symbol.low, symbol.high] for symbol in graph.plan.symbols},
         "conditions": list(formulas_of(graph.plan, graph.contract, spelled_axis(graph.names))),

@@ -1,8 +1,10 @@
-"""What ONNX Runtime would do with a foreign model before its first run, bounded before a session is made.
+"""What ONNX Runtime would do with a foreign model before its first run, bounded before a session is
+made.
 
-Making a session expands every call of a function, computes what depends on constants alone, and fills sparse weights.
-A file of some kilobytes can so ask for any amount of time and memory: functions that call each other twice double with
-each of them. What is written out, and what is computed when the program is called, is the caller's own matter.
+Making a session expands every call of a function, computes what depends on constants alone, and
+fills sparse weights. A file of some kilobytes can so ask for any amount of time and memory:
+functions that call each other twice double with each of them. What is written out, and what is
+computed when the program is called, is the caller's own matter.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ __all__ = ["NOT_FOLDED", "check_bounds"]
 
 #: the optimizers of ONNX Runtime that compute constants while a session is made
 NOT_FOLDED = ("ConstantFolding", "ConstantFoldingDQ")
-#: nodes, and bytes, that a model may have when its functions are expanded, also where the file has far fewer
+#: nodes, and bytes, that a model may have when its functions are expanded, also where the file has
+#: far fewer
 _NODES, _BYTES = 4096, 1 << 24
 #: and how many times what is written
 _GROWTH = 4
@@ -36,7 +39,9 @@ def check_bounds(proto: Any, where: str) -> None:
     limit = _Expanded(max(_NODES, _GROWTH * written.nodes), max(_BYTES, _GROWTH * written.nbytes))
     whole = _Sizes(functions, limit, where).of(proto.graph)
     if whole.nodes > limit.nodes or whole.nbytes > limit.nbytes:
-        raise damaged(where, f"its functions make {whole.nodes} nodes and {whole.nbytes} bytes of it")
+        raise damaged(
+            where, f"its functions make {whole.nodes} nodes and {whole.nbytes} bytes of it"
+        )
     for holder in (proto.graph, *functions.values()):
         if any(_is_sparse(part) for part in (holder, *_inner_graphs(holder))):
             raise damaged(where, "it has a sparse weight, which onlooker does not write")
@@ -69,7 +74,9 @@ class _Sizes:
             if key in self._functions:
                 total += self._of_function(key)
         # more digits say nothing, and would grow with each function
-        return _Expanded(min(total.nodes, 2 * self._limit.nodes), min(total.nbytes, 2 * self._limit.nbytes))
+        return _Expanded(
+            min(total.nodes, 2 * self._limit.nodes), min(total.nbytes, 2 * self._limit.nbytes)
+        )
 
     def _of_function(self, key: Any) -> _Expanded:
         if key in self._above or len(self._above) > len(self._functions):

@@ -39,7 +39,9 @@ def check_opset(opset: Any) -> None:
     raise UsageError(
         f"opset={opset!r} cannot be converted to.",
         slug="bad-opset",
-        hint=f"Give a number from {LOWEST} to {highest}, or nothing for the one that torch chooses.",
+        hint=(
+            f"Give a number from {LOWEST} to {highest}, or nothing for the one that torch chooses."
+        ),
     )
 
 
@@ -53,11 +55,16 @@ def convert_graph(graph: Graph, opset: int | None) -> torch.onnx.ONNXProgram:
 
     :raises ExportError: ``onnx-refused`` with the message of the converter
     """
-    # An output that is an input, or stands there twice, has one value and so one name in the converter: named
-    # there, it would rename the input. The names of outputs are given afterwards.
+    # An output that is an input, or stands there twice, has one value and so one name in the
+    # converter: named there, it would rename the input. The names of outputs are given afterwards.
     try:
         program = graph.artifact
-        with _quiet(), torch.no_grad(), masked_rows_give_zeros(program), complex_numbers_as_pairs(program):
+        with (
+            _quiet(),
+            torch.no_grad(),
+            masked_rows_give_zeros(program),
+            complex_numbers_as_pairs(program),
+        ):
             converted = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -87,25 +94,35 @@ def _reason(error: BaseException) -> str:
 
 
 def _stopped(graph: Graph, error: BaseException) -> ExportError:
-    """The error of the converter, with the operators that it has no function for or stopped at, and their lines."""
+    """The error of the converter, with the operators that it has no function for or stopped at,
+    and their lines.
+    """
     stop = stop_of(error)
     missing = [f"torch's converter has no function for {stop.spelled()}."] if stop.missing else []
     if stop.operator in stop.missing:
-        return _refused(graph, missing[0], "Write these lines with other operators, or export with to='torch'.")
+        return _refused(
+            graph, missing[0], "Write these lines with other operators, or export with to='torch'."
+        )
     line = f", at {stop.place}" if stop.place else ""
     where = [f"({stop.operator}{line})"] if stop.operator else []
     return _refused(graph, " ".join([_reason(error), *where, *missing]))
 
 
 def _refused(
-    graph: Graph, reason: str, hint: str = "The torch program of the same plan may hold: export with to='torch'."
+    graph: Graph,
+    reason: str,
+    hint: str = "The torch program of the same plan may hold: export with to='torch'.",
 ) -> ExportError:
-    return ExportError(f"{graph.name} cannot be converted to ONNX: {reason}", slug="onnx-refused", hint=hint)
+    return ExportError(
+        f"{graph.name} cannot be converted to ONNX: {reason}", slug="onnx-refused", hint=hint
+    )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the progress lines that the converter prints, and its log lines about absent packages and attributes."""
+    """Without the progress lines that the converter prints, and its log lines about absent
+    packages and attributes.
+    """
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -24,7 +24,8 @@ __all__ = ["read_models", "write_models"]
 
 
 def write_models(models: Sequence[Any], paths: Sequence[Path], largest: int) -> list[Path]:
-    """Writes the models, and beside them the weights that they share or that make one larger than ``largest``.
+    """Writes the models, and beside them the weights that they share or that make one larger than
+    ``largest``.
 
     Gives the paths of all files.
     """
@@ -62,5 +63,7 @@ def _read(path: Path, whole: Any) -> Any:
     except SavedFileError:
         raise
     except Exception as error:
-        raise damaged(path.name, f"it is no model of ONNX ({type(error).__name__}: {error})") from error
+        raise damaged(
+            path.name, f"it is no model of ONNX ({type(error).__name__}: {error})"
+        ) from error
     return model

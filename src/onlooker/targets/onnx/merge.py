@@ -19,15 +19,17 @@ SELECTOR = "onlooker_graph"
 def merged_model(models: Sequence[Any], graph_names: Sequence[str]) -> Any:
     """One model of onnx_ir for several, whose shared weights are there once.
 
-    It has the inputs of all of them: those that a graph does not have may be anything, empty tensors for
-    example. ``onlooker_graph`` is the number of the graph. Inputs of one name must be of one dtype and number of
-    dimensions, and all graphs must give the same outputs.
+    It has the inputs of all of them: those that a graph does not have may be anything, empty
+    tensors for example. ``onlooker_graph`` is the number of the graph. Inputs of one name must be
+    of one dtype and number of dimensions, and all graphs must give the same outputs.
 
     :raises ExportError: ``not-mergeable``
     """
     import onnx_ir
 
-    tensors = {id(tensor.raw): tensor for model in models for tensor in large_tensors(model).values()}
+    tensors = {
+        id(tensor.raw): tensor for model in models for tensor in large_tensors(model).values()
+    }
     places = places_of({key: tensor.raw for key, tensor in tensors.items()})
     protos = [external_proto(model, places) for model in models]
     _check_alike(protos, graph_names)
@@ -52,8 +54,14 @@ def _check_alike(protos: Sequence[Any], graph_names: Sequence[str]) -> None:
             kind = (tensor.elem_type, len(tensor.shape.dim))
             first, other = seen.setdefault(value.name, (graph, kind))
             if other != kind:
-                raise _not_mergeable(f"{first} and {graph} take {value.name} in another dtype or number of dimensions")
-    outputs = [[(value.name, value.type.tensor_type.elem_type) for value in proto.graph.output] for proto in protos]
+                raise _not_mergeable(
+                    f"{first} and {graph} take {value.name} in another dtype or number of"
+                    " dimensions"
+                )
+    outputs = [
+        [(value.name, value.type.tensor_type.elem_type) for value in proto.graph.output]
+        for proto in protos
+    ]
     for graph, given in zip(graph_names, outputs, strict=True):
         if given != outputs[0]:
             raise _not_mergeable(f"{graph_names[0]} and {graph} give other outputs")
@@ -63,7 +71,10 @@ def _not_mergeable(reason: str) -> ExportError:
     return ExportError(
         f"The graphs cannot be one model: {reason}.",
         slug="not-mergeable",
-        hint="Leave merged=True out: there is a model for each graph then, and weights are shared all the same.",
+        hint=(
+            "Leave merged=True out: there is a model for each graph then, and weights are shared"
+            " all the same."
+        ),
     )
 
 
@@ -77,12 +88,26 @@ def _merge(protos: Sequence[Any], graph_names: Sequence[str]) -> Any:
     nodes = _choice(branches, 0, outputs)
     selector = helper.make_tensor_value_info(SELECTOR, onnx.TensorProto.INT64, [])
     ends = [_widest([proto.graph.output[i] for proto in protos]) for i in range(len(outputs))]
-    graph = helper.make_graph(nodes, "merged", [*_inputs(protos), selector], ends, list(outer.values()))
-    model = helper.make_model(graph, opset_imports=protos[0].opset_import, ir_version=protos[0].ir_version)
-    model.producer_name, model.producer_version = protos[0].producer_name, protos[0].producer_version
+    graph = helper.make_graph(
+        nodes, "merged", [*_inputs(protos), selector], ends, list(outer.values())
+    )
+    model = helper.make_model(
+        graph, opset_imports=protos[0].opset_import, ir_version=protos[0].ir_version
+    )
+    model.producer_name, model.producer_version = (
+        protos[0].producer_name,
+        protos[0].producer_version,
+    )
     for proto, name in zip(protos, graph_names, strict=True):
-        known = {entry.key: entry.value for entry in proto.metadata_props if entry.key.startswith("onlooker.")}
-        about = {f"onlooker.{name}.{key.removeprefix('onlooker.')}": value for key, value in known.items()}
+        known = {
+            entry.key: entry.value
+            for entry in proto.metadata_props
+            if entry.key.startswith("onlooker.")
+        }
+        about = {
+            f"onlooker.{name}.{key.removeprefix('onlooker.')}": value
+            for key, value in known.items()
+        }
         helper.set_model_props(model, {**{e.key: e.value for e in model.metadata_props}, **about})
     return model
 
@@ -97,9 +122,13 @@ def _branch(proto: Any, number: int, outer: dict[str, Any]) -> Any:
     kept = []
     for weight in graph.initializer:
         own = weight.name.removeprefix(prefix)
-        offset = next((entry.value for entry in weight.external_data if entry.key == "offset"), None)
+        offset = next(
+            (entry.value for entry in weight.external_data if entry.key == "offset"), None
+        )
         if offset is None:
-            renamed[own] = weight.name  # the body of a loop still says it: add_prefix renames there results only
+            renamed[own] = (
+                weight.name
+            )  # the body of a loop still says it: add_prefix renames there results only
             kept.append(weight)
             continue
         same = next((name for name, w in outer.items() if _offset(w) == offset), None)
@@ -131,7 +160,9 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 
 def _choice(branches: Sequence[Any], number: int, outputs: Sequence[str]) -> list[Any]:
-    """The nodes that run branch ``number`` where the selector says so, and choose among the others elsewhere."""
+    """The nodes that run branch ``number`` where the selector says so, and choose among the
+    others elsewhere.
+    """
     import onnx
     from onnx import helper
 
@@ -142,13 +173,17 @@ def _choice(branches: Sequence[Any], number: int, outputs: Sequence[str]) -> lis
         ends = [helper.make_empty_tensor_value_info(name) for name in inner]
         for end, value in zip(ends, branches[number].output, strict=True):
             end.type.tensor_type.elem_type = value.type.tensor_type.elem_type
-        other = helper.make_graph(_choice(branches, number + 1, inner), f"choice_{number + 1}", [], ends)
+        other = helper.make_graph(
+            _choice(branches, number + 1, inner), f"choice_{number + 1}", [], ends
+        )
     this, condition = f"onlooker_number_{number}", f"onlooker_is_{number}"
     constant = helper.make_tensor(this, onnx.TensorProto.INT64, [], [number])
     return [
         helper.make_node("Constant", [], [this], value=constant),
         helper.make_node("Equal", [SELECTOR, this], [condition]),
-        helper.make_node("If", [condition], outputs, then_branch=branches[number], else_branch=other),
+        helper.make_node(
+            "If", [condition], outputs, then_branch=branches[number], else_branch=other
+        ),
     ]
 
 

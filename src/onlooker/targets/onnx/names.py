@@ -1,4 +1,6 @@
-"""Readable names in a model of ONNX: inputs, outputs, axes, weights; the same for two exports of one plan."""
+"""Readable names in a model of ONNX: inputs, outputs, axes, weights; the same for two exports of
+one plan.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the inputs and the outputs of a model are called, in their order; no name stands twice."""
+    """What the inputs and the outputs of a model are called, in their order; no name stands
+    twice.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -49,9 +53,13 @@ def unique(labels: Iterable[str]) -> list[str]:
 
 
 def name_model(model: Any, graph: Graph, names: Names) -> None:
-    """Names the inputs, outputs and axes of a converted model, and its weights as the model's own."""
+    """Names the inputs, outputs and axes of a converted model, and its weights as the model's
+    own.
+    """
     _name_values(model.graph, names, _inputs_of(model.graph, graph, names))
-    symbols = {str(s): text for s, text in symbols_of(graph.artifact, graph.plan, graph.names).items()}
+    symbols = {
+        str(s): text for s, text in symbols_of(graph.artifact, graph.plan, graph.names).items()
+    }
     _rename_axes(model, symbols)
     for value in list(model.graph.initializers.values()):
         own = str(value.name).removeprefix("watched.")
@@ -60,7 +68,9 @@ def name_model(model: Any, graph: Graph, names: Names) -> None:
 
 
 def _inputs_of(converted: Any, graph: Graph, names: Names) -> list[str]:
-    """The names of the inputs that the converter keeps: an int that is a number in the graph is no input."""
+    """The names of the inputs that the converter keeps: an int that is a number in the graph is
+    no input.
+    """
     if len(converted.inputs) == len(names.inputs):
         return list(names.inputs)
     pairs = zip(graph.plan.inputs, names.inputs, strict=True)
@@ -68,7 +78,9 @@ def _inputs_of(converted: Any, graph: Graph, names: Names) -> list[str]:
 
 
 def _name_values(graph: Any, names: Names, inputs: Sequence[str]) -> None:
-    """Gives the names of inputs and outputs; whatever else has one of them is called otherwise first."""
+    """Gives the names of inputs and outputs; whatever else has one of them is called otherwise
+    first.
+    """
     wanted = {*names.inputs, *names.outputs}
     taken = _taken(graph) | wanted
     for value in _values(graph):
@@ -110,7 +122,9 @@ def _all_values(graph: Any) -> Iterator[Any]:
 
 
 def _rename_axes(model: Any, names: Mapping[str, str]) -> None:
-    """Calls every symbolic axis of the model as the plan does: ``s33 + s70`` is ``past_sequence + sequence``."""
+    """Calls every symbolic axis of the model as the plan does: ``s33 + s70`` is
+    ``past_sequence + sequence``.
+    """
     import onnx_ir
 
     def renamed(text: str) -> str:

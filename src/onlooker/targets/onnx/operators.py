@@ -1,8 +1,9 @@
 """Operators for which torch's converter has no function, and what they become in ONNX.
 
-A translation may go when the installed converter has a function of its own: it would take the place of that one.
-Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_compat.py, the argument
-``custom_translation_table`` of ``torch.onnx.export``.
+A translation may go when the installed converter has a function of its own: it would take the place
+of that one. Upstream:
+https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_compat.py, the
+argument ``custom_translation_table`` of ``torch.onnx.export``.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ __all__ = ["translations"]
 
 
 def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """The functions by operator, for ``torch.onnx.export``; those of transformers once it has defined them."""
+    """The functions by operator, for ``torch.onnx.export``; those of transformers once it has
+    defined them.
+    """
     from .operators_grouped import grouped_mm, grouped_mm_fallback
 
-    table: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.aten._grouped_mm.default: grouped_mm}
+    table: dict[Callable[..., Any], Callable[..., Any]] = {
+        torch.ops.aten._grouped_mm.default: grouped_mm
+    }
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         table[torch.ops.transformers.grouped_mm_fallback.default] = grouped_mm_fallback
     return table

@@ -1,11 +1,14 @@
-"""Operators on complex numbers that torch's converter knows for real ones only, as operators on pairs of these.
+"""Operators on complex numbers that torch's converter knows for real ones only, as operators on
+pairs of these.
 
-Why: rotary embeddings of some models multiply by complex numbers, and give them an axis before. The converter writes
-a complex number as a last axis of two; for an axis that is added, chosen or expanded it has no function there, though
-what it has for real numbers would do. ``custom_translation_table`` takes functions for real numbers only.
+Why: rotary embeddings of some models multiply by complex numbers, and give them an axis before. The
+converter writes a complex number as a last axis of two; for an axis that is added, chosen or
+expanded it has no function there, though what it has for real numbers would do.
+``custom_translation_table`` takes functions for real numbers only.
 
-Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_compat.py, at "Support complex
-inputs". It may go when the converter has these functions; ``tests/targets/test_onnx_operators.py`` says so.
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_compat.py,
+at "Support complex inputs". It may go when the converter has these functions;
+``tests/targets/test_onnx_operators.py`` says so.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ _ON_PAIRS: dict[Any, Callable[..., tuple[Any, ...]]] = {
 
 @contextlib.contextmanager
 def complex_numbers_as_pairs(program: torch.export.ExportedProgram) -> Iterator[int]:
-    """Inside the block these operators of ``program`` work on the pairs. Yields how many were changed.
+    """Inside the block these operators of ``program`` work on the pairs. Yields how many were
+    changed.
 
     On exit the graph is what it was. The change does not alter what the program computes in torch.
     """

@@ -1,8 +1,9 @@
 """Grouped matrix products as functions of ONNX: what the experts of a mixture compute with.
 
-The rows of ``input`` are sorted by group, and ``ends`` says where each group ends: ``(rows, k) x (groups, k, n)``
-gives ``(rows, n)``. A loop visits the groups that have rows: the graph is of one size for any number of groups, no
-weight is read in vain, and none is held twice. Rows behind the last group are zeros.
+The rows of ``input`` are sorted by group, and ``ends`` says where each group ends:
+``(rows, k) x (groups, k, n)`` gives ``(rows, n)``. A loop visits the groups that have rows: the
+graph is of one size for any number of groups, no weight is read in vain, and none is held twice.
+Rows behind the last group are zeros.
 
 Milliseconds on one core in float32, medians, for 2, 64 and 512 rows:
 
@@ -16,8 +17,9 @@ one product of padded groups           2.4, 5.6, 14.0         5.1, 8.9, 12.3
 weights gathered for each row          1.7, 38, not run       0.3, 9.8, not run
 ====================================== ====================== ======================
 
-What is written out is faster, since ONNX Runtime makes a second copy of all weights when it loads it (149 MiB more
-for 112 MiB of weights, where the loop needs 9), and has nine times the nodes at 64 groups.
+What is written out is faster, since ONNX Runtime makes a second copy of all weights when it loads
+it (149 MiB more for 112 MiB of weights, where the loop needs 9), and has nine times the nodes at 64
+groups.
 """
 
 from __future__ import annotations
@@ -37,17 +39,27 @@ _LAST_TWO = [0, 2, 1]
 
 
 @script(_DOMAIN, default_opset=op)  # type: ignore[untyped-decorator]
-def rows_by_group(rows: TensorType, weight: TensorType, ends: INT64, transposed: int, dtype: int) -> TensorType:
-    """``rows[start:end] @ weight[group]`` under one another; ``transposed`` weights are ``(groups, n, k)``."""
+def rows_by_group(
+    rows: TensorType, weight: TensorType, ends: INT64, transposed: int, dtype: int
+) -> TensorType:
+    """``rows[start:end] @ weight[group]`` under one another; ``transposed`` weights are
+    ``(groups, n, k)``.
+    """
     none = op.Constant(value_ints=[0])
     one = op.Constant(value_ints=[1])
     last = op.Constant(value_ints=[-1])
     bounds = op.Concat(none, op.Cast(ends, to=7), axis=0)
-    counts = op.Sub(op.Slice(bounds, one, op.Shape(bounds), none), op.Slice(bounds, none, last, none))
+    counts = op.Sub(
+        op.Slice(bounds, one, op.Shape(bounds), none), op.Slice(bounds, none, last, none)
+    )
     used = op.Reshape(op.NonZero(counts), last)
     left = op.Sub(op.Shape(rows, start=0, end=1), op.Gather(bounds, last))
-    width = op.Gather(op.Shape(weight), op.Sub(op.Constant(value_ints=[2]), op.Constant(value_int=transposed)))
-    nothing = op.Cast(op.Expand(op.Constant(value_float=0.0), op.Concat(left, width, axis=0)), to=dtype)
+    width = op.Gather(
+        op.Shape(weight), op.Sub(op.Constant(value_ints=[2]), op.Constant(value_int=transposed))
+    )
+    nothing = op.Cast(
+        op.Expand(op.Constant(value_float=0.0), op.Concat(left, width, axis=0)), to=dtype
+    )
     pieces = op.SequenceConstruct(nothing)
     for i in range(op.Size(used)):
         group = op.Gather(used, i)
@@ -61,7 +73,9 @@ def rows_by_group(rows: TensorType, weight: TensorType, ends: INT64, transposed:
 
 @script(_DOMAIN, default_opset=op)  # type: ignore[untyped-decorator]
 def columns_by_group(left: TensorType, right: TensorType, ends: INT64, dtype: int) -> TensorType:
-    """``left[:, start:end] @ right[start:end]`` behind one another: ``(m, k) x (k, n)`` gives ``(groups, m, n)``."""
+    """``left[:, start:end] @ right[start:end]`` behind one another: ``(m, k) x (k, n)`` gives
+    ``(groups, m, n)``.
+    """
     none = op.Constant(value_ints=[0])
     one = op.Constant(value_ints=[1])
     bounds = op.Concat(none, op.Cast(ends, to=7), axis=0)
@@ -76,13 +90,17 @@ def columns_by_group(left: TensorType, right: TensorType, ends: INT64, dtype: in
 
 
 def grouped_mm_fallback(input: Any, weight: Any, offs: Any) -> Any:
-    """``transformers::grouped_mm_fallback``: ``(rows, k) x (groups, k, n)``, rows behind the last end are zeros."""
+    """``transformers::grouped_mm_fallback``: ``(rows, k) x (groups, k, n)``, rows behind the
+    last end are zeros.
+    """
     dtype = _computed(input)
     stored, transposed = _as_stored(weight)
     return _as(input, rows_by_group(input, stored, offs, transposed=transposed, dtype=dtype), dtype)
 
 
-def grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: int | None = None) -> Any:
+def grouped_mm(
+    self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: int | None = None
+) -> Any:
     """``aten::_grouped_mm``: groups of rows, of columns, of what is summed, or one product a group.
 
     torch takes neither ``bias`` nor another ``out_dtype`` yet.
@@ -101,7 +119,9 @@ def grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dty
 
 
 def _computed(value: Any) -> int:
-    """The dtype of the products: sequences and the products of ONNX Runtime on the CPU know no bfloat16."""
+    """The dtype of the products: sequences and the products of ONNX Runtime on the CPU know no
+    bfloat16.
+    """
     dtype = int(value.dtype)
     return _FLOAT if dtype == _BFLOAT16 else dtype
 
@@ -113,10 +133,13 @@ def _as(like: Any, product: Any, dtype: int) -> Any:
 def _as_stored(weight: Any) -> tuple[Any, int]:
     """The weight before it was transposed, and 1; or as it is, and 0.
 
-    A transposed weight would be all of it once more in memory; a product of one group transposes for nothing.
+    A transposed weight would be all of it once more in memory; a product of one group transposes
+    for nothing.
     """
     maker = weight.producer()
-    order = maker.attributes.get("perm") if maker is not None and maker.op_type == "Transpose" else None
+    order = (
+        maker.attributes.get("perm") if maker is not None and maker.op_type == "Transpose" else None
+    )
     if order is not None and list(order.value) == _LAST_TWO:
         return maker.inputs[0], 1
     return weight, 0

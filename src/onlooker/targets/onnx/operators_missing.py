@@ -1,10 +1,11 @@
 """The operators that a conversion stopped at, and the lines of the model that call them.
 
-torch's converter names one operator, the first, and no line. The frame that raised still holds the graph and the
-functions that were looked through, so that all operators without one can be named at once.
+torch's converter names one operator, the first, and no line. The frame that raised still holds the
+graph and the functions that were looked through, so that all operators without one can be named at
+once.
 
-Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_core.py, where
-``_handle_call_function_node_with_lowering`` has the ``node`` and the ``registry``.
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_core.py,
+where ``_handle_call_function_node_with_lowering`` has the ``node`` and the ``registry``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ _MOST = 8
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Where a conversion stopped: at ``operator``, which came from the line ``place``; both may be unknown.
+    """Where a conversion stopped: at ``operator``, which came from the line ``place``; both may be
+    unknown.
 
-    ``missing`` has the operators for which there is no function: how often each stands in the graph, and the line
-    of the first.
+    ``missing`` has the operators for which there is no function: how often each stands in the
+    graph, and the line of the first.
     """
 
     operator: str
@@ -85,11 +87,19 @@ def _frames(error: BaseException | None) -> Iterator[FrameType]:
 
 
 def _untranslated(frame: FrameType, node: Node) -> Iterator[Node]:
-    """The calls of the graph for which the converter finds no function; it is asked as it asks itself."""
-    dispatch: Callable[..., Any] | None = getattr(frame.f_globals.get("_dispatching"), "dispatch", None)
+    """The calls of the graph for which the converter finds no function; it is asked as it asks
+    itself.
+    """
+    dispatch: Callable[..., Any] | None = getattr(
+        frame.f_globals.get("_dispatching"), "dispatch", None
+    )
     registry = frame.f_locals.get("registry")
     if dispatch is None or registry is None:
         return
     for other in node.graph.nodes:
-        if other.op == "call_function" and hasattr(other.target, "_schema") and dispatch(other, registry)[0] is None:
+        if (
+            other.op == "call_function"
+            and hasattr(other.target, "_schema")
+            and dispatch(other, registry)[0] is None
+        ):
             yield other

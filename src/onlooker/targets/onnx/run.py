@@ -1,9 +1,10 @@
-"""Runs a session of ONNX Runtime on tensors of torch: what lies on the CPU goes in and comes out without a copy.
+"""Runs a session of ONNX Runtime on tensors of torch: what lies on the CPU goes in and comes out
+without a copy.
 
-numpy shares memory with torch and with ONNX Runtime, and is the shorter way (some microseconds a tensor less
-than DLPack, measured with ONNX Runtime 1.31). What numpy does not have, bfloat16 above all, goes by DLPack.
-Binding inputs and outputs (``run_with_iobinding``) saves no copy on the CPU and takes longer: 340 for 160 microseconds
-for a cache of 16 layers.
+numpy shares memory with torch and with ONNX Runtime, and is the shorter way (some microseconds a
+tensor less than DLPack, measured with ONNX Runtime 1.31). What numpy does not have, bfloat16 above
+all, goes by DLPack. Binding inputs and outputs (``run_with_iobinding``) saves no copy on the CPU
+and takes longer: 340 for 160 microseconds for a cache of 16 layers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _NUMPY = frozenset(
         *("uint8", "uint16", "uint32", "uint64"),
     )
 )
-#: what comes out as an array that torch takes: ONNX Runtime names uint64 by a type of C that torch does not know
+#: what comes out as an array that torch takes: ONNX Runtime names uint64 by a type of C that torch
+#: does not know
 _NUMPY_OUT = _NUMPY - {"tensor(uint64)"}
 #: by dtype of torch the number of the type in ONNX, where neither numpy nor DLPack has it
 _FLOAT8 = {
@@ -53,19 +55,22 @@ def ort_runner(
     are_ints: Sequence[bool] = (),
     are_floats: Sequence[bool] = (),
 ) -> Runner:
-    """A function of the inputs, in the order of ``labels``, that gives the outputs called ``names``.
+    """A function of the inputs, in the order of ``labels``, that gives the outputs called
+    ``names``.
 
-    Inputs which the session does not have are left out. A tensor that is contiguous and lies on the CPU is shared
-    with the session for the time of the run; the results are memory of ONNX Runtime that lives as long as they
-    do, and no other run writes there. Where inputs lie on another device, the results are moved to the first
-    one's. ``are_ints`` says which outputs are ints: these come as Python ints, as ints go in; ``are_floats`` the same
-    of floats.
-    What ONNX Runtime refuses is a RuntimeError.
+    Inputs which the session does not have are left out. A tensor that is contiguous and lies on the
+    CPU is shared with the session for the time of the run; the results are memory of ONNX Runtime
+    that lives as long as they do, and no other run writes there. Where inputs lie on another
+    device, the results are moved to the first one's. ``are_ints`` says which outputs are ints:
+    these come as Python ints, as ints go in; ``are_floats`` the same of floats. What ONNX Runtime
+    refuses is a RuntimeError.
     """
     types = {value.name: value.type for value in session.get_inputs()}
     used = [(position, label) for position, label in enumerate(labels) if label in types]
     kinds = {value.name: value.type for value in session.get_outputs()}
-    plain = _NUMPY.issuperset(types.values()) and _NUMPY_OUT.issuperset(kinds[name] for name in names)
+    plain = _NUMPY.issuperset(types.values()) and _NUMPY_OUT.issuperset(
+        kinds[name] for name in names
+    )
     start = _by_numpy(session, used, names) if plain else _by_dlpack(session, used, names, kinds)
     ints = tuple(position for position, is_int in enumerate(are_ints) if is_int)
     floats = tuple(position for position, is_float in enumerate(are_floats) if is_float)
@@ -103,11 +108,15 @@ def _array(value: Any) -> Any:
     return tensor.numpy(force=True)
 
 
-def _by_dlpack(session: Any, used: Sequence[tuple[int, str]], names: Sequence[str], kinds: dict[str, str]) -> Runner:
+def _by_dlpack(
+    session: Any, used: Sequence[tuple[int, str]], names: Sequence[str], kinds: dict[str, str]
+) -> Runner:
     outputs, readers = list(names), [_reader(kinds[name]) for name in names]
 
     def start(inputs: Sequence[Any]) -> list[Any]:
-        found = session.run_with_ort_values(outputs, {label: _value(inputs[position]) for position, label in used})
+        found = session.run_with_ort_values(
+            outputs, {label: _value(inputs[position]) for position, label in used}
+        )
         return [reader(value) for reader, value in zip(readers, found, strict=True)]
 
     return start
@@ -120,7 +129,9 @@ def _value(value: Any) -> Any:
     tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
     tensor = tensor.detach().cpu().resolve_neg().contiguous()
     if tensor.dtype in _FLOAT8:
-        return OrtValue.ortvalue_from_numpy_with_onnx_type(tensor.view(torch.uint8).numpy(), _FLOAT8[tensor.dtype])
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(
+            tensor.view(torch.uint8).numpy(), _FLOAT8[tensor.dtype]
+        )
     if tensor.dtype is torch.bool:  # in DLPack ONNX Runtime takes a bool for a byte
         return OrtValue.ortvalue_from_numpy(tensor.numpy())
     return OrtValue.from_dlpack(to_dlpack(tensor))

@@ -1,4 +1,6 @@
-"""A session of ONNX Runtime on a model in a file, whose outside weights are the memory that is there already."""
+"""A session of ONNX Runtime on a model in a file, whose outside weights are the memory that is
+there already.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,10 @@ def open_session(
 ) -> tuple[Any, tuple[Any, ...]]:
     """A session on the CPU, and what has to live as long as it does.
 
-    ``weights`` are tensors of onnx_ir by name, in place of what the file says of them: they are used where they
-    are, by all sessions. With ``prepack`` each session makes itself a copy that is laid out for speed. Unless it
-    ``folds``, nothing that depends on constants alone is computed here: a foreign model may ask for any amount.
+    ``weights`` are tensors of onnx_ir by name, in place of what the file says of them: they are
+    used where they are, by all sessions. With ``prepack`` each session makes itself a copy that is
+    laid out for speed. Unless it ``folds``, nothing that depends on constants alone is computed
+    here: a foreign model may ask for any amount.
 
     :raises ExportError: ``onnx-refused`` with the message of ONNX Runtime
     """
@@ -56,4 +59,6 @@ def _value(tensor: Any) -> Any:
     if array.dtype.isbuiltin == 1:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
     bits = numpy.dtype(f"uint{8 * array.dtype.itemsize}")  # numpy has no bfloat16 and no float8
-    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(bits), tensor.dtype.value)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+        array.view(bits), tensor.dtype.value
+    )

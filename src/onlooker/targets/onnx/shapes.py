@@ -1,4 +1,6 @@
-"""Takes back the shapes that the converter of torch wrote into a model, where they hold for the example only."""
+"""Takes back the shapes that the converter of torch wrote into a model, where they hold for the
+example only.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,19 @@ logger = logging.getLogger(__name__)
 
 
 def forget_narrow_shapes(model: Any, program: torch.export.ExportedProgram) -> bool:
-    """Removes the shapes of all intermediate results when one of them is a number and the program says it changes.
+    """Removes the shapes of all intermediate results when one of them is a number and the program
+    says it changes.
 
-    The converter traces the program anew to decompose its operators, and a question such as ``chunks == 1`` is then
-    answered for the example: the number is written down as the size of results, and what simplifies the model
-    afterwards, as ONNX Runtime does when it loads it, relies on that. True when shapes were removed.
+    The converter traces the program anew to decompose its operators, and a question such as
+    ``chunks == 1`` is then answered for the example: the number is written down as the size of
+    results, and what simplifies the model afterwards, as ONNX Runtime does when it loads it, relies
+    on that. True when shapes were removed.
     """
-    shapes = {node.name: node.meta["val"].shape for node in program.graph.nodes if _is_tensor(node.meta.get("val"))}
+    shapes = {
+        node.name: node.meta["val"].shape
+        for node in program.graph.nodes
+        if _is_tensor(node.meta.get("val"))
+    }
     results = [value for node in model.graph for value in node.outputs]
     wrong = [value.name for value in results if _is_narrow(value.shape, shapes.get(value.name))]
     if not wrong:

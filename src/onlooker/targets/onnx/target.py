@@ -1,4 +1,6 @@
-"""The target ONNX: models with readable names, guards and plan inside, run by ONNX Runtime on the CPU."""
+"""The target ONNX: models with readable names, guards and plan inside, run by ONNX Runtime on
+the CPU.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,28 @@ from .weights import LARGEST, lent_tensors, share
 __all__ = ["Onnx", "to_onnx"]
 
 logger = logging.getLogger(__name__)
-_NAMES = ("bool", "float16", "bfloat16", "float", "double", "uint8", "int8", "int16", "int32", "int64")
+_NAMES = (
+    "bool",
+    "float16",
+    "bfloat16",
+    "float",
+    "double",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+)
 _DTYPES: dict[str, torch.dtype] = {f"tensor({name})": getattr(torch, name) for name in _NAMES}
-#: in a folder that only this process sees, weights are outside from here on: sessions then share them
+#: in a folder that only this process sees, weights are outside from here on: sessions then share
+#: them
 _SMALL = 2**20
 
 
 class Onnx:
-    """Models of ONNX: one a graph, or with ``merged=True`` one for all. ``opset`` is the version of the operators."""
+    """Models of ONNX: one a graph, or with ``merged=True`` one for all. ``opset`` is the version
+    of the operators.
+    """
 
     name = "onnx"
     suffix = ".onnx"
@@ -72,25 +88,38 @@ class Onnx:
             models.append(_model(graph, opset))
             seconds.append(graph.seconds + time.perf_counter() - start)
         share(models)
-        converted = [replace(g, target=self.name, seconds=s) for g, s in zip(graphs, seconds, strict=True)]
+        converted = [
+            replace(g, target=self.name, seconds=s) for g, s in zip(graphs, seconds, strict=True)
+        ]
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
             if merged and len(graphs) > 1:
-                write_models([merged_model(models, [graph.name for graph in graphs])], [Path(folder, MERGED)], _SMALL)
+                write_models(
+                    [merged_model(models, [graph.name for graph in graphs])],
+                    [Path(folder, MERGED)],
+                    _SMALL,
+                )
             else:
-                write_models(models, [Path(folder, file_name(graph, self)) for graph in graphs], _SMALL)
+                write_models(
+                    models, [Path(folder, file_name(graph, self)) for graph in graphs], _SMALL
+                )
             return self._read(converted, Path(folder), folds=True)
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
-        """One ``.onnx`` a graph; what several use, and all weights of a model above 2 GiB, is in ``weights.bin``."""
+        """One ``.onnx`` a graph; what several use, and all weights of a model above 2 GiB, is in
+        ``weights.bin``.
+        """
         by_name = {file_name(graph, self): graph.artifact.model for graph in graphs}
         if len(graphs) > 1 and len({id(model) for model in by_name.values()}) == 1:
             by_name = {MERGED: graphs[0].artifact.model}
         models = list(by_name.values())
         share(models)
-        return [path.name for path in write_models(models, [folder / name for name in by_name], LARGEST)]
+        return [
+            path.name for path in write_models(models, [folder / name for name in by_name], LARGEST)
+        ]
 
     def read(self, graphs: Sequence[Graph], folder: Path) -> list[Graph]:
-        """The graphs with sessions; what was obtained is read from the models, which somebody else may have made.
+        """The graphs with sessions; what was obtained is read from the models, which somebody else
+        may have made.
 
         :raises SavedFileError: ``file-damaged``
         :raises ExportError: ``onnx-refused``
@@ -101,7 +130,11 @@ class Onnx:
 
     def _read(self, graphs: Sequence[Graph], folder: Path, *, folds: bool) -> list[Graph]:
         is_merged = (folder / MERGED).exists()
-        paths = [folder / MERGED] if is_merged else [folder / file_name(graph, self) for graph in graphs]
+        paths = (
+            [folder / MERGED]
+            if is_merged
+            else [folder / file_name(graph, self) for graph in graphs]
+        )
         # a copy for each graph, laid out for speed, would hold every weight once more
         models = read_models(paths)
         prepack = len(graphs) == 1
@@ -156,16 +189,31 @@ def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
     missing = [name for name in names.inputs if name not in values] if number is not None else []
     if missing or (number is not None and SELECTOR not in values):
         raise damaged(opened.where, f"the model has no input {', '.join(missing) or SELECTOR}")
-    others = {} if number is None else {name: v for name, v in values.items() if name not in names.inputs}
-    rest = [torch.tensor(number) if name == SELECTOR else _nothing(value) for name, value in others.items()]
+    others = (
+        {}
+        if number is None
+        else {name: v for name, v in values.items() if name not in names.inputs}
+    )
+    rest = [
+        torch.tensor(number) if name == SELECTOR else _nothing(value)
+        for name, value in others.items()
+    ]
     outputs = graph.outputs
-    start = ort_runner(opened.session, [*names.inputs, *others], names.outputs, outputs.are_ints, outputs.are_floats)
+    start = ort_runner(
+        opened.session,
+        [*names.inputs, *others],
+        names.outputs,
+        outputs.are_ints,
+        outputs.are_floats,
+    )
 
     def run(inputs: Sequence[Any], _alive: Any = opened) -> Sequence[Any]:
         return start([*inputs, *rest])
 
     shapes = {name: value.shape for name, value in values.items()}
-    return replace(graph, run=run, artifact=opened.model, obtained=_obtained(shapes, graph, names), example=())
+    return replace(
+        graph, run=run, artifact=opened.model, obtained=_obtained(shapes, graph, names), example=()
+    )
 
 
 def _nothing(value: Any) -> torch.Tensor:

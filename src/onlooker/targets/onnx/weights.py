@@ -1,4 +1,6 @@
-"""The weights of the models of one program: equal ones are one piece of memory, and one place in one file."""
+"""The weights of the models of one program: equal ones are one piece of memory, and one place in
+one file.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Place:
 
 
 def share(models: Sequence[Any]) -> None:
-    """Lets every large weight be one piece of memory, wherever an equal one stands in these models."""
+    """Lets every large weight be one piece of memory, wherever an equal one stands in these
+    models.
+    """
     import onnx_ir
 
     by_memory: dict[tuple[Any, ...], Any] = {}
@@ -69,7 +73,9 @@ def share(models: Sequence[Any]) -> None:
                 content = (*kind, _digest(array)) if len(models) > 1 else memory
                 by_memory[memory] = by_content.setdefault(content, array)
                 alive.append(given)  # so that no other weight comes to stand at its address
-            value.const_value = onnx_ir.Tensor(by_memory[memory], dtype=tensor.dtype, name=value.name)
+            value.const_value = onnx_ir.Tensor(
+                by_memory[memory], dtype=tensor.dtype, name=value.name
+            )
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -82,7 +88,9 @@ def _digest(array: Any) -> bytes:
 
 
 def external_weights(models: Sequence[Any], largest: int = LARGEST) -> dict[int, Any]:
-    """The arrays that are kept outside of the models, by identity: those that several share, and all of a large one."""
+    """The arrays that are kept outside of the models, by identity: those that several share, and
+    all of a large one.
+    """
     arrays: dict[int, Any] = {}
     users: Counter[int] = Counter()
     large: set[int] = set()
@@ -101,16 +109,19 @@ def large_tensors(model: Any) -> dict[str, Any]:
     return {
         name: tensor
         for name, tensor in found.items()
-        if isinstance(getattr(tensor, "raw", None), numpy.ndarray) and tensor.nbytes >= SMALLEST and _is_plain(tensor)
+        if isinstance(getattr(tensor, "raw", None), numpy.ndarray)
+        and tensor.nbytes >= SMALLEST
+        and _is_plain(tensor)
     }
 
 
 def lent_tensors(model: Any) -> dict[str, Any]:
     """The large weights that a session may use where they are, by name.
 
-    ONNX Runtime (1.31) moves a Transpose past what stands beside it, such as the Add of an embedding of places, turns
-    the weight in the model that it has read, and then takes the given weight, which is not turned: the result is
-    wrong, or refused. So only weights are given that nothing but these operators uses: no Transpose goes past them.
+    ONNX Runtime (1.31) moves a Transpose past what stands beside it, such as the Add of an
+    embedding of places, turns the weight in the model that it has read, and then takes the given
+    weight, which is not turned: the result is wrong, or refused. So only weights are given that
+    nothing but these operators uses: no Transpose goes past them.
     """
     return {
         name: tensor
@@ -120,7 +131,9 @@ def lent_tensors(model: Any) -> dict[str, Any]:
 
 
 def places_of(arrays: Mapping[int, Any]) -> dict[int, Place]:
-    """Where each array goes in the file, one after the other; large ones begin on a page, to be mapped."""
+    """Where each array goes in the file, one after the other; large ones begin on a page, to be
+    mapped.
+    """
     places: dict[int, Place] = {}
     end = 0
     for key, array in arrays.items():
@@ -149,7 +162,12 @@ def external_proto(model: Any, places: Mapping[int, Place]) -> Any:
         if place is not None:
             kept[name] = value.const_value
             value.const_value = onnx_ir.ExternalTensor(
-                WEIGHTS, place.offset, place.length, value.const_value.dtype, shape=value.const_value.shape, name=name
+                WEIGHTS,
+                place.offset,
+                place.length,
+                value.const_value.dtype,
+                shape=value.const_value.shape,
+                name=name,
             )
     try:
         return onnx_ir.serde.serialize_model(model)
@@ -159,8 +177,8 @@ def external_proto(model: Any, places: Mapping[int, Place]) -> Any:
 
 
 def check_places(proto: Any) -> None:
-    """Passes when only the weights of the graph itself stand outside of the model: what a branch, a function or an
-    attribute says of a place would be read by ONNX Runtime, wherever it leads.
+    """Passes when only the weights of the graph itself stand outside of the model: what a branch, a
+    function or an attribute says of a place would be read by ONNX Runtime, wherever it leads.
 
     :raises SavedFileError: ``file-damaged``
     """
@@ -168,7 +186,9 @@ def check_places(proto: Any) -> None:
     inner += [child for name, child in _messages(proto.graph) if name != "initializer"]
     for tensor in _tensors(inner):
         if tensor.external_data or tensor.data_location == tensor.EXTERNAL:
-            raise damaged(WEIGHTS, f"the tensor {tensor.name[:80]!r} must not stand outside of the model")
+            raise damaged(
+                WEIGHTS, f"the tensor {tensor.name[:80]!r} must not stand outside of the model"
+            )
 
 
 def _tensors(messages: Iterable[Any]) -> Iterator[Any]:
@@ -190,8 +210,14 @@ def _messages(message: Any) -> Iterator[tuple[str, Any]]:
 
 
 def mapped(path: Path) -> Any:
-    """The bytes of the file with the weights, which is mapped and not read; none where there is no such file."""
-    return numpy.memmap(path, dtype=numpy.uint8, mode="r") if path.exists() else numpy.empty(0, dtype=numpy.uint8)
+    """The bytes of the file with the weights, which is mapped and not read; none where there is
+    no such file.
+    """
+    return (
+        numpy.memmap(path, dtype=numpy.uint8, mode="r")
+        if path.exists()
+        else numpy.empty(0, dtype=numpy.uint8)
+    )
 
 
 def attach(model: Any, whole: Any) -> None:
@@ -204,11 +230,21 @@ def attach(model: Any, whole: Any) -> None:
     for value in model.graph.initializers.values():
         tensor = value.const_value
         if isinstance(tensor, onnx_ir.ExternalTensor):
-            value.const_value = onnx_ir.Tensor(_part(whole, tensor), dtype=tensor.dtype, name=value.name)
+            value.const_value = onnx_ir.Tensor(
+                _part(whole, tensor), dtype=tensor.dtype, name=value.name
+            )
 
 
 def _part(whole: Any, tensor: Any) -> Any:
     offset, length = tensor.offset or 0, tensor.nbytes
-    if tensor.location != WEIGHTS or tensor.length not in (None, length) or not 0 <= offset <= len(whole) - length:
+    if (
+        tensor.location != WEIGHTS
+        or tensor.length not in (None, length)
+        or not 0 <= offset <= len(whole) - length
+    ):
         raise damaged(WEIGHTS, f"the weight {tensor.name} is not {length} bytes from {offset} on")
-    return whole[offset : offset + length].view(tensor.dtype.numpy()).reshape(tuple(tensor.shape.numpy()))
+    return (
+        whole[offset : offset + length]
+        .view(tensor.dtype.numpy())
+        .reshape(tuple(tensor.shape.numpy()))
+    )

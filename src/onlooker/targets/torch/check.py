@@ -1,8 +1,9 @@
 """Reads the JSON of a program of torch with distrust, before torch does.
 
-torch evaluates what it finds there: sizes by ``sympify``, guards by ``exec``, operators by ``getattr`` from
-``torch``, names as the Python code that ``torch.fx`` writes. So every text has to be of the form that its place has:
-a name, unless the place is one of the few below; and the operators are those of tensors.
+torch evaluates what it finds there: sizes by ``sympify``, guards by ``exec``, operators by
+``getattr`` from ``torch``, names as the Python code that ``torch.fx`` writes. So every text has to
+be of the form that its place has: a name, unless the place is one of the few below; and the
+operators are those of tensors.
 """
 
 from __future__ import annotations
@@ -49,14 +50,19 @@ def scrubbed(document: Any) -> Any:
     """The document without what is said of the model's source: lines of code and paths of files."""
     if isinstance(document, dict):
         return {
-            key: {k: v for k, v in child.items() if k in _NOTES} if key == "metadata" else scrubbed(child)
+            key: (
+                {k: v for k, v in child.items() if k in _NOTES}
+                if key == "metadata"
+                else scrubbed(child)
+            )
             for key, child in document.items()
         }
     return [scrubbed(child) for child in document] if isinstance(document, list) else document
 
 
 def check_program(document: Any, where: str, operators: Collection[str] = ()) -> None:
-    """Passes for a document in which torch finds names, sizes and operators of tensors, and nothing else.
+    """Passes for a document in which torch finds names, sizes and operators of tensors, and nothing
+    else.
 
     ``operators`` are further namespaces of operators.
 
@@ -83,14 +89,19 @@ class _Check:
             "buffer_name": _is_dotted,
             "tensor_constant_name": _is_dotted,
             "name": lambda text: not text or _is_name(text),
-            **dict.fromkeys(("as_float", "as_floats", "as_float_lists", "real", "imag"), _FLOATS.__contains__),
+            **dict.fromkeys(
+                ("as_float", "as_floats", "as_float_lists", "real", "imag"), _FLOATS.__contains__
+            ),
         }
 
     def visit(self, key: str, value: Any) -> None:
         """Checks what stands under a key; items of a list stand under the key of the list."""
         if isinstance(value, str):
             if not self.rules.get(key, _is_name)(value):
-                raise damaged(self.where, f"{value[:100]!r} cannot be {key or 'the program'} of a program of tensors")
+                raise damaged(
+                    self.where,
+                    f"{value[:100]!r} cannot be {key or 'the program'} of a program of tensors",
+                )
         elif isinstance(value, list):
             for child in value:
                 self.visit(key, child)
@@ -103,12 +114,16 @@ class _Check:
         if key in _EMPTY and value:
             raise damaged(self.where, f"{key} holds objects, and a program of tensors has none")
         if key == "metadata":
-            if not all(k in _NOTES and isinstance(v, str) and _LINE.fullmatch(v) for k, v in value.items()):
+            if not all(
+                k in _NOTES and isinstance(v, str) and _LINE.fullmatch(v) for k, v in value.items()
+            ):
                 raise damaged(self.where, "metadata holds more than the names of modules")
             return
         for name, child in value.items():
             if name in _REFUSED or not _is_name(name):
-                raise damaged(self.where, f"{name[:100]!r} cannot be a part of a program of tensors")
+                raise damaged(
+                    self.where, f"{name[:100]!r} cannot be a part of a program of tensors"
+                )
             self.visit(name, child)
 
     def _is_operator(self, text: str) -> bool:
@@ -118,7 +133,11 @@ class _Check:
         namespace, name, overload = found.groups()
         if namespace == "higher_order":
             return _HIGHER.fullmatch(name) is not None and overload is None
-        return namespace in self.namespaces and name not in _NEVER and _is_registered(namespace, name, overload)
+        return (
+            namespace in self.namespaces
+            and name not in _NEVER
+            and _is_registered(namespace, name, overload)
+        )
 
 
 def _is_registered(namespace: str, name: str, overload: str | None) -> bool:
@@ -152,12 +171,18 @@ def _is_node(node: Any) -> bool:
     children = node["children_spec"]
     if node["type"] is None:
         return node["context"] is None and children == []
-    if node["type"] not in _TREES or not isinstance(node["context"], str) or not isinstance(children, list):
+    if (
+        node["type"] not in _TREES
+        or not isinstance(node["context"], str)
+        or not isinstance(children, list)
+    ):
         return False
     try:
         context = json.loads(node["context"])
     except (ValueError, RecursionError):
         return False
     names = context if isinstance(context, list) else []
-    keys = context is None or (isinstance(context, list) and all(isinstance(n, str) and _is_name(n) for n in names))
+    keys = context is None or (
+        isinstance(context, list) and all(isinstance(n, str) and _is_name(n) for n in names)
+    )
     return keys and all(_is_node(child) for child in children)

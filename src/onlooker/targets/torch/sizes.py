@@ -1,7 +1,8 @@
 """Which texts are sizes, and which are guards: arithmetic on symbols, and on the shapes of inputs.
 
-torch evaluates both: sizes are written as sympy builds them, ``Add(Symbol('s0', integer=True), Integer(1))``, guards as
-Python. What is no arithmetic, or would take forever, is refused.
+torch evaluates both: sizes are written as sympy builds them,
+``Add(Symbol('s0', integer=True), Integer(1))``, guards as Python. What is no arithmetic, or would
+take forever, is refused.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ def _is_arithmetic(text: str, grammar: Callable[[ast.expr, bool], bool]) -> bool
 def _is_number(node: ast.expr) -> bool:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return _is_number(node.operand)
-    return isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and abs(node.value) <= _LARGEST
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, (int, float))
+        and abs(node.value) <= _LARGEST
+    )
 
 
 def _is_built(node: ast.expr, in_power: bool) -> bool:
@@ -70,17 +75,31 @@ def _is_built(node: ast.expr, in_power: bool) -> bool:
     match node:
         case ast.Name(id="true" | "false" | "oo" | "int_oo"):
             return True
-        case ast.Call(func=ast.Name(id="Symbol"), args=[ast.Constant(value=str() as name)], keywords=flags):
+        case ast.Call(
+            func=ast.Name(id="Symbol"), args=[ast.Constant(value=str() as name)], keywords=flags
+        ):
             return _NAME.fullmatch(name) is not None and all(_is_flag(flag) for flag in flags)
-        case ast.Call(func=ast.Name(id="Float"), args=[ast.Constant(value=str() as text)], keywords=flags):
+        case ast.Call(
+            func=ast.Name(id="Float"), args=[ast.Constant(value=str() as text)], keywords=flags
+        ):
             return _FLOAT.fullmatch(text) is not None and all(_is_flag(flag) for flag in flags)
         case ast.Call(func=ast.Name(id="Integer" | "Rational"), args=numbers, keywords=[]):
             return all(_is_number(number) for number in numbers)
-        case ast.Call(func=ast.Name(id="Pow" | "PowByNatural" | "LShift" | "RShift"), args=[base, high], keywords=[]):
+        case ast.Call(
+            func=ast.Name(id="Pow" | "PowByNatural" | "LShift" | "RShift"),
+            args=[base, high],
+            keywords=[],
+        ):
             numbers = high.args if isinstance(high, ast.Call) else [high]
-            return not in_power and _is_built(base, True) and all(_is_small(number) for number in numbers)
+            return (
+                not in_power
+                and _is_built(base, True)
+                and all(_is_small(number) for number in numbers)
+            )
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return _FUNCTIONS.fullmatch(name) is not None and all(_is_built(child, in_power) for child in arguments)
+            return _FUNCTIONS.fullmatch(name) is not None and all(
+                _is_built(child, in_power) for child in arguments
+            )
         case ast.Tuple(elts=items):
             return all(_is_built(child, in_power) for child in items)
     return False
@@ -88,7 +107,9 @@ def _is_built(node: ast.expr, in_power: bool) -> bool:
 
 def _is_flag(flag: ast.keyword) -> bool:
     value = flag.value.value if isinstance(flag.value, ast.Constant) else None
-    return isinstance(value, bool) or (flag.arg in ("precision", "dps") and isinstance(value, int) and value <= 256)
+    return isinstance(value, bool) or (
+        flag.arg in ("precision", "dps") and isinstance(value, int) and value <= 256
+    )
 
 
 def _is_small(node: ast.expr) -> bool:
@@ -107,15 +128,23 @@ def _is_python(node: ast.expr, in_power: bool) -> bool:
         case ast.BinOp(op=ast.Pow(), left=base, right=exponent):
             return not in_power and _is_small(exponent) and _is_python(base, True)
         case ast.BinOp(left=left, right=right, op=op):
-            return isinstance(op, _OPERATORS) and _is_python(left, in_power) and _is_python(right, in_power)
+            return (
+                isinstance(op, _OPERATORS)
+                and _is_python(left, in_power)
+                and _is_python(right, in_power)
+            )
         case ast.BoolOp(values=values):
             return all(_is_python(value, in_power) for value in values)
         case ast.Compare(left=left, ops=ops, comparators=others):
             signs = all(isinstance(op, _COMPARISONS) for op in ops)
             return signs and all(_is_python(value, in_power) for value in [left, *others])
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return _FUNCTIONS.fullmatch(name) is not None and all(_is_python(child, in_power) for child in arguments)
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr=name), args=arguments, keywords=[]):
+            return _FUNCTIONS.fullmatch(name) is not None and all(
+                _is_python(child, in_power) for child in arguments
+            )
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="math"), attr=name), args=arguments, keywords=[]
+        ):
             return name in _MATH and all(_is_python(child, in_power) for child in arguments)
     return _is_of_input(node)
 

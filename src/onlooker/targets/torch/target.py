@@ -1,9 +1,11 @@
-"""The target of torch.export itself: one ``.pt2`` a graph, and the weights of all of them in one file.
+"""The target of torch.export itself: one ``.pt2`` a graph, and the weights of all of them in one
+file.
 
-A ``.pt2`` is a zip. torch would unpickle what it finds there, without limits (weights of derived classes, objects,
-sample inputs), so that a foreign one could run any code. Ours have no pickle: the graph as JSON, and in place of
-each weight a tensor of its shape that is one zero in memory. ``torch.export.load`` reads them, with zeros. Here only
-the JSON is taken out, checked (:mod:`.check`), and given to torch with the weights of ``weights.safetensors``.
+A ``.pt2`` is a zip. torch would unpickle what it finds there, without limits (weights of derived
+classes, objects, sample inputs), so that a foreign one could run any code. Ours have no pickle: the
+graph as JSON, and in place of each weight a tensor of its shape that is one zero in memory.
+``torch.export.load`` reads them, with zeros. Here only the JSON is taken out, checked
+(:mod:`.check`), and given to torch with the weights of ``weights.safetensors``.
 """
 
 from __future__ import annotations
@@ -63,13 +65,18 @@ class TorchFiles:
         write_tensors({graph.name: _tensors(graph.artifact) for graph in graphs}, folder / WEIGHTS)
         return [*names, WEIGHTS]
 
-    def read(self, graphs: Sequence[Graph], folder: Path, operators: Collection[str] = ()) -> list[Graph]:
-        """The graphs again; ``operators`` are namespaces of operators beyond those of torch that they may call.
+    def read(
+        self, graphs: Sequence[Graph], folder: Path, operators: Collection[str] = ()
+    ) -> list[Graph]:
+        """The graphs again; ``operators`` are namespaces of operators beyond those of torch that
+        they may call.
 
         :raises SavedFileError: ``file-damaged``, ``device-missing``
         """
         tensors = read_tensors(folder / WEIGHTS)
-        return [_read(graph, folder / file_name(graph, self), tensors, operators) for graph in graphs]
+        return [
+            _read(graph, folder / file_name(graph, self), tensors, operators) for graph in graphs
+        ]
 
 
 def _tensors(program: torch.export.ExportedProgram) -> dict[str, Any]:
@@ -81,7 +88,10 @@ def _archive(graph: Graph, name: str) -> bytes:
     program = graph.artifact
     try:
         artifact = serde.serialize(
-            program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False
+            program,
+            serialize_state_dict=False,
+            serialize_constants=False,
+            serialize_example_inputs=False,
         )
     except Exception as error:
         raise _not_saved(name, error) from error
@@ -107,7 +117,9 @@ def _archive(graph: Graph, name: str) -> bytes:
 
 def _not_saved(name: str, reason: object) -> UnsupportedError:
     said = str(reason).strip().splitlines() or [""]
-    more = f" ({said[-1][:200]})" if len(said) > 1 else ""  # torch puts a whole traceback between the two
+    more = (
+        f" ({said[-1][:200]})" if len(said) > 1 else ""
+    )  # torch puts a whole traceback between the two
     return UnsupportedError(
         f"{name} cannot be saved: {said[0][:300]}{more}",
         slug="program-not-saved",
@@ -116,7 +128,9 @@ def _not_saved(name: str, reason: object) -> UnsupportedError:
 
 
 def _namespaces(document: Any) -> set[str]:
-    """The namespaces of the operators: any of them can be saved, a reader says which ones it calls."""
+    """The namespaces of the operators: any of them can be saved, a reader says which ones it
+    calls.
+    """
     if isinstance(document, dict):
         found = {str(document.get("target", ""))} | {str(document.get("as_operator", ""))}
         own = {text.split(".")[2] for text in found if text.startswith("torch.ops.")}
@@ -124,7 +138,9 @@ def _namespaces(document: Any) -> set[str]:
     return set().union(*map(_namespaces, document)) if isinstance(document, list) else set()
 
 
-def _zeros(writer: Any, folder: str, kind: str, tensors: Mapping[str, Any], kinds: dict[Any, str]) -> bytes:
+def _zeros(
+    writer: Any, folder: str, kind: str, tensors: Mapping[str, Any], kinds: dict[Any, str]
+) -> bytes:
     """A tensor of one zero in place of each weight, as torch lists them."""
     config = {}
     for name, tensor in tensors.items():
@@ -140,7 +156,9 @@ def _zeros(writer: Any, folder: str, kind: str, tensors: Mapping[str, Any], kind
     return write_json(plain)
 
 
-def _read(graph: Graph, path: Path, tensors: Mapping[str, Mapping[str, torch.Tensor]], operators: Any) -> Graph:
+def _read(
+    graph: Graph, path: Path, tensors: Mapping[str, Mapping[str, torch.Tensor]], operators: Any
+) -> Graph:
     where = str(path)
     document = read_json(_model_in(path), where)
     check_program(document, where, operators)
@@ -151,7 +169,9 @@ def _read(graph: Graph, path: Path, tensors: Mapping[str, Mapping[str, torch.Ten
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return replace(graph, artifact=program, run=runner_of(program, tuple(graph.names.values())))
+            return replace(
+                graph, artifact=program, run=runner_of(program, tuple(graph.names.values()))
+            )
     except Exception as error:
         raise damaged(where, f"it makes no module ({_first_line(error)})") from error
 
@@ -160,17 +180,33 @@ def _model_in(path: Path) -> bytes:
     """The JSON of the graph, read from the zip without torch."""
     try:
         with zipfile.ZipFile(io.BytesIO(read_file(path))) as archive:
-            found = [info for info in archive.infolist() if info.filename.partition("/")[2] == _MODEL]
-            if len(found) != 1 or found[0].file_size > MOST_BYTES or found[0].compress_type != zipfile.ZIP_STORED:
+            found = [
+                info for info in archive.infolist() if info.filename.partition("/")[2] == _MODEL
+            ]
+            if (
+                len(found) != 1
+                or found[0].file_size > MOST_BYTES
+                or found[0].compress_type != zipfile.ZIP_STORED
+            ):
                 raise damaged(str(path), f"it has not one {_MODEL}")
             return archive.read(found[0])
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, OSError, KeyError) as error:
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        EOFError,
+        OSError,
+        KeyError,
+    ) as error:
         if isinstance(error, OnlookerError):
             raise
         raise damaged(str(path), f"it is no zip ({str(error)[:200]})") from error
 
 
-def _deserialised(graph: Graph, document: Any, given: Mapping[str, torch.Tensor], where: str) -> Any:
+def _deserialised(
+    graph: Graph, document: Any, given: Mapping[str, torch.Tensor], where: str
+) -> Any:
     """The program that torch makes of the checked document."""
     specs = document.get("graph_module", {}).get("signature", {}).get("input_specs", [])
     state, constants = _sorted_out(specs, given, where)
@@ -190,7 +226,9 @@ def _deserialised(graph: Graph, document: Any, given: Mapping[str, torch.Tensor]
     return program
 
 
-def _sorted_out(specs: Any, given: Mapping[str, torch.Tensor], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _sorted_out(
+    specs: Any, given: Mapping[str, torch.Tensor], where: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """What torch keeps in the state, and what it keeps as constants."""
     state: dict[str, Any] = {}
     constants: dict[str, Any] = {}

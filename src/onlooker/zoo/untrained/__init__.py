@@ -1,4 +1,6 @@
-"""Models of well-known architectures with random weights, made tiny by rule; nothing is ever downloaded."""
+"""Models of well-known architectures with random weights, made tiny by rule; nothing is ever
+downloaded.
+"""
 
 from __future__ import annotations
 

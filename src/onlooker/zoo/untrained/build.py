@@ -1,21 +1,22 @@
 """A model with random weights by its name, with inputs that it takes.
 
-Nothing is downloaded: the published hyper-parameters of about a hundred models come with this package, any other
-configuration is taken from a local folder or from the cache of the hub. It is made tiny by the rules of
-:mod:`.reduce`. The global random state does not move, and the same arguments give the same weights and inputs.
-What comes back:
+Nothing is downloaded: the published hyper-parameters of about a hundred models come with this
+package, any other configuration is taken from a local folder or from the cache of the hub. It is
+made tiny by the rules of
+:mod:`.reduce`. The global random state does not move, and the same arguments give the same weights
+and inputs. What comes back:
 
-===================== ==================================================================================
-``model``             in eval mode, on the CPU; ``task`` is what it is for, ``configuration`` what it is made from
-``n_weights``         how many numbers its parameters have, and ``size`` how many bytes
-``inputs``            by name; a cache holds the keys and values that the model itself computed
-``dynamic_shapes``    for ``inputs``: names where a size may change, a ``Dim`` for the batch. Names become
-                      ``Dim.DYNAMIC`` by ``use_dyn_not_str`` before ``torch.export`` takes them
-``inputs2``           of larger sizes; ``inputs_batch1`` with a batch of 1; for a model with a cache,
-                      ``inputs_empty_cache`` with no tokens in it
-``model_kwargs``      what was changed in the configuration; ``input_kwargs`` the sizes of the inputs;
-                      ``dump_info`` the configuration before its reduction
-===================== ==================================================================================
+=====================
+================================================================================== ``model``
+in eval mode, on the CPU; ``task`` is what it is for, ``configuration`` what it is made from
+``n_weights``         how many numbers its parameters have, and ``size`` how many bytes ``inputs``
+by name; a cache holds the keys and values that the model itself computed ``dynamic_shapes``    for
+``inputs``: names where a size may change, a ``Dim`` for the batch. Names become ``Dim.DYNAMIC`` by
+``use_dyn_not_str`` before ``torch.export`` takes them ``inputs2``           of larger sizes;
+``inputs_batch1`` with a batch of 1; for a model with a cache, ``inputs_empty_cache`` with no tokens
+in it ``model_kwargs``      what was changed in the configuration; ``input_kwargs`` the sizes of the
+inputs; ``dump_info`` the configuration before its reduction =====================
+==================================================================================
 """
 
 from __future__ import annotations
@@ -58,15 +59,18 @@ def get_untrained_model_with_inputs(
     submodule: str | None = None,
     skip_inputs: bool = False,
 ) -> dict[str, Any]:
-    """A tiny model of a known architecture, in eval mode, with random weights, inputs and dynamic shapes.
+    """A tiny model of a known architecture, in eval mode, with random weights, inputs and dynamic
+    shapes.
 
-    :param model_id: an id of the hub, or the path of a folder; ``"name::part"`` means ``submodule="part"``
+    :param model_id: an id of the hub, or the path of a folder; ``"name::part"`` means
+        ``submodule="part"``
     :param config: a configuration of transformers to take instead; it is not changed
     :param task: such as ``"text-generation"``; by default the one of the architecture
     :param inputs_kwargs: sizes of the inputs and ``cls_cache``: see :class:`.sizes.InputSizes`
     :param model_kwargs: attributes of the configuration to set after its reduction
     :param dynamic_rope: True for a rotary embedding that follows the length of the sequence
-    :param use_pretrained: with the trained weights, from a folder or the cache of the hub, and not reduced
+    :param use_pretrained: with the trained weights, from a folder or the cache of the hub, and not
+        reduced
     :param same_as_pretrained: not reduced
     :param use_preinstalled: look for the configuration in this package first
     :param add_second_input: how much larger ``inputs2`` is in every size; 0 for ``inputs`` alone
@@ -76,8 +80,9 @@ def get_untrained_model_with_inputs(
     :param submodule: the dotted name of a part to give instead of the whole model
     :param skip_inputs: only the model
     :return: see the top of this module
-    :raises OnlookerError: ``unknown-untrained-model``, ``no-task``, ``no-such-task``, ``no-such-input-size``,
-        ``no-such-cache``, ``no-such-submodule``; ``missing-package`` when transformers is not installed
+    :raises OnlookerError: ``unknown-untrained-model``, ``no-task``, ``no-such-task``,
+        ``no-such-input-size``, ``no-such-cache``, ``no-such-submodule``; ``missing-package`` when
+        transformers is not installed
 
     >>> data = get_untrained_model_with_inputs("arnir0/Tiny-LLM")
     >>> data["n_weights"], list(data["inputs"])
@@ -87,15 +92,26 @@ def get_untrained_model_with_inputs(
     name, _, part = model_id.partition("::")
     if config is None:
         only = use_only_preinstalled
-        config = find_configuration(name, subfolder, use_preinstalled=use_preinstalled, only_preinstalled=only)
+        config = find_configuration(
+            name, subfolder, use_preinstalled=use_preinstalled, only_preinstalled=only
+        )
     task, sizes = task or task_of(config), sizes_from(inputs_kwargs)
     whole = same_as_pretrained or use_pretrained
     changes = {**_dynamic_rope(config, dynamic_rope), **(model_kwargs or {})}
-    used = prepared_configuration(config, task, changes, whole=whole, config_reduction=config_reduction)
-    model = build_model(used, task, pretrained=name if use_pretrained else None, subfolder=subfolder)
+    used = prepared_configuration(
+        config, task, changes, whole=whole, config_reduction=config_reduction
+    )
+    model = build_model(
+        used, task, pretrained=name if use_pretrained else None, subfolder=subfolder
+    )
     kept = _submodule(model, submodule or part)
     data = {} if skip_inputs else _with_inputs(model, kept, task, sizes, add_second_input)
-    about = {"model_id": name, "submodule": submodule or part, "config": config.to_dict(), "reduced": not whole}
+    about = {
+        "model_id": name,
+        "submodule": submodule or part,
+        "config": config.to_dict(),
+        "reduced": not whole,
+    }
     given = {"model_kwargs": changes, "input_kwargs": dataclasses.asdict(sizes), "dump_info": about}
     return {"model": kept, "configuration": used, "task": task, **_weights(kept), **given, **data}
 
@@ -116,7 +132,9 @@ def prepared_configuration(
     whole: bool = False,
     config_reduction: Reduction | None = None,
 ) -> Any:
-    """A copy of the configuration, reduced unless it is to stay ``whole``, with the changes of a caller."""
+    """A copy of the configuration, reduced unless it is to stay ``whole``, with the changes of a
+    caller.
+    """
     values = config.to_dict()
     if config_reduction is not None:
         changes = {**config_reduction(config, task), **changes}
@@ -138,8 +156,11 @@ def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     return merged
 
 
-def build_model(config: Any, task: str, *, pretrained: str | None = None, subfolder: str | None = None) -> Any:
-    """The model in eval mode; its weights are drawn from the same seed, and the global random state stays.
+def build_model(
+    config: Any, task: str, *, pretrained: str | None = None, subfolder: str | None = None
+) -> Any:
+    """The model in eval mode; its weights are drawn from the same seed, and the global random state
+    stays.
 
     :param pretrained: where its trained weights are, in a local folder or the cache of the hub
     """
@@ -156,7 +177,13 @@ def _dynamic_rope(config: Any, asked: bool | None) -> dict[str, Any]:
     if not asked:
         return {}
     known = getattr(config, "rope_parameters", None) or {}
-    return {"rope_parameters": {"rope_theta": known.get("rope_theta", 10000.0), "rope_type": "dynamic", "factor": 10.0}}
+    return {
+        "rope_parameters": {
+            "rope_theta": known.get("rope_theta", 10000.0),
+            "rope_type": "dynamic",
+            "factor": 10.0,
+        }
+    }
 
 
 def _submodule(model: Any, name: str) -> Any:

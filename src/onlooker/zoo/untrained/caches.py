@@ -48,26 +48,35 @@ def new_cache(model: Any, sizes: InputSizes, *, encoder_tokens: int | None = Non
         cache = utils.StaticCache(config=config, max_cache_len=room)
         if encoder_tokens is None:
             return cache
-        return utils.EncoderDecoderCache(cache, utils.StaticCache(config=config, max_cache_len=encoder_tokens))
+        return utils.EncoderDecoderCache(
+            cache, utils.StaticCache(config=config, max_cache_len=encoder_tokens)
+        )
     cache = utils.DynamicCache(config=config)
-    return cache if encoder_tokens is None else utils.EncoderDecoderCache(cache, utils.DynamicCache(config=config))
+    return (
+        cache
+        if encoder_tokens is None
+        else utils.EncoderDecoderCache(cache, utils.DynamicCache(config=config))
+    )
 
 
 def emptied(cache: Any, fresh: Any) -> Any:
     """The cache without its tokens: tensors of length 0 where they grow, zeros where they do not.
 
-    :param fresh: the same cache, new: given instead where there are layers of other kinds, such as the states
-        of a linear attention, which then wait for their first tokens
+    :param fresh: the same cache, new: given instead where there are layers of other kinds, such as
+        the states of a linear attention, which then wait for their first tokens
     """
     utils = cache_utils()
     if isinstance(cache, utils.EncoderDecoderCache):  # the source stays: its tokens are no past
         return utils.EncoderDecoderCache(
-            emptied(cache.self_attention_cache, fresh.self_attention_cache), cache.cross_attention_cache
+            emptied(cache.self_attention_cache, fresh.self_attention_cache),
+            cache.cross_attention_cache,
         )
     if all(isinstance(layer, utils.StaticLayer) for layer in cache.layers):
         cache.reset()
         return cache
-    if not all(type(x) in (utils.DynamicLayer, utils.DynamicSlidingWindowLayer) for x in cache.layers):
+    if not all(
+        type(x) in (utils.DynamicLayer, utils.DynamicSlidingWindowLayer) for x in cache.layers
+    ):
         return fresh
     for layer in cache.layers:
         layer.keys, layer.values = layer.keys[..., :0, :].clone(), layer.values[..., :0, :].clone()
@@ -79,8 +88,9 @@ def emptied(cache: Any, fresh: Any) -> Any:
 def cache_shapes(cache: Any, length: str = "cache_length", *, nested: bool = False) -> list[Any]:
     """The dynamic shapes of the leaves of a cache, in the flat form that ``torch.export`` takes.
 
-    The cache of a decoder that is static has the older form ``[[keys, ...], [values, ...]]``: nothing but its
-    batch may change, and its counters have no shape. Whatever of onlooker reads shapes takes both.
+    The cache of a decoder that is static has the older form ``[[keys, ...], [values, ...]]``:
+    nothing but its batch may change, and its counters have no shape. Whatever of onlooker reads
+    shapes takes both.
 
     :param cache: a cache of transformers, filled
     :param length: the name of the number of tokens in it
@@ -89,11 +99,15 @@ def cache_shapes(cache: Any, length: str = "cache_length", *, nested: bool = Fal
     if isinstance(cache, cache_utils().StaticCache) and not nested:
         return [[{0: BATCH} for _ in cache.layers] for _ in ("keys", "values")]
     children, _ = flatten_cache_with_keys(cache)
-    static = any(isinstance(layer, cache_utils().StaticLayer) for layer in getattr(cache, "layers", ()))
+    static = any(
+        isinstance(layer, cache_utils().StaticLayer) for layer in getattr(cache, "layers", ())
+    )
     shapes: list[Any] = []
     for position, (key, leaf) in enumerate(children):
         if is_cache(leaf):
-            shapes.append(cache_shapes(leaf, length if position == 0 else "encoder_length", nested=True))
+            shapes.append(
+                cache_shapes(leaf, length if position == 0 else "encoder_length", nested=True)
+            )
         elif not isinstance(leaf, torch.Tensor):
             shapes.append(torch.export.Dim.DYNAMIC)  # a counter
         elif str(key).startswith(("['key_", "['value_")) and not static:

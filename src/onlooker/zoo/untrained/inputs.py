@@ -6,7 +6,14 @@ from typing import Any
 
 import torch
 
-from .media import audio_inputs, image_inputs, image_text_inputs, mask_inputs, similarity_inputs, speech_inputs
+from .media import (
+    audio_inputs,
+    image_inputs,
+    image_text_inputs,
+    mask_inputs,
+    similarity_inputs,
+    speech_inputs,
+)
 from .sizes import InputSizes, Made
 from .text import decoder_inputs, encoder_inputs, parameters_of, seq2seq_inputs
 
@@ -22,11 +29,15 @@ _BY_MAIN_INPUT = {"input_ids": encoder_inputs, "pixel_values": image_inputs}
 
 
 def make_inputs(model: Any, task: str, sizes: InputSizes, seed: int = 0) -> Made:
-    """Random inputs, the same for the same seed and sizes, and their dynamic shapes; the global state stays."""
+    """Random inputs, the same for the same seed and sizes, and their dynamic shapes; the global
+    state stays.
+    """
     generator = torch.Generator().manual_seed(seed)
     if _has_encoder(model, task):
         if task == "text2text-generation":
-            source, _ = encoder_inputs(model, sizes.of(sequence_length=sizes.encoder_length), generator)
+            source, _ = encoder_inputs(
+                model, sizes.of(sequence_length=sizes.encoder_length), generator
+            )
             return seq2seq_inputs(model, source, sizes, generator)
         return speech_inputs(model, sizes, generator)
     build = _BY_TASK.get(task) or _BY_MAIN_INPUT.get(model.main_input_name, audio_inputs)
@@ -42,4 +53,6 @@ def has_cache(model: Any, task: str) -> bool:
 
 
 def _has_encoder(model: Any, task: str) -> bool:
-    return task in ("text2text-generation", "automatic-speech-recognition") and bool(model.config.is_encoder_decoder)
+    return task in ("text2text-generation", "automatic-speech-recognition") and bool(
+        model.config.is_encoder_decoder
+    )

@@ -51,7 +51,9 @@ def similarity_inputs(model: Any, sizes: InputSizes, generator: torch.Generator)
 
 
 def audio_inputs(model: Any, sizes: InputSizes, generator: torch.Generator) -> Made:
-    """``input_values``: samples (batch, samples), or a spectrogram of the size that the model wants."""
+    """``input_values``: samples (batch, samples), or a spectrogram of the size that the model
+    wants.
+    """
     config, name = model.config, model.main_input_name
     frames = getattr(config, "max_length", None)
     if getattr(config, "num_mel_bins", None) and frames:
@@ -79,10 +81,14 @@ def _static_source(shapes: dict[str, Any]) -> dict[str, Any]:
 
 
 def image_text_inputs(model: Any, sizes: InputSizes, generator: torch.Generator) -> Made:
-    """A text with one image in each row: its tokens stand first, where the model marks them in the text."""
+    """A text with one image in each row: its tokens stand first, where the model marks them in
+    the text.
+    """
     images, shapes = _images_of_texts(model, sizes, generator)
     ids = random_tokens(model.config, generator, sizes.batch_size, sizes.sequence_length)
-    token = getattr(model.config, "image_token_id", None) or getattr(model.config, "image_token_index", None)
+    token = getattr(model.config, "image_token_id", None) or getattr(
+        model.config, "image_token_index", None
+    )
     is_image = torch.zeros_like(ids)
     if token is not None:
         marks = torch.full((sizes.batch_size, _tokens_per_image(model, images, sizes)), token)
@@ -99,7 +105,9 @@ def _images_of_texts(model: Any, sizes: InputSizes, generator: torch.Generator) 
     parameters, batch = parameters_of(model), sizes.batch_size
     if "image_grid_thw" in parameters:  # patches of all images in one list
         vision = model.config.vision_config
-        features = getattr(vision, "in_channels", 3) * vision.temporal_patch_size * vision.patch_size**2
+        features = (
+            getattr(vision, "in_channels", 3) * vision.temporal_patch_size * vision.patch_size**2
+        )
         pixels = torch.randn(batch * PATCHES**2, features, generator=generator)
         grid = torch.tensor([[1, PATCHES, PATCHES]] * batch)
         return {"pixel_values": pixels, "image_grid_thw": grid}, {

@@ -12,15 +12,28 @@ from typing import Any
 from ...core.errors import UsageError
 from ..model import load_transformers
 
-__all__ = ["find_configuration", "full_name", "local_configuration", "preinstalled", "published_configuration"]
+__all__ = [
+    "find_configuration",
+    "full_name",
+    "local_configuration",
+    "preinstalled",
+    "published_configuration",
+]
 
 
 @cache
 def _data() -> dict[str, dict[str, Any]]:
     """Model id -> published hyper-parameters, from all files."""
     folder = resources.files(__package__.rpartition(".")[0]) / "configs"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".json")), key=lambda file: file.name)
-    return {name: values for file in files for name, values in json.loads(file.read_text("utf-8")).items()}
+    files = sorted(
+        (file for file in folder.iterdir() if file.name.endswith(".json")),
+        key=lambda file: file.name,
+    )
+    return {
+        name: values
+        for file in files
+        for name, values in json.loads(file.read_text("utf-8")).items()
+    }
 
 
 def preinstalled() -> tuple[str, ...]:
@@ -33,7 +46,8 @@ def preinstalled() -> tuple[str, ...]:
 
 
 def full_name(model_id: str) -> str | None:
-    """The id of a preinstalled configuration; the owner may be left out where one model has that name.
+    """The id of a preinstalled configuration; the owner may be left out where one model has that
+    name.
 
     >>> full_name("Tiny-LLM"), full_name("nothing")
     ('arnir0/Tiny-LLM', None)
@@ -45,7 +59,9 @@ def full_name(model_id: str) -> str | None:
 
 
 def published_configuration(model_id: str) -> Any:
-    """The configuration of transformers with the published hyper-parameters, or None when it is not here."""
+    """The configuration of transformers with the published hyper-parameters, or None when it is
+    not here.
+    """
     name = full_name(model_id)
     if name is None:
         return None
@@ -59,7 +75,8 @@ def published_configuration(model_id: str) -> Any:
 
 
 def local_configuration(model_id: str, subfolder: str | None = None) -> Any:
-    """The configuration in a local folder or in the cache of the hub, or None; nothing is downloaded.
+    """The configuration in a local folder or in the cache of the hub, or None; nothing is
+    downloaded.
 
     :raises MissingPackageError: ``missing-package`` when transformers is not installed
     """
@@ -78,7 +95,11 @@ def local_configuration(model_id: str, subfolder: str | None = None) -> Any:
 
 
 def find_configuration(
-    model_id: str, subfolder: str | None = None, *, use_preinstalled: bool = True, only_preinstalled: bool = False
+    model_id: str,
+    subfolder: str | None = None,
+    *,
+    use_preinstalled: bool = True,
+    only_preinstalled: bool = False,
 ) -> Any:
     """The configuration of a model, from the first place that has it.
 
@@ -99,10 +120,13 @@ def find_configuration(
 def _unknown(model_id: str) -> UsageError:
     lower = {name.lower(): name for name in preinstalled()}
     lower |= {name.lower().partition("/")[2]: name for name in preinstalled()}
-    close = dict.fromkeys(lower[name] for name in difflib.get_close_matches(model_id.lower(), list(lower), 5, 0.5))
+    close = dict.fromkeys(
+        lower[name] for name in difflib.get_close_matches(model_id.lower(), list(lower), 5, 0.5)
+    )
     return UsageError(
         f"The configuration of {model_id!r} is not known here.",
         slug="unknown-untrained-model",
         hint=(f"Close names: {', '.join(close)}. " if close else "")
-        + "Give config=, the path of a folder with a config.json, or a model in the local cache of the hub.",
+        + "Give config=, the path of a folder with a config.json, or a model in the local cache of"
+        " the hub.",
     )

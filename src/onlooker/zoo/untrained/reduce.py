@@ -1,24 +1,26 @@
 """Published hyper-parameters made tiny by rule: no number below belongs to one model.
 
-A configuration is a tree of dictionaries, one per part of the model (text, vision, ...). What is done to it:
+A configuration is a tree of dictionaries, one per part of the model (text, vision, ...). What is
+done to it:
 
-======================  ==============================================================================
-what                    before -> after
-======================  ==============================================================================
-nothing                 a tree whose widths are all at most 256, with at most 5 layers -> as it is
-layers                  32 -> 2; more when layers differ: one of each kind is kept, in their order
-stages                  depths ``[3, 3, 9, 3]`` -> ``[2, 2, 2, 2]``, the number of stages stays
-widths                  one factor for the whole tree, which makes its widest part 64 wide; multiples of 16,
-                        so that equal widths stay equal; stages get a quarter, in multiples of 8
-heads                   at most 4, a power of two; one key-value head stays one, as many as there are query
-                        heads stay as many, anything between becomes 2
-heads' own sizes        the width shared by the heads; what is given by itself follows the common factor; a
-                        rotary part, factors and sections keep their share of the head
-experts                 at most 4, of which at most 2 are used at a time, in at most 2 groups
-vocabulary              at most 1024; special tokens beyond it become its last ones, distinct ones distinct
-learned positions       at most 512, of a source of sound at most 64; rotary positions have no weights and stay
-images                  at most 8 patches a side, but 64 pixels; the patch stays; tokens per image follow
-======================  ==============================================================================
+======================
+============================================================================== what
+before -> after ======================
+============================================================================== nothing
+a tree whose widths are all at most 256, with at most 5 layers -> as it is layers
+32 -> 2; more when layers differ: one of each kind is kept, in their order stages
+depths ``[3, 3, 9, 3]`` -> ``[2, 2, 2, 2]``, the number of stages stays widths                  one
+factor for the whole tree, which makes its widest part 64 wide; multiples of 16, so that equal
+widths stay equal; stages get a quarter, in multiples of 8 heads                   at most 4, a
+power of two; one key-value head stays one, as many as there are query heads stay as many, anything
+between becomes 2 heads' own sizes        the width shared by the heads; what is given by itself
+follows the common factor; a rotary part, factors and sections keep their share of the head experts
+at most 4, of which at most 2 are used at a time, in at most 2 groups vocabulary              at
+most 1024; special tokens beyond it become its last ones, distinct ones distinct learned positions
+at most 512, of a source of sound at most 64; rotary positions have no weights and stay images
+at most 8 patches a side, but 64 pixels; the patch stays; tokens per image follow
+======================
+==============================================================================
 
 Everything else (activations, kernels, windows, flags) is what was published.
 """
@@ -57,7 +59,14 @@ VOCABULARY = 1024
 TINY_WIDTH = 256
 TINY_DEPTH = 5
 #: names of layers by their number, and a size in patches
-DERIVED = ("stage_names", "out_features", "_out_features", "out_indices", "_out_indices", "image_embedding_size")
+DERIVED = (
+    "stage_names",
+    "out_features",
+    "_out_features",
+    "out_indices",
+    "_out_indices",
+    "image_embedding_size",
+)
 
 
 def reduced(config: Mapping[str, Any]) -> Tree:
@@ -89,7 +98,12 @@ def is_tiny(config: Mapping[str, Any]) -> bool:
     widths = [width for part in everything for width in _main_widths(part)]
     depths = [part[key] for part in everything for key in LAYERS if isinstance(part.get(key), int)]
     stages = any(part.get("depths") for part in everything)
-    return bool(depths) and max(widths, default=0) <= TINY_WIDTH and max(depths) <= TINY_DEPTH and not stages
+    return (
+        bool(depths)
+        and max(widths, default=0) <= TINY_WIDTH
+        and max(depths) <= TINY_DEPTH
+        and not stages
+    )
 
 
 def parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -117,7 +131,11 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[int, int]:
     for part in parts(config):
         for key, value in part.items():
             if _is_token(key):
-                known.update(id_ for id_ in (value if isinstance(value, list) else [value]) if isinstance(id_, int))
+                known.update(
+                    id_
+                    for id_ in (value if isinstance(value, list) else [value])
+                    if isinstance(id_, int)
+                )
     free = (id_ for id_ in range(VOCABULARY - 1, 0, -1) if id_ not in known)
     return {id_: next(free) for id_ in sorted(known, reverse=True) if id_ >= VOCABULARY}
 
@@ -135,9 +153,15 @@ def _image_shrink(config: Mapping[str, Any]) -> float:
     return 1.0
 
 
-def _reduced_part(part: Mapping[str, Any], factor: float, tokens: Mapping[int, int], shrink: float) -> Tree:
+def _reduced_part(
+    part: Mapping[str, Any], factor: float, tokens: Mapping[int, int], shrink: float
+) -> Tree:
     before = dict(part)
-    after: Tree = {**before, **reduced_layers(before, chosen_layers(before)), **reduced_stages(before)}
+    after: Tree = {
+        **before,
+        **reduced_layers(before, chosen_layers(before)),
+        **reduced_stages(before),
+    }
     for key, value in before.items():
         if key in WIDTHS and isinstance(value, int) and not isinstance(value, bool):
             after[key] = scaled(value, factor)
@@ -153,9 +177,13 @@ def _reduced_part(part: Mapping[str, Any], factor: float, tokens: Mapping[int, i
             after[key] = min(value, VOCABULARY)
         elif _is_part(key, value):
             after[key] = _reduced_part(value, factor, tokens, shrink)
-    if before.get("depths") and isinstance(before.get("embed_dim"), int):  # swin: the width of the first stage
+    if before.get("depths") and isinstance(
+        before.get("embed_dim"), int
+    ):  # swin: the width of the first stage
         after["embed_dim"] = max(8, before["embed_dim"] // 4)
-    elif isinstance(before.get("head_dim"), int) or not any(key in before for key in ("hidden_sizes", "depths")):
+    elif isinstance(before.get("head_dim"), int) or not any(
+        key in before for key in ("hidden_sizes", "depths")
+    ):
         after.update(reduced_heads(before, after))
     after.update(reduced_rope(before, head_size(before), head_size(after)))
     for key in DERIVED:  # the class of the configuration finds them again

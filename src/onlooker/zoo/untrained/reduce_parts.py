@@ -1,4 +1,6 @@
-"""What each kind of hyper-parameter becomes: layers, heads, rotary embeddings, experts, positions, images."""
+"""What each kind of hyper-parameter becomes: layers, heads, rotary embeddings, experts,
+positions, images.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ FACTORED = frozenset({"conv_dim"})
 STAGE_WIDTHS = frozenset({"hidden_sizes", "neck_hidden_sizes"})
 STAGE_WIDTH = frozenset({"decoder_hidden_size"})
 
-TOKENS_PER_IMAGE = frozenset({"mm_tokens_per_image", "image_seq_length", "image_seq_len", "num_image_tokens"})
+TOKENS_PER_IMAGE = frozenset(
+    {"mm_tokens_per_image", "image_seq_length", "image_seq_len", "num_image_tokens"}
+)
 
 #: indices of layers
 LAYER_INDICES = (
@@ -70,7 +74,14 @@ LAYER_INDICES = (
     "mlp_only_layers",
     "full_attn_idxs",
 )
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
+HEADS = (
+    "num_attention_heads",
+    "n_head",
+    "n_heads",
+    "num_heads",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+)
 KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 WIDTH_OF_HEADS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
 
@@ -79,7 +90,8 @@ PIXELS = 64
 
 
 def chosen_layers(part: Part) -> list[int] | None:
-    """The layers that are kept: the first of each kind, two or as many as are read; None without layers.
+    """The layers that are kept: the first of each kind, two or as many as are read; None without
+    layers.
 
     >>> chosen_layers({"num_hidden_layers": 4, "layer_types": ["sliding", "sliding", "full", "sliding"]})
     [0, 2]
@@ -113,12 +125,18 @@ def reduced_layers(part: Part, kept: list[int] | None) -> Update:
     if kept is None:
         return {}
     depth = max(part[key] for key in LAYERS if isinstance(part.get(key), int))
-    update: Update = {key: min(part[key], len(kept)) for key in LAYERS if isinstance(part.get(key), int)}
-    update.update({k: [value[index] for index in kept] for k, value in _layer_lists(part, depth).items()})
+    update: Update = {
+        key: min(part[key], len(kept)) for key in LAYERS if isinstance(part.get(key), int)
+    }
+    update.update(
+        {k: [value[index] for index in kept] for k, value in _layer_lists(part, depth).items()}
+    )
     last = len(kept) - 1
     for key in LAYER_INDICES:
         if isinstance(part.get(key), (list, tuple)) and depth > 1:
-            update[key] = [index if index < 0 else index * last // (depth - 1) for index in part[key]]
+            update[key] = [
+                index if index < 0 else index * last // (depth - 1) for index in part[key]
+            ]
     if isinstance(part.get("first_k_dense_replace"), int):
         update["first_k_dense_replace"] = min(part["first_k_dense_replace"], last)
     if part.get("attention_types"):  # [[kinds, repeats]]: each kind once
@@ -185,7 +203,9 @@ def reduced_rope(part: Part, before: int | None, after: int | None) -> Update:
         update["rotary_dim"] = max(2, part["rotary_dim"] * after // before // 2 * 2)
     for key in ("rope_parameters", "rope_scaling"):
         if isinstance(part.get(key), Mapping):
-            update[key] = {name: _rope_value(name, v, before, after) for name, v in part[key].items()}
+            update[key] = {
+                name: _rope_value(name, v, before, after) for name, v in part[key].items()
+            }
     return update
 
 
@@ -215,8 +235,17 @@ def reduced_positions(part: Part) -> Update:
     """Tables of learned positions."""
     limits = {"max_source_positions": 64}
     if not part.get("rope_parameters"):
-        limits |= {"max_position_embeddings": 512, "n_positions": 512, "n_ctx": 512, "max_target_positions": 512}
-    return {key: min(part[key], limit) for key, limit in limits.items() if isinstance(part.get(key), int)}
+        limits |= {
+            "max_position_embeddings": 512,
+            "n_positions": 512,
+            "n_ctx": 512,
+            "max_target_positions": 512,
+        }
+    return {
+        key: min(part[key], limit)
+        for key, limit in limits.items()
+        if isinstance(part.get(key), int)
+    }
 
 
 def image_sides(part: Part) -> list[int]:

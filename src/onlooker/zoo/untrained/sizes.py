@@ -23,9 +23,11 @@ _FIRST_TOKEN = 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InputSizes:
-    """``sequence_length`` tokens that a cache holds (or a text without cache has), ``sequence_length2`` new ones.
+    """``sequence_length`` tokens that a cache holds (or a text without cache has),
+    ``sequence_length2`` new ones.
 
-    A model with an encoder reads ``encoder_length`` tokens; a static cache has room for ``max_cache_len``.
+    A model with an encoder reads ``encoder_length`` tokens; a static cache has room for
+    ``max_cache_len``.
     """
 
     batch_size: int = 2
@@ -85,4 +87,6 @@ def random_tokens(config: Any, generator: torch.Generator, *shape: int) -> torch
         for name, value in vars(part).items()
         if name.endswith(("_token_id", "_token_index")) and isinstance(value, int)
     ]
-    return ids.masked_fill(torch.isin(ids, torch.tensor(special or [-1])), min(_FIRST_TOKEN, vocabulary - 1))
+    return ids.masked_fill(
+        torch.isin(ids, torch.tensor(special or [-1])), min(_FIRST_TOKEN, vocabulary - 1)
+    )

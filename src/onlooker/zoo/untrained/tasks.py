@@ -11,7 +11,8 @@ from ..model import load_transformers
 
 __all__ = ["TASKS", "model_class", "task_of"]
 
-#: task -> the tables of ``transformers.models.auto.modeling_auto`` that list its classes, the special ones first
+#: task -> the tables of ``transformers.models.auto.modeling_auto`` that list its classes, the
+#: special ones first
 TASKS: dict[str, tuple[str, ...]] = {
     "mask-generation": ("MASK_GENERATION",),
     "zero-shot-image-classification": ("ZERO_SHOT_IMAGE_CLASSIFICATION",),
@@ -33,7 +34,8 @@ TASKS: dict[str, tuple[str, ...]] = {
 
 
 def task_of(config: Any) -> str:
-    """The task of the architecture that a configuration names, or of the first table that knows its type.
+    """The task of the architecture that a configuration names, or of the first table that knows its
+    type.
 
     :raises UnsupportedError: ``no-task`` when no table does
     """
@@ -53,7 +55,8 @@ def task_of(config: Any) -> str:
 
 
 def model_class(config: Any, task: str) -> Any:
-    """The class named by the configuration where it is one of transformers, else the one of the task.
+    """The class named by the configuration where it is one of transformers, else the one of the
+    task.
 
     :raises UsageError: ``no-such-task`` for a task that is not in ``TASKS``
     :raises UnsupportedError: ``no-task`` when the task has no class for this configuration
@@ -62,7 +65,9 @@ def model_class(config: Any, task: str) -> Any:
     rows = [row for row in _rows() if row[0] == task]
     if not rows:
         raise UsageError(
-            f"There is no task {task!r}.", slug="no-such-task", hint=f"Give one of: {', '.join(TASKS)}, or none."
+            f"There is no task {task!r}.",
+            slug="no-such-task",
+            hint=f"Give one of: {', '.join(TASKS)}, or none.",
         )
     for name in config.architectures or ():
         found = getattr(transformers, name, None)

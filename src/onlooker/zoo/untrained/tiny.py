@@ -13,7 +13,13 @@ from ...materialise.dims import use_dyn_not_str
 from .build import get_untrained_model_with_inputs
 from .published import find_configuration, full_name, published_configuration
 
-__all__ = ["TinyModelWithInputs", "get_cached_configuration", "get_phi2", "get_tiny_llm", "get_tiny_model"]
+__all__ = [
+    "TinyModelWithInputs",
+    "get_cached_configuration",
+    "get_phi2",
+    "get_tiny_llm",
+    "get_tiny_model",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +38,9 @@ class TinyModelWithInputs:
 
 
 def get_tiny_model(
-    model_id: str, config_updates: dict[str, Any] | None = None, dtype: str | torch.dtype = "float32"
+    model_id: str,
+    config_updates: dict[str, Any] | None = None,
+    dtype: str | torch.dtype = "float32",
 ) -> TinyModelWithInputs:
     """A tiny model with random weights and its inputs.
 
@@ -49,8 +57,12 @@ def get_tiny_model(
     """
     chosen = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(chosen, torch.dtype):
-        raise UsageError(f"There is no dtype {dtype!r}.", slug="no-such-dtype", hint="Give float32, float16 ...")
-    data = get_untrained_model_with_inputs(model_id, model_kwargs=config_updates, add_second_input=0)
+        raise UsageError(
+            f"There is no dtype {dtype!r}.", slug="no-such-dtype", hint="Give float32, float16 ..."
+        )
+    data = get_untrained_model_with_inputs(
+        model_id, model_kwargs=config_updates, add_second_input=0
+    )
     inputs = data["inputs"]
     if chosen is not torch.float32:
         data["model"].to(chosen)
@@ -70,7 +82,9 @@ def get_cached_configuration(name: str, exc: bool = False, **kwargs: Any) -> Any
     """
     if full_name(name) is None and not exc:
         return None
-    config = find_configuration(name, only_preinstalled=True) if exc else published_configuration(name)
+    config = (
+        find_configuration(name, only_preinstalled=True) if exc else published_configuration(name)
+    )
     for key, value in kwargs.items():
         setattr(config, key, value)
     return config
@@ -84,8 +98,14 @@ def get_tiny_llm(
     use_static_cache: bool = False,
     **kwargs: Any,
 ) -> dict[str, Any]:
-    """``arnir0/Tiny-LLM``: see :func:`get_untrained_model_with_inputs`; ``kwargs`` change the configuration."""
-    sizes = {"batch_size": batch_size, "sequence_length": sequence_length, "sequence_length2": sequence_length2}
+    """``arnir0/Tiny-LLM``: see :func:`get_untrained_model_with_inputs`; ``kwargs`` change the
+    configuration.
+    """
+    sizes = {
+        "batch_size": batch_size,
+        "sequence_length": sequence_length,
+        "sequence_length2": sequence_length2,
+    }
     return _model("arnir0/Tiny-LLM", sizes, dynamic_rope, use_static_cache, kwargs)
 
 
@@ -97,8 +117,14 @@ def get_phi2(
     use_static_cache: bool = False,
     **kwargs: Any,
 ) -> dict[str, Any]:
-    """``microsoft/phi-2``: see :func:`get_untrained_model_with_inputs`; ``kwargs`` change the configuration."""
-    sizes = {"batch_size": batch_size, "sequence_length": sequence_length, "sequence_length2": sequence_length2}
+    """``microsoft/phi-2``: see :func:`get_untrained_model_with_inputs`; ``kwargs`` change the
+    configuration.
+    """
+    sizes = {
+        "batch_size": batch_size,
+        "sequence_length": sequence_length,
+        "sequence_length2": sequence_length2,
+    }
     return _model("microsoft/phi-2", sizes, dynamic_rope, use_static_cache, kwargs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -98,6 +99,21 @@ def test_a_graph_that_writes_is_only_equal_to_itself() -> None:
     left, right = exported(writes, torch.randn(5, 7)), exported(writes, torch.randn(5, 7))
     assert difference_of(left, right, {}) == ""
     assert difference_of(left, exported(lambda x: x.clone(), torch.randn(5, 7)), {}) != ""
+
+
+def _times_constants(x: torch.Tensor, count: int) -> torch.Tensor:
+    flat = x.reshape(x.shape[0] * x.shape[1]).sin()
+    for _ in range(count):
+        flat = flat * torch.tensor([1.0, 2.0]).sum()
+    return flat
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (0, 1), (2, 2)])
+def test_inputs_of_graphs_are_the_same_whatever_constants_stand_before_them(first: int, second: int) -> None:
+    """Equal constants of one graph are one, so that their number tells nothing of the place of an input."""
+    x = torch.randn(4, 6)
+    programs = [exported(functools.partial(_times_constants, count=count), x) for count in (first, second)]
+    assert bool(difference_of(*programs, {})) is (first != second)
 
 
 def program_of(model: Any, *inputs: torch.Tensor) -> Program:

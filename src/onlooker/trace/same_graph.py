@@ -191,7 +191,7 @@ class _Numbering(_Walk):
         self._sizes, self._proofs = sizes, proofs
         self.numbers: dict[Any, int] = {}
         self.values: dict[int, Any] = {}
-        self.given: list[Any] = []
+        self.given: dict[Any, Any] = {}
         self._walk()
 
     def size(self, value: Any) -> Any:
@@ -214,7 +214,7 @@ class _Numbering(_Walk):
         return tuple(map(self.size, value.shape)) if isinstance(value, torch.Tensor) else ()
 
     def _input(self, key: Any, value: Any) -> Any:
-        self.given.append(value)
+        self.given[key] = value
         return self._numbered(key, value) if isinstance(value, torch.Tensor) else self.size(value)
 
     def _size(self, node: torch.fx.Node) -> Any:
@@ -235,7 +235,6 @@ class _Reading(_Walk):
     def __init__(self, program: torch.export.ExportedProgram, numbering: _Numbering) -> None:
         super().__init__(program)
         self.numbering = numbering
-        self._given = iter(numbering.given)
 
     def difference(self) -> str:
         """Where the graphs part; empty where they give the same.
@@ -255,10 +254,10 @@ class _Reading(_Walk):
         return ""
 
     def _input(self, key: Any, value: Any) -> Any:
-        given = next(self._given, None)
-        if not isinstance(given, torch.Tensor):
-            return self.numbering.size(given)
-        return self._number(key, None)
+        given = self.numbering.given.get(key)
+        if given is None or isinstance(given, torch.Tensor):
+            return self._number(key, None)
+        return self.numbering.size(given)
 
     def _number(self, key: Any, node: torch.fx.Node | None) -> Numbered:
         found = self.numbering.known(key)

@@ -258,6 +258,16 @@ OPERATORS = {
     "groups of four": written("x", "return x.reshape(x.shape[0], -1, 4).sum(2)", ((2, 4), (3, 12), (4, 8)), (4, 16)),
     "rows into rows": written("x", "return x.reshape(-1, 2, x.shape[1]).sum(1)", ((2, 4), (4, 12), (6, 8)), ()),
     "a triangle": written("x", "return x.tril(x.shape[1] - 12)", LONG, (12,)),
+    "the length of what lost an axis": written(
+        "x", f"return -x.abs() if x.squeeze(0).shape[0] != 3 else {CLAMPED}", SHORT, (3,)
+    ),
+    "the rank of what lost axes": written("x", f"return x[:, :4] if x.squeeze().dim() < 2 else {CLAMPED}", SHORT, (4,)),
+    "the number of rows of what lost an axis": written(
+        "x", f"return x * 2 if len(x.squeeze(0)) == 6 else {CLAMPED}", SHORT, (6,)
+    ),
+    "the order in memory of what lost an axis": written(
+        "x", f"return x if x.T.squeeze(1).is_contiguous() else {CLAMPED}", SHORT, ()
+    ),
     "the order in memory": written("x", f"return x if x.is_contiguous() else {CLAMPED}", SHORT, ()),
     "the stride in memory": written("x", f"return x if x.stride(1) == 1 else {CLAMPED} * 2", SHORT, ()),
 }

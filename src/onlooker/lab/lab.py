@@ -182,8 +182,10 @@ class Lab:
         :raises Exception: what the model raises
         """
         self._count(why, necessary=False)
-        with self.stages.experiment(), torch.no_grad(), self.untouched(), within:
-            return open_tree(self.subject(arguments))
+        with self.stages.experiment(), torch.no_grad(), self.untouched():
+            with within:
+                result = self.subject(arguments)
+            return open_tree(result)
 
     @contextlib.contextmanager
     def private_run(self, *, why: str) -> Iterator[None]:

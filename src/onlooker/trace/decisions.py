@@ -20,7 +20,7 @@ import enum
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -185,11 +185,16 @@ def _decision(
     by_model, frame = _who_decides(guarded)
     if not by_model and not guarded:
         return None
-    known = environment.var_to_sources if hasattr(environment, "var_to_sources") else {}
-    sources = {symbol: str(known[symbol][0].name) for symbol in symbols if known.get(symbol)}
+    sources = sources_of(environment, symbols)
     return Decision(
         relation, compared, answer, sources, by_model, guarded, line_of(frame) if frame else ""
     )
+
+
+def sources_of(environment: ShapeEnv, symbols: Iterable[Any]) -> dict[Any, str]:
+    """The source of each symbol of torch, as torch writes it: ``L['x'].size()[1]``."""
+    known = environment.var_to_sources if hasattr(environment, "var_to_sources") else {}
+    return {symbol: str(known[symbol][0].name) for symbol in symbols if known.get(symbol)}
 
 
 def _who_decides(guarded: bool) -> tuple[bool, FrameType | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from ..materialise.arguments import close_arguments
 from ..pytrees.open import open_tree
 from .guard_count import fewer_guards
 from .size_ints import builtins_swapped
+from .size_reads import SizeReads
 from .size_tensors import SizeTensors
 from .whole_rows import WholeRows
 
@@ -114,6 +115,11 @@ class FlatModel(torch.nn.Module):
         return self._run.rows.joined if self._run.rows is not None else 0
 
     @property
+    def reads(self) -> Sequence[tuple[Any, ...]]:
+        """The sizes that the Python of the model read from tensors in the last trace."""
+        return self._run.reads
+
+    @property
     def dynamic(self) -> tuple[bool, ...]:
         """Per leaf of the last result: True for a tensor, a size or a float."""
         flags: tuple[bool, ...] = tuple(self._run.flags)
@@ -136,6 +142,7 @@ class _Runner:
         self.flags: list[bool] = []
         self.most_guards: int | None = None
         self.rows: WholeRows | None = None
+        self.reads: list[tuple[Any, ...]] = []
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
@@ -144,8 +151,12 @@ class _Runner:
         counted = (
             contextlib.nullcontext() if self.rows is None else _counting(self.lab.model, self.rows)
         )
+        arguments = close_arguments(self.plan, values)
         with fewer_guards(inputs.values(), self.most_guards), rows, counted, SizeTensors():
-            leaves = open_tree(self.lab(close_arguments(self.plan, values))).leaves
+            with SizeReads() as reads:
+                result = self.lab(arguments)
+            leaves = open_tree(result).leaves
+        self.reads = reads.sizes
         self.flags[:] = [
             isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat)) for leaf in leaves
         ]

@@ -3,16 +3,18 @@ that were not equal.
 
 An operator decides again whenever the graph runs, so its conditions need not bound the graph. But
 its result may steer the Python of the model: ``x.squeeze(0)`` has another rank at size 1. So model
-and graph are both run exactly where such a condition fails, and must run the same operators. Where
-they do not, or where no such sizes are found, the condition stays.
+and graph are both run exactly where such a condition fails, and must run the same operators; and
+the model must read the sizes by which it decided in the trace. Where that is not so, or where no
+such sizes are found, the condition stays.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import Any
 
 import sympy
@@ -29,6 +31,7 @@ from .graph import Graph
 from .path_condition import Atom, proofs_of, written
 from .regions import ProvenRegion
 from .same_run import Numbers, Recorder, as_in_a_trace
+from .size_reads import SizeReads
 
 __all__ = ["OperatorTrials", "Tried", "sizes_of_symbol"]
 
@@ -69,7 +72,7 @@ class OperatorTrials:
         for name, choice in self._with_a_small_symbol(graph, region):
             if not region.holds(choice) or not tried.allows(choice):
                 continue
-            if self._is_exact(graph, choice):
+            if self._is_exact(graph, region, choice):
                 tried.sizes.append(choice)
                 together[name] = choice[name]
                 tried.dropped.append(Dropped(f"{name} != {choice[name]}", _evidence(choice)))
@@ -77,7 +80,7 @@ class OperatorTrials:
                 tried.limits.append(_at_least(name, choice[name] + 1))
         changed = [name for name, size in together.items() if size != region.sizes[name]]
         if len(changed) > 1 and region.holds(together):
-            if not self._is_exact(graph, together):
+            if not self._is_exact(graph, region, together):
                 return Tried(
                     [*tried.limits, *(_at_least(name, together[name] + 1) for name in changed)]
                 )
@@ -119,7 +122,7 @@ class OperatorTrials:
                 sizes for sizes in self._sizes_with(formula, region, tried) if tried.allows(sizes)
             ]
             choice = next((sizes for sizes in choices if self._takes(sizes)), None)
-            if choice is not None and self._is_exact(graph, choice):
+            if choice is not None and self._is_exact(graph, region, choice):
                 tried.sizes.append(choice)
                 tried.dropped.append(Dropped(atom.formula, _evidence(choice), atom.line))
             elif choice is not None or not choices:
@@ -163,15 +166,17 @@ class OperatorTrials:
                 if lawful and holds(formula, choice) and region.holds(choice):
                     yield choice
 
-    def _is_exact(self, graph: Graph, sizes: Sizes) -> bool:
-        """True when model and graph run the same operators at these sizes, and give the same."""
+    def _is_exact(self, graph: Graph, region: ProvenRegion, sizes: Sizes) -> bool:
+        """True when model and graph run the same operators at these sizes, and give the same, and
+        the model reads the sizes by which it decided in the trace.
+        """
         if not is_possible(self._plan, sizes):
             return False
         paths = [leaf.path for leaf in graph.plan.inputs]
         values = materialise(self._plan, sizes, self._samples)
         given = tuple(values[path] for path in paths)
         ours, theirs = copy_leaves(given), copy_leaves(given)
-        of_model, of_graph = Recorder(), Recorder()
+        of_model, of_graph, reads = Recorder(), Recorder(), SizeReads()
         arguments = close_arguments(self._plan, {**values, **dict(zip(paths, ours, strict=True))})
         about = self._plan.axis_sizes(sizes)
         try:
@@ -180,7 +185,7 @@ class OperatorTrials:
             )
             with as_in_a_trace():
                 traced = self._lab.run_within(
-                    arguments, of_model, why="operators at sizes of 0 and 1"
+                    arguments, _both(of_model, reads), why="operators at sizes of 0 and 1"
                 )
             with of_graph:
                 got = graph(theirs)
@@ -190,14 +195,39 @@ class OperatorTrials:
         numbers = Numbers()
         same = numbers.of(of_model, ours, traced.leaves) == numbers.of(of_graph, theirs, got)
         agrees = agreement(expected.structure.paths(), expected.leaves, got)
+        as_read = _are_read(reads.sizes, region.reads, sizes)
         logger.debug(
-            "%s at %s: same operators %s; %s",
+            "%s at %s: same operators %s, same sizes read %s; %s",
             graph.name,
             sizes,
             same,
+            as_read,
             agrees.note or "the same results",
         )
-        return same and agrees.holds
+        return same and as_read and agrees.holds
+
+
+@contextlib.contextmanager
+def _both(recorder: Recorder, reads: SizeReads) -> Iterator[None]:
+    with recorder, reads:
+        yield
+
+
+def _are_read(
+    found: Sequence[tuple[Any, ...]], traced: Sequence[tuple[Any, ...]], sizes: Sizes
+) -> bool:
+    """True where a run read the sizes of a trace, at these sizes; those that hang on values are
+    not compared.
+    """
+    if list(map(len, found)) != list(map(len, traced)):
+        return False
+    pairs = zip(chain.from_iterable(found), chain.from_iterable(traced), strict=True)
+    return all(size is None or got == _value_of(size, sizes) for got, size in pairs)
+
+
+def _value_of(size: Any, sizes: Sizes) -> Any:
+    numbers = {symbol: sympy.Integer(sizes[symbol.name]) for symbol in size.free_symbols}
+    return size.xreplace(numbers)
 
 
 def sizes_of_symbol(symbol: Symbol) -> range:

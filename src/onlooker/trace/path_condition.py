@@ -9,12 +9,13 @@ are atoms: conditions under which the graph is what the model does.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import sympy
+import torch
 from sympy.core.relational import Relational
 from torch.utils._sympy.functions import FloorDiv, Max, Min, PythonMod
 from torch.utils._sympy.printers import PythonPrinter
@@ -24,7 +25,7 @@ from ..core.errors import ExportError
 from ..core.floor import Floor
 from ..core.path import Path
 from ..core.plan import Plan, Symbol
-from .decisions import Decision
+from .decisions import Decision, sources_of
 from .size_proofs import SizeProofs, is_fact, is_number
 
 __all__ = ["Atom", "PathCondition", "in_sizes", "path_condition", "proofs_of", "written"]
@@ -73,7 +74,7 @@ class Atom:
 @dataclass(frozen=True, slots=True)
 class PathCondition:
     """All atoms of one trace; ``tried`` are conditions of operators about sizes of 0 and 1, or
-    sizes that differ.
+    sizes that differ. ``reads`` are the sizes that the Python of the model read, in their order.
 
     An operator decides about these again whenever it runs, so those are no constraints, but sizes
     at which the graph is tried.
@@ -81,6 +82,7 @@ class PathCondition:
 
     atoms: Mapping[tuple[str, str], Atom] = field(default_factory=dict)
     tried: tuple[Atom, ...] = ()
+    reads: tuple[tuple[Any, ...], ...] = ()
 
     def constraints(self) -> tuple[Constraint, ...]:
         """The atoms as values without sympy, in the order of the trace."""
@@ -92,8 +94,11 @@ def path_condition(
     plan: Plan,
     names: Mapping[Path, str],
     ranges: Mapping[str, tuple[int, int | None]],
+    reads: Iterable[Sequence[Any]] = (),
 ) -> PathCondition:
     """The atoms of a trace of a plan.
+
+    ``reads`` are the sizes that the Python of the model read from tensors.
 
     ``ranges`` are the least and the greatest value that the program has per expression of the plan:
     torch leaves out the guards that they answer.
@@ -131,7 +136,7 @@ def path_condition(
                 tried.setdefault(atom.key, atom)
         elif atom.key not in atoms or _tells_more(atom, atoms[atom.key]):
             atoms[atom.key] = atom
-    return PathCondition(atoms, tuple(tried.values()))
+    return PathCondition(atoms, tuple(tried.values()), tuple(map(translation.numbers, reads)))
 
 
 def _tells_more(atom: Atom, known: Atom) -> bool:
@@ -163,16 +168,22 @@ def in_sizes(decision: Decision, axes: Mapping[tuple[str, int | None], Any]) -> 
 
 def _size_of(decision: Decision, symbol: Any, axes: Mapping[tuple[str, int | None], Any]) -> Any:
     source = decision.sources.get(symbol, "")
-    match = _SOURCE.fullmatch(source)
-    axis = (match.group(1), int(match.group(2)) if match.group(2) else None) if match else None
-    if axis is None or axis not in axes:
+    size = _of_source(source, axes)
+    if size is None:
         raise ExportError(
             f"The model decides by {symbol} ({source or 'of unknown source'}), which is no size of"
             " an input.",
             slug="guard-not-known",
             hint=f"The line of the model is {decision.line}." if decision.line else "",
         )
-    return axes[axis]
+    return size
+
+
+def _of_source(source: str, axes: Mapping[tuple[str, int | None], Any]) -> Any:
+    """The size at a source of torch; None where that is no size of an input."""
+    match = _SOURCE.fullmatch(source)
+    axis = (match.group(1), int(match.group(2)) if match.group(2) else None) if match else None
+    return axes.get(axis) if axis is not None else None
 
 
 class _Translation:
@@ -194,6 +205,23 @@ class _Translation:
     def condition(self, decision: Decision) -> Any:
         """What the decision says of the sizes, as it held in the trace."""
         return in_sizes(decision, self._axes)
+
+    def numbers(self, read: Iterable[Any]) -> tuple[Any, ...]:
+        """Sizes that were read, as expressions; None for one that hangs on values."""
+        return tuple(map(self._number, read))
+
+    def _number(self, size: Any) -> Any:
+        if not isinstance(size, torch.SymInt):
+            return sympy.Integer(size)
+        expression = size.node.expr
+        sources = sources_of(size.node.shape_env, expression.free_symbols)
+        values = {
+            symbol: _of_source(sources.get(symbol, ""), self._axes)
+            for symbol in expression.free_symbols
+        }
+        if None in values.values():
+            return None
+        return _with_torch_floor(expression.xreplace(values))
 
     def _with_sign(self, value: Any) -> Any:
         """The expression with symbols that may be negative where the plan allows that."""

@@ -29,7 +29,8 @@ class ProvenRegion:
 
     ``pins`` are symbols that were a number in the trace, ``atoms`` its path condition, ``limits``
     what is not proven by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its
-    example, ``tried`` the conditions of operators that are tried where they fail.
+    example, ``tried`` the conditions of operators that are tried where they fail, ``reads`` the
+    sizes that the model read.
     """
 
     pins: Mapping[str, int]
@@ -38,6 +39,7 @@ class ProvenRegion:
     sizes: Mapping[str, int]
     evidence: str
     tried: tuple[Atom, ...] = ()
+    reads: tuple[tuple[Any, ...], ...] = ()
     dropped: tuple[Dropped, ...] = field(default=())
 
     def is_general(self, sizes: Mapping[str, int]) -> bool:

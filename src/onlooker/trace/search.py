@@ -222,7 +222,13 @@ class PlanSearch:
         )
         evidence = f"traced with {_listed(sizes)}" if sizes else "traced"
         region = ProvenRegion(
-            pins, traced.condition.atoms, fixed, dict(sizes), evidence, traced.condition.tried
+            pins,
+            traced.condition.atoms,
+            fixed,
+            dict(sizes),
+            evidence,
+            traced.condition.tried,
+            traced.condition.reads,
         )
         found = self._trials.of(graph, region)
         return replace(region, limits=(*fixed, *found.limits), dropped=tuple(found.dropped))

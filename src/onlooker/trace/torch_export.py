@@ -108,7 +108,7 @@ def export_graph(
         if flat.n_joined and not is_exact_elsewhere(graph, samples, lab):
             join_rows = False
             continue
-        condition = path_condition(decisions, plan, names, graph.ranges)
+        condition = path_condition(decisions, plan, names, graph.ranges, flat.reads)
         seconds, told = time.perf_counter() - start, tuple(dict.fromkeys(notes))
         named = {} if asked.oblivious else takes_names(decisions, graph)
         graph = replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=named)

@@ -1,0 +1,63 @@
+"""The sizes that the Python of a model reads from tensors, in their order.
+
+The decisions of a trace are about these sizes. An operator that decides anew at sizes of 0 and 1
+may give a tensor of another shape (``x.squeeze(0)``), and then the model decides by another size,
+even where nothing else is computed from that tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["SizeReads"]
+
+_READS = frozenset(
+    {
+        torch.Tensor.shape.__get__,  # type: ignore[attr-defined]
+        torch.Tensor.ndim.__get__,  # type: ignore[attr-defined]
+        torch.Tensor.size,
+        torch.Tensor.dim,
+        torch.Tensor.ndimension,
+        torch.Tensor.numel,
+        torch.Tensor.nelement,
+        torch.Tensor.__len__,
+        torch.Tensor.stride,
+        torch.Tensor.storage_offset,
+        torch.Tensor.is_contiguous,
+        torch.numel,
+    }
+)
+
+
+class SizeReads(TorchFunctionMode):
+    """Inside the block every read is noted: ``sizes`` has the numbers of each, symbolic ones in a
+    trace.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[tuple[Any, ...]] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _READS:
+            self.sizes.append(tuple(_numbers(result)))
+        return result
+
+
+def _numbers(result: Any) -> Iterator[Any]:
+    if isinstance(result, Sequence):
+        for item in result:
+            yield from _numbers(item)
+    else:
+        yield result

@@ -258,6 +258,12 @@ OPERATORS = {
     "groups of four": written("x", "return x.reshape(x.shape[0], -1, 4).sum(2)", ((2, 4), (3, 12), (4, 8)), (4, 16)),
     "rows into rows": written("x", "return x.reshape(-1, 2, x.shape[1]).sum(1)", ((2, 4), (4, 12), (6, 8)), ()),
     "a triangle": written("x", "return x.tril(x.shape[1] - 12)", LONG, (12,)),
+    "the length of what lost an axis, beside another condition": written(
+        "x",
+        "x = -x.abs() if x.squeeze(0).shape[0] % 8 else x.clamp(-1, 1)\nreturn x.relu() if x.numel() % 3 else x - 1",
+        ((3, 24), (5, 16), (3, 9)),
+        (8,),
+    ),
     "the length of what lost an axis": written(
         "x", f"return -x.abs() if x.squeeze(0).shape[0] != 3 else {CLAMPED}", SHORT, (3,)
     ),

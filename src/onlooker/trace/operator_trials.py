@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, product
 from typing import Any
@@ -28,7 +28,7 @@ from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample, copy_leaves
 from ..pytrees.agree import agreement
 from .graph import Graph
-from .path_condition import Atom, proofs_of, written
+from .path_condition import Atom, proofs_of, symbol_of, written
 from .regions import ProvenRegion
 from .same_run import Numbers, Recorder, as_in_a_trace
 from .size_reads import SizeReads
@@ -67,42 +67,72 @@ class OperatorTrials:
 
     def of(self, graph: Graph, region: ProvenRegion) -> Tried:
         """What is known of a graph where the operators' conditions of a region fail."""
-        tried = Tried()
-        together = dict(region.sizes)
-        for name, choice in self._with_a_small_symbol(graph, region):
-            if not region.holds(choice) or not tried.allows(choice):
-                continue
-            if self._is_exact(graph, region, choice):
-                tried.sizes.append(choice)
-                together[name] = choice[name]
-                tried.dropped.append(Dropped(f"{name} != {choice[name]}", _evidence(choice)))
-            else:
-                tried.limits.append(_at_least(name, choice[name] + 1))
-        changed = [name for name, size in together.items() if size != region.sizes[name]]
-        if len(changed) > 1 and region.holds(together):
-            if not self._is_exact(graph, region, together):
-                return Tried(
-                    [*tried.limits, *(_at_least(name, together[name] + 1) for name in changed)]
-                )
-            tried.sizes.append(together)
+        tried, exact = Tried(), dict[Symbol, int]()
+        for symbol, size in self._small_symbols(graph, region):
+            is_excluded = not tried.allows({**region.sizes, symbol.name: size})
+            limit = _at_least(symbol.name, size + 1)
+            if not is_excluded and self._try_at(graph, region, {symbol: size}, tried, limit):
+                exact[symbol] = size
+        if len(exact) > 1:
+            limits = [_at_least(symbol.name, size + 1) for symbol, size in exact.items()]
+            one = Constraint(" or ".join(limit.formula for limit in limits), Origin.UNPROVEN)
+            self._try_at(graph, region, exact, tried, one)
         for atom in region.tried:
             self._try_exceptions(graph, region, atom, tried)
         return tried
 
-    def _with_a_small_symbol(
-        self, graph: Graph, region: ProvenRegion
-    ) -> Iterator[tuple[str, Sizes]]:
-        """The sizes of the trace with one of the symbols at 1, then at 0."""
+    def _small_symbols(self, graph: Graph, region: ProvenRegion) -> Iterator[tuple[Symbol, int]]:
+        """Each symbol that is open in the graph, with 1, then with 0, where the plan allows that."""
         own = {symbol.name for symbol in graph.plan.symbols} - set(region.pins)
         for symbol in self._plan.symbols:
-            for size in (1, 0):
-                if (
-                    symbol.name in own
-                    and self._is_size(symbol)
-                    and symbol.allows(size)
-                    and size % symbol.step == 0
-                ):
-                    yield symbol.name, {**region.sizes, symbol.name: size}
+            if symbol.name in own and self._is_size(symbol):
+                for size in (1, 0):
+                    if symbol.allows(size) and size % symbol.step == 0:
+                        yield symbol, size
+
+    def _try_at(
+        self,
+        graph: Graph,
+        region: ProvenRegion,
+        small: Mapping[Symbol, int],
+        tried: Tried,
+        limit: Constraint,
+    ) -> bool:
+        """Tries the graph with some symbols at small sizes; where it is not exact there, or cannot
+        be tried, the limit stays. True where it is exact.
+        """
+        choice = next(self._sizes_at(small, region, tried), None)
+        if choice is None:
+            together = [sympy.Eq(symbol_of(symbol), size) for symbol, size in small.items()]
+            if not any(self._is_outside(exception, region) for exception in together):
+                tried.limits.append(limit)
+            return False
+        if not self._is_exact(graph, region, choice):
+            tried.limits.append(limit)
+            return False
+        tried.sizes.append(choice)
+        if len(small) == 1:
+            ((symbol, size),) = small.items()
+            tried.dropped.append(Dropped(f"{symbol.name} != {size}", _evidence(choice)))
+        return True
+
+    def _sizes_at(
+        self, small: Mapping[Symbol, int], region: ProvenRegion, tried: Tried
+    ) -> Iterator[Sizes]:
+        """Sizes of a region with some symbols at small sizes: those of its trace, then with one
+        other symbol changed.
+        """
+        base = {**region.sizes, **{symbol.name: size for symbol, size in small.items()}}
+        changed = (
+            {**base, symbol.name: other}
+            for symbol in self._plan.symbols
+            if symbol not in small and symbol.name not in region.pins
+            for other in sizes_of_symbol(symbol)
+            if other > 1
+        )
+        for choice in chain([base], changed):
+            if region.holds(choice) and tried.allows(choice):
+                yield choice
 
     def _is_size(self, symbol: Symbol) -> bool:
         """True for a symbol that is the size of a tensor: torch makes no assumption about ints."""

@@ -28,7 +28,15 @@ from ..core.plan import Plan, Symbol
 from .decisions import Decision, sources_of
 from .size_proofs import SizeProofs, is_fact, is_number
 
-__all__ = ["Atom", "PathCondition", "in_sizes", "path_condition", "proofs_of", "written"]
+__all__ = [
+    "Atom",
+    "PathCondition",
+    "in_sizes",
+    "path_condition",
+    "proofs_of",
+    "symbol_of",
+    "written",
+]
 
 _SOURCE = re.compile(r"L\['(\w+)'\](?:\.size\(\)\[(\d+)\])?")
 _UNBACKED = re.compile(r"(u|zuf|zf)\d+")
@@ -311,7 +319,7 @@ class _Translation:
 def proofs_of(plan: Plan, facts: Iterable[Any] = (), least: int | None = None) -> SizeProofs:
     """Proofs about the sizes of a plan, or about those of them that are ``least`` or more."""
     steps = [
-        sympy.Eq(PythonMod(_symbol_of(symbol), symbol.step), 0)
+        sympy.Eq(PythonMod(symbol_of(symbol), symbol.step), 0)
         for symbol in plan.symbols
         if symbol.step > 1
     ]
@@ -319,7 +327,7 @@ def proofs_of(plan: Plan, facts: Iterable[Any] = (), least: int | None = None) -
     return SizeProofs(lows, [*facts, *steps])
 
 
-def _symbol_of(symbol: Symbol) -> Any:
+def symbol_of(symbol: Symbol) -> Any:
     """The symbol as expressions of the plan have it; one that may be negative stands for itself
     in a trace alone.
     """

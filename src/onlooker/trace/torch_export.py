@@ -23,6 +23,7 @@ from ..lab.example import Example, find_example
 from ..lab.lab import Lab
 from ..observe.inner import advice_on_inner
 from ..observe.store import Sample, copy_leaves
+from ..patches.recurrent_steps import steps_stay_sizes
 from .by_values import UncheckedBranchError, depends_on_values
 from .decisions import Decision, recorded_decisions
 from .dim_names import takes_names
@@ -213,6 +214,7 @@ def _export(
         asked.settings(),
         ints,
         floats,
+        steps_stay_sizes(),
     ):
         warnings.simplefilter("ignore")
         shapes = asked.dynamic_shapes(plan, names)

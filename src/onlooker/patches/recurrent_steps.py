@@ -1,0 +1,53 @@
+"""Recurrent layers whose number of steps stays a dynamic size in a trace.
+
+Why: ``aten.lstm``, ``aten.gru`` and ``aten.rnn`` stand in an exported graph as one operator, which
+takes any number of steps. The shapes of its results are found by a Python function of torch that
+goes through the steps one by one, and this makes their number a constant of the graph. Of a symbolic
+number of steps a single one tells the shapes.
+
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_decomp/decompositions.py, where
+``one_layer_rnn`` and ``one_layer_lstm`` iterate over their input. It may go when they do so no more;
+``test_steps_become_a_constant_without_the_repair`` of ``tests/patches/test_recurrent_steps.py``
+fails then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._decomp import decompositions
+from torch._subclasses.fake_tensor import is_fake
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from .swap import swapped
+
+__all__ = ["steps_stay_sizes"]
+
+_LAYERS = ("one_layer_rnn", "one_layer_lstm")
+
+
+@contextlib.contextmanager
+def steps_stay_sizes() -> Iterator[None]:
+    """Inside the block a trace keeps the number of steps of recurrent layers dynamic."""
+    with contextlib.ExitStack() as stack:
+        for name in _LAYERS:
+            if hasattr(decompositions, name):
+                layer = _of_one_step(getattr(decompositions, name))
+                stack.enter_context(swapped(decompositions, name, layer))
+        yield
+
+
+def _of_one_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    def layer(inputs: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        steps = inputs.shape[0]
+        is_computed = not is_fake(inputs) or get_proxy_mode() is not None
+        if is_computed or not isinstance(steps, torch.SymInt):
+            return original(inputs, *args, **kwargs)
+        one = inputs.new_empty((1, *inputs.shape[1:]))
+        results, last = original(one, *args, **kwargs)
+        return results.new_empty((steps, *results.shape[1:])), last
+
+    return layer

@@ -18,6 +18,7 @@ LAYERS = {
     "without biases": lambda: nn.LSTM(4, 3, bias=False, batch_first=True),
     "gru": lambda: nn.GRU(4, 3, 2, batch_first=True, bidirectional=True),
     "tanh": lambda: nn.RNN(4, 3, batch_first=True),
+    "relu both ways": lambda: nn.RNN(4, 3, nonlinearity="relu", bias=False, bidirectional=True),
     "relu": lambda: nn.RNN(4, 3, 2, nonlinearity="relu", batch_first=True),
 }
 
@@ -39,6 +40,7 @@ def watched(model: nn.Module) -> InputObserver:
     return observer
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("name", LAYERS)
 def test_one_graph_takes_any_number_of_steps(name: str) -> None:
     model = Recurrent(LAYERS[name]()).eval()
@@ -51,8 +53,8 @@ def test_one_graph_takes_any_number_of_steps(name: str) -> None:
             torch.testing.assert_close(program(x), model(x))
 
 
-@pytest.mark.parametrize("name", ["both ways", "gru", "tanh"])
-def test_a_model_of_onnx_takes_any_number_of_steps_or_says_which(name: str) -> None:
+@pytest.mark.parametrize("name", ["both ways", "gru", "tanh", "relu", "relu both ways"])
+def test_a_model_of_onnx_takes_any_number_of_steps(name: str) -> None:
     model = Recurrent(LAYERS[name]()).eval()
     program = watched(model).export(to="onnx")
     tally = program.verify()
@@ -63,11 +65,11 @@ def test_a_model_of_onnx_takes_any_number_of_steps_or_says_which(name: str) -> N
             torch.testing.assert_close(program(x), model(x), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
 def test_steps_become_a_constant_without_the_repair() -> None:
     x = torch.randn(3, 7, 4)
     exported = torch.export.export(
         nn.LSTM(4, 3, batch_first=True), (x,), dynamic_shapes=({1: torch.export.Dim.AUTO},), strict=False
     )
-    (given,) = [node for node in exported.graph.nodes if node.name == "input"]
-    assert given.meta["val"].shape[1] == 7
-    assert not isinstance(given.meta["val"].shape[1], torch.SymInt)
+    (given,) = [node for node in exported.graph.nodes if node.op == "placeholder"][-1:]
+    assert str(given.meta["val"].shape[1]) == "7"

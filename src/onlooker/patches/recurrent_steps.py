@@ -30,11 +30,16 @@ _LAYERS = ("one_layer_rnn", "one_layer_lstm")
 
 
 @contextlib.contextmanager
-def steps_stay_sizes() -> Iterator[None]:
-    """Inside the block a trace keeps the number of steps of recurrent layers dynamic."""
+def steps_stay_sizes(model: Any) -> Iterator[None]:
+    """Inside the block a trace keeps the number of steps of recurrent layers dynamic.
+
+    Nothing is replaced for a model without modules such as ``torch.nn.LSTM``.
+    """
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    has_layers = any(isinstance(module, torch.nn.RNNBase) for module in modules)
     with contextlib.ExitStack() as stack:
         for name in _LAYERS:
-            if hasattr(decompositions, name):
+            if has_layers and hasattr(decompositions, name):
                 layer = _of_one_step(getattr(decompositions, name))
                 stack.enter_context(swapped(decompositions, name, layer))
         yield

@@ -214,7 +214,7 @@ def _export(
         asked.settings(),
         ints,
         floats,
-        steps_stay_sizes(),
+        steps_stay_sizes(lab.model),
     ):
         warnings.simplefilter("ignore")
         shapes = asked.dynamic_shapes(plan, names)

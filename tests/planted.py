@@ -15,6 +15,7 @@ import ast
 import itertools
 import logging
 import random
+import re
 import sys
 import time
 import warnings
@@ -26,6 +27,7 @@ from typing import Any
 
 import torch
 
+import onlooker
 from onlooker import InputObserver, OnlookerError, RejectedCallError
 from planted_modules import (
     VALUES,
@@ -157,6 +159,7 @@ class Finding:
     is_crash: bool = False
     watched_served: bool = False
     graphs: int = 0
+    conditions: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     wrong: list[Wrong] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -233,6 +236,21 @@ def compare(finding: Finding, model: torch.nn.Module, program: Callable[..., Any
             finding.error = text
 
 
+def conditions_of(program: onlooker.Program) -> Counter[str]:
+    """The conditions of all graphs: those that stayed by their origin, those that went by their evidence."""
+    found: Counter[str] = Counter()
+    for graph in program.graphs:
+        stayed = {(c.formula, c.origin) for region in graph.contract.regions for c in region.constraints}
+        found.update(f"stayed, {origin.value}" for _, origin in stayed)
+        found.update(f"dropped, {kind_of(dropped.evidence)}" for dropped in graph.contract.dropped)
+    return found
+
+
+def kind_of(evidence: str) -> str:
+    """The evidence without the sizes in it: all digits, names and what follows a colon are left out."""
+    return re.sub(r"\s+", " ", re.sub(r"\b[a-z_0-9]+ = -?\d+,?|-?\d+", "", evidence.partition(":")[0])).strip()
+
+
 def examine(case: Case) -> Finding:
     """Watches, exports and verifies a module, and compares program and model on the grid."""
     finding = Finding(case)
@@ -245,6 +263,7 @@ def examine(case: Case) -> Finding:
             finding.seconds["export"] = time.process_time() - started
             finding.verified = bool(program.verify().verified)
             finding.graphs = len(program.graphs)
+            finding.conditions = conditions_of(program)
         except Exception as error:
             finding.error = f"{type(error).__name__}: {error}"
             finding.is_crash = not isinstance(error, OnlookerError)
@@ -299,6 +318,8 @@ class Summary:
             served = counted["equal"] + counted["differs"]
             yield f"served of the grid          {share(served, taken):.1%} ({title})"
         yield f"calls                       {dict(self.calls())}"
+        conditions: Counter[str] = sum((f.conditions for f in self.findings), Counter())
+        yield from (f"conditions {kind:<16} {count:>5}" for kind, count in conditions.most_common())
         yield f"graphs                      {dict(sorted(Counter(f.graphs for f in self.findings).items()))}"
         for kind in ("export", "total"):
             seconds = sum(f.seconds.get(kind, 0.0) for f in self.findings)

@@ -38,10 +38,20 @@ def length_of(plan: Plan) -> Symbol:
     return plan.symbol(name)
 
 
-@pytest.mark.parametrize(("chunk", "step"), [(1, 1), (8, 8), (16, 16)])
+@pytest.mark.parametrize(("chunk", "step"), [(1, 1), (4, 4), (8, 8), (16, 16)])
 def test_a_step_is_kept_only_where_the_model_has_one(chunk: int, step: int) -> None:
     plan = plan_of(chunk, 16, 32, 64)
     assert length_of(plan).step == step
+
+
+@pytest.mark.parametrize("chunk", [1, 8, 16, 32])
+def test_a_step_is_tested_where_a_relation_hid_the_size(chunk: int) -> None:
+    model, observer = Chunks(chunk), InputObserver()
+    with observer(model):
+        for rows in (2, 3):
+            model(torch.rand(rows, 32 * rows))
+    (plan,) = observer.plans()
+    assert length_of(plan).step == chunk
 
 
 def test_a_step_that_is_a_coincidence_is_an_experiment_on_record() -> None:

@@ -33,6 +33,7 @@ FAMILIES: tuple[type[Family], ...] = (
     PinnedAxes,  # the caller says that an axis changes
     ObservedSteps,  # sizes that were all multiples of 16 are so by chance
     Relations,  # a relation between axes is a coincidence of a few calls
+    ObservedSteps,  # the same for sizes that only a relation tied to others until now
     AbsentMasks,  # ones are neutral for a mask that no call passed
     OmittedArguments,  # a call may leave out an argument that every call passed
 )

@@ -32,13 +32,19 @@ class ObservedSteps:
 
     def drafts(self) -> Iterator[Draft]:
         """The draft with a row for each symbol that takes a size off its step."""
-        plan = self._draft.plan()
         draft = self._draft
-        for symbol in plan.symbols if self._samples else ():
-            row = self._accepted_row(plan, symbol) if symbol.step > 1 else None
-            if row is not None:
+        names = [symbol.name for symbol in draft.plan().symbols] if self._samples else []
+        for name in names:
+            while (row := self._row_off_step(draft.plan(), name)) is not None:
                 draft = draft.with_probes(row)
                 yield draft
+
+    def _row_off_step(self, plan: Plan, name: str) -> Row | None:
+        """A row with a size off the step of a symbol; None where its step is 1, or the model has
+        it.
+        """
+        symbol = next((s for s in plan.symbols if s.name == name and s.step > 1), None)
+        return None if symbol is None else self._accepted_row(plan, symbol)
 
     def untested(self, spent: SpentError) -> BlindSpot:
         """The steps of all symbols."""

@@ -26,7 +26,7 @@ from onlooker.infer.relations.multiple import Multiple
 from onlooker.infer.relations.offset import Offset
 from onlooker.infer.relations.total import Total
 from onlooker.infer.samples import Row, Table, axes_of, row_of, table_of
-from onlooker.infer.sizes import choose_sizes, expressed_sizes, observed_sizes, static_sizes, trial_sizes
+from onlooker.infer.sizes import Scale, choose_sizes, expressed_sizes, observed_sizes, static_sizes, trial_sizes
 from onlooker.infer.unify import find_conflict, forms_of, growing_dim, union_of
 from plans import plan_with
 
@@ -658,16 +658,16 @@ def is_general(plan: Plan, sizes: dict[str, int]) -> bool:
     return in_range and min(values) > 1 and len(set(values)) == len(values) and not set(values) & static_sizes(plan)
 
 
-def sizes_or_none(plan: Plan, *, near: bool = False, offset: int = 0) -> dict[str, int] | None:
+def sizes_or_none(plan: Plan, *, scale: Scale = Scale.USUAL, offset: int = 0) -> dict[str, int] | None:
     try:
-        return choose_sizes(plan, near=near, offset=offset)
+        return choose_sizes(plan, scale=scale, offset=offset)
     except ExportError:
         return None
 
 
-@given(plans(), st.booleans(), st.integers(0, 3))
-def test_chosen_sizes_are_general(plan: Plan, near: bool, offset: int) -> None:
-    sizes = sizes_or_none(plan, near=near, offset=offset)
+@given(plans(), st.sampled_from(Scale), st.integers(0, 3))
+def test_chosen_sizes_are_general(plan: Plan, scale: Scale, offset: int) -> None:
+    sizes = sizes_or_none(plan, scale=scale, offset=offset)
     assert sizes is None or is_general(plan, sizes)
 
 
@@ -681,7 +681,7 @@ def test_chosen_sizes_are_small_primes_where_nothing_speaks_against_them() -> No
 def test_large_sizes_stay_near_to_what_was_seen() -> None:
     sizes = choose_sizes(plan_with([Symbol("height", (224, 256), step=16)]))
     assert sizes == {"height": 320}  # as even as what was seen, and an odd multiple: 256 divides by more
-    assert choose_sizes(plan_with([Symbol("n", (5, 9))]), near=True) == {"n": 9}
+    assert choose_sizes(plan_with([Symbol("n", (5, 9))]), scale=Scale.NEAR) == {"n": 9}
 
 
 def test_another_offset_is_another_choice() -> None:

@@ -29,6 +29,7 @@ from ..infer.sizes import example_sizes
 from ..infer.unify import Union
 from ..lab.example import Example, find_example
 from ..lab.lab import Lab, SpentError
+from ..lab.small_sizes import representative
 from ..materialise.arguments import close_arguments
 from ..observe.store import Sample
 from ..pytrees.agree import agreement
@@ -129,7 +130,7 @@ def _examples(plan: Plan, samples: Sequence[Sample], lab: Lab) -> Iterator[Examp
     :raises SpentError: when the budget has ended
     """
     count = 0
-    for sizes in example_sizes(plan):
+    for sizes in representative(plan, samples, lab, example_sizes(plan)):
         try:
             yield find_example(plan, samples, lab, choices=[sizes], necessary=False)
         except ExportError:

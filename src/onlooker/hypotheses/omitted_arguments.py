@@ -19,9 +19,10 @@ from ..core.path import Path
 from ..core.plan import Fill, LeafPlan, Plan
 from ..core.spec import ConstantSpec
 from ..core.structure import Tree
-from ..infer.sizes import Sizes, example_sizes
+from ..infer.sizes import Sizes, cut_sizes, example_sizes, size_label
 from ..lab.judge import results_agree
 from ..lab.lab import Lab, SpentError
+from ..lab.small_sizes import representative
 from ..materialise.arguments import close_arguments, fill_of, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..materialise.domain import Domain
@@ -61,7 +62,10 @@ class OmittedArguments:
         if not candidates or not self._samples:
             return
         test = _OmissionTest(
-            plan, self._lab, tuple(_bases(plan, self._samples)), domains_of(self._samples)
+            plan,
+            self._lab,
+            tuple(_bases(plan, self._samples, self._lab)),
+            domains_of(self._samples),
         )
         found = test.together(test.alone(candidates))
         fills = dict(self._draft.fills)
@@ -94,16 +98,18 @@ def _is_candidate(leaf: LeafPlan, plan: Plan, lab: Lab) -> bool:
     return leaf.constant is not None and leaf.constant not in (ConstantSpec(None), default)
 
 
-def _bases(plan: Plan, samples: Sequence[Sample]) -> Iterator[dict[Path, Any]]:
-    """The values of calls: at the sizes of the last one and of the first one, then at general
-    ones.
+def _bases(plan: Plan, samples: Sequence[Sample], lab: Lab) -> Iterator[dict[Path, Any]]:
+    """The values of calls: at the sizes of the last one and of the first one, each as small as the
+    model is the same there, then at general ones.
     """
+    general = list(islice(representative(plan, samples, lab, example_sizes(plan)), _CHOICES))
     observed = [sizes_of(plan, leaf_values(sample)) for sample in (samples[-1], samples[0])]
     seen: list[Sizes] = []
-    for sizes in (*observed, *islice(example_sizes(plan), _CHOICES)):
-        if sizes not in seen:
-            seen.append(sizes)
-            yield materialise(plan, sizes, samples)
+    for sizes in observed:
+        choices = [*(cut_sizes(plan, sizes, small) for small in general), sizes]
+        seen.append(next(representative(plan, samples, lab, choices), sizes))
+    for sizes in {size_label(sizes): sizes for sizes in (*seen, *general)}.values():
+        yield materialise(plan, sizes, samples)
 
 
 @dataclass(frozen=True, slots=True)

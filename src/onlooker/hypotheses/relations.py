@@ -27,6 +27,7 @@ from ..infer.samples import Row, Table, row_of_values
 from ..infer.sizes import Sizes, choose_sizes, roomy_sizes
 from ..lab.example import Example, find_example
 from ..lab.lab import Lab, SpentError
+from ..lab.small_sizes import representative
 from ..materialise.domains import domains_of
 from ..observe.store import Sample
 from .axis_classes import size_of
@@ -126,9 +127,10 @@ class Relations:
         :raises SpentError: when the budget has ended
         """
         most = 1 if self._guess is not None else _CHOICES
-        for choice in islice(
-            roomy_sizes(plan, self._n_tested) if choices is None else choices, most
-        ):
+        if choices is None:
+            roomy = roomy_sizes(plan, self._n_tested)
+            choices = representative(plan, self._samples, self._lab, roomy)
+        for choice in islice(choices, most):
             try:
                 return find_example(
                     plan, self._samples, self._lab, choices=[choice], necessary=False

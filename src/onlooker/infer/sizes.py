@@ -5,6 +5,7 @@ trials.
 from __future__ import annotations
 
 import contextlib
+import enum
 import logging
 import math
 import random
@@ -15,11 +16,14 @@ from ..core.expression import Expression
 from ..core.plan import Plan, Symbol
 
 __all__ = [
+    "Scale",
     "Sizes",
     "choose_sizes",
+    "cut_sizes",
     "example_sizes",
     "expressed_sizes",
     "grain",
+    "is_below_observed",
     "is_general",
     "is_possible",
     "middle_sizes",
@@ -75,18 +79,26 @@ def expressed_sizes(plan: Plan, sizes: Sizes) -> list[int]:
     return [expression.evaluate(sizes) for expression in _changing(plan)]
 
 
-def choose_sizes(plan: Plan, *, near: bool = False, offset: int = 0) -> Sizes:
+class Scale(enum.Enum):
+    """How large chosen sizes are."""
+
+    SMALL = enum.auto()  #: as small as possible
+    EVEN = enum.auto()  #: small, and as even as what was seen
+    USUAL = enum.auto()  #: small where small ones were seen, else near to what was seen
+    NEAR = enum.auto()  #: near to what was seen, for models that refuse other sizes
+
+
+def choose_sizes(plan: Plan, *, scale: Scale = Scale.USUAL, offset: int = 0) -> Sizes:
     """A size per symbol for the export: never 0 or 1, all distinct, off static sizes, relations
     kept.
 
-    ``near`` stays close to observed sizes, for models that refuse others; ``offset`` skips as many
-    candidates, for another choice.
+    ``offset`` skips as many candidates, for another choice.
 
     :raises ExportError: ``no-sizes`` when no general sizes exist
     """
     general = _General(plan)
     budget = iter(range(_MOST_TRIES))
-    sizes = _completed(plan, {}, general, near, offset, budget)
+    sizes = _completed(plan, {}, general, scale, offset, budget)
     if sizes is None:
         ranges = ", ".join(
             f"{s.name} in {s.low}..{'' if s.high is None else s.high}" for s in plan.symbols
@@ -100,19 +112,19 @@ def choose_sizes(plan: Plan, *, near: bool = False, offset: int = 0) -> Sizes:
 
 
 def _completed(
-    plan: Plan, sizes: Sizes, general: _General, near: bool, offset: int, budget: Iterator[int]
+    plan: Plan, sizes: Sizes, general: _General, scale: Scale, offset: int, budget: Iterator[int]
 ) -> Sizes | None:
     """The first general completion of some sizes, symbol by symbol; None where there is none."""
     if len(sizes) == len(plan.symbols):
         return sizes
     symbol = plan.symbols[len(sizes)]
-    for candidate in _candidates(symbol, near, offset):
+    for candidate in _candidates(symbol, scale, offset):
         trial = {**sizes, symbol.name: candidate}
         if candidate in general.avoid or not general.holds(trial):
             continue
         if next(budget, None) is None:
             return None
-        found = _completed(plan, trial, general, near, offset, budget)
+        found = _completed(plan, trial, general, scale, offset, budget)
         if found is not None:
             return found
     return None
@@ -154,12 +166,12 @@ def is_possible(plan: Plan, sizes: Mapping[str, int]) -> bool:
     return all(expression.evaluate(sizes) >= 0 for expression in _changing(plan))
 
 
-def _candidates(symbol: Symbol, near: bool, offset: int) -> Iterator[int]:
-    least = min((v for v in symbol.observed if v > 1), default=2)
-    largest = max(symbol.observed, default=2)
+def _candidates(symbol: Symbol, scale: Scale, offset: int) -> Iterator[int]:
+    least = _least_seen(symbol)
     found = 0
-    near = near or least > _SMALL or symbol.low > 2
-    proposals: Iterable[int] = _proposals(symbol, near, least, largest)
+    if symbol.low > 2 or (scale is Scale.USUAL and least > _SMALL):
+        scale = Scale.NEAR
+    proposals: Iterable[int] = _proposals(symbol, scale)
     if (
         symbol.low > 2 and least > _SMALL
     ):  # what is halved to 1 at its least size is a size of 1 up to its double
@@ -175,18 +187,36 @@ def _candidates(symbol: Symbol, near: bool, offset: int) -> Iterator[int]:
                 yield value
 
 
-def _proposals(symbol: Symbol, near: bool, least: int, largest: int) -> Iterator[int]:
-    if near:
-        middle, step = (least + largest) // 2, grain(symbol)
+def _least_seen(symbol: Symbol) -> int:
+    return min((size for size in symbol.observed if size > 1), default=2)
+
+
+def is_below_observed(plan: Plan, sizes: Sizes) -> bool:
+    """True where some size is smaller than all large ones that were seen of its symbol."""
+    return any(sizes[s.name] < _least_seen(s) > _SMALL for s in plan.symbols)
+
+
+def cut_sizes(plan: Plan, sizes: Mapping[str, int], small: Mapping[str, int]) -> Sizes:
+    """The sizes of a call, its large ones replaced by small ones."""
+    return {
+        s.name: small[s.name] if sizes[s.name] > max(_SMALL, small[s.name]) else sizes[s.name]
+        for s in plan.symbols
+    }
+
+
+def _proposals(symbol: Symbol, scale: Scale) -> Iterator[int]:
+    if scale is Scale.NEAR:
+        middle, step = (_least_seen(symbol) + max(symbol.observed, default=2)) // 2, grain(symbol)
         around = [middle - middle % step + step * k for k in range(1, 8)]
         yield from sorted(
             around, key=lambda size: size // step % 2 == 0
         )  # what divides by more is less general
-        middle = (least + largest) // 2
         middle -= middle % symbol.step
         yield from (middle + symbol.step * k for k in range(1, 24))
         yield from (middle - symbol.step * k for k in range(24))
-    yield from (prime * symbol.step for prime in _PRIMES)
+    is_even = scale is Scale.EVEN and _least_seen(symbol) > _SMALL
+    unit = _small_grain(symbol) if is_even else symbol.step
+    yield from (prime * unit for prime in _PRIMES)
     yield from (symbol.step * k for k in range(2, 200))
 
 
@@ -205,6 +235,14 @@ def grain(symbol: Symbol) -> int:
     return math.lcm(power, symbol.step)
 
 
+def _small_grain(symbol: Symbol) -> int:
+    """As :func:`grain`, but at most an eighth of the least large size: 16 for images of 224."""
+    unit = grain(symbol)
+    while 8 * unit > _least_seen(symbol) and unit % (2 * symbol.step) == 0:
+        unit //= 2
+    return unit
+
+
 def observed_sizes(plan: Plan) -> Sizes:
     """The greatest size that was seen of each symbol."""
     return {symbol.name: max(symbol.observed, default=2) for symbol in plan.symbols}
@@ -216,11 +254,20 @@ def example_sizes(plan: Plan) -> Iterator[Sizes]:
 
     Plans without general sizes have the greatest observed ones alone.
     """
-    for near, offset in ((False, 0), (False, 1), (True, 0), (True, 1), (True, 3)):
+    is_large = any(_least_seen(symbol) > _SMALL for symbol in plan.symbols)
+    choices = [(Scale.SMALL, 0), (Scale.SMALL, 1)]
+    choices += [(Scale.SMALL, 3), (Scale.EVEN, 0), (Scale.EVEN, 1)] if is_large else []
+    choices += [(Scale.NEAR, 0), (Scale.NEAR, 1), (Scale.NEAR, 3)]
+    tried: list[Sizes] = []
+    for scale, offset in choices:
         try:
-            yield choose_sizes(plan, near=near, offset=offset)
+            sizes = choose_sizes(plan, scale=scale, offset=offset)
         except ExportError as error:
             logger.debug("%s", error)
+            continue
+        if sizes not in tried:
+            tried.append(sizes)
+            yield sizes
     yield observed_sizes(plan)
 
 
@@ -228,9 +275,13 @@ def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:
     """General sizes, first those which can be made smaller; a ``number`` of another experiment
     gives other ones.
     """
-    for offset in (_OFFSETS[number % len(_OFFSETS)], 2, 4, 6):
+    first = _OFFSETS[number % len(_OFFSETS)]
+    choices = [(Scale.USUAL, offset) for offset in (first, 2, 4, 6)]
+    if any(_least_seen(symbol) > _SMALL for symbol in plan.symbols):
+        choices = [(Scale.SMALL, first), (Scale.EVEN, first), *choices]
+    for scale, offset in choices:
         with contextlib.suppress(ExportError):
-            sizes = choose_sizes(plan, offset=offset)
+            sizes = choose_sizes(plan, scale=scale, offset=offset)
             if min(expressed_sizes(plan, sizes), default=_ROOM) >= _ROOM:
                 yield sizes
     yield from example_sizes(plan)

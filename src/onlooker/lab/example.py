@@ -15,6 +15,7 @@ from ..infer.sizes import Sizes, example_sizes
 from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample
 from .lab import Lab, SpentError
+from .small_sizes import representative
 
 __all__ = ["Example", "find_example"]
 
@@ -49,7 +50,9 @@ def find_example(
     :raises SpentError: for an experiment, when the budget has ended
     """
     refusal: Exception | None = None
-    for choice in example_sizes(plan) if choices is None else choices:
+    if choices is None:
+        choices = representative(plan, samples, lab, example_sizes(plan))
+    for choice in choices:
         sizes = {**choice, **(fixed or {})}
         why = "an example at " + ", ".join(f"{name} = {size}" for name, size in sizes.items())
         for varied in (True, False):

@@ -145,6 +145,19 @@ class Lab:
         """
         return self._run(self.subject.try_fake, arguments, "fake", why, memo=True, necessary=False)
 
+    def shapes_of_run(self, arguments: dict[str, Any], *, why: str) -> tuple[Any, ...]:
+        """The operators of a run on tensors without values, each with its shapes. It counts as a
+        run.
+
+        :raises SpentError: when the budget has ended
+        :raises Exception: what the model raises
+        """
+        way = self.subject.try_shapes
+        steps: tuple[Any, ...] = self._run(
+            way, arguments, "shapes", why, memo=True, necessary=False
+        ).leaves[0]
+        return steps
+
     def try_run(
         self, arguments: dict[str, Any], *, why: str, memo: bool = False, necessary: bool = False
     ) -> Tree[Any] | None:

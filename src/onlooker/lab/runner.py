@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ..core.call import Signature
-from ..core.structure import Tree
+from ..core.structure import LEAF, Structure, Tree
 from ..observe.bind import as_args_kwargs
 from ..observe.state import kept_state
 from ..pytrees.open import map_tensors, open_tree
@@ -89,6 +91,37 @@ class ModelRunner:
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with torch.no_grad(), self.untouched(), mode:
             return open_tree(self(map_tensors(mode.from_tensor, arguments)))
+
+    def try_shapes(self, arguments: dict[str, Any]) -> Tree[Any]:
+        """Runs the method on tensors without values; the one leaf has its operators, each with the
+        shapes that it gave.
+        """
+        mode, seen = FakeTensorMode(allow_non_fake_inputs=True), _Shapes()
+        with torch.no_grad(), self.untouched(), mode:
+            inputs = map_tensors(mode.from_tensor, arguments)
+            with seen:
+                self(inputs)
+        return Tree(Structure(LEAF), (tuple(seen.steps),))
+
+
+class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """Inside the block every operator is noted, with the shapes of what it gave."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.steps: list[tuple[str, list[tuple[int, ...]]]] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self.steps.append((str(func), [tuple(tensor.shape) for tensor in given]))
+        return result
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,74 @@
+"""Which small sizes stand for large ones: a run at 5 tokens costs little, one at 500 does not.
+
+A convolution network refuses small images, or reduces them to one pixel, and a model may branch on
+a length. So small sizes are taken only where the model runs the same operators as near to what was
+seen, and no tensor of the run has a size of 0 or 1 that is larger there. Both runs are on tensors
+without values.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..core.errors import ExportError
+from ..core.plan import Plan
+from ..infer.sizes import Scale, Sizes, choose_sizes, is_below_observed, size_label
+from ..materialise.arguments import close_arguments, materialise
+from ..observe.store import Sample
+from .lab import Lab, SpentError
+
+__all__ = ["representative"]
+
+logger = logging.getLogger(__name__)
+
+
+def representative(
+    plan: Plan, samples: Sequence[Sample], lab: Lab, choices: Iterable[Sizes]
+) -> Iterator[Sizes]:
+    """The choices without those that are smaller than what was seen and do not stand for it."""
+    for sizes in choices:
+        if not is_below_observed(plan, sizes) or _stands_for_large(plan, samples, lab, sizes):
+            yield sizes
+        else:
+            logger.debug("%s is too small to stand for what was seen", size_label(sizes))
+
+
+def _stands_for_large(plan: Plan, samples: Sequence[Sample], lab: Lab, sizes: Sizes) -> bool:
+    """True where the operators and the sizes of 0 and 1 are those of sizes near to what was seen.
+
+    Where that is not known, since the model needs values or the budget has ended, it is False.
+    """
+    try:
+        large = choose_sizes(plan, scale=Scale.NEAR)
+        runs = [
+            lab.shapes_of_run(
+                close_arguments(plan, materialise(plan, choice, samples)),
+                why=f"operators at {size_label(choice)}, without values",
+            )
+            for choice in (large, sizes)
+        ]
+    except (ExportError, SpentError) as error:
+        logger.debug("%s", error)
+        return False
+    except Exception as error:
+        logger.debug("the model is not run without values: %s", error)
+        return False
+    return _are_alike(*runs)
+
+
+def _are_alike(large: tuple[Any, ...], small: tuple[Any, ...]) -> bool:
+    return len(large) == len(small) and all(
+        one[0] == other[0] and _same_ones(one[1], other[1])
+        for one, other in zip(large, small, strict=True)
+    )
+
+
+def _same_ones(large: Sequence[tuple[int, ...]], small: Sequence[tuple[int, ...]]) -> bool:
+    """True where shapes have as many sizes, and those of 0 and 1 at the same places."""
+    return [len(shape) for shape in large] == [len(shape) for shape in small] and all(
+        min(one, 2) == min(other, 2)
+        for shape, further in zip(large, small, strict=True)
+        for one, other in zip(shape, further, strict=True)
+    )

@@ -1,0 +1,108 @@
+"""Small sizes stand for large ones only where the model does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from onlooker import InputObserver
+
+
+class Tokens(torch.nn.Module):
+    """Runs the same operators at every length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 8)
+        self.out = torch.nn.Linear(8, 8)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        y = self.embed(ids)
+        return self.out(y.softmax(1).cumsum(1))
+
+
+class Branching(Tokens):
+    """Another formula for long inputs: short ones do not stand for them."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        y = super().forward(ids)
+        return y.relu() if ids.shape[1] > 60 else y
+
+
+class Deciding(Tokens):
+    """Hangs on values, and cannot be run without them."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        y = super().forward(ids)
+        return y + 1 if ids.max().item() < 1000 else y
+
+
+class Halving(torch.nn.Module):
+    """Halves an image until few pixels are left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = torch.nn.ModuleList(torch.nn.Conv2d(2, 2, 3, 2, 1) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for step in self.steps:
+            x = step(x).tanh()
+        return x.mean((2, 3))
+
+
+def ids_of(rows: int, length: int) -> torch.Tensor:
+    return torch.randint(0, 50, (rows, length), generator=torch.Generator().manual_seed(length))
+
+
+def image_of(rows: int, side: int) -> torch.Tensor:
+    return torch.randn(rows, 2, side, side, generator=torch.Generator().manual_seed(side))
+
+
+Made = Callable[[int, int], torch.Tensor]
+
+
+@pytest.mark.parametrize(
+    ("made", "value", "least", "most"),
+    [
+        (Tokens, ids_of, 2, 24),
+        (Branching, ids_of, 61, 400),
+        (Deciding, ids_of, 61, 400),
+        (Halving, image_of, 32, 100),
+    ],
+    ids=["the same at all lengths", "a branch", "values decide", "halved to 1"],
+)
+def test_a_graph_is_traced_at_the_least_sizes_that_stand_for_what_was_seen(
+    made: Callable[[], torch.nn.Module], value: Made, least: int, most: int
+) -> None:
+    torch.manual_seed(0)
+    model, observer = made().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, length in ((2, 128), (5, 192)):
+            model(value(rows, length))
+    program = observer.export()
+    traced = max(program.graphs[0].sizes.values())
+    assert least <= traced <= most
+    assert program.verify().verified
+    new = value(4, 160)
+    torch.testing.assert_close(program(new), model(new))
+
+
+def test_few_experiments_are_as_large_as_the_largest_call() -> None:
+    lengths: list[int] = []
+
+    class Noting(Tokens):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            if type(ids) is torch.Tensor:
+                lengths.append(int(ids.numel()))
+            return super().forward(ids)
+
+    model, observer = Noting().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(ids_of(2, 500))
+    lengths.clear()
+    observer.export()
+    # the call again, the call that axes are changed in, and each of its two axes larger
+    assert sum(n > 200 for n in lengths) <= 4, lengths
+    assert max(lengths) <= 1500

@@ -43,6 +43,7 @@ from .trace.graph import Graph
 from .verify.check import checked_calls
 from .verify.request import SizesOption, check_model, check_request
 from .verify.saved import saved_trials
+from .verify.effort import Effort
 from .verify.trials import chosen_trials
 from .verify.verify import run_trials
 
@@ -135,8 +136,10 @@ class Program:
 
         ``seed`` decides the sizes and the values that are chosen: the same seed gives the same
         trials. ``trials`` is the most that are run, some of every kind; more than the usual ones
-        have sizes and values drawn by the seed. What was tried is counted by kind in
-        ``tally.counts`` and ``tally.summary``.
+        have sizes and values drawn by the seed. Without it, verifying a large model is bounded by
+        about the work of tracing it: some trials of every kind are made, and ``tally.left_out``
+        counts the others. What was tried is counted by kind in ``tally.counts`` and
+        ``tally.summary``.
 
         ``atol`` is the largest difference allowed, times (1 + the largest value) of each float32
         output; ints, bools, shapes and dtypes must be equal, NaN against a number fails. The tally
@@ -173,7 +176,13 @@ class Program:
         ):  # a program shares buffers with its model
             names = [graph.name for graph in self.graphs]
             self._verdict = run_trials(
-                self._serve, subject, chosen, atol=atol, graphs=names, again=again
+                self._serve,
+                subject,
+                chosen,
+                atol=atol,
+                graphs=names,
+                again=again,
+                effort=Effort(subject.model) if trials is None else None,
             )
         return self._verdict[0]
 

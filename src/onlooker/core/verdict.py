@@ -80,7 +80,8 @@ class Tally:
     """The sum of checks. Tallies add up.
 
     ``refused`` are the sizes outside all contracts that were tried too: the model takes them, the
-    program refuses them, as it should. They are no checks.
+    program refuses them, as it should. They are no checks. ``left_out`` is the number of trials that
+    were not made, since each run of a large model is long.
 
     >>> seen = Check("observed", "call 0", Outcome.EXACT)
     >>> new = Check("unseen", "batch=5", Outcome.DIFFERENT, difference=0.5)
@@ -94,9 +95,14 @@ class Tally:
 
     checks: tuple[Check, ...] = ()
     refused: tuple[str, ...] = ()
+    left_out: int = 0
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(self.checks + other.checks, self.refused + other.refused)
+        return Tally(
+            self.checks + other.checks,
+            self.refused + other.refused,
+            self.left_out + other.left_out,
+        )
 
     @property
     def counts(self) -> dict[Focus, int]:
@@ -114,7 +120,12 @@ class Tally:
             if self.refused
             else ""
         )
-        return "; ".join(part for part in (counted, outside) if part)
+        left_out = (
+            f"{self.left_out} more were left out, since each run of the model is long: give trials="
+            if self.left_out
+            else ""
+        )
+        return "; ".join(part for part in (counted, outside, left_out) if part)
 
     @property
     def total(self) -> int:

@@ -123,6 +123,7 @@ class Report:
             ],
             "tally": {focus.value: count for focus, count in self.tally.counts.items()},
             "refused": list(self.tally.refused),
+            "left_out": self.tally.left_out,
             "unlawful": list(self.unlawful),
             "missed": list(self.missed),
             "blind": list(self.blind),

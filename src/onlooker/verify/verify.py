@@ -18,6 +18,7 @@ from ..pytrees.agree import agreement
 from ..pytrees.numbers import is_same
 from ..pytrees.open import map_tensors, open_arguments, open_tree
 from .effects import Effects
+from .effort import Effort
 from .trials import Trial
 
 __all__ = ["check_trial", "run_trials"]
@@ -33,13 +34,15 @@ def run_trials(
     atol: float = 1e-5,
     graphs: Sequence[str] = (),
     again: bool = True,
+    effort: Effort | None = None,
 ) -> tuple[Tally, tuple[str, ...]]:
     """The tally of all trials that are lawful, and the labels of those that the model itself
     refuses.
 
     The first trial is run once more after all others, if it shall be ``again``. Each result is
     looked at again when the call after it has been made, since a program could give the same memory
-    twice. Of several ``graphs``, each needs an unseen trial that is lawful.
+    twice. Of several ``graphs``, each needs an unseen trial that is lawful. ``effort`` leaves out
+    trials that would be too much work.
     """
     checks: list[Check] = []
     unlawful: list[str] = []
@@ -50,6 +53,8 @@ def run_trials(
     untried = list(graphs) if len(graphs) > 1 else []
     for trial in trials:
         met |= {trial.plan.name} if trial.plan is not None else set()
+        if effort is not None and not effort.wants(trial):
+            continue
         try:
             expected = subject.try_out(trial.arguments)
         except Exception as error:
@@ -68,6 +73,8 @@ def run_trials(
             else:
                 unlawful.append(trial.label)
             continue
+        if effort is not None:
+            effort.note(trial)
         first = first or (trial, expected)
         found = runs.check(trial, expected)
         if not trial.is_promised and found[-1].outcome is Outcome.REJECTED:
@@ -82,7 +89,8 @@ def run_trials(
         refusal = "is lawful for the model" if name in met else "was tried: raise trials="
         note = f"no unseen call of this graph {refusal}"
         checks.append(Check("unseen", name, Outcome.FAILED, (), float("inf"), note, Focus.SIZES))
-    return Tally(tuple(checks), tuple(refused)), tuple(unlawful)
+    n_left_out = effort.left_out if effort is not None else 0
+    return Tally(tuple(checks), tuple(refused), n_left_out), tuple(unlawful)
 
 
 def check_trial(

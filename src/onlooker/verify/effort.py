@@ -1,0 +1,67 @@
+"""How much work verifying may be: about what tracing the model costs.
+
+The runs of a small model cost nothing beside its trace, and all trials are made. Those of a large
+model are bounded: some of every kind are made, as many as the bound allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+
+from ..core.verdict import Focus
+from ..lab.work import work_of
+from ..pytrees.open import open_arguments
+from .trials import Trial
+
+__all__ = ["Effort"]
+
+#: multiply-adds that take about as long as the trace of one module, of its operators
+_OF_MODULE = 500_000_000
+#: a run reads each parameter once, which takes as long as multiplying it with so many rows
+_LEAST_ROWS = 8
+#: kinds of trials that nobody asked for, each of which gets an equal share
+_BOUNDED = frozenset(Focus) - {Focus.OBSERVED, Focus.GIVEN, Focus.DRAWN, Focus.REPEATED}
+
+
+class Effort:
+    """Which trials are made. ``left_out`` counts those that were too much work.
+
+    The observed calls and given sizes are always tried. Of each other kind, and of each graph, at
+    least one trial is made that the model takes. The bound counts multiply-adds, and so is the same
+    on every machine.
+    """
+
+    def __init__(self, model: Any) -> None:
+        modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
+        self._model = model
+        self._share = _OF_MODULE * len(modules) // len(_BOUNDED)
+        self._spent: Counter[Focus] = Counter()
+        self._plans: set[str] = set()
+        self.left_out = 0
+
+    def wants(self, trial: Trial) -> bool:
+        """True for a trial that shall be made."""
+        name = trial.plan.name if trial.plan is not None else ""
+        first = not self._spent[trial.focus] or name not in self._plans
+        if first or trial.focus not in _BOUNDED:
+            return True
+        if self._spent[trial.focus] + self._work_of(trial) <= self._share:
+            return True
+        self.left_out += 1
+        return False
+
+    def note(self, trial: Trial) -> None:
+        """Counts a trial that the model takes."""
+        if trial.focus in _BOUNDED:
+            self._spent[trial.focus] += self._work_of(trial)
+            self._plans.add(trial.plan.name if trial.plan is not None else "")
+
+    def _work_of(self, trial: Trial) -> int:
+        """The multiply-adds of model and program."""
+        tree = open_arguments(trial.arguments)
+        values = dict(zip(tree.structure.paths(), tree.leaves, strict=True))
+        weights = work_of(self._model, {})
+        return 2 * max(work_of(self._model, values), _LEAST_ROWS * weights, 1)

@@ -41,9 +41,9 @@ from .targets.target import check_options
 from .targets.targets import target_of
 from .trace.graph import Graph
 from .verify.check import checked_calls
+from .verify.effort import Effort
 from .verify.request import SizesOption, check_model, check_request
 from .verify.saved import saved_trials
-from .verify.effort import Effort
 from .verify.trials import chosen_trials
 from .verify.verify import run_trials
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..core.contract import Contract
 from ..core.errors import ExportError
 from ..core.experiment import Experiment
 from ..core.plan import Plan
@@ -87,6 +88,7 @@ class _Search:
         self._plans: list[Plan] = []
         self._oblivious = False
         self._experiments: dict[PlanSearch, list[Experiment]] = {}
+        self._taken: dict[tuple[int, Contract, int], tuple[bool, Any]] = {}
 
     @contextlib.contextmanager
     def noting(self, search: PlanSearch) -> Iterator[None]:
@@ -302,20 +304,24 @@ class _Search:
 
     def serves(self, sample: Sample, graphs: Sequence[Graph] | None = None) -> bool:
         """True when one of the graphs takes the call; by default one of all."""
-        return self._taken(sample.arguments(), self.graphs if graphs is None else graphs)
+        return any(
+            self._takes(graph, sample) for graph in (self.graphs if graphs is None else graphs)
+        )
 
-    def _taken(self, arguments: Mapping[str, Any], graphs: Sequence[Graph]) -> bool:
-        dispatcher = Dispatcher(graphs, self.prepared.recording.signature)
-        tree = open_arguments(dict(arguments))
-        for graph in graphs:
+    def _takes(self, graph: Graph, sample: Sample) -> bool:
+        """True when a graph takes a call; each pair is run once."""
+        key = (id(graph.artifact), graph.contract, sample.call.index)
+        if key not in self._taken:
+            tree = open_arguments(dict(sample.arguments()))
             copy = Tree(tree.structure, copy_leaves(tree.leaves))
             try:
-                dispatcher.run(graph, copy)
+                Dispatcher([graph], self.prepared.recording.signature).run(graph, copy)
+                is_taken = True
             except Mismatch as mismatch:
                 logger.debug("%s does not take the call: %s", graph.name, mismatch)
-                continue
-            return True
-        return False
+                is_taken = False
+            self._taken[key] = is_taken, graph.artifact  # which stays alive, and its id its own
+        return self._taken[key][0]
 
     # -- the end
 

@@ -65,6 +65,8 @@ def identity_of(value: Any) -> str:
     >>> identity_of(one) == identity_of(one), identity_of(one) == identity_of(other)
     (True, False)
     """
+    if isinstance(value, torch.Generator):  # a graph is right for all, or there is none
+        return f"on {value.device}"
     try:
         text = "".join(_Reader().described(value))
     except Exception:  # too large, too deep, or an object that raises where it should not

@@ -21,6 +21,7 @@ from ..infer.name import label_of
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments
 from ..pytrees.open import open_tree
+from .generators import without_generator
 from .guard_count import fewer_guards
 from .size_ints import builtins_swapped
 from .size_reads import SizeReads
@@ -136,7 +137,9 @@ class _Runner:
     ) -> None:
         self.lab, self.plan, self.names = lab, plan, names
         self.baked = {
-            leaf.path: values[leaf.path] for leaf in plan.leaves if leaf.path not in names
+            leaf.path: without_generator(values[leaf.path])
+            for leaf in plan.leaves
+            if leaf.path not in names
         }
         self.floats = tuple(leaf.path for leaf in plan.inputs if leaf.is_float)
         self.flags: list[bool] = []

@@ -31,6 +31,7 @@ from .dims import Asked
 from .flat import FlatModel, identifiers, output_labels
 from .float_check import checked_floats
 from .float_tensors import floats_stay_numbers, with_float_tensors
+from .generators import check_generators
 from .graph import Graph, Outputs
 from .guard_count import TooManyGuardsError, most_guards
 from .lines import place_of_error
@@ -219,6 +220,7 @@ def _export(
         warnings.simplefilter("ignore")
         shapes = asked.dynamic_shapes(plan, names)
         program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)
+    check_generators(program)
     # an operator that raised in a try block of the model stands in the graph, though nothing uses
     # it
     program.graph.eliminate_dead_code(_has_effects)

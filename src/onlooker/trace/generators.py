@@ -1,0 +1,50 @@
+"""Generators of random numbers that a call passes: any other one does as well, where the model does
+not use it.
+
+A trace gets a generator that refuses to be read, and the graph must not hold it. So the graph is
+the same for every generator on the same device. Models that use the generator are refused: a graph
+would draw from the watched one for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+__all__ = ["check_generators", "without_generator"]
+
+_TEXT = (
+    "a generator that the call passes is used, and a graph can only draw from torch's own:"
+    " draw the random numbers outside of the model, and pass them"
+)
+
+
+class _Unread(torch.Generator):
+    """A generator whose state nobody may read or set."""
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(_TEXT)
+
+    get_state = set_state = initial_seed = manual_seed = seed = _refuse
+    clone_state = graphsafe_get_state = graphsafe_set_state = _refuse
+    get_offset = set_offset = _refuse
+
+
+def without_generator(value: Any) -> Any:
+    """A generator that refuses to be read in the place of a generator; any other value itself."""
+    return _Unread(device=value.device) if isinstance(value, torch.Generator) else value
+
+
+def check_generators(program: torch.export.ExportedProgram) -> None:
+    """Passes for a graph that holds no generator.
+
+    :raises RuntimeError: for one that does
+    """
+    arguments = (
+        value for node in program.graph.nodes for value in (*node.args, *node.kwargs.values())
+    )
+    if any(
+        isinstance(value, torch.Generator) for value in (*program.constants.values(), *arguments)
+    ):
+        raise RuntimeError(_TEXT)

@@ -1,0 +1,65 @@
+"""A generator of random numbers as an argument: unused ones may be any, used ones are refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from onlooker import ExportError, InputObserver, RejectedCallError, load
+
+
+class Decoder(torch.nn.Module):
+    """Takes a generator, as pipelines pass it to all of their parts, and uses it as told."""
+
+    def __init__(self, use: str = "") -> None:
+        super().__init__()
+        self.use = use
+
+    def forward(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
+        if self.use == "drawn":
+            return x + torch.rand(2, 3, generator=generator)
+        if self.use == "drawn in the memory of a tensor":
+            return x + torch.empty(2, 3).uniform_(generator=generator)
+        if self.use == "its seed":
+            assert generator is not None
+            return x * (generator.initial_seed() % 7)
+        if self.use == "its state":
+            assert generator is not None
+            return x * generator.get_state().sum()
+        return x * (2 if generator is None else 3)
+
+
+def watched(model: Decoder, *lengths: int) -> InputObserver:
+    observer = InputObserver()
+    with observer(model.eval()):
+        for length in lengths:
+            model(torch.randn(2, length), generator=torch.Generator().manual_seed(length))
+    return observer
+
+
+def test_a_generator_that_is_not_used_may_be_any() -> None:
+    model = Decoder()
+    program = watched(model, 3, 4).export()
+    assert len(program.graphs) == 1
+    assert program.verify().verified
+    x = torch.randn(5, 6)
+    assert torch.equal(program(x, generator=torch.Generator().manual_seed(9)), x * 3)
+
+
+def test_a_call_without_the_generator_does_not_get_the_same_graph() -> None:
+    program = watched(Decoder(), 3, 4).export()
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(2, 3))
+
+
+def test_a_saved_program_takes_any_generator(tmp_path: object) -> None:
+    watched(Decoder(), 3, 4).export().save(f"{tmp_path}/program")
+    x = torch.randn(5, 6)
+    assert torch.equal(load(f"{tmp_path}/program")(x, generator=torch.Generator()), x * 3)
+
+
+@pytest.mark.filterwarnings("ignore:Outputs depend on earlier calls")
+@pytest.mark.parametrize("use", ["drawn", "drawn in the memory of a tensor", "its seed", "its state"])
+def test_a_generator_that_is_used_is_refused(use: str) -> None:
+    with pytest.raises(ExportError, match="generator"):
+        watched(Decoder(use), 3).export()

@@ -32,6 +32,7 @@ from ...trace.torch_run import runner_of
 from ..target import file_name
 from ..weights import read_tensors, write_tensors
 from .check import check_program, scrubbed
+from .quick_reading import quick_reading
 
 __all__ = ["WEIGHTS", "TorchFiles"]
 
@@ -216,7 +217,8 @@ def _deserialised(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             artifact = serde.SerializedArtifact(write_json(document), state, constants, example)  # type: ignore[arg-type]
-            program = serde.deserialize(artifact)
+            with quick_reading():
+                program = serde.deserialize(artifact)
     except Exception as error:
         raise damaged(where, f"torch makes no program of it ({_first_line(error)})") from error
     outputs = len(program.graph_signature.user_outputs)

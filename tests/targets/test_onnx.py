@@ -286,7 +286,7 @@ def test_a_model_above_the_limit_keeps_its_weights_outside(
 ) -> None:
     program = growing_onnx
     assert saved(program, tmp_path) == ["main.onnx"]
-    monkeypatch.setattr(onnx_target, "LARGEST", 4000)
+    monkeypatch.setattr(onnx_target, "MOST_INSIDE", 4000)
     (tmp_path / "large").mkdir()
     assert saved(program, tmp_path / "large") == ["main.onnx", "weights.bin"]
     assert (tmp_path / "large" / "main.onnx").stat().st_size < (tmp_path / "main.onnx").stat().st_size - 8000
@@ -415,7 +415,7 @@ def large(growing_onnx: Program, tmp_path_factory: pytest.TempPathFactory) -> tu
     """A program, and its files with the weights outside."""
     folder, program = tmp_path_factory.mktemp("large"), growing_onnx
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onnx_target, "LARGEST", 4000)
+        patch.setattr(onnx_target, "MOST_INSIDE", 4000)
         return program, {name: (folder / name).read_bytes() for name in saved(program, folder)}
 
 

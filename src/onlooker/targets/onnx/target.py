@@ -26,7 +26,7 @@ from .merge import MERGED, SELECTOR, merged_model
 from .names import Names, name_model, names_of
 from .run import ort_runner
 from .session import open_session
-from .weights import LARGEST, lent_tensors, share
+from .weights import MOST_INSIDE, lent_tensors, share
 
 __all__ = ["Onnx", "to_onnx"]
 
@@ -105,8 +105,8 @@ class Onnx:
             return self._read(converted, Path(folder), folds=True)
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
-        """One ``.onnx`` a graph; what several use, and all weights of a model above 2 GiB, is in
-        ``weights.bin``.
+        """One ``.onnx`` a graph; what several use, and all weights of a model with more than 16 MiB
+        of them, is in ``weights.bin``.
         """
         by_name = {file_name(graph, self): graph.artifact.model for graph in graphs}
         if len(graphs) > 1 and len({id(model) for model in by_name.values()}) == 1:
@@ -114,7 +114,8 @@ class Onnx:
         models = list(by_name.values())
         share(models)
         return [
-            path.name for path in write_models(models, [folder / name for name in by_name], LARGEST)
+            path.name
+            for path in write_models(models, [folder / name for name in by_name], MOST_INSIDE)
         ]
 
     def read(self, graphs: Sequence[Graph], folder: Path) -> list[Graph]:

@@ -16,7 +16,7 @@ import numpy
 from ...core.codec_text import damaged
 
 __all__ = [
-    "LARGEST",
+    "MOST_INSIDE",
     "WEIGHTS",
     "Place",
     "attach",
@@ -35,8 +35,8 @@ __all__ = [
 WEIGHTS = "weights.bin"
 #: smaller ones stay inside the model
 SMALLEST = 1024
-#: protobuf cannot write a message of 2 GiB; the rest is for the nodes
-LARGEST = 2**31 - 2**26
+#: a model with more bytes of weights keeps them beside it: they are written and read without a copy
+MOST_INSIDE = 2**24
 #: the operators that ONNX Runtime moves no Transpose past
 _LENT_TO = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Gather", "LSTM", "GRU", "RNN"})
 _ALIGNED = 64
@@ -87,7 +87,7 @@ def _digest(array: Any) -> bytes:
     return hashlib.sha256(array.reshape(-1).view(numpy.uint8)).digest()
 
 
-def external_weights(models: Sequence[Any], largest: int = LARGEST) -> dict[int, Any]:
+def external_weights(models: Sequence[Any], largest: int = MOST_INSIDE) -> dict[int, Any]:
     """The arrays that are kept outside of the models, by identity: those that several share, and
     all of a large one.
     """

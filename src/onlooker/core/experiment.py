@@ -121,6 +121,8 @@ class BlindSpot:
     def __str__(self) -> str:
         if self.kind is BlindKind.BUDGET:
             what = f"{shortened(self.axes)} could be probed" if self.axes else self.detail
+            if self.limit == "memory":
+                return f"the memory of this machine ended before {what}: watch smaller calls"
             return (
                 f"the budget of {self.limit} ended before {what}: raise budget=, or watch other"
                 " sizes"

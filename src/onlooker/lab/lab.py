@@ -19,6 +19,7 @@ from ..core.structure import Tree
 from ..pytrees.open import open_tree
 from .budget import BUDGET, Budget
 from .memo import Memo, key_of
+from .memory import is_out_of_memory
 from .runner import ModelRunner
 from .stages import Stages
 from .work import MOST_WORK
@@ -32,8 +33,8 @@ _LONGEST = 300
 
 
 class SpentError(Exception):
-    """The budget ended before an experiment; a user never sees it. ``limit`` says which end was
-    reached.
+    """The budget, or the memory, ended before an experiment; a user never sees it. ``limit`` says
+    which end was reached.
     """
 
     def __init__(self, limit: str) -> None:
@@ -226,6 +227,8 @@ class Lab:
             with self.stages.experiment():
                 result = way(arguments)
         except Exception as error:
+            if is_out_of_memory(error) and not necessary:
+                raise SpentError("memory") from error
             self._memo.keep(key, error)
             raise
         self._memo.keep(key, result)

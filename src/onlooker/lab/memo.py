@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..core.structure import Tree
+from ..pytrees.digest import digest_of
 from ..pytrees.hidden import hidden_tensors
 from ..pytrees.open import open_arguments
 
@@ -110,11 +111,6 @@ def _add_leaf(digest: Any, leaf: Any) -> None:
     if isinstance(leaf, _PLAIN):
         digest.update(f"{type(leaf).__name__}:{leaf!r}".encode())
         return
-    is_plain_tensor = type(leaf) in (torch.Tensor, torch.nn.Parameter)
-    if not is_plain_tensor or leaf.layout is not torch.strided or leaf.is_quantized:
+    if not isinstance(leaf, torch.Tensor):
         raise TypeError(f"a {type(leaf).__name__} has no digest")
-    about = (leaf.dtype, tuple(leaf.shape), leaf.stride(), str(leaf.device))
-    digest.update(repr(about).encode())
-    values = leaf.detach().resolve_conj().resolve_neg()
-    flat = values.cpu().contiguous().reshape(-1)
-    digest.update(flat.view(torch.uint8).numpy().data)
+    digest.update(digest_of(leaf))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..core.structure import Tree
 from ..core.verdict import Focus
 from ..lab.work import work_of
 from ..pytrees.open import open_arguments
@@ -22,6 +23,8 @@ __all__ = ["Effort"]
 _OF_MODULE = 500_000_000
 #: a run reads each parameter once, which takes as long as multiplying it with so many rows
 _LEAST_ROWS = 8
+#: results of so many bytes are large, and a trial may be so much larger than the observed calls
+_LARGE, _BEYOND = 2**24, 1.25
 #: kinds of trials that nobody asked for, each of which gets an equal share
 _BOUNDED = frozenset(Focus) - {Focus.OBSERVED, Focus.GIVEN, Focus.DRAWN, Focus.REPEATED}
 
@@ -30,8 +33,9 @@ class Effort:
     """Which trials are made. ``left_out`` counts those that were too much work.
 
     The observed calls and given sizes are always tried. Of each other kind, and of each graph, at
-    least one trial is made that the model takes. The bound counts multiply-adds, and so is the same
-    on every machine.
+    least one trial is made that the model takes. Where the results of the observed calls are large,
+    no trial is much larger than they are. The bounds count multiply-adds, and so are the same on
+    every machine.
     """
 
     def __init__(self, model: Any) -> None:
@@ -40,21 +44,30 @@ class Effort:
         self._share = _OF_MODULE * len(modules) // len(_BOUNDED)
         self._spent: Counter[Focus] = Counter()
         self._plans: set[str] = set()
+        self._largest, self._bytes = 0, 0
         self.left_out = 0
 
     def wants(self, trial: Trial) -> bool:
         """True for a trial that shall be made."""
         name = trial.plan.name if trial.plan is not None else ""
-        first = not self._spent[trial.focus] or name not in self._plans
-        if first or trial.focus not in _BOUNDED:
+        if trial.focus not in _BOUNDED:
             return True
-        if self._spent[trial.focus] + self._work_of(trial) <= self._share:
+        work = self._work_of(trial)
+        first = not self._spent[trial.focus] or name not in self._plans
+        is_small = self._bytes < _LARGE or work <= _BEYOND * self._largest
+        is_needed = trial.focus is Focus.SIZES and name not in self._plans
+        is_cheap = first or self._spent[trial.focus] + work <= self._share
+        if is_needed or (is_small and is_cheap):
             return True
         self.left_out += 1
         return False
 
-    def note(self, trial: Trial) -> None:
+    def note(self, trial: Trial, result: Tree[Any]) -> None:
         """Counts a trial that the model takes."""
+        if trial.focus is Focus.OBSERVED:
+            tensors = [leaf for leaf in result.leaves if isinstance(leaf, torch.Tensor)]
+            self._bytes = max(self._bytes, sum(tensor.nbytes for tensor in tensors))
+            self._largest = max(self._largest, self._work_of(trial))
         if trial.focus in _BOUNDED:
             self._spent[trial.focus] += self._work_of(trial)
             self._plans.add(trial.plan.name if trial.plan is not None else "")

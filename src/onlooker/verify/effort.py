@@ -20,7 +20,7 @@ from .trials import Trial
 __all__ = ["Effort"]
 
 #: multiply-adds that take about as long as the trace of one module, of its operators
-_OF_MODULE = 500_000_000
+_OF_MODULE = 1_000_000_000
 #: a run reads each parameter once, which takes as long as multiplying it with so many rows
 _LEAST_ROWS = 8
 #: results of so many bytes are large, and a trial may be so much larger than the observed calls

@@ -146,9 +146,9 @@ class InputObserver:
         serve several kinds of calls with one graph, the example of each graph. The runs of
         :meth:`Program.verify` count against no budget.
 
-        What the caller knows is not probed, and obeyed: ``static={"pixel_values": [2, 3]}`` names
-        dimensions that stay as they were, ``dynamic={"input_ids": [0, 1]}`` dimensions that change
-        though no call changed them, by argument, or by the path of one leaf as Python.
+        Statements of the caller are obeyed and not probed: ``static={"pixel_values": [2, 3]}``
+        names dimensions that stay as they were, ``dynamic={"input_ids": [0, 1]}`` dimensions that
+        change though no call changed them, by argument, or by the path of one leaf as Python.
         ``ranges={"batch": (1, 64)}`` gives the least and the greatest size of a symbol, None for no
         limit: sizes are chosen and tried inside it, and a call outside it is refused.
 
@@ -289,10 +289,9 @@ class InputObserver:
         change. ``dim_names`` gives names instead of hints: True for names by role, or
         ``{argument: {dimension: name}}``.
 
-        What came by ``**kwargs`` stands under the name of that parameter,
-        ``{"kwargs": {"y": ...}}``. torch 2.13 wants this form and then fails on it, as on any
-        other, without a patch; :meth:`export` gives torch a signature without ``**kwargs``, and
-        needs none.
+        Arguments that came by ``**kwargs`` stand under the name of that parameter, ``{"kwargs":
+        {"y": ...}}``. torch 2.13 wants this form and then fails on it, as on any other, without a
+        patch; :meth:`export` gives torch a signature without ``**kwargs``, and needs none.
 
         After one call nothing is known to change: a warning, ``one-call``, names the axes, unless
         one of the two arguments is given.

@@ -57,8 +57,8 @@ class Program:
 
     A call goes to the first graph that takes it. Constants that were baked in must be as they were
     observed; an argument that some observed call lacked may be left out; an absent cache counts as
-    an empty one. What no graph takes is refused by a :class:`~onlooker.RejectedCallError` that
-    names the argument.
+    an empty one. A call that no graph takes is refused by a :class:`~onlooker.RejectedCallError`
+    that names the argument.
 
     ``graphs`` are the exported graphs, ``plans`` what was asked of each.
     """
@@ -250,8 +250,8 @@ class Program:
         """The same plans for another target: ``"onnx"`` or ``"aoti"`` from a program of
         torch.export.
 
-        ``options`` are those of the target: ``opset=21`` for ONNX. What each target takes, and
-        needs, stands in ``onlooker.targets.targets``.
+        ``options`` are those of the target: ``opset=21`` for ONNX. ``onlooker.targets.targets``
+        lists the options and the packages of each target.
 
         :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of
             the target

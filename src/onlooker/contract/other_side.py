@@ -69,8 +69,8 @@ class OtherSides:
         """What calls get that satisfy a region but for one constraint, each once; nothing where no
         sizes do.
 
-        ``base`` are the sizes of the export. What the model refuses stands in the experiments of
-        the plan. No model is run.
+        ``base`` are the sizes of the export. The experiments of the plan tell which sizes the model
+        refuses. No model is run.
         """
         refused = [sizes for sizes, is_taken in _tried(plan) if not is_taken]
         found: dict[tuple[FateKind, str], Fate] = {}

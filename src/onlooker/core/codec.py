@@ -2,8 +2,8 @@
 
 A document is ``{"onlooker": kind, "schema": number, "structures": [...], "value": ...}``.
 Structures, which many calls share, stand once in a table, and a child comes before what holds it;
-so the text is flat however deep the containers are. What is read is the value that was written: it
-is equal, and so is its hash.
+so the text is flat however deep the containers are. A value that is written and read again is the
+same value: it is equal, and so is its hash.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def _read_operation(node: ast.BinOp, depth: int) -> Any:
 def _degree(node: ast.AST) -> int:
     """The degree in all symbols, where a power of a number counts as one of a symbol.
 
-    What is read is written with the same degree or a smaller one, so that it can be read again.
+    An expression is written with its own degree or a smaller one, so that it can be read again.
     """
     if isinstance(node, ast.Name):
         return 1

@@ -1,8 +1,8 @@
 """What torch prints while it traces: kept for the error and for the log, and off the user's screen.
 
 For each trace that fails on a value torch prints the graph so far to ``sys.stderr``, some hundred
-kilobytes for a real model, and most of these traces are only attempts. What is printed by anybody
-else, the model above all, passes.
+kilobytes for a real model, and most of these traces are only attempts. The output of all other
+code, the model above all, passes.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/export/_trace.py,
 ``partial_fx_graph``.

@@ -156,7 +156,7 @@ def _ranks(name: str, calls: Iterable[Call]) -> set[int] | None:
 
 
 def check_static(overrides: Overrides, table: Table) -> None:
-    """What is pinned static must not have changed over calls.
+    """A static dimension must not have changed over calls.
 
     :raises UsageError: ``pin-contradicts-calls``
     """
@@ -190,7 +190,7 @@ def check_symbols(overrides: Overrides, plans: Iterable[Plan]) -> None:
 
 
 def check_ranges(overrides: Overrides, plan: Plan, table: Table) -> None:
-    """What was observed must lie in the ranges.
+    """The observed sizes must lie in the ranges.
 
     :raises UsageError: ``pin-contradicts-calls``
     """

@@ -39,7 +39,7 @@ def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
     """The relations that may hold by chance: expressions of other classes, then equal axes of
     several arguments.
 
-    What stands inside one container, as the layers of a cache, is one state, and is never taken
+    The leaves of one container, such as the layers of a cache, are one state, and are never taken
     apart.
     """
     for derived in mined.derived.values():

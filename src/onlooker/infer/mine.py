@@ -82,8 +82,9 @@ _NONE = Exclusions()
 def mine(table: Table, exclusions: Exclusions = _NONE) -> Mined:
     """The relations of a table: equal axes form a class, and a class may follow from others.
 
-    The families are tried in their order, on the largest classes first. What a class follows from
-    may itself follow from others; in the end every expression is one of free classes.
+    The families are tried in their order, on the largest classes first. The classes that a class
+    follows from may follow from others themselves; in the end every expression is one of free
+    classes.
     """
     columns = group_equal(table, exclusions.apart)
     grid = Grid(columns)

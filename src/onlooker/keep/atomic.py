@@ -27,7 +27,7 @@ def new_folder(directory: Path) -> Iterator[Path]:
     the block ends.
 
     A run that is killed, or a block that raises, leaves what was there before, or nothing; a killed
-    one may leave a hidden folder, which the next one removes. What is there before is replaced when
+    one may leave a hidden folder, which the next one removes. An existing folder is replaced when
     it is empty, or when onlooker wrote every file of it.
 
     :raises SavedFileError: ``folder-not-ours``, ``not-written``

@@ -107,8 +107,8 @@ class Lab:
         necessary: bool = False,
         about: Mapping[Axis, int] | None = None,
     ) -> Tree[Any]:
-        """The result of the model for copies of the arguments. What is given may be shared: do not
-        change it.
+        """The result of the model for copies of the arguments. Others may have the same result: do
+        not change it.
 
         With ``memo`` a result that is known is given again, and counts as no run. A ``necessary``
         run is made whatever the budget says. A run that is ``about`` sizes is an experiment, and

@@ -1,7 +1,7 @@
 """A model that is spread over processes is neither run in private nor exported.
 
 A call of it talks to the other processes, which may ask other questions, and both would wait for
-ever. What is more, the methods of its modules see whole weights only inside hooks of torch, and the
+ever. Besides, the methods of its modules see whole weights only inside hooks of torch, and the
 older FSDP does not work again after a trace of torch.export has met it.
 """
 

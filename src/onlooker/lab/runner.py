@@ -64,9 +64,9 @@ class ModelRunner:
         """Inside the block the model is as before it was watched; on exit it and the random state
         are as they were.
 
-        What was compiled runs as it was written: torch would note each size, and soon compile no
-        more for the user. When it is ``traced`` it does not: ``torch.export`` brings operators such
-        as ``torch.cond`` into their form by the compiler.
+        Compiled code runs uncompiled: torch would note each size, and soon compile no more for the
+        user. When it is ``traced`` it stays compiled: ``torch.export`` brings operators such as
+        ``torch.cond`` into their form by the compiler.
 
         :raises UnsupportedError: ``sharded-weights``, ``distributed-wrapper`` for a model that
             cannot be run alone

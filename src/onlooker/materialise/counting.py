@@ -18,7 +18,8 @@ def sizes_of(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:
     """The sizes of the symbols in given values.
 
     A symbol that stands alone on some axis is read there; another one follows from a sum or a
-    product of which it is the only unknown. What shows nowhere has its least size.
+    product of which it is the only unknown. A symbol that no size
+    shows has its least size.
     """
     sizes: dict[str, int] = {}
     rest: list[tuple[Expression, int]] = []

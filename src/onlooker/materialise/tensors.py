@@ -23,11 +23,11 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
     """A copy of ``tensor`` with another shape of the same rank.
 
     Along the first dimension rows are repeated; along the others floats are repeated and ints end
-    in copies of their last value. What is cut off is the end. A mask grows and shrinks on the side
-    where it is padded, so that no row is hidden completely; one that begins and ends with 0 marks
-    places, and does as ids do. With ``varied``, repeated floats are scaled and repeated ids are
-    rolled along the second dimension, so that no two rows are equal; the corners of a box stay
-    together.
+    in copies of their last value. A tensor that is too long loses its end. A mask grows and shrinks
+    on the side where it is padded, so that no row is hidden completely; one that begins and ends
+    with 0 marks places, and does as ids do. With ``varied``, repeated floats are scaled and
+    repeated ids are rolled along the second dimension, so that no two rows are equal; the corners
+    of a box stay together.
 
     :raises UnsupportedError: ``unusual-tensor`` for a sparse tensor, or another one that is not
         dense

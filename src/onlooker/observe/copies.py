@@ -51,9 +51,9 @@ def why_without_values(leaves: Iterable[Any]) -> str | None:
 class Copying:
     """The copies that some leaves need: how many bytes they take, then the copies.
 
-    What shares memory is copied as one block where that is not larger than copies one by one; an
-    expanded tensor is copied by its memory, not by its size. ``known`` gives a copy that is there
-    already.
+    Tensors that share memory are copied as one block where that is not larger than copies one by
+    one; an expanded tensor is copied by its memory, not by its size. ``known`` gives a copy that is
+    there already.
     """
 
     def __init__(

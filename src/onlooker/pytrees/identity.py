@@ -3,8 +3,8 @@ to a model.
 
 A program is right for the objects that it was exported with. An object is told from others by its
 state (a configuration, a dtype, an array of numpy, a function by its code), read without running
-any code of the user. What has no readable state, a tensor or a lock, is only equal to itself: the
-text names this very object of this process.
+any code of the user. An object without readable state, such as a tensor or a lock, is only equal to
+itself: the text names this very object of this process.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class Installed:
     ) -> Any:
         """The result of the call; what the caller holds is brought to the state after the call.
 
-        What a method does to an object of another class than the caches of transformers is asked of
-        the model, once per structure.
+        For objects of other classes than the caches of transformers, one run of the model per
+        structure shows how the method changes them.
 
         :raises RejectedCallError: as :meth:`Dispatcher.serve`, and ``cache-not-returned``
         """

@@ -4,8 +4,9 @@ takes it too.
 ``if mask.any():`` cannot be a guard on sizes, and torch refuses to trace it. Asked to, it computes
 the real values beside the symbolic ones, decides by them, and writes each decision into the program
 as an assertion on the value. A call that decides otherwise is refused, and gets a graph of its own
-where one was seen. What is computed of a float (``int(x.sum().item()) > 2``) torch decides as well,
-and writes no assertion: such a program would be wrong in silence.
+where one was seen. torch decides comparisons with numbers computed from a float
+(``int(x.sum().item()) > 2``) as well, and writes no assertion: such a program would be wrong in
+silence.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/config.py,
 ``fake_tensor_propagate_real_tensors``, as ``torch.export.draft_export`` sets it.

@@ -1,9 +1,9 @@
 """Does a graph with floats as inputs do what the model does? It is asked on values that calls had,
 and on others.
 
-A float that decides in the Python of the model ends the trace. What is left are models that ask for
-the class of the float, or write it into a text, and then take a way of their own in the trace: on
-other values they differ from it.
+A float that decides in the Python of the model ends the trace. Other models ask for the class of
+the float, or write it into a text, and then take a way of their own in the trace: on other values
+they differ from it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 no float.
 
 In a trace the model gets the number that the tensor holds, ``tensor.item()``. torch knows only that
-it is a float of Python, and not its value: ``x * t``, ``torch.full((2,), t)`` and
-``torch.lerp(x, y, t)`` have the dtype and the value that they have for a float, since the exported
-graph hands the number to the same operators. What decides in Python by the value (``if t > 0.5``,
+it is a float of Python, and not its value: ``x * t``, ``torch.full((2,), t)`` and ``torch.lerp(x,
+y, t)`` have the dtype and the value that they have for a float, since the exported graph hands the
+number to the same operators. Python code that decides by the value (``if t > 0.5``,
 ``range(int(t))``, ``math.exp(t)``, a key of a dict) ends the trace with an error.
 
 A tensor instead of the number would do other things: a tensor of ints times a tensor of float64 is

@@ -3,8 +3,8 @@ made.
 
 Making a session expands every call of a function, computes what depends on constants alone, and
 fills sparse weights. A file of some kilobytes can so ask for any amount of time and memory:
-functions that call each other twice double with each of them. What is written out, and what is
-computed when the program is called, is the caller's own matter.
+functions that call each other twice double with each of them. The size of a plain file, and the
+time of a call, are the caller's own matter.
 """
 
 from __future__ import annotations

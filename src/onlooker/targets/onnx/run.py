@@ -2,9 +2,9 @@
 without a copy.
 
 numpy shares memory with torch and with ONNX Runtime, and is the shorter way (some microseconds a
-tensor less than DLPack, measured with ONNX Runtime 1.31). What numpy does not have, bfloat16 above
-all, goes by DLPack. Binding inputs and outputs (``run_with_iobinding``) saves no copy on the CPU
-and takes longer: 340 for 160 microseconds for a cache of 16 layers.
+tensor less than DLPack, measured with ONNX Runtime 1.31). Dtypes that numpy lacks, bfloat16 above
+all, go by DLPack. Binding inputs and outputs (``run_with_iobinding``) saves no copy on the CPU and
+takes longer: 340 for 160 microseconds for a cache of 16 layers.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def ort_runner(
     CPU is shared with the session for the time of the run; the results are memory of ONNX Runtime
     that lives as long as they do, and no other run writes there. Where inputs lie on another
     device, the results are moved to the first one's. ``are_ints`` says which outputs are ints:
-    these come as Python ints, as ints go in; ``are_floats`` the same of floats. What ONNX Runtime
-    refuses is a RuntimeError.
+    these come as Python ints, as ints go in; ``are_floats`` the same of floats. A call that ONNX
+    Runtime refuses is a RuntimeError.
     """
     types = {value.name: value.type for value in session.get_inputs()}
     used = [(position, label) for position, label in enumerate(labels) if label in types]

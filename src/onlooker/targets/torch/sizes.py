@@ -1,8 +1,7 @@
 """Which texts are sizes, and which are guards: arithmetic on symbols, and on the shapes of inputs.
 
-torch evaluates both: sizes are written as sympy builds them,
-``Add(Symbol('s0', integer=True), Integer(1))``, guards as Python. What is no arithmetic, or would
-take forever, is refused.
+torch evaluates both: sizes are written as sympy builds them, ``Add(Symbol('s0', integer=True),
+Integer(1))``, guards as Python. A text that is no arithmetic, or would take for ever, is refused.
 """
 
 from __future__ import annotations

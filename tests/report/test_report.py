@@ -217,7 +217,7 @@ def test_a_report_is_json() -> None:
     report = report_of(tally=GOOD + Tally(failures), unlawful=("batch=0",), missed=("lost",))
     data = report.to_dict()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-    parts = ["schema", "model", "method", "verdict", "graphs", "trials", "tally", "refused"]
+    parts = ["schema", "model", "method", "verdict", "graphs", "trials", "tally", "refused", "left_out"]
     assert list(data) == [*parts, "unlawful", "missed", "blind", "stages", "probes"]
     assert data["tally"] == {"observed": 1, "sizes": 3}
     assert (data["schema"], data["model"], data["method"]) == (1, "lib.Model", "forward")

@@ -245,7 +245,14 @@ def test_two_objects_are_the_same_exactly_when_their_state_is(left: Any, right: 
 
 @pytest.mark.parametrize(
     "make",
-    [object, threading.Lock, lambda: Called(torch.Generator()), lambda: iter([1]), lambda: Called(threading.Lock()), lambda: [object()]],
+    [
+        object,
+        threading.Lock,
+        lambda: Called(torch.Generator()),
+        lambda: iter([1]),
+        lambda: Called(threading.Lock()),
+        lambda: [object()],
+    ],
     ids=["object", "lock", "an object with a generator", "iterator", "an object with a lock", "a list with an object"],
 )
 def test_what_has_no_readable_state_is_only_itself(make: Callable[[], Any]) -> None:

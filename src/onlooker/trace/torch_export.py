@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -221,15 +222,18 @@ def _export(
         shapes = asked.dynamic_shapes(plan, names)
         program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)
     check_generators(program)
-    # an operator that raised in a try block of the model stands in the graph, though nothing uses
-    # it
+    # what nothing uses: an operator that raised in a try block of the model, a part of a tensor
     program.graph.eliminate_dead_code(_has_effects)
     program.graph_module.recompile()
     return program
 
 
 def _has_effects(node: torch.fx.Node) -> bool:
-    """True for all nodes but operators of tensors that only compute."""
+    """True for all nodes but operators that only compute, and parts of their results: a part may
+    not be there at other sizes.
+    """
+    if node.target is operator.getitem:
+        return False
     return (
         not isinstance(node.target, torch._ops.OpOverload)
         or node.is_impure()

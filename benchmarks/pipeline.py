@@ -21,7 +21,7 @@ from subjects import Subject, subjects
 
 from onlooker.lab.stages import STAGES
 
-MOST_RATIO, MOST_PROBES = 3.0, 20.0
+MOST_RATIO, MOST_PROBES = 2.5, 20.0
 
 
 def bare(run: Run) -> float:

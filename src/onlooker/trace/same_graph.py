@@ -28,7 +28,7 @@ from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, PythonMod
 
 from .size_proofs import SizeProofs
 
-__all__ = ["Numbered", "difference_of", "digest", "frozen", "simplified"]
+__all__ = ["Comparison", "Numbered", "difference_of", "digest", "frozen", "simplified"]
 
 Shape = tuple[Any, ...]
 _aten = torch.ops.aten
@@ -71,11 +71,30 @@ def difference_of(
     in ``first`` may be numbers in ``second``. ``sizes`` are the symbols of ``second`` as
     expressions of the plan, and ``proofs`` say which of them are equal for the calls of ``second``.
     """
-    try:
-        numbering = _Numbering(second, sizes, proofs or SizeProofs({}))
-        return _Reading(first, numbering).difference()
-    except _Different as different:
-        return str(different)
+    return Comparison(second, sizes, proofs or SizeProofs({})).difference_of(first)
+
+
+class Comparison:
+    """One graph, numbered once, with which others are compared; as :func:`difference_of`."""
+
+    def __init__(
+        self, second: torch.export.ExportedProgram, sizes: Mapping[Any, Any], proofs: SizeProofs
+    ) -> None:
+        self._numbering: _Numbering | None = None
+        self._reason = ""
+        try:
+            self._numbering = _Numbering(second, sizes, proofs)
+        except _Different as different:
+            self._reason = str(different)
+
+    def difference_of(self, first: torch.export.ExportedProgram) -> str:
+        """Where the first graph differs for calls of the second one; empty where it does not."""
+        if self._numbering is None:
+            return self._reason
+        try:
+            return _Reading(first, self._numbering).difference()
+        except _Different as different:
+            return str(different)
 
 
 class _Walk:

@@ -33,7 +33,7 @@ from .obtained import sizes_in_plan
 from .operator_trials import OperatorTrials, sizes_of_symbol
 from .path_condition import Atom, proofs_of
 from .regions import ProvenRegion, contract_of
-from .same_graph import difference_of
+from .same_graph import Comparison
 from .torch_export import Traced, export_graph
 from .torch_run import as_guards, write_contract
 
@@ -94,6 +94,7 @@ class PlanSearch:
         self._oblivious = False
         self._taken: dict[tuple[tuple[str, int], ...], bool] = {}
         self._tried: set[Any] = set()
+        self._comparisons: dict[int, tuple[Traced, Comparison]] = {}
         self._trials = OperatorTrials(plan, tuple(samples), lab, self.takes)
 
     def begin(self, traced: Traced) -> None:
@@ -201,13 +202,24 @@ class PlanSearch:
             return "the results have other parts"
         if not _same_constants(first.outputs.constants, second.outputs.constants):
             return "constant results differ"
-        sizes = sizes_in_plan(second.artifact, second.plan, second.names)
-        proofs = proofs_of(self.plan, [atom.condition for atom in traced.condition.atoms.values()])
-        found = difference_of(first.artifact, second.artifact, sizes, proofs)
+        found = self._comparison(traced).difference_of(first.artifact)
         logger.debug(
             "%s and a trace with %s: %s", first.name, second.sizes, found or "the same graph"
         )
         return found
+
+    def _comparison(self, traced: Traced) -> Comparison:
+        """The graph of a trace, with which others are compared: it is numbered once."""
+        if id(traced) not in self._comparisons:
+            graph = traced.graph
+            sizes = sizes_in_plan(graph.artifact, graph.plan, graph.names)
+            conditions = [atom.condition for atom in traced.condition.atoms.values()]
+            made = Comparison(graph.artifact, sizes, proofs_of(self.plan, conditions))
+            self._comparisons[id(traced)] = (
+                traced,
+                made,
+            )  # the trace stays alive, and its id its own
+        return self._comparisons[id(traced)][1]
 
     def _proven(self, traced: Traced, pins: Mapping[str, int]) -> ProvenGraph:
         region = self._region(traced.graph, traced, {}, {**pins, **traced.graph.sizes})

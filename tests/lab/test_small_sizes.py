@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -106,3 +109,33 @@ def test_few_experiments_are_as_large_as_the_largest_call() -> None:
     # the call again, the call that axes are changed in, and each of its two axes larger
     assert sum(n > 200 for n in lengths) <= 4, lengths
     assert max(lengths) <= 1500
+
+
+class Table(torch.nn.Module):
+    """Takes 90 columns at least: small sizes are refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(90))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cumsum(1)[:, :90] + self.weight
+
+
+def test_sizes_that_are_refused_write_nothing_on_the_screen(tmp_path: Path) -> None:
+    """In a process of its own: torch's logs go to the stderr that torch found when it was imported."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import torch\n"
+        "from onlooker import InputObserver\n"
+        "from tests.lab.test_small_sizes import Table\n"
+        "model, observer = Table().eval(), InputObserver()\n"
+        "with observer(model), torch.no_grad():\n"
+        "    model(torch.randn(2, 96)), model(torch.randn(3, 190))\n"
+        "print(observer.export().verify().verified)\n"
+    )
+    root = str(Path(__file__).parents[2])
+    run = subprocess.run([sys.executable, str(script), root], capture_output=True, text=True, check=True)
+    assert run.stdout == "True\n"
+    assert "broadcast" not in run.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ class ModelRunner:
         cost.
         """
         mode = FakeTensorMode(allow_non_fake_inputs=True)
-        with torch.no_grad(), self.untouched(), mode:
+        with torch.no_grad(), self.untouched(), _without_logs(), mode:
             return open_tree(self(map_tensors(mode.from_tensor, arguments)))
 
     def try_shapes(self, arguments: dict[str, Any]) -> Tree[Any]:
@@ -97,11 +98,28 @@ class ModelRunner:
         shapes that it gave.
         """
         mode, seen = FakeTensorMode(allow_non_fake_inputs=True), _Shapes()
-        with torch.no_grad(), self.untouched(), mode:
+        with torch.no_grad(), self.untouched(), _without_logs(), mode:
             inputs = map_tensors(mode.from_tensor, arguments)
             with seen:
                 self(inputs)
         return Tree(Structure(LEAF), (tuple(seen.steps),))
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """Inside the block torch logs no traceback for an operator that refuses its shapes: here that
+    is an answer.
+    """
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    log.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        log.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here

@@ -167,14 +167,12 @@ def is_possible(plan: Plan, sizes: Mapping[str, int]) -> bool:
 
 
 def _candidates(symbol: Symbol, scale: Scale, offset: int) -> Iterator[int]:
-    least = _least_seen(symbol)
     found = 0
-    if symbol.low > 2 or (scale is Scale.USUAL and least > _SMALL):
+    if symbol.low > 2 or (scale is Scale.USUAL and _is_large(symbol)):
         scale = Scale.NEAR
     proposals: Iterable[int] = _proposals(symbol, scale)
-    if (
-        symbol.low > 2 and least > _SMALL
-    ):  # what is halved to 1 at its least size is a size of 1 up to its double
+    if symbol.low > 2 and _is_large(symbol):
+        # a size that is halved to 1 at its least is a size of 1 up to its double
         proposals = sorted(proposals, key=lambda size: size < 2 * symbol.low)
     for value in proposals:
         if (
@@ -191,9 +189,14 @@ def _least_seen(symbol: Symbol) -> int:
     return min((size for size in symbol.observed if size > 1), default=2)
 
 
+def _is_large(symbol: Symbol) -> bool:
+    """True for a symbol of which no small size was seen, but for 0 and 1."""
+    return _least_seen(symbol) > _SMALL
+
+
 def is_below_observed(plan: Plan, sizes: Sizes) -> bool:
     """True where some size is smaller than all large ones that were seen of its symbol."""
-    return any(sizes[s.name] < _least_seen(s) > _SMALL for s in plan.symbols)
+    return any(_is_large(s) and sizes[s.name] < _least_seen(s) for s in plan.symbols)
 
 
 def cut_sizes(plan: Plan, sizes: Mapping[str, int], small: Mapping[str, int]) -> Sizes:
@@ -214,7 +217,7 @@ def _proposals(symbol: Symbol, scale: Scale) -> Iterator[int]:
         middle -= middle % symbol.step
         yield from (middle + symbol.step * k for k in range(1, 24))
         yield from (middle - symbol.step * k for k in range(24))
-    is_even = scale is Scale.EVEN and _least_seen(symbol) > _SMALL
+    is_even = scale is Scale.EVEN and _is_large(symbol)
     unit = _small_grain(symbol) if is_even else symbol.step
     yield from (prime * unit for prime in _PRIMES)
     yield from (symbol.step * k for k in range(2, 200))
@@ -254,7 +257,7 @@ def example_sizes(plan: Plan) -> Iterator[Sizes]:
 
     Plans without general sizes have the greatest observed ones alone.
     """
-    is_large = any(_least_seen(symbol) > _SMALL for symbol in plan.symbols)
+    is_large = any(map(_is_large, plan.symbols))
     choices = [(Scale.SMALL, 0), (Scale.SMALL, 1)]
     choices += [(Scale.SMALL, 3), (Scale.EVEN, 0), (Scale.EVEN, 1)] if is_large else []
     choices += [(Scale.NEAR, 0), (Scale.NEAR, 1), (Scale.NEAR, 3)]
@@ -277,7 +280,7 @@ def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:
     """
     first = _OFFSETS[number % len(_OFFSETS)]
     choices = [(Scale.USUAL, offset) for offset in (first, 2, 4, 6)]
-    if any(_least_seen(symbol) > _SMALL for symbol in plan.symbols):
+    if any(map(_is_large, plan.symbols)):
         choices = [(Scale.SMALL, first), (Scale.EVEN, first), *choices]
     for scale, offset in choices:
         with contextlib.suppress(ExportError):

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ..core.call import Signature
@@ -20,6 +19,7 @@ from ..observe.bind import as_args_kwargs
 from ..observe.state import kept_state
 from ..pytrees.open import map_tensors, open_tree
 from .one_process import check_one_process
+from .recorder import Recorder
 
 __all__ = ["ModelRunner"]
 
@@ -89,20 +89,24 @@ class ModelRunner:
         """Runs the method on tensors without values: the result has shapes only, at next to no
         cost.
         """
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
-        with torch.no_grad(), self.untouched(), _without_logs(), mode:
-            return open_tree(self(map_tensors(mode.from_tensor, arguments)))
+        with self._without_values(arguments) as inputs:
+            return open_tree(self(inputs))
 
     def try_shapes(self, arguments: dict[str, Any]) -> Tree[Any]:
         """Runs the method on tensors without values; the one leaf has its operators, each with the
         shapes that it gave.
         """
-        mode, seen = FakeTensorMode(allow_non_fake_inputs=True), _Shapes()
+        with self._without_values(arguments) as inputs, Recorder() as run:
+            self(inputs)
+        steps = tuple((str(func), _shapes_of(result)) for func, _, _, result in run.steps)
+        return Tree(Structure(LEAF), (steps,))
+
+    @contextlib.contextmanager
+    def _without_values(self, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Inside the block tensors have no values; gives the arguments as such tensors."""
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
         with torch.no_grad(), self.untouched(), _without_logs(), mode:
-            inputs = map_tensors(mode.from_tensor, arguments)
-            with seen:
-                self(inputs)
-        return Tree(Structure(LEAF), (tuple(seen.steps),))
+            yield map_tensors(mode.from_tensor, arguments)
 
 
 @contextlib.contextmanager
@@ -122,24 +126,8 @@ def _nothing(record: logging.LogRecord) -> bool:
     return False
 
 
-class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
-    """Inside the block every operator is noted, with the shapes of what it gave."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.steps: list[tuple[str, list[tuple[int, ...]]]] = []
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        given = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        self.steps.append((str(func), [tuple(tensor.shape) for tensor in given]))
-        return result
+def _shapes_of(result: Any) -> list[tuple[int, ...]]:
+    return [tuple(leaf.shape) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from ..core.path import Path
 
-__all__ = ["MOST_WORK", "work_of"]
+__all__ = ["MOST_WORK", "parameters_of", "rows_of", "work_of"]
 
 #: multiply-adds of one run above which shapes are probed with fake tensors: some seconds on a core
 #: of a laptop
@@ -32,14 +32,21 @@ def work_of(model: Any, values: Mapping[Path, Any]) -> int:
     >>> work_of(torch.nn.Linear(4, 2, bias=False), {Path((Name("input"),)): torch.zeros(3, 4)})
     24
     """
+    return parameters_of(model) * rows_of(values)
+
+
+def parameters_of(model: Any) -> int:
+    """The number of numbers in all parameters; 0 for what is no module."""
     if not isinstance(model, torch.nn.Module):
         return 0
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def rows_of(values: Mapping[Path, Any]) -> int:
+    """The rows of the largest argument, of those that count; 1 without any."""
     arguments = [value for path, value in values.items() if len(path.entries) <= _DEEPEST]
-    n_rows = max(
-        (_rows(value) for value in arguments if isinstance(value, torch.Tensor)), default=1
-    )
-    return n_parameters * n_rows
+    tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+    return max(map(_rows, tensors), default=1)
 
 
 def _rows(tensor: torch.Tensor) -> int:

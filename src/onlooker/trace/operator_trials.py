@@ -24,13 +24,14 @@ from ..core.formula import holds
 from ..core.plan import Plan, Symbol
 from ..infer.sizes import Sizes, is_possible
 from ..lab.lab import Lab
+from ..lab.recorder import Recorder
 from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample, copy_leaves
 from ..pytrees.agree import agreement
 from .graph import Graph
 from .path_condition import Atom, proofs_of, symbol_of, written
 from .regions import ProvenRegion
-from .same_run import Numbers, Recorder, as_in_a_trace
+from .same_run import Numbers, as_in_a_trace
 from .size_reads import SizeReads
 
 __all__ = ["OperatorTrials", "Tried", "sizes_of_symbol"]

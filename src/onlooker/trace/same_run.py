@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..lab.recorder import Recorder
 from .same_graph import Numbered, digest, frozen, simplified
 
-__all__ = ["Numbers", "Recorder", "as_in_a_trace"]
+__all__ = ["Numbers", "as_in_a_trace"]
 
 #: constants up to this many elements are compared by content, larger ones by their place in memory
 _SMALL = 4096
@@ -44,28 +44,6 @@ def as_in_a_trace() -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(torch.compiler, name, value)
-
-
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
-    """Inside the block every operator is recorded, with its arguments and its result, which stay
-    alive.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.steps: list[tuple[Any, Any, dict[str, Any], Any]] = []
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        self.steps.append((func, args, kwargs, result))
-        return result
 
 
 class Numbers:

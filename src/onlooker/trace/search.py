@@ -215,10 +215,8 @@ class PlanSearch:
             sizes = sizes_in_plan(graph.artifact, graph.plan, graph.names)
             conditions = [atom.condition for atom in traced.condition.atoms.values()]
             made = Comparison(graph.artifact, sizes, proofs_of(self.plan, conditions))
-            self._comparisons[id(traced)] = (
-                traced,
-                made,
-            )  # the trace stays alive, and its id its own
+            # the trace is kept alive, so that no other one gets its id
+            self._comparisons[id(traced)] = traced, made
         return self._comparisons[id(traced)][1]
 
     def _proven(self, traced: Traced, pins: Mapping[str, int]) -> ProvenGraph:

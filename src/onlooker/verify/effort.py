@@ -13,7 +13,7 @@ import torch
 
 from ..core.structure import Tree
 from ..core.verdict import Focus
-from ..lab.work import work_of
+from ..lab.work import parameters_of, rows_of
 from ..pytrees.open import open_arguments
 from .trials import Trial
 
@@ -40,7 +40,7 @@ class Effort:
 
     def __init__(self, model: Any) -> None:
         modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
-        self._model = model
+        self._parameters = parameters_of(model)
         self._share = _OF_MODULE * len(modules) // len(_BOUNDED)
         self._spent: Counter[Focus] = Counter()
         self._plans: set[str] = set()
@@ -75,6 +75,5 @@ class Effort:
     def _work_of(self, trial: Trial) -> int:
         """The multiply-adds of model and program."""
         tree = open_arguments(trial.arguments)
-        values = dict(zip(tree.structure.paths(), tree.leaves, strict=True))
-        weights = work_of(self._model, {})
-        return 2 * max(work_of(self._model, values), _LEAST_ROWS * weights, 1)
+        rows = max(rows_of(dict(tree.items())), _LEAST_ROWS)
+        return 2 * max(self._parameters * rows, 1)

@@ -234,3 +234,15 @@ def test_graphs_that_write_are_equal_when_all_memory_holds_the_same(first: Any, 
     x = torch.randn(5, 7)
     found = difference_of(exported(first, x.clone()), exported(second, x.clone()), {})
     assert (found == "") is same, found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64])
+def test_large_constants_are_compared_whatever_their_dtype(dtype: torch.dtype) -> None:
+    table, other = torch.ones(5000).to(dtype), torch.ones(5000).to(dtype)
+    different = torch.zeros(5000).to(dtype)
+    first, same, changed = (
+        exported(lambda x, table=table: torch.where(table.to(torch.bool), x, -x), torch.randn(5000))
+        for table in (table, other, different)
+    )
+    assert difference_of(first, same, {}) == ""
+    assert difference_of(first, changed, {}) != ""

@@ -16,7 +16,6 @@ rather than guess.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,6 +25,7 @@ import torch
 from torch.export.graph_signature import InputKind
 from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, PythonMod
 
+from ..pytrees.digest import digest_of
 from .size_proofs import SizeProofs
 
 __all__ = ["Comparison", "Numbered", "difference_of", "digest", "frozen", "simplified"]
@@ -521,16 +521,13 @@ def _placeholder_keys(program: torch.export.ExportedProgram) -> dict[str, Any]:
 
 
 def digest(value: Any) -> str:
-    """The content of a tensor, with its dtype, shape and strides."""
-    if not isinstance(value, torch.Tensor):
+    """The content of a tensor, with its dtype, shape and strides; any other object is only equal to
+    itself.
+    """
+    try:
+        return digest_of(value).hex()
+    except (TypeError, RuntimeError, NotImplementedError):
         return f"object {id(value)}"
-    content = value.detach().cpu().contiguous().reshape(-1)
-    raw = (
-        bytes(content.view(torch.uint8).tolist())
-        if content.numel() < 4096
-        else content.numpy().tobytes()
-    )
-    return f"{value.dtype} {tuple(value.shape)} {value.stride()} {hashlib.sha256(raw).hexdigest()}"
 
 
 def _text_of(program: torch.export.ExportedProgram, target: Any) -> str:

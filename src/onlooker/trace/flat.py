@@ -21,6 +21,7 @@ from ..infer.name import label_of
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments
 from ..pytrees.open import open_tree
+from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .guard_count import fewer_guards
 from .size_ints import builtins_swapped
@@ -154,6 +155,7 @@ class _Runner:
         counted = (
             contextlib.nullcontext() if self.rows is None else _counting(self.lab.model, self.rows)
         )
+        unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
         with fewer_guards(inputs.values(), self.most_guards), rows, counted, SizeTensors():
             with SizeReads() as reads:

@@ -38,6 +38,7 @@ from .guard_count import TooManyGuardsError, most_guards
 from .lines import place_of_error
 from .obtained import read_obtained
 from .path_condition import PathCondition, path_condition
+from .repeated_operators import operators_repeat
 from .size_ints import asks_for_int, bakes_int, ints_stay_sizes
 from .torch_run import runner_on_demand
 from .whole_rows import is_exact_elsewhere
@@ -217,6 +218,7 @@ def _export(
         ints,
         floats,
         steps_stay_sizes(lab.model),
+        operators_repeat(),
     ):
         warnings.simplefilter("ignore")
         shapes = asked.dynamic_shapes(plan, names)

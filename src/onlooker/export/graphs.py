@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.contract import Contract
 from ..core.errors import ExportError
 from ..core.experiment import Experiment
 from ..core.plan import Plan
@@ -88,7 +87,7 @@ class _Search:
         self._plans: list[Plan] = []
         self._oblivious = False
         self._experiments: dict[PlanSearch, list[Experiment]] = {}
-        self._taken: dict[tuple[int, Contract, int], tuple[bool, Any]] = {}
+        self._runs: dict[tuple[int, int], tuple[bool, Any]] = {}
 
     @contextlib.contextmanager
     def noting(self, search: PlanSearch) -> Iterator[None]:
@@ -309,19 +308,22 @@ class _Search:
         )
 
     def _takes(self, graph: Graph, sample: Sample) -> bool:
-        """True when a graph takes a call; each pair is run once."""
-        key = (id(graph.artifact), graph.contract, sample.call.index)
-        if key not in self._taken:
-            tree = open_arguments(dict(sample.arguments()))
+        """True when a call is in the contract of a graph and runs; each pair is run once."""
+        tree = open_arguments(dict(sample.arguments()))
+        dispatcher = Dispatcher([graph], self.prepared.recording.signature)
+        if dispatcher.breaches(graph, tree):
+            return False
+        key = (id(graph.artifact), sample.call.index)
+        if key not in self._runs:
             copy = Tree(tree.structure, copy_leaves(tree.leaves))
             try:
-                Dispatcher([graph], self.prepared.recording.signature).run(graph, copy)
-                is_taken = True
+                dispatcher.run(graph, copy)
+                runs = True
             except Mismatch as mismatch:
                 logger.debug("%s does not take the call: %s", graph.name, mismatch)
-                is_taken = False
-            self._taken[key] = is_taken, graph.artifact  # which stays alive, and its id its own
-        return self._taken[key][0]
+                runs = False
+            self._runs[key] = runs, graph.artifact  # which stays alive, and its id its own
+        return self._runs[key][0]
 
     # -- the end
 

@@ -38,6 +38,7 @@ from .guard_count import TooManyGuardsError, most_guards
 from .lines import place_of_error
 from .obtained import read_obtained
 from .path_condition import PathCondition, path_condition
+from .quick_stacks import stacks_read_quickly
 from .repeated_operators import operators_repeat
 from .size_ints import asks_for_int, bakes_int, ints_stay_sizes
 from .torch_run import runner_on_demand
@@ -219,6 +220,7 @@ def _export(
         floats,
         steps_stay_sizes(lab.model),
         operators_repeat(),
+        stacks_read_quickly(),
     ):
         warnings.simplefilter("ignore")
         shapes = asked.dynamic_shapes(plan, names)

@@ -9,19 +9,35 @@ without values.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from ..core.errors import ExportError
 from ..core.plan import Plan
-from ..infer.sizes import Scale, Sizes, choose_sizes, is_below_observed, size_label
-from ..materialise.arguments import close_arguments, materialise
+from ..infer.sizes import (
+    Scale,
+    Sizes,
+    choose_sizes,
+    cut_sizes,
+    example_sizes,
+    is_below_observed,
+    size_label,
+)
+from ..materialise.arguments import close_arguments, leaf_values, materialise
+from ..materialise.counting import sizes_of
 from ..observe.store import Sample
 from .lab import Lab, SpentError
 
-__all__ = ["representative"]
+__all__ = ["representative", "short_call"]
 
 logger = logging.getLogger(__name__)
+#: a call is cut where that leaves at most this part of its sizes, multiplied
+_LEAST_GAIN = 1 / 32
+#: small sizes that a call is cut to, one after the other
+_MOST_CUTS = 2
 
 
 def representative(
@@ -33,6 +49,32 @@ def representative(
             yield sizes
         else:
             logger.debug("%s is too small to stand for what was seen", size_label(sizes))
+
+
+def short_call(plan: Plan, sample: Sample, lab: Lab) -> Sample | None:
+    """A kept call with small sizes for its large ones, and the result of the model for it.
+
+    None where the call is not large, or where no small sizes stand for its own.
+    """
+    sizes = sizes_of(plan, leaf_values(sample))
+    for small in islice(example_sizes(plan), _MOST_CUTS):
+        cut = cut_sizes(plan, sizes, small)
+        if math.prod(cut[name] / size for name, size in sizes.items() if size) > _LEAST_GAIN:
+            continue
+        try:
+            values = materialise(plan, cut, [sample])
+            leaves = tuple(values[path] for path in sample.inputs.structure.paths())
+            short = replace(sample, inputs=replace(sample.inputs, leaves=leaves))
+            why = f"call {sample.call.index} at {size_label(cut)}"
+            calls = (dict(one.arguments()) for one in (sample, short))
+            runs = [lab.shapes_of_run(call, why=f"{why}, without values") for call in calls]
+            if _are_alike(*runs):
+                return replace(short, outputs=lab.run(dict(short.arguments()), why=why, memo=True))
+        except SpentError:
+            return None
+        except Exception as error:
+            logger.debug("call %s is not cut: %s", sample.call.index, error)
+    return None
 
 
 def _stands_for_large(plan: Plan, samples: Sequence[Sample], lab: Lab, sizes: Sizes) -> bool:

@@ -153,7 +153,8 @@ class _Known:
     def repeated(self, known: _Results, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """Records the operator in the graph; gives new tensors of the known shapes."""
         tracer = self.tracer
-        proxy_args, proxy_kwargs = torch_pytree.tree_map(self._proxy_of, (tuple(args), kwargs))
+        proxy_args = tuple([self._proxy_of(value) for value in args])
+        proxy_kwargs = {key: self._proxy_of(value) for key, value in kwargs.items()}
         name = tracer.graph._target_to_str(func.overloadpacket.__name__)
         proxy = tracer.create_proxy("call_function", func, proxy_args, proxy_kwargs, name=name)
         made = [shape.fresh() for shape in known.shapes]
@@ -173,6 +174,8 @@ class _Known:
             return proxy_tensor.get_proxy_slot(value, self.tracer).proxy
         if isinstance(value, torch.SymInt):
             return proxy_tensor.fetch_sym_proxy(self.tracer)(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._proxy_of(item) for item in value])
         return value
 
     def _describe(self, proxy: Any, result: Any, value: Any, shape: _Shape) -> None:

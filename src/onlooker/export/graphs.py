@@ -20,10 +20,11 @@ from ..hypotheses.shared_graphs import find_drafts
 from ..infer.sizes import Sizes
 from ..infer.unify import forms_of
 from ..lab.lab import Lab
+from ..lab.small_sizes import short_call
 from ..materialise.arguments import leaf_values
 from ..materialise.counting import sizes_of
 from ..observe.inner import advice_on_inner
-from ..observe.store import Sample, copy_leaves
+from ..observe.store import Sample
 from ..pytrees.open import open_arguments
 from ..serve.dispatch import Dispatcher, Mismatch
 from ..trace.fixed_sizes import at_sizes, is_narrower
@@ -308,22 +309,32 @@ class _Search:
         )
 
     def _takes(self, graph: Graph, sample: Sample) -> bool:
-        """True when a call is in the contract of a graph and runs; each pair is run once."""
+        """True when a call is in the contract of a graph, and the graph runs on it, or on a short
+        call that stands for it; each pair is run once.
+        """
         tree = open_arguments(dict(sample.arguments()))
         dispatcher = Dispatcher([graph], self.prepared.recording.signature)
         if dispatcher.breaches(graph, tree):
             return False
         key = (id(graph.artifact), sample.call.index)
         if key not in self._runs:
-            copy = Tree(tree.structure, copy_leaves(tree.leaves))
             try:
-                dispatcher.run(graph, copy)
+                dispatcher.run(graph, self._short(dispatcher, graph, sample))
                 runs = True
             except Mismatch as mismatch:
                 logger.debug("%s does not take the call: %s", graph.name, mismatch)
                 runs = False
             self._runs[key] = runs, graph.artifact  # which stays alive, and its id its own
         return self._runs[key][0]
+
+    def _short(self, dispatcher: Dispatcher, graph: Graph, sample: Sample) -> Tree[Any]:
+        """The arguments of a call, or of a short call in the same contract that stands for it."""
+        short = short_call(graph.plan, sample, self.lab)
+        if short is not None:
+            tree = open_arguments(dict(short.arguments()))
+            if not dispatcher.breaches(graph, tree):
+                return tree
+        return open_arguments(dict(sample.arguments()))
 
     # -- the end
 

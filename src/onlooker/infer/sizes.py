@@ -259,7 +259,7 @@ def example_sizes(plan: Plan) -> Iterator[Sizes]:
     """
     is_large = any(map(_is_large, plan.symbols))
     choices = [(Scale.SMALL, 0), (Scale.SMALL, 1)]
-    choices += [(Scale.SMALL, 3), (Scale.EVEN, 0), (Scale.EVEN, 1)] if is_large else []
+    choices += [(Scale.SMALL, 2), (Scale.EVEN, 0), (Scale.EVEN, 1)] if is_large else []
     choices += [(Scale.NEAR, 0), (Scale.NEAR, 1), (Scale.NEAR, 3)]
     tried: list[Sizes] = []
     for scale, offset in choices:

@@ -9,11 +9,13 @@ without values.
 from __future__ import annotations
 
 import logging
-import math
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+import torch
 
 from ..core.errors import ExportError
 from ..core.plan import Plan
@@ -34,8 +36,8 @@ from .lab import Lab, SpentError
 __all__ = ["representative", "short_call"]
 
 logger = logging.getLogger(__name__)
-#: a call is cut where that leaves at most this part of its sizes, multiplied
-_LEAST_GAIN = 1 / 32
+#: a call is cut where that leaves at most this part of most of its arguments
+_MOST_LEFT = 1 / 32
 #: small sizes that a call is cut to, one after the other
 _MOST_CUTS = 2
 
@@ -59,11 +61,11 @@ def short_call(plan: Plan, sample: Sample, lab: Lab) -> Sample | None:
     sizes = sizes_of(plan, leaf_values(sample))
     for small in islice(example_sizes(plan), _MOST_CUTS):
         cut = cut_sizes(plan, sizes, small)
-        if math.prod(cut[name] / size for name, size in sizes.items() if size) > _LEAST_GAIN:
-            continue
         try:
             values = materialise(plan, cut, [sample])
             leaves = tuple(values[path] for path in sample.inputs.structure.paths())
+            if _part_left(leaves, sample) > _MOST_LEFT:
+                continue
             short = replace(sample, inputs=replace(sample.inputs, leaves=leaves))
             why = f"call {sample.call.index} at {size_label(cut)}"
             calls = (dict(one.arguments()) for one in (sample, short))
@@ -75,6 +77,19 @@ def short_call(plan: Plan, sample: Sample, lab: Lab) -> Sample | None:
         except Exception as error:
             logger.debug("call %s is not cut: %s", sample.call.index, error)
     return None
+
+
+def _part_left(short: Sequence[Any], sample: Sample) -> float:
+    """How much is left of most arguments.
+
+    A step that decodes one token is not long, though its cache and its mask are.
+    """
+    parts: dict[str, float] = {}
+    for one, (path, whole) in zip(short, sample.inputs.items(), strict=True):
+        if isinstance(whole, torch.Tensor) and whole.numel():
+            part = one.numel() / whole.numel()
+            parts[path.root] = max(part, parts.get(path.root, 0.0))
+    return statistics.median_high(parts.values()) if parts else 1.0
 
 
 def _stands_for_large(plan: Plan, samples: Sequence[Sample], lab: Lab, sizes: Sizes) -> bool:

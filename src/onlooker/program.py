@@ -42,6 +42,7 @@ from .targets.targets import target_of
 from .trace.graph import Graph
 from .verify.check import checked_calls
 from .verify.effort import Effort
+from .verify.progress import Progress, weights_of
 from .verify.request import SizesOption, check_model, check_request
 from .verify.saved import saved_trials
 from .verify.trials import chosen_trials
@@ -81,6 +82,7 @@ class Program:
         self._joins = tuple(joins)
         self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
         self._verdict: tuple[Tally, tuple[str, ...]] | None = None
+        self._unfinished: tuple[tuple[Any, ...], Progress, Effort] | None = None
         self._limits: Mapping[Path, tuple[float, float]] = {}
 
     @property
@@ -125,6 +127,7 @@ class Program:
         model: Any = None,
         seed: int = 0,
         trials: int | None = None,
+        seconds: float | None = None,
     ) -> Tally:
         """Runs observed calls, and calls with sizes that neither they nor the export had, on
         program and model.
@@ -138,8 +141,13 @@ class Program:
         trials. ``trials`` is the most that are run, some of every kind; more than the usual ones
         have sizes and values drawn by the seed. Without it, verifying a large model is bounded by
         about the work of tracing it: some trials of every kind are made, and ``tally.left_out``
-        counts the others. What was tried is counted by kind in ``tally.counts`` and
+        counts the others. ``seconds`` is the time after which no further trial is begun but
+        those of observed calls. What was tried is counted by kind in ``tally.counts`` and
         ``tally.summary``.
+
+        A verification that was ended, by a bound or by Ctrl-C, goes on where it ended when it is
+        asked for again with the same arguments and the same weights: the tally is that of all
+        trials so far.
 
         ``atol`` is the largest difference allowed, times (1 + the largest value) of each float32
         output; ints, bools, shapes and dtypes must be equal, NaN against a number fails. The tally
@@ -153,7 +161,7 @@ class Program:
             ``another-signature``, ``bad-tolerance``, ``bad-trials``, ``no-such-symbol``,
             ``wrong-kind``
         """
-        given = check_request(self.plans, atol, sizes, seed, trials)
+        given = check_request(self.plans, atol, sizes, seed, trials, seconds)
         subject = self._subject_of(model)
         if not self._samples:
             raise UsageError(
@@ -174,17 +182,26 @@ class Program:
             self._stages.stage("verify"),
             kept_state(subject.model, {}),
         ):  # a program shares buffers with its model
-            names = [graph.name for graph in self.graphs]
+            request = (atol, repr(given), seed, trials, seconds, weights_of(subject.model))
+            if self._unfinished is None or self._unfinished[0] != request:
+                effort = Effort(subject.model, bounded=trials is None, seconds=seconds)
+                self._unfinished = request, Progress(), effort
+            _, progress, effort = self._unfinished
+            effort.begin()
             self._verdict = run_trials(
                 self._serve,
                 subject,
                 chosen,
                 atol=atol,
-                graphs=names,
+                graphs=[graph.name for graph in self.graphs],
                 again=again,
-                effort=Effort(subject.model) if trials is None else None,
+                effort=effort,
+                progress=progress,
             )
-        return self._verdict[0]
+        tally = self._verdict[0]
+        if not tally.left_out:
+            self._unfinished = None
+        return tally
 
     def _subject_of(self, model: Any) -> ModelRunner:
         """The model to compare with, whose runs count against no budget: the one that was

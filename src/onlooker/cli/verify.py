@@ -59,6 +59,9 @@ class Verify:
             "--seed", type=int, help="decides the sizes and values that are chosen; default: 0"
         )
         parser.add_argument("--trials", type=int, metavar="N", help="the most trials")
+        parser.add_argument(
+            "--seconds", type=float, metavar="N", help="the time after which no trial is begun"
+        )
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Loads, which checks the files, and tries."""
@@ -82,7 +85,7 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
 
     :raises UsageError: ``no-model``, ``bad-command-line``
     """
-    asked = {name: getattr(options, name) for name in ("sizes", "seed", "trials")}
+    asked = {name: getattr(options, name) for name in ("sizes", "seed", "trials", "seconds")}
     asked = {name: value for name, value in asked.items() if value is not None}
     if asked and options.function is None:
         raise UsageError(

@@ -121,7 +121,7 @@ class Tally:
             else ""
         )
         left_out = (
-            f"{self.left_out} more were left out, since each run of the model is long: give trials="
+            f"{self.left_out} more were left out, since each run of the model is long: verify again"
             if self.left_out
             else ""
         )

@@ -27,4 +27,5 @@ def unify_sizes(plan: Plan, values: Mapping[Path, Any]) -> None:
         for axis, expression in leaf.axes:
             size = value if axis.dim is None else value.shape[axis.dim]
             if expression.symbols and isinstance(size, torch.SymInt):
-                torch._check(size == first.setdefault(str(expression), size))
+                same = size == first.setdefault(str(expression), size)
+                torch._check(same)  # type: ignore[no-untyped-call]  # torch has no types here

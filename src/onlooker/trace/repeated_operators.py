@@ -54,7 +54,7 @@ def operators_repeat() -> Iterator[None]:
     dispatch = proxy_tensor.ProxyTorchDispatchMode.__torch_dispatch__
 
     def remembered(
-        mode: Any, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+        mode: Any, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         key = known.key(mode, func, args, kwargs or {})
         if key is None:
@@ -146,9 +146,10 @@ class _Known:
         tracked = proxy_tensor.get_proxy_slot(tensor, self.tracer, None)
         if tracked is None:
             return False
-        node = tracked.proxy.node
-        part = node.target is operator.getitem
-        return (node.args[0] if part else node).target is func
+        node: Any = tracked.proxy.node
+        if node.target is operator.getitem:
+            node = node.args[0]
+        return node.target is func
 
     def repeated(self, known: _Results, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """Records the operator in the graph; gives new tensors of the known shapes."""
@@ -237,7 +238,7 @@ class _Shape:
                 strides=self.stride,
                 storage_offset=self.offset,
                 dtype=self.dtype,
-                device="meta",
+                device=torch.device("meta"),
                 storage_size=self.bytes,
             )
             return (
@@ -250,7 +251,9 @@ class _Blank(torch.Tensor):
     """A tensor that has a shape and no values."""
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # torch has no types here
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise NotImplementedError(f"{func} was called on the shape of a result")
 
 

@@ -6,6 +6,7 @@ model are bounded: some of every kind are made, as many as the bound allows.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
@@ -30,37 +31,47 @@ _BOUNDED = frozenset(Focus) - {Focus.OBSERVED, Focus.GIVEN, Focus.DRAWN, Focus.R
 
 
 class Effort:
-    """Which trials are made. ``left_out`` counts those that were too much work.
+    """Which trials are made.
 
     The observed calls and given sizes are always tried. Of each other kind, and of each graph, at
     least one trial is made that the model takes. Where the results of the observed calls are large,
     no trial is much larger than they are. The bounds count multiply-adds, and so are the same on
-    every machine.
+    every machine. No bound is put on trials whose number the user gave: then ``bounded`` is False.
+
+    ``seconds`` is the time after which only the observed calls are begun, counted from
+    :meth:`begin`.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, bounded: bool = True, seconds: float | None = None) -> None:
         modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
         self._parameters = parameters_of(model)
         self._share = _OF_MODULE * len(modules) // len(_BOUNDED)
         self._spent: Counter[Focus] = Counter()
         self._plans: set[str] = set()
         self._largest, self._bytes = 0, 0
-        self.left_out = 0
+        self._bounded, self._seconds = bounded, seconds
+        self._end: float | None = None
+
+    def begin(self) -> None:
+        """Starts the clock; a verification that goes on has the whole share again."""
+        self._end = None if self._seconds is None else time.monotonic() + self._seconds
+        self._spent.clear()
 
     def wants(self, trial: Trial) -> bool:
         """True for a trial that shall be made."""
         name = trial.plan.name if trial.plan is not None else ""
-        if trial.focus not in _BOUNDED:
+        if trial.focus is Focus.OBSERVED:
+            return True
+        if self._end is not None and time.monotonic() >= self._end:
+            return False
+        if not self._bounded or trial.focus not in _BOUNDED:
             return True
         work = self._work_of(trial)
         first = not self._spent[trial.focus] or name not in self._plans
         is_small = self._bytes < _LARGE or work <= _BEYOND * self._largest
         is_needed = trial.focus is Focus.SIZES and name not in self._plans
         is_cheap = first or self._spent[trial.focus] + work <= self._share
-        if is_needed or (is_small and is_cheap):
-            return True
-        self.left_out += 1
-        return False
+        return is_needed or (is_small and is_cheap)
 
     def note(self, trial: Trial, result: Tree[Any]) -> None:
         """Counts a trial that the model takes."""

@@ -26,7 +26,12 @@ _WANTED = (
 
 
 def check_request(
-    plans: Sequence[Plan], atol: float, sizes: SizesOption, seed: int = 0, trials: int | None = None
+    plans: Sequence[Plan],
+    atol: float,
+    sizes: SizesOption,
+    seed: int = 0,
+    trials: int | None = None,
+    seconds: float | None = None,
 ) -> list[dict[str, int]]:
     """The choices of sizes that were asked for, by symbol or axis, when everything that was asked
     for can be meant.
@@ -51,6 +56,14 @@ def check_request(
             f"trials is {trials!r}.",
             slug="bad-trials",
             hint="Give the most trials, 1 or more, or None for the usual ones.",
+        )
+    if seconds is not None and (
+        isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0
+    ):
+        raise UsageError(
+            f"seconds is {seconds!r}.",
+            slug="bad-trials",
+            hint="Give the time after which no further trial is begun, more than 0, or None.",
         )
     check_kind(sizes, (Mapping, list, tuple), "sizes", _WANTED)
     choices = _grid(sizes) if isinstance(sizes, Mapping) else sizes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from ..pytrees.digest import digest_of
 from ..pytrees.open import map_tensors, open_arguments, open_tree
 from .effects import Effects
 from .effort import Effort
+from .progress import Progress, Tried
 from .trials import Trial
 
 __all__ = ["check_trial", "run_trials"]
@@ -37,70 +38,80 @@ def run_trials(
     graphs: Sequence[str] = (),
     again: bool = True,
     effort: Effort | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Tally, tuple[str, ...]]:
     """The tally of all trials that are lawful, and the labels of those that the model itself
     refuses.
 
-    The first trial is run once more after all others, if it shall be ``again``. Each result is
-    looked at again when the call after it has been made, since a program could give the same memory
-    twice. Of several ``graphs``, each needs an unseen trial that is lawful. ``effort`` leaves out
-    trials that would be too much work.
+    The smallest observed trial is run once more after all others, if it shall be ``again``. Each
+    result is looked at again when the call after it has been made, since a program could give the
+    same memory twice. Of several ``graphs``, each needs an unseen trial that is lawful. ``effort``
+    leaves out trials that would be too much work. Trials that ``progress`` has are not made again,
+    and those that are made are added to it, one by one.
     """
-    checks: list[Check] = []
-    unlawful: list[str] = []
-    refused: dict[str, None] = {}
-    met: set[str] = set()
+    progress = Progress() if progress is None else progress
     runs = _Runs(serve, atol, Effects(subject))
-    first: tuple[Trial, Tree[Any]] | None = None
+    met: set[str] = set()
     n_left_out = 0
-    untried = list(graphs) if len(graphs) > 1 else []
-    for trial in trials:
+    for number, trial in enumerate(trials):
         met |= {trial.plan.name} if trial.plan is not None else set()
-        if effort is not None and not effort.wants(trial):
+        if number in progress.tried:
             continue
-        try:
-            expected = subject.try_out(trial.arguments)
-        except Exception as error:
-            if is_out_of_memory(error) and trial.kind != "observed":
-                n_left_out += 1
-                continue
-            logger.debug(
-                "%s is no lawful call of the model: %s: %s",
-                trial.label,
-                type(error).__name__,
-                error,
-            )
-            if trial.kind == "observed":
-                note = (
-                    "the model itself refuses the observed call when it is replayed:"
-                    f" {type(error).__name__}: {error}"
-                )
-                checks.append(_check(trial, Outcome.FAILED, float("inf"), note))
-            else:
-                unlawful.append(trial.label)
+        if effort is not None and not effort.wants(trial):
+            n_left_out += 1
+            continue
+        tried, expected = _tried(runs, subject, trial)
+        if tried is None:
+            n_left_out += 1
+            continue
+        progress.tried[number] = tried
+        if expected is None:
             continue
         if effort is not None:
             effort.note(trial, expected)
-        first = first or (trial, expected)
-        try:
-            found = runs.check(trial, expected)
-        except _OutOfMemoryError:
-            n_left_out += 1
-            continue
-        if not trial.is_promised and found[-1].outcome is Outcome.REJECTED:
-            checks += found[:-1]
-            refused[size_label(dict(trial.sizes))] = None
-            continue
-        untried = [name for name in untried if trial.plan is None or trial.plan.name != name]
-        checks += found
-    if first is not None and again:
-        checks += runs.check(replace(first[0], focus=Focus.REPEATED), first[1], ", again")
-    for name in untried:
-        refusal = "is lawful for the model" if name in met else "was tried: raise trials="
-        note = f"no unseen call of this graph {refusal}"
-        checks.append(Check("unseen", name, Outcome.FAILED, (), float("inf"), note, Focus.SIZES))
-    n_left_out += effort.left_out if effort is not None else 0
-    return Tally(tuple(checks), tuple(refused), n_left_out), tuple(unlawful)
+        if again and not tried.refused:
+            progress.propose(trial, expected)
+    if progress.smallest is not None and not progress.repeated:
+        _, trial, expected = progress.smallest
+        progress.repeated = runs.check(replace(trial, focus=Focus.REPEATED), expected, ", again")
+    checks = [*progress.checks, *_without_unseen(graphs, progress, met)]
+    return Tally(tuple(checks), progress.refused, n_left_out), progress.unlawful
+
+
+def _tried(
+    runs: _Runs, subject: ModelRunner, trial: Trial
+) -> tuple[Tried | None, Tree[Any] | None]:
+    """What a trial told, None where memory was missing; and the result of the model, None where it
+    refuses the trial.
+    """
+    try:
+        expected = subject.try_out(trial.arguments)
+    except Exception as error:
+        if is_out_of_memory(error) and trial.kind != "observed":
+            return None, None
+        cause = f"{type(error).__name__}: {error}"
+        logger.debug("%s is no lawful call of the model: %s", trial.label, cause)
+        if trial.kind != "observed":
+            return Tried(unlawful=trial.label), None
+        note = f"the model itself refuses the observed call when it is replayed: {cause}"
+        return Tried((_check(trial, Outcome.FAILED, float("inf"), note),)), None
+    try:
+        found = runs.check(trial, expected)
+    except _OutOfMemoryError:
+        return None, None
+    if not trial.is_promised and found[-1].outcome is Outcome.REJECTED:
+        return Tried(tuple(found[:-1]), refused=size_label(dict(trial.sizes))), expected
+    name = trial.plan.name if trial.plan is not None else ""
+    return Tried(tuple(found), graph=name), expected
+
+
+def _without_unseen(graphs: Sequence[str], progress: Progress, met: set[str]) -> Iterator[Check]:
+    """A failed check for each of several graphs that no lawful trial has."""
+    for name in graphs if len(graphs) > 1 else ():
+        if name not in progress.graphs:
+            refusal = "is lawful for the model" if name in met else "was tried: raise trials="
+            note = f"no unseen call of this graph {refusal}"
+            yield Check("unseen", name, Outcome.FAILED, (), float("inf"), note, Focus.SIZES)
 
 
 def check_trial(

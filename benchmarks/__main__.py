@@ -26,7 +26,16 @@ from page import page_of
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results.json", HERE.parent / "docs" / "benchmarks.md"
 #: in the order in which they run: the short ones first
-BENCHMARKS = ("imports", "inference", "dispatch", "watching", "pipeline", "export", "scaling")
+BENCHMARKS = (
+    "imports",
+    "inference",
+    "dispatch",
+    "watching",
+    "pipeline",
+    "export",
+    "scaling",
+    "real",
+)
 
 
 def about_machine() -> dict[str, str]:

@@ -108,7 +108,61 @@ def test_an_int_of_a_size() -> None:
     program = exported(Halved(), (rand(2, 8),), (rand(3, 6),))
     for shape in ((2, 9), (4, 20), (1, 13)):
         assert torch.equal(program(rand(*shape)), Halved()(rand(*shape))), shape
-    assert any(note.startswith("int() and range() of a size are read as sizes") for note in program.graphs[0].notes)
+    assert any(
+        note.startswith("int(), len() and range() of a size are read as sizes") for note in program.graphs[0].notes
+    )
+
+
+def first_size(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return torch.arange(4).expand(len(x), 4) + x + ids[: len(ids)].sum()
+
+
+def greatest_id(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(int(ids.max()) + 1, x.shape[1]).index_add(0, ids, x)
+
+
+def mask_of_lengths(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return (torch.arange(int(ids.max()))[None] < ids[:, None]).sum(1, keepdim=True) * x
+
+
+def float_made_a_size(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return x * torch.ones(int(ids.sum() / 2.0)).sum()
+
+
+@pytest.mark.parametrize(
+    "form", [first_size, greatest_id, mask_of_lengths, float_made_a_size], ids=lambda f: f.__name__
+)
+def test_sizes_made_from_values_and_from_len(form: Callable[..., torch.Tensor]) -> None:
+    """One graph serves every value, not one graph a value."""
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return form(x, ids)
+
+    def call(*ids: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.rand(len(ids), 4), torch.tensor(ids)
+
+    program = exported(Net(), call(0, 2), call(3, 1, 4))
+    assert len(program.graphs) == 1 or form is float_made_a_size  # such graphs are not compared
+    assert program.verify().verified
+    for values in (call(5, 1, 0, 2), call(6), call(1, 1, 1, 9, 2)):
+        assert torch.equal(program(*values), form(*values)), values
+
+
+def test_a_number_of_a_value_is_the_same_number_in_two_graphs_only_for_the_same_value() -> None:
+    """Graphs are compared by the value that was read: ``item()`` of another value is another number."""
+
+    class Other(torch.nn.Module):
+        def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            greatest = ids.max() if x.shape[0] > 6 else ids.sum()
+            return x * torch.ones(int(greatest)).sum()
+
+    def call(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.linspace(0, 1, 4 * rows).reshape(rows, 4), torch.arange(rows) + 1
+
+    program = exported(Other(), call(3), call(4))
+    for rows in (2, 5, 6, 7, 9):
+        assert torch.equal(program(*call(rows)), Other()(*call(rows))), rows
 
 
 class Blocks(torch.nn.Module):

@@ -210,6 +210,8 @@ class _Numbering(_Walk):
         self._sizes, self._proofs = sizes, proofs
         self.numbers: dict[Any, int] = {}
         self.values: dict[int, Any] = {}
+        #: ``item()`` of a value, and the symbol that torch has for the number
+        self.read: dict[Any, Any] = {}
         self.given: dict[Any, Any] = {}
         self._walk()
 
@@ -218,7 +220,9 @@ class _Numbering(_Walk):
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             value = value.node.expr
         if isinstance(value, sympy.Basic):
-            value = self._proofs.same(value.xreplace(self._sizes))
+            value = value.xreplace(self._sizes)
+            if value.free_symbols.isdisjoint(self.read.values()):
+                value = self._proofs.same(value)
         return int(value) if isinstance(value, sympy.Integer) else value
 
     def known(self, key: Any) -> Numbered | None:
@@ -237,6 +241,9 @@ class _Numbering(_Walk):
         return self._numbered(key, value) if isinstance(value, torch.Tensor) else self.size(value)
 
     def _size(self, node: torch.fx.Node) -> Any:
+        number = getattr(getattr(node.meta["val"], "node", None), "expr", None)
+        if node.target is _aten.item.default and isinstance(number, sympy.Symbol):
+            return self.read.setdefault(_normal(self._argument(node.args[0])), number)
         return self.size(node.meta["val"])
 
     def _number(self, key: Any, node: torch.fx.Node) -> Numbered:
@@ -293,6 +300,8 @@ class _Reading(_Walk):
             return tensor.shape[dim]
         if node.target is _aten.sym_numel.default:
             return self.numbering.size(sympy.Mul(*args[0].shape))
+        if node.target is _aten.item.default and _normal(args[0]) in self.numbering.read:
+            return self.numbering.read[_normal(args[0])]
         if node.target in (_aten.sym_stride.int, _aten.sym_storage_offset.default) or any(
             isinstance(item, Numbered) for item in _flat((args, kwargs))
         ):

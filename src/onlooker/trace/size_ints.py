@@ -1,11 +1,12 @@
-"""``int(size)`` and ``range(size)`` in the code of a model, which torch makes constants while it
-traces it.
+"""``int(size)``, ``len(tensor)`` and ``range(size)`` in the code of a model, which torch makes
+constants while it traces it.
 
 Python wants a number of ``int()``, so torch gives that of the example and makes the size a
 constant. While the block lasts, ``int`` in the files of the model's own modules is a class that
-leaves a symbolic size as it is, and rounds a symbolic float towards zero; of anything else it makes
-what ``int`` makes. Of a ``range`` with steps only the number of steps is a constant: 128 tokens and
-14 are both one block of 128.
+leaves a symbolic size as it is, and rounds a symbolic float towards zero; of a tensor with one
+number it makes what ``item()`` gives, a symbol whose value is known when the program runs. Of
+anything else it makes what ``int`` makes. ``len`` of a tensor is its first size. Of a ``range``
+with steps only the number of steps is a constant: 128 tokens and 14 are both one block of 128.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py, where
 ``SymInt.__int__`` guards, and ``sym_int`` does not. It may go when a trace does this itself;
@@ -23,13 +24,24 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..patches.swap import swapped
 from .decisions import Decision
 
-__all__ = ["asks_for_int", "bakes_int", "builtins_swapped", "files_of", "ints_stay_sizes"]
+__all__ = [
+    "asks_for_int",
+    "bakes_int",
+    "builtins_swapped",
+    "files_of",
+    "ints_stay_sizes",
+    "is_asked_at",
+    "length_of",
+]
 
-_ASKS = re.compile(r"(?<![\w.])(int|range|divmod)\(")
+_ASKS = re.compile(r"(?<![\w.])(int|len|range|divmod)\(")
+#: from a file of the model to one that it has a function from, and so on
+_MOST_HOPS = 3
 
 
 class _OfInts(type):
@@ -44,6 +56,8 @@ class _OfInts(type):
 
 class _Int(int, metaclass=_OfInts):
     def __new__(cls, value: Any = 0, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(value, FakeTensor) and value.numel() == 1:
+            value = value.item()
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
             return torch.sym_int(value)  # type: ignore[no-untyped-call]
         return builtins.int(value, *args, **kwargs)
@@ -74,15 +88,29 @@ def _divmod(left: Any, right: Any) -> Any:
     return builtins.divmod(left, right)
 
 
+def length_of(value: Any) -> Any:
+    """``len``, which of a tensor is its first size."""
+    if isinstance(value, torch.Tensor) and value.ndim:
+        return value.shape[0]
+    return builtins.len(value)
+
+
 #: what stands for a name while a model is traced
-_NAMES = {"int": _Int, "range": _Range, "divmod": _divmod}
+_NAMES = {"int": _Int, "len": length_of, "range": _Range, "divmod": _divmod}
 
 
 def asks_for_int(decisions: Iterable[Decision]) -> bool:
-    """True where one of the lines that asked about a size has an ``int(...)`` or a
-    ``range(...)``.
+    """True where one of the lines that asked about a size has an ``int(...)`` or another of them."""
+    return any(map(is_asked_at, (decision.line for decision in decisions)))
+
+
+def is_asked_at(line: str) -> bool:
+    """True for a line of code with an ``int(...)``, a ``len(...)``, a ``range(...)``.
+
+    >>> is_asked_at("zeros(int(index.max()) + 1)"), is_asked_at("print(index)")
+    (True, False)
     """
-    return any(_ASKS.search(decision.line) for decision in decisions)
+    return _ASKS.search(line) is not None
 
 
 def bakes_int(decisions: Iterable[Decision]) -> bool:
@@ -109,7 +137,7 @@ def builtins_swapped(model: Any, names: Mapping[str, Any]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for file in files_of(model):
             for name, value in names.items():
-                if name not in vars(file):
+                if vars(file).get(name) in (None, _NAMES.get(name)):
                     stack.enter_context(swapped(file, name, value))
         yield
 
@@ -119,21 +147,27 @@ def files_of(model: Any) -> list[ModuleType]:
     modules = model.modules() if isinstance(model, torch.nn.Module) else ()
     classes = dict.fromkeys(cls for module in modules for cls in type(module).__mro__)
     names = dict.fromkeys(cls.__module__ for cls in classes if issubclass(cls, torch.nn.Module))
-    own = [sys.modules[name] for name in names if name in sys.modules and _is_open(name)]
-    values = [
-        value for file in own for value in vars(file).values() if isinstance(value, FunctionType)
-    ]
-    further = dict.fromkeys(value.__module__ for value in values if _is_open(value.__module__))
-    return list(
-        dict.fromkeys([*own, *(sys.modules[name] for name in further if name in sys.modules)])
-    )
+    found = {name: None for name in names if name in sys.modules and _is_open(name)}
+    last = list(found)
+    for _ in range(_MOST_HOPS):
+        last = [name for name in _functions_from(last) if name not in found]
+        found |= dict.fromkeys(last)
+    return [sys.modules[name] for name in found]
+
+
+def _functions_from(names: Iterable[str]) -> dict[str, None]:
+    """The files that these files have functions from."""
+    values = [value for name in names for value in vars(sys.modules[name]).values()]
+    files = [value.__module__ for value in values if isinstance(value, FunctionType)]
+    return dict.fromkeys(name for name in files if _is_open(name) and name in sys.modules)
 
 
 def _is_open(name: str | None) -> bool:
-    """True for a file that is neither torch's nor Python's; a function that was made at run time
+    """True for a file that is neither torch's, Python's nor ours; a function that was made at run time
     has none.
     """
     if not name:
         return False
     root = name.partition(".")[0]
-    return root != "torch" and root not in sys.stdlib_module_names
+    own = __name__.partition(".")[0]
+    return root not in ("torch", own) and root not in sys.stdlib_module_names

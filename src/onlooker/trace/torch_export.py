@@ -40,7 +40,7 @@ from .obtained import read_obtained
 from .path_condition import PathCondition, path_condition
 from .quick_stacks import stacks_read_quickly
 from .repeated_operators import operators_repeat
-from .size_ints import asks_for_int, bakes_int, ints_stay_sizes
+from .size_ints import asks_for_int, bakes_int, ints_stay_sizes, is_asked_at
 from .torch_run import runner_on_demand
 from .whole_rows import is_exact_elsewhere
 
@@ -48,7 +48,7 @@ __all__ = ["Traced", "export_graph", "graph_of"]
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
-_READ_AS_SIZES = "int() and range() of a size are read as sizes"
+_READ_AS_SIZES = "int(), len() and range() of a size are read as sizes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,8 @@ def _another_way(
     """
     if isinstance(error, TooManyGuardsError):
         return asked.without_guards(), f"asked again without guards on 0 and 1: {error}"
+    if asked.ints is None and depends_on_values(error) and is_asked_at(place_of_error(error)):
+        return replace(asked, ints=True), f"{_READ_AS_SIZES}: {_first_line(error)}"
     if depends_on_values(error) and asked.branch is None:
         way = replace(asked, branch=error)
         where = f" is asked at {place}" if (place := place_of_error(error)) else ""

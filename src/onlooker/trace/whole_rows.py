@@ -23,6 +23,7 @@ from ..materialise.arguments import close_arguments, materialise
 from ..observe.store import Sample, copy_leaves
 from ..pytrees.agree import agreement
 from .graph import Graph
+from .size_ints import length_of
 
 __all__ = ["WholeRows", "is_exact_elsewhere"]
 
@@ -104,15 +105,15 @@ class WholeRows(TorchFunctionMode):
         moved = split.whole.movedim(split.dim, dim)
         return moved if func is torch.stack else moved.flatten(dim, dim + 1)
 
-    def length(self, value: Any) -> int:
+    def length(self, value: Any) -> Any:
         """``len``: where parts are counted, their number becomes a constant of the trace, with a
-        guard.
+        guard; of a tensor the first size, which stays one.
         """
         if isinstance(value, (tuple, list)) and len(value) and id(value[0]) in self._of:
             split = self._of[id(value[0])][0]
             if len(value) == len(split.parts):
                 return int(split.whole.shape[split.dim])
-        return len(value)
+        return length_of(value)
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]

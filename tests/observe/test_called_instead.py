@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -77,6 +77,57 @@ def test_a_compiled_model_is_recorded_where_it_runs_as_it_was_written() -> None:
     with torch.compiler.set_stance("force_eager"), observer(model):
         model(X)
     assert len(observer.recording()) == 1
+
+
+class Broken(torch.nn.Module):
+    """Its compiled code is in two pieces, between which Python runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(X.shape[-1], 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        torch._dynamo.graph_break()
+        return y.relu() * float(y.sum())
+
+
+@pytest.fixture
+def _compiler_without_memory() -> Iterator[None]:
+    """torch counts how often it compiles the call of modules, of all of them together."""
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("_compiler_without_memory")
+@pytest.mark.parametrize("kind", [Model, Broken])
+def test_a_model_that_was_compiled_in_place_is_recorded_as_it_runs(kind: type[torch.nn.Module]) -> None:
+    torch.manual_seed(0)
+    model, observer = kind(), InputObserver()
+    model.compile(backend="eager")
+    fast = model._compiled_call_impl
+    with torch.no_grad():
+        expected = [model(X), model(X[:1])]
+    with observer(model), torch.no_grad():
+        found = [model(X), model(X[:1])]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert model._compiled_call_impl is fast
+    recording = observer.recording()
+    assert len(recording) == 2
+    assert recording.missed == ()
+
+
+@pytest.mark.usefixtures("_compiler_without_memory")
+def test_a_model_compiled_in_place_is_exported_and_verified() -> None:
+    model, observer = Model(), InputObserver()
+    model.compile(backend="eager")
+    with observer(model), torch.no_grad():
+        model(torch.rand(2, *X.shape[1:])), model(torch.rand(3, *X.shape[1:]))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.rand(7, *X.shape[1:])
+    with torch.no_grad(), program.installed(model):
+        assert torch.equal(model(x), Model.forward(model, x))
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -17,10 +17,13 @@ from .inner import advice_on_inner, method_signature
 from .instead import advice_on_parts
 from .state import Attributes, changed_since, read_attributes
 from .store import Store
+from .wrapper import own_attributes
 
 __all__ = ["Watcher"]
 
 logger = logging.getLogger(__name__)
+#: where ``model.compile()`` keeps what a call of the model runs instead of ``forward``
+_COMPILED = "_compiled_call_impl"
 
 
 class Watcher:
@@ -81,6 +84,9 @@ class Watcher:
         """
         if store.blocks == 0:
             store.place = store.hook.enter_context(replaced_method(model, method, store.watch))
+            if method == "forward" and own_attributes(model).get(_COMPILED) is not None:
+                hook = replaced_method(model, _COMPILED, store.watch_compiled)
+                store.hook.enter_context(hook)
             store.begin_block(model)
         store.blocks += 1
 

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import itertools
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -79,6 +80,8 @@ class Store:
         self._kept = Samples(self._budget, self.missed)
         self._counted_bytes = 0
         self.was_compiled = False
+        self._sees_compiled = False
+        self._inside = threading.local()
         self._cached: tuple[Any, Recording] = ((), recording)
         self._is_full = False
 
@@ -143,8 +146,9 @@ class Store:
             )
         if self.place.n_replicas:
             self.missed.add(f"{self.place.n_replicas} calls of replicas of the model were not seen")
-        if self.number in _compiled:
-            _compiled.discard(self.number)
+        was_compiled = self.number in _compiled
+        _compiled.discard(self.number)
+        if was_compiled and not self._sees_compiled:
             self.missed.add(
                 f"{method} was compiled inside the block: calls of the compiled code were not seen"
             )
@@ -176,6 +180,8 @@ class Store:
             return original(*args, **kwargs)
         if torch._C._get_tracing_state() is not None or is_fx_symbolic_tracing():
             return original(*args, **kwargs)
+        if getattr(self._inside, "compiled", False):  # a part of a call that is recorded already
+            return original(*args, **kwargs)
         if torch._C._len_torch_function_stack():
             return self._watch_under_modes(original, args, kwargs)
         if self._parts is not None:
@@ -187,6 +193,21 @@ class Store:
         if begun is not None:
             self._finish(begun, result, seconds)
         return result
+
+    def watch_compiled(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """As :meth:`watch`, for the code of a model that was compiled in place."""
+        self._sees_compiled = True
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._inside.compiled = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._inside.compiled = False
+
+        return self.watch(run, args, kwargs)
 
     def _watch_under_modes(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -19,7 +19,7 @@ from exports import Export, exports_of
 from frame import Figure, main, seconds_of
 from subjects import subjects
 
-from onlooker.observe.store import copy_leaves
+from onlooker.observing.store import copy_leaves
 
 
 def all_automatic(inputs: Mapping[str, Any]) -> dict[str, Any]:

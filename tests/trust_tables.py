@@ -69,7 +69,7 @@ def damages_table() -> str:
 
 def faults_table() -> str:
     """The table of faults while watching: what test_faults.py and test_wrapped_models.py run, and their other tests."""
-    sys.path.insert(0, str(ROOT / "tests" / "observe"))
+    sys.path.insert(0, str(ROOT / "tests" / "observing"))
     import test_faults
     import test_wrapped_models
 

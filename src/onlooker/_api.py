@@ -34,10 +34,10 @@ from .lab.budget import BUDGET, Budget, BudgetOption, budget_of
 from .lab.lab import Lab
 from .lab.one_process import check_one_process
 from .lab.runner import ModelRunner
-from .observe.observer import Watcher
-from .observe.remove import names_to_remove
-from .observe.state import kept_state
-from .observe.store import Sample, Store
+from .observing.observer import Watcher
+from .observing.remove import names_to_remove
+from .observing.state import kept_state
+from .observing.store import Sample, Store
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
 from .targets.targets import target_of

@@ -23,9 +23,9 @@ from .lab.lab import Lab
 from .lab.runner import ModelRunner
 from .lab.stages import Stages
 from .materialise.domains import limits_of
-from .observe.bind import as_args_kwargs
-from .observe.state import kept_state
-from .observe.store import Sample
+from .observing.bind import as_args_kwargs
+from .observing.state import kept_state
+from .observing.store import Sample
 from .pytrees.hidden import hidden_tensors
 from .pytrees.joins import Join, join_tensors, joined
 from .report.blind import blind_spots

@@ -14,7 +14,7 @@ from onlooker.core.experiment import BlindKind, BlindSpot, Finding, FindingKind
 from onlooker.hypotheses import families
 from onlooker.hypotheses.draft import Draft
 from onlooker.lab.lab import Lab, SpentError
-from onlooker.observe.store import Sample
+from onlooker.observing.store import Sample
 
 
 class Linearity:

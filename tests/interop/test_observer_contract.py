@@ -13,9 +13,9 @@ from transformers import DynamicCache
 
 from onlooker import InputCandidate, InputObserver, OnlookerError, OnlookerWarning, make_dynamic_cache
 from onlooker.core.call import Passing
-from onlooker.observe import copies, store
-from onlooker.observe.hook import Place
-from onlooker.observe.wrapper import Wrapper
+from onlooker.observing import copies, store
+from onlooker.observing.hook import Place
+from onlooker.observing.wrapper import Wrapper
 
 DYN = torch.export.Dim.DYNAMIC
 
@@ -445,7 +445,7 @@ class LateOutputs(InputObserver):
 
 BROKEN: dict[str, tuple[Callable[[pytest.MonkeyPatch], Callable[[], InputObserver]], str]] = {
     "forward not restored": (
-        lambda patch: patch.setattr("onlooker.observe.observer.replaced_method", never_put_back) or InputObserver,
+        lambda patch: patch.setattr("onlooker.observing.observer.replaced_method", never_put_back) or InputObserver,
         "forward is not restored",
     ),
     "inputs by reference": (
@@ -453,7 +453,7 @@ BROKEN: dict[str, tuple[Callable[[pytest.MonkeyPatch], Callable[[], InputObserve
         "inputs are kept by reference",
     ),
     "last calls": (
-        lambda patch: patch.setattr("onlooker.observe.observer.Store", LastCalls) or InputObserver,
+        lambda patch: patch.setattr("onlooker.observing.observer.Store", LastCalls) or InputObserver,
         "not the first calls",
     ),
     "everything dynamic": (lambda patch: EverythingDynamic, "not what changed, and only that, is dynamic"),

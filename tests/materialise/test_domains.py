@@ -21,7 +21,7 @@ from onlooker.core.structure import Structure, Tree
 from onlooker.materialise.domain import Domain, brought
 from onlooker.materialise.domains import Domains, domains_of
 from onlooker.materialise.facts import Fact
-from onlooker.observe.store import Sample
+from onlooker.observing.store import Sample
 from onlooker.pytrees.open import open_arguments, spec_of
 
 Law = Callable[..., bool]

@@ -21,7 +21,7 @@ from onlooker.infer.samples import table_of
 from onlooker.infer.unify import forms_of, union_of
 from onlooker.materialise.arguments import close_arguments, dtype_of, fill_of, leaf_values, materialise
 from onlooker.materialise.tensors import filled_tensor, resized
-from onlooker.observe.store import Sample
+from onlooker.observing.store import Sample
 from onlooker.pytrees.open import spec_of
 from onlooker.zoo import tiny_model
 

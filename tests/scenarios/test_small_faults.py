@@ -24,7 +24,7 @@ from onlooker.core.path import Path as LeafPath
 from onlooker.core.plan import LeafPlan, Plan, Symbol
 from onlooker.core.recording import Recording
 from onlooker.core.structure import Structure
-from onlooker.observe import budget
+from onlooker.observing import budget
 from onlooker.program import Program
 
 X = torch.ones(2, 3)

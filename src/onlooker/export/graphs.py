@@ -23,8 +23,8 @@ from ..lab.lab import Lab
 from ..lab.small_sizes import short_call
 from ..materialise.arguments import leaf_values
 from ..materialise.counting import sizes_of
-from ..observe.inner import advice_on_inner
-from ..observe.store import Sample
+from ..observing.inner import advice_on_inner
+from ..observing.store import Sample
 from ..pytrees.open import open_arguments
 from ..serve.dispatch import Dispatcher, Mismatch
 from ..trace.fixed_sizes import at_sizes, is_narrower

@@ -31,7 +31,7 @@ from ..lab.example import Example, find_example
 from ..lab.lab import Lab, SpentError
 from ..lab.small_sizes import representative
 from ..materialise.arguments import close_arguments
-from ..observe.store import Sample
+from ..observing.store import Sample
 from ..pytrees.agree import agreement
 from .draft import Draft
 from .shared_graphs import is_neutral

@@ -18,7 +18,7 @@ from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..materialise.domains import domains_of
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .axis_classes import batches, by_size, is_persistent_state, parts, sides, still_axes
 from .axis_trials import AxisTrials
 from .codependent_axes import with_codependent_axes

@@ -14,7 +14,7 @@ from ..core.experiment import Finding, FindingKind
 from ..core.path import Path
 from ..core.structure import Structure, Tree
 from ..lab.lab import Lab, SpentError
-from ..observe.store import Sample
+from ..observing.store import Sample
 from ..pytrees.agree import agreement
 from ..pytrees.joins import Join, join_tensors, joined, lists_of_tensors
 from ..pytrees.open import close_tree

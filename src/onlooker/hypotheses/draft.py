@@ -13,7 +13,7 @@ from ..infer.build import build_plan
 from ..infer.mine import Exclusions
 from ..infer.samples import Row, Table, axes_of, table_of_forms
 from ..infer.unify import Union
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .overrides import PINNED, Overrides, Range
 
 __all__ = ["Draft"]

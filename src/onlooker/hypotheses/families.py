@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..lab.lab import Lab, SpentError
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .absent_masks import AbsentMasks
 from .axes import AxesThatMayChange, PinnedAxes
 from .draft import Draft

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 from ..core.experiment import BlindSpot
 from ..lab.lab import Lab, SpentError
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .draft import Draft
 
 __all__ = ["Family"]

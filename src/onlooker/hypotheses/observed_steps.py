@@ -14,7 +14,7 @@ from ..infer.sizes import sizes_off_step
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .draft import Draft
 
 __all__ = ["ObservedSteps"]

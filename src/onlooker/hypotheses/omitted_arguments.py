@@ -27,7 +27,7 @@ from ..materialise.arguments import close_arguments, fill_of, leaf_values, mater
 from ..materialise.counting import sizes_of
 from ..materialise.domain import Domain
 from ..materialise.domains import Domains, domains_of
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .draft import Draft
 
 __all__ = ["OmittedArguments"]

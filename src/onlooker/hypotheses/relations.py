@@ -29,7 +29,7 @@ from ..lab.example import Example, find_example
 from ..lab.lab import Lab, SpentError
 from ..lab.small_sizes import representative
 from ..materialise.domains import domains_of
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .axis_classes import size_of
 from .broken_relation import BrokenRelation
 from .draft import Draft

@@ -16,8 +16,8 @@ from ..core.errors import ExportError, OnlookerWarning
 from ..core.experiment import Finding, FindingKind
 from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
-from ..observe.inner import advice_on_inner
-from ..observe.store import Sample
+from ..observing.inner import advice_on_inner
+from ..observing.store import Sample
 from .surroundings import autocast_of_export, beside_fast_path, surroundings_of
 
 __all__ = ["find_doubt"]

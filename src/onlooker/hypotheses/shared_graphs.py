@@ -21,7 +21,7 @@ from ..lab.lab import Lab, SpentError
 from ..lab.small_sizes import short_call
 from ..materialise.arguments import close_arguments, fill_of, leaf_values
 from ..materialise.counting import sizes_of
-from ..observe.store import Sample
+from ..observing.store import Sample
 from ..pytrees.agree import agreement
 from .draft import Draft
 from .overrides import Overrides

@@ -14,7 +14,7 @@ import torch
 from ..core.structure import Tree
 from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
-from ..observe.store import Sample
+from ..observing.store import Sample
 
 __all__ = ["autocast_of_export", "beside_fast_path", "surroundings_of"]
 

@@ -27,7 +27,7 @@ from ..core.files import read_file
 from ..core.path import Path as FieldPath
 from ..core.recording import Recording
 from ..core.verdict import Tally
-from ..observe.store import Sample
+from ..observing.store import Sample
 from ..pytrees.joins import Join
 from ..targets.onnx.merge import MERGED
 from ..targets.target import file_name

@@ -19,7 +19,7 @@ from ..core.recording import Recording
 from ..core.spec import ConstantSpec, OpaqueSpec
 from ..core.structure import Structure
 from ..core.verdict import Tally
-from ..observe.bind import python_signature
+from ..observing.bind import python_signature
 from ..pytrees.joins import Join
 from ..pytrees.open import spec_of
 from ..trace.graph import Graph, Outputs

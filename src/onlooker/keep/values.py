@@ -17,7 +17,7 @@ from ..core.files import read_file
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from ..core.structure import Tree
-from ..observe.store import Sample
+from ..observing.store import Sample
 from ..pytrees.open import spec_of
 from ..targets.weights import read_tensors, write_tensors
 from .containers import hidden_of, with_builders

@@ -13,7 +13,7 @@ from ..core.plan import Plan
 from ..core.structure import Tree
 from ..infer.sizes import Sizes, example_sizes
 from ..materialise.arguments import close_arguments, materialise
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .lab import Lab, SpentError
 from .small_sizes import representative
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ..core.structure import Tree
-from ..observe.bind import as_args_kwargs
-from ..observe.store import Sample
+from ..observing.bind import as_args_kwargs
+from ..observing.store import Sample
 from ..pytrees.agree import agreement
 from ..pytrees.open import open_tree
 from .lab import Lab

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from ..core.call import Signature
 from ..core.structure import LEAF, Structure, Tree
-from ..observe.bind import as_args_kwargs
-from ..observe.state import kept_state
+from ..observing.bind import as_args_kwargs
+from ..observing.state import kept_state
 from ..pytrees.open import map_tensors, open_tree
 from .one_process import check_one_process
 from .recorder import Recorder

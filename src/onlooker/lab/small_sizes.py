@@ -30,7 +30,7 @@ from ..infer.sizes import (
 )
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .lab import Lab, SpentError
 
 __all__ = ["representative", "short_call"]

@@ -10,7 +10,7 @@ import torch
 from ..core.errors import ObservationError
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
-from ..observe.store import Sample
+from ..observing.store import Sample
 from ..pytrees.open import close_tree, spec_of
 from .counting import counted
 from .domains import domains_of

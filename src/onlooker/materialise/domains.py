@@ -18,7 +18,7 @@ import torch
 
 from ..core.path import Path
 from ..core.spec import Axis
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .domain import Domain, brought
 from .facts import Fact, Shown, shown_by
 

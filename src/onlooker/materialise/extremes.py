@@ -10,7 +10,7 @@ import torch
 
 from ..core.path import Path
 from ..core.plan import Plan
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .domains import domains_of
 
 __all__ = ["EXTREME", "INFINITE", "LARGE", "extreme_values"]

@@ -20,7 +20,7 @@ from ..core.call import Signature
 from ..core.errors import RejectedCallError
 from ..core.structure import Structure, Tree
 from ..core.traffic import Breach, BreachKind
-from ..observe.bind import bind, python_signature
+from ..observing.bind import bind, python_signature
 from ..pytrees.joins import Join, join_tensors, joined
 from ..pytrees.open import open_arguments
 from ..pytrees.reopen import Layout, closer_of

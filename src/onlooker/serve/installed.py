@@ -15,9 +15,9 @@ from ..core.call import Signature
 from ..core.errors import RejectedCallError, UsageError
 from ..core.locks import lock_of
 from ..lab.runner import ModelRunner
-from ..observe.bind import as_args_kwargs
-from ..observe.hook import check_method, replaced_method
-from ..observe.inner import method_signature
+from ..observing.bind import as_args_kwargs
+from ..observing.hook import check_method, replaced_method
+from ..observing.inner import method_signature
 from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
 from .dispatch import Dispatcher
 from .effects import Effect, effects_of, objects_in

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from ..core.errors import UnsupportedError
 from ..core.path import Name, Path
-from ..observe.store import Sample
-from ..observe.unkept import Unkept
+from ..observing.store import Sample
+from ..observing.unkept import Unkept
 from ..pytrees.unusual import Unusual, unusual_leaves
 
 __all__ = ["check_exportable"]

@@ -22,7 +22,7 @@ from ..core.path import Path
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments, materialise
 from ..materialise.floats import float_choices
-from ..observe.store import Sample, copy_leaves
+from ..observing.store import Sample, copy_leaves
 from ..pytrees.agree import agreement
 from .graph import Graph
 

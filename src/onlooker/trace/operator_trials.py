@@ -26,7 +26,7 @@ from ..infer.sizes import Sizes, is_possible
 from ..lab.lab import Lab
 from ..lab.recorder import Recorder
 from ..materialise.arguments import close_arguments, materialise
-from ..observe.store import Sample, copy_leaves
+from ..observing.store import Sample, copy_leaves
 from ..pytrees.agree import agreement
 from .graph import Graph
 from .path_condition import Atom, proofs_of, symbol_of, written

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from ..core.recording import Recording
 from ..hypotheses.concatenated_lists import find_concatenated_lists
 from ..lab.lab import Lab
-from ..observe.store import Sample
-from ..observe.unkept import Unkept
+from ..observing.store import Sample
+from ..observing.unkept import Unkept
 from ..pytrees.joins import Join, join_specs, join_tensors, joined
 from .exportable import check_exportable
 

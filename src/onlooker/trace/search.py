@@ -26,7 +26,7 @@ from ..core.plan import Plan, Symbol
 from ..infer.sizes import Sizes, grain, is_general, is_possible
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, materialise
-from ..observe.store import Sample
+from ..observing.store import Sample
 from .fixed_sizes import at_sizes
 from .graph import Graph
 from .obtained import sizes_in_plan

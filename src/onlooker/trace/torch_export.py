@@ -22,8 +22,8 @@ from ..infer.name import label_of
 from ..infer.sizes import Sizes
 from ..lab.example import Example, find_example
 from ..lab.lab import Lab
-from ..observe.inner import advice_on_inner
-from ..observe.store import Sample, copy_leaves
+from ..observing.inner import advice_on_inner
+from ..observing.store import Sample, copy_leaves
 from ..patches.recurrent_steps import steps_stay_sizes
 from .by_values import UncheckedBranchError, depends_on_values
 from .decisions import Decision, recorded_decisions

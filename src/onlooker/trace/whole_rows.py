@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map_only
 from ..infer.sizes import trial_sizes
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments, materialise
-from ..observe.store import Sample, copy_leaves
+from ..observing.store import Sample, copy_leaves
 from ..pytrees.agree import agreement
 from .graph import Graph
 from .size_ints import length_of

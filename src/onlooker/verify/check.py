@@ -15,7 +15,7 @@ from ..core.spec import ConstantSpec, Spec, TensorSpec
 from ..core.structure import Tree
 from ..core.traffic import Breach, BreachKind, CheckedCall
 from ..materialise.arguments import dtype_of
-from ..observe.bind import bind, python_signature
+from ..observing.bind import bind, python_signature
 from ..pytrees.joins import Join, join_specs, joined
 from ..pytrees.open import open_arguments, spec_of
 from ..serve.dispatch import Dispatcher

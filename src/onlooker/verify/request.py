@@ -10,7 +10,7 @@ from ..core.errors import ArgumentKindError, UsageError
 from ..core.kinds import check_kind
 from ..core.plan import Plan
 from ..core.recording import Recording
-from ..observe.inner import method_signature
+from ..observing.inner import method_signature
 from .trials import symbol_sizes
 
 __all__ = ["SizesOption", "check_model", "check_request"]

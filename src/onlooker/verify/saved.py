@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.verdict import Tally
-from ..observe.samples import Sample
+from ..observing.samples import Sample
 from .trials import observed_trials
 from .verify import check_trial
 

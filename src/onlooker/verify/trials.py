@@ -23,7 +23,7 @@ from ..materialise.domain import Domain
 from ..materialise.domains import Domains, domains_of
 from ..materialise.extremes import EXTREME, INFINITE, LARGE, extreme_values
 from ..materialise.floats import float_choices
-from ..observe.store import Sample
+from ..observing.store import Sample
 from ..pytrees.numbers import as_numbers, is_same
 from ..trace.graph import Graph
 from .values import in_other_layout, redrawn

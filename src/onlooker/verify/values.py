@@ -14,7 +14,7 @@ from ..core.plan import LeafPlan, Plan
 from ..materialise.arguments import leaf_values
 from ..materialise.domain import Domain
 from ..materialise.domains import domains_of
-from ..observe.store import Sample
+from ..observing.store import Sample
 from ..pytrees.numbers import as_dtype, as_numbers
 
 __all__ = ["in_other_layout", "redrawn"]

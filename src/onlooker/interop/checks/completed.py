@@ -12,7 +12,7 @@ from ...core.errors import ObservationError
 from ...core.path import Path
 from ...core.recording import Recording
 from ...materialise.arguments import leaf_values
-from ...observe.store import Sample
+from ...observing.store import Sample
 from ..observer.inferred import check_kept, infer_values, spelled
 from ..observer.missing import with_missing_calls, with_missing_samples
 from ..observer.union import CallUnion, union_of_calls

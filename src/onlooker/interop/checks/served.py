@@ -10,7 +10,7 @@ import torch
 
 from ...core.call import Signature
 from ...core.errors import ArgumentKindError, UsageError
-from ...observe.bind import as_args_kwargs
+from ...observing.bind import as_args_kwargs
 from ...pytrees.open import open_tree
 from ...pytrees.registry import register_flattening_functions
 from ...serve.dispatch import Dispatcher

@@ -24,8 +24,8 @@ from ...infer.build import build_plan
 from ...infer.samples import table_of
 from ...infer.sizes import choose_sizes
 from ...materialise.arguments import dtype_of, leaf_values, materialise
-from ...observe.bind import bind, python_signature
-from ...observe.store import Sample, copy_leaves
+from ...observing.bind import bind, python_signature
+from ...observing.store import Sample, copy_leaves
 from ...pytrees.open import close_tree, open_arguments, spec_of
 from .union import CallUnion
 

@@ -12,7 +12,7 @@ from ...core.call import Passing, Signature
 from ...core.errors import ObservationError
 from ...core.path import Path
 from ...materialise.arguments import leaf_values
-from ...observe.store import Sample
+from ...observing.store import Sample
 from ...pytrees.deepcopy import torch_deepcopy
 from ...pytrees.open import open_tree
 from ..trees.describe import string_type

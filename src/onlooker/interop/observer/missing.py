@@ -10,7 +10,7 @@ from ...core.call import Call, Passing, Signature
 from ...core.errors import ArgumentKindError, UnsupportedError, UsageError
 from ...core.kinds import check_kind
 from ...core.structure import Structure, Tree
-from ...observe.store import Sample
+from ...observing.store import Sample
 from ...pytrees.open import open_arguments, spec_of
 
 __all__ = ["check_positions", "named_values", "with_missing_calls", "with_missing_samples"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver
-from onlooker.observe.state import changed_since, kept_state, read_attributes
+from onlooker.observing.state import changed_since, kept_state, read_attributes
 
 
 class Remembers(torch.nn.Module):

@@ -19,7 +19,7 @@ import torch
 import onlooker
 from onlooker import InputObserver, register_flattening_functions
 from onlooker.core.locks import _living
-from onlooker.observe import hook
+from onlooker.observing import hook
 from onlooker.pytrees import registry
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

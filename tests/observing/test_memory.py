@@ -18,11 +18,11 @@ from transformers import DynamicCache
 from onlooker import InputObserver, OnlookerWarning
 from onlooker.core.errors import UsageError
 from onlooker.core.spec import TensorSpec
-from onlooker.observe import budget
-from onlooker.observe.budget import Budget, free_bytes, in_words
-from onlooker.observe.copies import Copying, held_storages
-from onlooker.observe.ledger import Ledger
-from onlooker.observe.reader import Opener
+from onlooker.observing import budget
+from onlooker.observing.budget import Budget, free_bytes, in_words
+from onlooker.observing.copies import Copying, held_storages
+from onlooker.observing.ledger import Ledger
+from onlooker.observing.reader import Opener
 from onlooker.pytrees.open import open_tree
 
 

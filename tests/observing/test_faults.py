@@ -28,12 +28,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from onlooker import InputObserver
 from onlooker.core.errors import UnsupportedError
 from onlooker.core.recording import Recording
-from onlooker.observe.bind import Binder
-from onlooker.observe.copies import Copying
-from onlooker.observe.ledger import Ledger, SpecNumbers
-from onlooker.observe.reader import Opener
-from onlooker.observe.samples import Samples
-from onlooker.observe.store import Store
+from onlooker.observing.bind import Binder
+from onlooker.observing.copies import Copying
+from onlooker.observing.ledger import Ledger, SpecNumbers
+from onlooker.observing.reader import Opener
+from onlooker.observing.samples import Samples
+from onlooker.observing.store import Store
 from onlooker.pytrees.open import open_tree
 
 # what is compared

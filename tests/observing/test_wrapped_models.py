@@ -22,7 +22,7 @@ from test_faults import Delegates, described, outcome, recording_of
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, OnlookerWarning, UnsupportedError
 from onlooker.hypotheses.replay import find_doubt
-from onlooker.observe.inner import inner_model
+from onlooker.observing.inner import inner_model
 
 
 class Small(torch.nn.Module):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._api import InputObserver as InputObserver
     from .core.errors import ArgumentKindError as ArgumentKindError
+    from .core.errors import EntriesError as EntriesError
     from .core.errors import ExportError as ExportError
     from .core.errors import MissingPackageError as MissingPackageError
     from .core.errors import ObservationError as ObservationError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from .core.errors import UsageError as UsageError
     from .core.plan import Plan as Plan
     from .core.recording import Recording as Recording
+    from .core.verdict import Tallies as Tallies
     from .core.verdict import Tally as Tally
     from .export.patched import torch_export_patches as torch_export_patches
     from .interop.observer.info import InputCandidate as InputCandidate
@@ -39,8 +41,11 @@ if TYPE_CHECKING:
     from .interop.trees.make import make_dynamic_cache as make_dynamic_cache
     from .interop.trees.make import make_encoder_decoder_cache as make_encoder_decoder_cache
     from .interop.trees.make import make_static_cache as make_static_cache
+    from .observers import Observers as Observers
+    from .observers import observe as observe
     from .program import Program as Program
-    from .program import load as load
+    from .programs import Programs as Programs
+    from .programs import load as load
     from .pytrees.registry import register_class_flattening as register_class_flattening
     from .pytrees.registry import register_flattening_functions as register_flattening_functions
     from .pytrees.registry import unregister_class_flattening as unregister_class_flattening
@@ -51,19 +56,23 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentKindError",
     "CacheKeyValue",
+    "EntriesError",
     "ExportError",
     "InputCandidate",
     "InputObserver",
     "InputObserverInfo",
     "MissingPackageError",
     "ObservationError",
+    "Observers",
     "OnlookerError",
     "OnlookerWarning",
     "Plan",
     "Program",
+    "Programs",
     "Recording",
     "RejectedCallError",
     "SavedFileError",
+    "Tallies",
     "Tally",
     "UnsupportedError",
     "UsageError",
@@ -75,6 +84,7 @@ __all__ = [
     "make_encoder_decoder_cache",
     "make_static_cache",
     "max_diff",
+    "observe",
     "register_class_flattening",
     "register_flattening_functions",
     "string_type",
@@ -86,30 +96,35 @@ __all__ = [
 _HOMES = {
     "ArgumentKindError": ".core.errors",
     "CacheKeyValue": ".interop.trees.make",
+    "EntriesError": ".core.errors",
     "ExportError": ".core.errors",
     "InputCandidate": ".interop.observer.info",
     "InputObserver": "._api",
     "InputObserverInfo": ".interop.observer.info",
     "MissingPackageError": ".core.errors",
     "ObservationError": ".core.errors",
+    "Observers": ".observers",
     "OnlookerError": ".core.errors",
     "OnlookerWarning": ".core.errors",
     "Plan": ".core.plan",
     "Program": ".program",
+    "Programs": ".programs",
     "Recording": ".core.recording",
     "RejectedCallError": ".core.errors",
     "SavedFileError": ".core.errors",
+    "Tallies": ".core.verdict",
     "Tally": ".core.verdict",
     "UnsupportedError": ".core.errors",
     "UsageError": ".core.errors",
     "all_dynamic_shape_from_inputs": ".interop.shapes.from_inputs",
     "all_dynamic_shapes_from_inputs": ".interop.shapes.from_inputs",
     "get_untrained_model_with_inputs": ".zoo.untrained.build",
-    "load": ".program",
+    "load": ".programs",
     "make_dynamic_cache": ".interop.trees.make",
     "make_encoder_decoder_cache": ".interop.trees.make",
     "make_static_cache": ".interop.trees.make",
     "max_diff": ".interop.trees.compare",
+    "observe": ".observers",
     "register_class_flattening": ".pytrees.registry",
     "register_flattening_functions": ".pytrees.registry",
     "string_type": ".interop.trees.describe",

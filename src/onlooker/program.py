@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
@@ -12,13 +12,13 @@ from typing import Any
 from .contract.other_side import OtherSides
 from .core.errors import UsageError
 from .core.files import write_into
-from .core.kinds import as_path, check_kind
+from .core.kinds import as_path
 from .core.path import Path
 from .core.plan import Plan
 from .core.recording import Recording
 from .core.verdict import Tally
 from .export.quiet import quietly
-from .keep.folder import Kept, load_folder, save_folder
+from .keep.folder import Kept, save_folder
 from .lab.lab import Lab
 from .lab.runner import ModelRunner
 from .lab.stages import Stages
@@ -48,7 +48,7 @@ from .verify.saved import saved_trials
 from .verify.trials import chosen_trials
 from .verify.verify import run_trials
 
-__all__ = ["Program", "load"]
+__all__ = ["Program"]
 
 logger = logging.getLogger(__name__)
 
@@ -100,22 +100,23 @@ class Program:
         return self._dispatcher(args, kwargs)
 
     @contextlib.contextmanager
-    def installed(self, model: Any, *, fallback: bool = False) -> Iterator[Installed]:
+    def installed(self, model: Any = None, *, fallback: bool = False) -> Iterator[Installed]:
         """Inside the block the watched method of ``model`` runs on this program, its signature
-        kept.
+        kept; by default of the model that was watched, which a loaded program lacks.
 
         ``model.generate(...)`` and pipelines then use the graphs: a cache that they hold is changed
         in place, as the model changes it. On exit ``vars(model)`` is what it was. A call that no
         graph takes raises from inside; with ``fallback`` it runs on the model, and is counted.
         Gives the number of calls that each graph served.
 
-        :raises UsageError: ``no-such-method``, ``another-signature`` for a model whose method does
-            not take what the graphs take, in the same order
+        :raises UsageError: ``no-such-method``, ``no-model``, ``another-signature`` for a model
+            whose method does not take what the graphs take, in the same order
         :raises RejectedCallError: inside the block: ``call-refused``, ``call-does-not-bind``,
             ``cache-not-returned``
         """
+        chosen = self._watched().model if model is None else model
         with installed(
-            self._dispatcher, model, self._recording.method, fallback=fallback
+            self._dispatcher, chosen, self._recording.method, fallback=fallback
         ) as served:
             yield served
 
@@ -210,11 +211,15 @@ class Program:
         if model is not None:
             checked = check_model(model, self._recording)
             return ModelRunner(checked, self._recording.method, self._recording.signature)
+        return self._watched()
+
+    def _watched(self) -> ModelRunner:
+        """The model that was watched."""
         if self._subject is None:
             raise UsageError(
-                "A program that was loaded has no model to compare with.",
+                "A program that was loaded has no model.",
                 slug="no-model",
-                hint="Give it: program.verify(model=model).",
+                hint="Give it: program.verify(model=model), program.installed(model).",
             )
         return self._subject.subject
 
@@ -376,7 +381,7 @@ class Program:
         return {**self._limits, **limits_of(kept)}
 
     def save(self, directory: str | FilePath, *, values: bool = False) -> None:
-        """Writes the program as a folder, which :func:`load` reads: graphs, plans, report, weights
+        """Writes the program as a folder, which :func:`onlooker.load` reads: graphs, plans, report, weights
         stored once.
 
         The folder has no pickle, and of the calls only specs (constants are a part of them); with
@@ -388,12 +393,27 @@ class Program:
         :raises SavedFileError: ``folder-not-ours``, ``not-written``
         :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
         """
-        limits, verdict = self._seen_limits(), self._verdict
-        kept = Kept(
-            self.graphs, self._recording, self._samples, self.refusals, self._joins, limits, verdict
-        )
         folder = as_path(directory, "The folder of a program")
-        self.graphs = save_folder(kept, self.report.to_dict(), folder, values=values)
+        self.graphs = save_folder(self._kept(), self.report.to_dict(), folder, values=values)
+
+    def _kept(self) -> Kept:
+        """What a folder holds of the program: see :meth:`onlooker.Programs.save`."""
+        return Kept(
+            self.graphs,
+            self._recording,
+            self._samples,
+            self.refusals,
+            self._joins,
+            self._seen_limits(),
+            self._verdict,
+        )
+
+    @classmethod
+    def of_kept(cls, kept: Kept) -> Program:
+        """The program of what a folder holds: see :func:`onlooker.load`."""
+        program = cls(kept.graphs, kept.recording, kept.samples, None, kept.refusals, kept.joins)
+        program._verdict, program._limits = kept.verdict, kept.limits
+        return program
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
         """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their
@@ -427,31 +447,3 @@ def _hidden(plan: Plan) -> dict[Path, dict[str, tuple[object, str]]]:
         path: {name: (value.tolist(), str(value.dtype)) for name, value in tensors.items()}
         for path, tensors in hidden_tensors(plan.structure).items()
     }
-
-
-def load(
-    directory: str | FilePath, *, operators: Collection[str] = (), machine_code: bool = False
-) -> Program:
-    """The program that :meth:`Program.save` wrote; the model's source is not needed.
-
-    Every file is compared with its digest, every text is checked before torch sees it, nothing is
-    unpickled and no module is imported because a file names it. Results have the classes of the
-    model where their modules are imported already, or are outputs and caches of transformers; else
-    they are stand-ins with the same fields.
-
-    ``operators`` are namespaces of custom operators that the program may call, which somebody has
-    registered. ``machine_code`` allows what AOTInductor has compiled: loading it runs it.
-
-    :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``,
-        ``folder-incomplete``, ``device-missing``, ``machine-code``
-    :raises MissingPackageError: ``missing-package``
-    """
-    check_kind(operators, Collection, "operators", "the names of namespaces, as a list")
-    kept = load_folder(
-        as_path(directory, "The folder of a program"),
-        operators=operators,
-        machine_code=machine_code,
-    )
-    program = Program(kept.graphs, kept.recording, kept.samples, None, kept.refusals, kept.joins)
-    program._verdict, program._limits = kept.verdict, kept.limits
-    return program

@@ -101,6 +101,7 @@ KINDS = {
     errors.ObservationError: RuntimeError,
     errors.UnsupportedError: NotImplementedError,
     errors.ExportError: RuntimeError,
+    errors.EntriesError: RuntimeError,
     errors.RejectedCallError: ValueError,
     errors.SavedFileError: ValueError,
     errors.MissingPackageError: ImportError,

@@ -8,15 +8,17 @@ from pathlib import Path
 
 from ..core.errors import UsageError
 from ..core.recording import Recording
-from ..program import Program, load
+from ..program import Program
+from ..programs import Programs, load
 
 __all__ = [
     "add_full",
     "add_program",
     "directory_to_write",
     "in_full",
-    "read_either",
+    "read_any",
     "read_program",
+    "read_programs",
 ]
 
 
@@ -46,20 +48,36 @@ def add_full(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_program(options: argparse.Namespace) -> Program:
-    """The program in the folder that the options name.
+def read_programs(options: argparse.Namespace) -> Program | Programs:
+    """The program, or the programs, in the folder that the options name.
 
     :raises SavedFileError: when it is not one, or not as it was written
     """
     return load(options.place, operators=options.operators, machine_code=options.machine_code)
 
 
-def read_either(options: argparse.Namespace) -> Program | Recording:
-    """The program in a folder, or the recording in a file.
+def read_program(options: argparse.Namespace) -> Program:
+    """The program in the folder that the options name.
+
+    :raises SavedFileError: when it is not one, or not as it was written
+    :raises UsageError: ``several-programs``
+    """
+    found = read_programs(options)
+    if isinstance(found, Program):
+        return found
+    raise UsageError(
+        f"{options.place} holds several programs: {', '.join(found)}.",
+        slug="several-programs",
+        hint=f"Name the folder of one: {options.place / next(iter(found))}.",
+    )
+
+
+def read_any(options: argparse.Namespace) -> Program | Programs | Recording:
+    """The program, or the programs, in a folder, or the recording in a file.
 
     :raises SavedFileError: when it is neither
     """
-    return Recording.load(options.place) if options.place.is_file() else read_program(options)
+    return Recording.load(options.place) if options.place.is_file() else read_programs(options)
 
 
 def directory_to_write(place: Path | None) -> None:

@@ -9,15 +9,16 @@ from rich.console import Console
 
 from ..core.recording import Recording
 from ..program import Program
+from ..programs import Programs
 from ..report.calls import CallsReport, calls_report
 from .command import Answer, ExitCode, to_type
-from .saved import add_full, add_program, read_either
+from .saved import add_full, add_program, read_any
 
 __all__ = ["Show"]
 
 
 class Show:
-    """Shows a saved program, with its proof, or the calls of a saved recording."""
+    """Shows a saved program, or several, with their proof, or the calls of a saved recording."""
 
     name = "show"
     example = "show program"
@@ -29,9 +30,11 @@ class Show:
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Reads and shows."""
-        found = read_either(options)
+        found = read_any(options)
         if isinstance(found, Recording):
             return _recording(calls_report(found), options)
+        if isinstance(found, Programs):
+            return _programs(found, options)
         return _program(found, options)
 
 
@@ -41,6 +44,16 @@ def _recording(report: CallsReport, options: argparse.Namespace) -> Answer:
         lambda console: console.print(report.tables(full=options.full)),
         lambda: {"kind": "recording", "report": report.to_dict()},
         to_type("check", "program", str(options.place)),
+    )
+
+
+def _programs(programs: Programs, options: argparse.Namespace) -> Answer:
+    report = programs.report
+    return Answer(
+        ExitCode.VERIFIED,
+        lambda console: console.print(report.tables(full=options.full)),
+        lambda: {"kind": "programs", "report": report.to_dict()},
+        to_type("show", str(options.place / next(iter(programs)))),
     )
 
 

@@ -8,6 +8,7 @@
     ├── ObservationError    (RuntimeError)  what was observed does not answer the question
     ├── UnsupportedError    (NotImplementedError)  torch or this library cannot do it yet
     ├── ExportError         (RuntimeError)  no program could be made from the plan
+    │   └── EntriesError    (RuntimeError)  some of several programs could not be made
     ├── RejectedCallError   (ValueError)    a program refuses a call it cannot serve
     ├── SavedFileError      (ValueError)    a file or folder that was saved cannot be used, or cannot be written
     └── MissingPackageError (ImportError)   an optional package is needed and absent
@@ -19,8 +20,13 @@ Every error, and every warning, has a ``slug``, which names its entry in ``docs/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 __all__ = [
     "ArgumentKindError",
+    "EntriesError",
     "ExportError",
     "MissingPackageError",
     "ObservationError",
@@ -49,7 +55,23 @@ class OnlookerError(Exception):
         self.slug = slug
         self.hint = hint
         self.details = ""
-        super().__init__(" ".join(part for part in (message, hint, f"[{slug}]") if part))
+        super().__init__(_text(message, hint, slug))
+
+    def happened_at(self, where: str) -> None:
+        """Puts a place before the message.
+
+        >>> error = OnlookerError("No call was seen.", slug="no-calls")
+        >>> error.happened_at("vae")
+        >>> str(error)
+        'vae: No call was seen. [no-calls]'
+        """
+        self.message = f"{where}: {self.message}"
+        self.args = (_text(self.message, self.hint, self.slug),)
+
+
+def _text(message: str, hint: str, slug: str) -> str:
+    advice = " ".join(part for part in (hint, f"[{slug}]") if part)
+    return f"{message}{advice}" if message.endswith("\n") else f"{message} {advice}"
 
 
 class OnlookerWarning(UserWarning):
@@ -64,7 +86,7 @@ class OnlookerWarning(UserWarning):
         self.message = message
         self.slug = slug
         self.hint = hint
-        super().__init__(" ".join(part for part in (message, hint, f"[{slug}]") if part))
+        super().__init__(_text(message, hint, slug))
 
 
 class UsageError(OnlookerError, ValueError):
@@ -85,6 +107,17 @@ class UnsupportedError(OnlookerError, NotImplementedError):
 
 class ExportError(OnlookerError, RuntimeError):
     """No program could be made from the plan."""
+
+
+class EntriesError(ExportError):
+    """Of several entries that were watched together, some could not be made into a program.
+
+    ``refusals`` has the error of each of these by its name; ``programs``, of the class
+    :class:`~onlooker.Programs`, has the programs of the others.
+    """
+
+    refusals: Mapping[str, Exception] = MappingProxyType({})
+    programs: Any = None
 
 
 class RejectedCallError(OnlookerError, ValueError):

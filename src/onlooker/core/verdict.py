@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-__all__ = ["Check", "Focus", "Outcome", "Tally"]
+__all__ = ["Check", "Focus", "Outcome", "Tallies", "Tally"]
 
 
 class Outcome(StrEnum):
@@ -151,3 +151,61 @@ class Tally:
     def difference(self) -> float:
         """The largest difference of any check."""
         return max((check.difference for check in self.checks), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tallies:
+    """The tallies of several programs, by the name of each, and their sum.
+
+    The sum is verified where every tally is: one program with unseen sizes does not stand for
+    another one without.
+
+    >>> seen = Check("observed", "call 0", Outcome.EXACT)
+    >>> new = Check("unseen", "batch=5", Outcome.EXACT)
+    >>> both = Tallies((("unet", Tally((seen, new))), ("vae", Tally((seen,)))))
+    >>> both.total, both.passed, both.verified
+    (3, 3, False)
+    >>> Tallies((("unet", Tally((seen, new))),)).verified
+    True
+    """
+
+    tallies: tuple[tuple[str, Tally], ...] = ()
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """All checks; the label of each begins with the name of its program."""
+        return tuple(
+            replace(check, label=f"{name}: {check.label}")
+            for name, tally in self.tallies
+            for check in tally.checks
+        )
+
+    @property
+    def total(self) -> int:
+        """The number of checks."""
+        return sum(tally.total for _, tally in self.tallies)
+
+    @property
+    def passed(self) -> int:
+        """The number of checks that hold."""
+        return sum(tally.passed for _, tally in self.tallies)
+
+    @property
+    def failed(self) -> int:
+        """The number of checks that do not hold."""
+        return self.total - self.passed
+
+    @property
+    def verified(self) -> bool:
+        """True when there is a tally, and every one is verified."""
+        return bool(self.tallies) and all(tally.verified for _, tally in self.tallies)
+
+    @property
+    def difference(self) -> float:
+        """The largest difference of any check."""
+        return max((tally.difference for _, tally in self.tallies), default=0.0)
+
+    @property
+    def summary(self) -> str:
+        """The summary of each tally, in a line of its own."""
+        return "\n".join(f"{name}: {tally.summary}" for name, tally in self.tallies)

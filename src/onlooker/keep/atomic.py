@@ -122,13 +122,16 @@ def _is_half_moved(target: Path) -> bool:
             known |= listed(part)
     return (
         bool(known)
-        and all((target / name).is_file() for name in _names(target))
+        and all((target / name).is_file() or is_ours(target / name) for name in _names(target))
         and _names(target) <= known
     )
 
 
 def _sync(folder: Path) -> None:
     for path in folder.iterdir():
+        if path.is_dir():  # one of several programs
+            _sync(path)
+            continue
         handle = os.open(path, os.O_RDWR)
         try:
             os.fsync(handle)

@@ -9,6 +9,8 @@ calls ``*.pt2``, ``*.onnx``     the graphs, as their target writes them ``weight
 the weights of all graphs of torch ``values.safetensors``    the kept values of calls, only with
 ``values=True`` ========================
 ==========================================================================
+
+Several programs are such folders inside of one, whose ``onlooker.json`` names them.
 """
 
 from __future__ import annotations
@@ -34,12 +36,20 @@ from ..targets.target import file_name
 from ..targets.targets import target_of
 from ..trace.graph import Graph
 from .atomic import is_being_saved, left_whole, new_folder
-from .manifest import MANIFEST, check_files, read_manifest, write_manifest
+from .manifest import (
+    MANIFEST,
+    check_files,
+    check_programs,
+    read_index,
+    read_manifest,
+    write_index,
+    write_manifest,
+)
 from .record import ProgramRecord, check_program, graph_of, record_of, without_calls
 from .timings import taken_timings, timed_graphs, timed_recording, untimed_recording, untimed_report
 from .values import VALUES, read_values, write_values
 
-__all__ = ["Kept", "load_folder", "save_folder"]
+__all__ = ["Kept", "load_folder", "save_folder", "save_folders"]
 
 #: the targets whose files are machine code, which loading runs
 _MACHINE_CODE = ("aoti",)
@@ -70,32 +80,56 @@ def save_folder(
     :raises SavedFileError: ``folder-not-ours``, ``not-written``
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
     """
-    target = target_of(kept.graphs[0].target)
     with new_folder(directory) as folder:
-        files = target.write(kept.graphs, folder)
-        tally, unlawful = kept.verdict or (None, ())
-        record = ProgramRecord(
-            without_calls(kept.recording),
-            tuple(replace(record_of(graph), seconds=0.0) for graph in kept.graphs),
-            tuple(files),
-            kept.refusals,
-            kept.joins,
-            kept.limits,
-            tally,
-            unlawful,
-        )
-        documents = {
-            "plan.json": write_document("plan", ProgramRecord, record),
-            "report.json": untimed_report(report),
-            "recording.json": write_document(
-                "recording", Recording, untimed_recording(kept.recording)
-            ),
-        }
-        for name, document in documents.items():
-            (folder / name).write_bytes(write_json(document))
-        kept_values = write_values(kept.samples, folder) if values else []
-        timings = taken_timings(kept.graphs, kept.recording, report)
-        write_manifest(folder, target.name, [*documents, *files, *kept_values], timings)
+        return _written(kept, report, folder, values=values)
+
+
+def save_folders(
+    programs: Mapping[str, tuple[Kept, Mapping[str, object]]], directory: Path, *, values: bool
+) -> dict[str, tuple[Graph, ...]]:
+    """Writes several programs, each with its report, into folders of their names inside of one, and
+    puts that one in its place when it is complete; the graphs with the names of their files.
+
+    :raises SavedFileError: ``folder-not-ours``, ``not-written``
+    :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
+    """
+    graphs = {}
+    with new_folder(directory) as folder:
+        for name, (kept, report) in programs.items():
+            inner = folder / name
+            inner.mkdir()
+            graphs[name] = _written(kept, report, inner, values=values)
+        write_index(folder, list(programs))
+    return graphs
+
+
+def _written(
+    kept: Kept, report: Mapping[str, object], folder: Path, *, values: bool
+) -> tuple[Graph, ...]:
+    """Writes a program into an empty folder; the graphs with the names of their files."""
+    target = target_of(kept.graphs[0].target)
+    files = target.write(kept.graphs, folder)
+    tally, unlawful = kept.verdict or (None, ())
+    record = ProgramRecord(
+        without_calls(kept.recording),
+        tuple(replace(record_of(graph), seconds=0.0) for graph in kept.graphs),
+        tuple(files),
+        kept.refusals,
+        kept.joins,
+        kept.limits,
+        tally,
+        unlawful,
+    )
+    documents = {
+        "plan.json": write_document("plan", ProgramRecord, record),
+        "report.json": untimed_report(report),
+        "recording.json": write_document("recording", Recording, untimed_recording(kept.recording)),
+    }
+    for name, document in documents.items():
+        (folder / name).write_bytes(write_json(document))
+    kept_values = write_values(kept.samples, folder) if values else []
+    timings = taken_timings(kept.graphs, kept.recording, report)
+    write_manifest(folder, target.name, [*documents, *files, *kept_values], timings)
     return tuple(
         replace(graph, file=file)
         for graph, file in zip(kept.graphs, _held(kept.graphs, files), strict=True)
@@ -110,8 +144,9 @@ def _held(graphs: Sequence[Graph], files: Sequence[str]) -> list[str]:
 
 def load_folder(
     directory: Path, *, operators: Collection[str] = (), machine_code: bool = False
-) -> Kept:
-    """The program of a folder that :func:`save_folder` wrote, checked at every step.
+) -> Kept | dict[str, Kept]:
+    """The program of a folder that :func:`save_folder` wrote, checked at every step; those of a
+    folder that :func:`save_folders` wrote, by their names.
 
     A folder that another run replaces meanwhile is read again.
 
@@ -121,7 +156,11 @@ def load_folder(
     for _ in range(_MOST_READS):
         before = _state(directory)
         try:
-            return _loaded(directory, operators, machine_code)
+            programs = read_index(directory)
+            if programs is None:
+                return _loaded(directory, operators, machine_code)
+            check_programs(directory, programs)
+            return {name: _loaded(directory / name, operators, machine_code) for name in programs}
         except SavedFileError as error:
             refusal = error
         if before == _state(directory) and not is_being_saved(directory):

@@ -3,6 +3,9 @@ long it all took.
 
 The timings have a digest of their own: all else of the list is the same for two runs on the same
 calls and model.
+
+The list of a folder of several programs has the name of each, which is the name of its folder, and
+the digest of the list there.
 """
 
 from __future__ import annotations
@@ -23,13 +26,26 @@ from ..core.errors import SavedFileError
 from ..core.files import read_file, write_synced
 from ..core.staging import hidden
 
-__all__ = ["MANIFEST", "check_files", "is_ours", "listed", "read_manifest", "write_manifest"]
+__all__ = [
+    "MANIFEST",
+    "check_files",
+    "check_programs",
+    "is_entry_name",
+    "is_ours",
+    "listed",
+    "read_index",
+    "read_manifest",
+    "write_index",
+    "write_manifest",
+]
 
 #: the name of the list
 MANIFEST = "onlooker.json"
 _MOST_BYTES = 1 << 26  # the seconds of a million calls among them
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _KEYS = {"onlooker", "schema", "target", "versions", "files", "sha256"}
+_INDEX_KEYS = {"onlooker", "schema", "versions", "programs", "sha256"}
+_LONGEST_ENTRY = 100
 
 
 def write_manifest(
@@ -40,12 +56,11 @@ def write_manifest(
         name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)}
         for name in names
     }
-    versions = {name: _version(name) for name in ("onlooker", "torch")}
     document = {
         "onlooker": "program",
         "schema": SCHEMA,
         "target": target,
-        "versions": versions,
+        "versions": _versions(),
         "files": files,
     }
     timed = {"timings": {**timings, "sha256": _own_digest(timings)}} if timings else {}
@@ -54,10 +69,86 @@ def write_manifest(
     )
 
 
+def write_index(folder: Path, names: Sequence[str]) -> None:
+    """Writes the list of a folder of several programs, after the lists of all of these."""
+    programs = {name: _own_digest(read_manifest(folder / name)) for name in names}
+    document = {
+        "onlooker": "programs",
+        "schema": SCHEMA,
+        "versions": _versions(),
+        "programs": programs,
+    }
+    write_synced(folder / MANIFEST, write_json({**document, "sha256": _own_digest(document)}))
+
+
+def is_entry_name(name: str) -> bool:
+    """True for a name of an entry: an identifier of Python that every file system takes."""
+    return name.isidentifier() and name.isascii() and len(name) <= _LONGEST_ENTRY
+
+
+def read_index(folder: Path) -> dict[str, str] | None:
+    """The digest of the list of each program of a folder of several; None for another folder.
+
+    :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``
+    """
+    path, document = _read_list(folder)
+    if not isinstance(document, dict) or document.get("onlooker") != "programs":
+        return None
+    check_version(document, "programs", str(path))
+    programs = document.get("programs")
+    if (
+        set(document) != _INDEX_KEYS
+        or document["sha256"] != _own_digest(document)
+        or not isinstance(programs, dict)
+        or not programs
+        or not all(isinstance(digest, str) for digest in programs.values())
+    ):
+        raise damaged(str(path), "it is not as it was written")
+    for name in programs:
+        if not is_entry_name(name):
+            raise damaged(str(path), f"{name[:80]!r} is no name of a program in this folder")
+    return programs
+
+
+def check_programs(folder: Path, programs: Mapping[str, str]) -> None:
+    """Passes when every program of a folder of several is there, with the list that it was written
+    with.
+
+    :raises SavedFileError: ``folder-incomplete``, ``file-damaged``, and as :func:`read_manifest`
+    """
+    for name, digest in programs.items():
+        inner = folder / name
+        if not os.path.lexists(inner):
+            raise _incomplete(folder, name)
+        if not stat.S_ISDIR(os.lstat(inner).st_mode):
+            raise damaged(str(inner), "it is a link, a file or a device, and no folder")
+        if _own_digest(read_manifest(inner)) != digest:
+            raise damaged(str(inner / MANIFEST), "it is the list of another program")
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The list, checked in itself; its files are not looked at.
 
     :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``
+    """
+    path, document = _read_list(folder)
+    check_version(document, "program", str(path))
+    own, timings = document.pop("sha256", None), document.pop("timings", {})
+    if (
+        own != _own_digest(document)
+        or {*document, "sha256"} != _KEYS
+        or not isinstance(document["files"], dict)
+    ):
+        raise damaged(str(path), "it is not as it was written")
+    for name, entry in document["files"].items():
+        _check_entry(name, entry, str(path))
+    return {**document, "timings": _checked_timings(timings, str(path))}
+
+
+def _read_list(folder: Path) -> tuple[Path, Any]:
+    """The file of the list, and what it holds.
+
+    :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-damaged``
     """
     if not os.path.isdir(folder):
         raise SavedFileError(
@@ -74,18 +165,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     if not stat.S_ISREG(os.lstat(path).st_mode):
         raise damaged(str(path), "it is a link, a folder or a device, and no file")
-    document: dict[str, Any] = read_json(read_file(path, _MOST_BYTES), str(path))
-    check_version(document, "program", str(path))
-    own, timings = document.pop("sha256", None), document.pop("timings", {})
-    if (
-        own != _own_digest(document)
-        or {*document, "sha256"} != _KEYS
-        or not isinstance(document["files"], dict)
-    ):
-        raise damaged(str(path), "it is not as it was written")
-    for name, entry in document["files"].items():
-        _check_entry(name, entry, str(path))
-    return {**document, "timings": _checked_timings(timings, str(path))}
+    return path, read_json(read_file(path, _MOST_BYTES), str(path))
 
 
 def _checked_timings(timings: Any, where: str) -> dict[str, Any]:
@@ -127,13 +207,17 @@ def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
             if _digest(path) != entry["sha256"]:
                 raise damaged(str(path), "its content is not what was written")
         except FileNotFoundError:
-            raise SavedFileError(
-                f"{folder} lacks {name}: it was not copied as a whole.",
-                slug="folder-incomplete",
-                hint="Copy the folder again, with all its files.",
-            ) from None
+            raise _incomplete(folder, name) from None
         except OSError as error:
             raise damaged(str(path), f"it cannot be read ({error.strerror or error})") from error
+
+
+def _incomplete(folder: Path, name: str) -> SavedFileError:
+    return SavedFileError(
+        f"{folder} lacks {name}: it was not copied as a whole.",
+        slug="folder-incomplete",
+        hint="Copy the folder again, with all its files.",
+    )
 
 
 def is_ours(folder: Path, *, whole: bool = False) -> bool:
@@ -141,21 +225,27 @@ def is_ours(folder: Path, *, whole: bool = False) -> bool:
     which all of them are.
     """
     try:
-        files = read_manifest(folder)["files"]
+        programs = read_index(folder)
+        files: Mapping[str, Any] = {} if programs else read_manifest(folder)["files"]
         if whole:
             check_files(folder, files)
+            check_programs(folder, programs or {})
     except SavedFileError:
         return False
-    ours = {MANIFEST, *files, *(path.name for path in hidden(folder))}
-    return set(os.listdir(folder)) <= ours
+    ours = {MANIFEST, *files, *(programs or ()), *(path.name for path in hidden(folder))}
+    there = [folder / name for name in programs or () if os.path.lexists(folder / name)]
+    return set(os.listdir(folder)) <= ours and all(
+        not path.is_symlink() and is_ours(path, whole=whole) for path in there
+    )
 
 
 def listed(folder: Path) -> set[str]:
-    """The names of all files that the list of a folder has, and of the list; none where there is
-    no list.
+    """The names of all files, or programs, that the list of a folder has, and of the list; none
+    where there is no list.
     """
     try:
-        return {MANIFEST, *read_manifest(folder)["files"]}
+        programs = read_index(folder)
+        return {MANIFEST, *(programs or read_manifest(folder)["files"])}
     except SavedFileError:
         return set()
 
@@ -169,6 +259,10 @@ def _own_digest(document: Mapping[str, Any]) -> str:
     """The digest of all fields but itself and the timings, which have their own."""
     fields = {name: value for name, value in document.items() if name not in ("sha256", "timings")}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    return {name: _version(name) for name in ("onlooker", "torch")}
 
 
 def _version(name: str) -> str:

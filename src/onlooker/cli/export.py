@@ -13,8 +13,10 @@ from rich.console import Console
 from .._api import InputObserver
 from ..core.errors import UsageError
 from ..program import Program
+from ..programs import Programs
 from ..targets.targets import TARGETS
 from .command import Answer, ExitCode, to_type
+from .entries import add_entry, entry_name, texts_by_entry, watch_entries
 from .progress import progress
 from .saved import add_full, directory_to_write, in_full
 from .user_function import HELP, Used, load_function, raised_by_the_user
@@ -26,7 +28,8 @@ class Export:
     """Watches your model in your code, exports it, and proves the program on calls it never saw.
 
     FUNCTION returns the model and a callable without arguments, which uses the model as it is
-    really used.
+    really used. With --entry it may return a pipeline instead: each part that is named gets a
+    program, and all programs go into one folder.
     """
 
     name = "export"
@@ -47,6 +50,7 @@ class Export:
         parser.add_argument(
             "--method", default="forward", help="the method to watch; default: %(default)s"
         )
+        add_entry(parser)
         parser.add_argument(
             "--keep",
             type=int,
@@ -78,24 +82,26 @@ class Export:
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Watches, exports, verifies and saves."""
         directory_to_write(options.out)
+        _check_entries(options)
         out, recording = in_full(options.out), in_full(options.recording)
-        pins: dict[str, Any] = {
-            "static": dimensions(options.static, "--static"),
-            "dynamic": dimensions(options.dynamic, "--dynamic"),
-            "ranges": ranges(options.range),
-        }
-        pins = {name: value for name, value in pins.items() if value}
+        names = [entry_name(path) for path in options.entry]
+        pins, own_pins = _pins(options, names)
+        asked = {"to": options.to, "probe": not options.no_probe, **pins}
+        program: Program | Programs
         with progress(stderr) as say:
             say(f"running {options.function}")
             used = load_function(options.function)
             say("watching its use")
-            observer = watch(used, options.method, options.keep)
-            if recording is not None:
-                observer.recording(options.method).save(recording)
-            say("exporting")
-            program = observer.export(
-                to=options.to, method_name=options.method, probe=not options.no_probe, **pins
-            )
+            if options.entry:
+                observers = watch_entries(used, options.entry, options.keep)
+                say("exporting")
+                program = observers.export(options=own_pins, **asked)
+            else:
+                observer = watch(used, options.method, options.keep)
+                if recording is not None:
+                    observer.recording(options.method).save(recording)
+                say("exporting")
+                program = observer.export(method_name=options.method, **asked)
             if not options.no_verify:
                 say("verifying")
                 program.verify()
@@ -103,6 +109,43 @@ class Export:
                 say(f"writing into {options.out}")
                 program.save(out, values=options.values)
         return _answer(program, options)
+
+
+def _check_entries(options: argparse.Namespace) -> None:
+    """Passes where no option is of one method alone, beside entries.
+
+    :raises UsageError: ``bad-command-line``
+    """
+    alone = [
+        option
+        for option, given in (
+            ("--method", options.method != "forward"),
+            ("--recording", options.recording is not None),
+        )
+        if given
+    ]
+    if options.entry and alone:
+        raise UsageError(
+            f"Argument {alone[0]} is for one method, and --entry names its own.",
+            slug="bad-command-line",
+            hint=(
+                "Write the method into the entry, as in vae.decode. The folder of each entry has"
+                " its recording.json."
+            ),
+        )
+
+
+def _pins(
+    options: argparse.Namespace, names: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What is said about axes: of all entries, and of single ones by their names."""
+    found: dict[str, dict[str, Any]] = {}
+    for pin, texts in (("static", options.static), ("dynamic", options.dynamic)):
+        for name, own in texts_by_entry(texts, names).items():
+            found.setdefault(name, {})[pin] = dimensions(own, f"--{pin}")
+    for name, own in texts_by_entry(options.range, names).items():
+        found.setdefault(name, {})["ranges"] = ranges(own)
+    return found.pop("", {}), found
 
 
 def watch(used: Used, method: str, keep: int = 3) -> InputObserver:
@@ -158,7 +201,7 @@ def _bad(text: str, option: str, form: str) -> UsageError:
     )
 
 
-def _answer(program: Program, options: argparse.Namespace) -> Answer:
+def _answer(program: Program | Programs, options: argparse.Namespace) -> Answer:
     report = program.report
     verified = report.verified
     code = ExitCode.VERIFIED if verified or options.no_verify else ExitCode.NOT_VERIFIED
@@ -171,10 +214,13 @@ def _answer(program: Program, options: argparse.Namespace) -> Answer:
     def data() -> dict[str, object]:
         return {"verified": verified, "files": written, "report": report.to_dict()}
 
+    entries = [part for path in options.entry for part in ("--entry", path)]
     if options.out is None:
-        following = to_type("export", options.function, "--to", options.to, "--out", "program")
+        following = to_type(
+            "export", options.function, *entries, "--to", options.to, "--out", "program"
+        )
     elif options.no_verify:
-        following = to_type("verify", str(options.out), options.function)
+        following = to_type("verify", str(options.out), options.function, *entries)
     elif options.recording is not None:
         following = to_type("check", str(options.out), str(options.recording))
     else:

@@ -12,13 +12,15 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from ..core.errors import UsageError
-from ..core.verdict import Check, Tally
+from ..core.verdict import Check, Tallies, Tally
 from ..program import Program
+from ..programs import Programs
 from .command import Answer, ExitCode, to_type
+from .entries import add_entry, watch_entries
 from .export import watch
 from .progress import progress
-from .saved import add_full, add_program, read_program
-from .user_function import HELP, load_function
+from .saved import add_full, add_program, read_programs
+from .user_function import HELP, Used, load_function
 
 __all__ = ["Verify"]
 
@@ -29,7 +31,7 @@ class Verify:
 
     With FUNCTION, the model is watched in its use, and the program is tried on these calls and on
     sizes that no call had. Without it there is no model: the files are checked, and the calls that
-    were saved with their values.
+    were saved with their values. Programs of several entries want the same --entry as the export.
     """
 
     name = "verify"
@@ -40,6 +42,7 @@ class Verify:
         add_program(parser)
         add_full(parser)
         parser.add_argument("function", metavar="MODULE:FUNCTION", nargs="?", help=HELP)
+        add_entry(parser)
         parser.add_argument(
             "--atol",
             type=float,
@@ -68,16 +71,48 @@ class Verify:
         asked = _asked(options)
         with progress(stderr) as say:
             say(f"reading {options.place}")
-            program = read_program(options)
+            program = read_programs(options)
             if options.function is None:
                 say("comparing with the values that were saved")
                 return _answer(program, program.verify_saved(atol=options.atol), options)
+            _check_entries(program, options)
             say(f"running {options.function}")
             used = load_function(options.function)
             say("watching its use")
-            fresh = watch(used, program.recording.method).adopted(program)
+            fresh = _seen_again(program, used, options.entry)
             say("verifying")
             return _answer(fresh, fresh.verify(atol=options.atol, **asked), options)
+
+
+def _check_entries(program: Program | Programs, options: argparse.Namespace) -> None:
+    """Passes where entries are named for several programs, and at most one for one.
+
+    :raises UsageError: ``bad-command-line``
+    """
+    if isinstance(program, Programs) and not options.entry:
+        raise UsageError(
+            f"{options.place} holds several programs: {', '.join(program)}.",
+            slug="bad-command-line",
+            hint="Give --entry for each, as for the export.",
+        )
+    if isinstance(program, Program) and len(options.entry) > 1:
+        raise UsageError(
+            f"{options.place} holds one program, and --entry names {len(options.entry)}.",
+            slug="bad-command-line",
+            hint="Give one --entry, or the folder that holds several programs.",
+        )
+
+
+def _seen_again(
+    program: Program | Programs, used: Used, entries: Sequence[str]
+) -> Program | Programs:
+    """The program, or the programs, with what was seen in a new use of the model."""
+    if isinstance(program, Programs):
+        return watch_entries(used, entries).adopted(program)
+    if entries:
+        (observer,) = watch_entries(used, entries).values()
+        return observer.adopted(program)
+    return watch(used, program.recording.method).adopted(program)
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
@@ -115,7 +150,9 @@ def sizes_of(texts: Sequence[str]) -> dict[str, list[int]]:
     return found
 
 
-def _answer(program: Program, tally: Tally, options: argparse.Namespace) -> Answer:
+def _answer(
+    program: Program | Programs, tally: Tally | Tallies, options: argparse.Namespace
+) -> Answer:
     is_proof = options.function is not None
     passed = program.report.verified if is_proof else tally.total > 0 and tally.failed == 0
     sentence = _sentence(tally, options.place, is_proof=is_proof, passed=passed)
@@ -145,7 +182,7 @@ def _answer(program: Program, tally: Tally, options: argparse.Namespace) -> Answ
     return Answer(ExitCode.VERIFIED if passed else ExitCode.NOT_VERIFIED, show, data, following)
 
 
-def _failed(tally: Tally) -> list[Check]:
+def _failed(tally: Tally | Tallies) -> list[Check]:
     return [check for check in tally.checks if not check.passed]
 
 
@@ -154,7 +191,7 @@ def _tells(check: Check) -> bool:
     return check.passed and not check.label.endswith("infinite values")
 
 
-def _sentence(tally: Tally, place: Path, *, is_proof: bool, passed: bool) -> str:
+def _sentence(tally: Tally | Tallies, place: Path, *, is_proof: bool, passed: bool) -> str:
     if is_proof:
         word = "verified" if passed else "NOT verified"
         weights = (

@@ -37,7 +37,7 @@ from .report.traffic import Conformity
 from .serve.dispatch import Dispatcher
 from .serve.installed import Installed, installed
 from .targets.save import save_graph
-from .targets.target import check_options
+from .targets.target import check_options, read_again
 from .targets.targets import target_of
 from .trace.graph import Graph
 from .verify.check import checked_calls
@@ -129,6 +129,8 @@ class Program:
         seed: int = 0,
         trials: int | None = None,
         seconds: float | None = None,
+        session_options: Any = None,
+        providers: Any = None,
     ) -> Tally:
         """Runs observed calls, and calls with sizes that neither they nor the export had, on
         program and model.
@@ -158,11 +160,16 @@ class Program:
         ``model`` is the model to compare with; by default the one that was watched, which a loaded
         program lacks.
 
+        ``session_options`` and ``providers`` are as in :meth:`to`, for this call alone: a program
+        of ONNX is tried as ONNX Runtime runs it with them. A graph for which it has no kernels is
+        in ``tally.blocked``, and nothing is tried.
+
         :raises UsageError: ``no-model``, ``no-values`` for a program that was loaded without them,
             ``another-signature``, ``bad-tolerance``, ``bad-trials``, ``no-such-symbol``,
-            ``wrong-kind``
+            ``wrong-kind``, ``unknown-option``, ``bad-session-options``, ``bad-providers``
         """
         given = check_request(self.plans, atol, sizes, seed, trials, seconds)
+        tried = self._run_with(session_options=session_options, providers=providers)
         subject = self._subject_of(model)
         if not self._samples:
             raise UsageError(
@@ -170,6 +177,10 @@ class Program:
                 slug="no-values",
                 hint="Save it with program.save(directory, values=True), or watch calls again.",
             )
+        blocked = [f"{graph.name}: {graph.blocked}" for graph in tried.graphs if graph.blocked]
+        if blocked:
+            self._verdict = Tally(blocked=tuple(blocked)), ()
+            return self._verdict[0]
         logger.info("verifying on observed and unseen calls")
         kept = [
             replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples
@@ -183,14 +194,15 @@ class Program:
             self._stages.stage("verify"),
             kept_state(subject.model, {}),
         ):  # a program shares buffers with its model
-            request = (atol, repr(given), seed, trials, seconds, weights_of(subject.model))
+            ways = repr(session_options), repr(providers)
+            request = (atol, repr(given), seed, trials, seconds, ways, weights_of(subject.model))
             if self._unfinished is None or self._unfinished[0] != request:
                 effort = Effort(subject.model, bounded=trials is None, seconds=seconds)
                 self._unfinished = request, Progress(), effort
             _, progress, effort = self._unfinished
             effort.begin()
             self._verdict = run_trials(
-                self._serve,
+                tried._serve,
                 subject,
                 chosen,
                 atol=atol,
@@ -203,6 +215,27 @@ class Program:
         if not tally.left_out:
             self._unfinished = None
         return tally
+
+    def _run_with(self, **options: Any) -> Program:
+        """The program as its target runs it with these options; itself where none is given.
+
+        :raises UsageError: ``unknown-option``, and those of the target
+        """
+        given = {name: value for name, value in options.items() if value is not None}
+        if not given:
+            return self
+        target = target_of(self.graphs[0].target)
+        running = [name for name in target.reading if name in target.options]
+        check_options(target, given, running)
+        return self._with_graphs(read_again(target, self.graphs, **given))
+
+    def _with_graphs(self, graphs: Sequence[Graph]) -> Program:
+        """The same calls and model, with these graphs."""
+        made = Program(
+            graphs, self._recording, self._samples, self._subject, self.refusals, self._joins
+        )
+        made._limits = self._limits
+        return made
 
     def _subject_of(self, model: Any) -> ModelRunner:
         """The model to compare with, whose runs count against no budget: the one that was
@@ -275,15 +308,24 @@ class Program:
         ``options`` are those of the target: ``opset=21`` for ONNX. ``onlooker.targets.targets``
         lists the options and the packages of each target.
 
+        For ONNX, ``session_options`` and ``providers`` say how ONNX Runtime runs the program in
+        this process; they are not saved, and may be given to a program of ONNX too.
+        ``session_options`` are values by the names of the attributes of
+        ``onnxruntime.SessionOptions``, as in ``{"intra_op_num_threads": 4}``, and by the keys of
+        config entries; or such an object, which is used as it is: each graph then has weights of
+        its own. ``providers`` are as InferenceSession takes them. Where these have no kernels for
+        the dtype of the model, a warning, ``no-kernels``, says so before the model is converted.
+
         :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of
-            the target
+            the target: ``bad-opset``, ``bad-session-options``, ``bad-providers``
         :raises MissingPackageError: ``missing-package``, ``no-compiler``
         :raises ExportError: ``onnx-refused``, ``aoti-refused``
         """
         chosen = target_of(target)
-        check_options(chosen, options)
-        if not options and all(graph.target == target for graph in self.graphs):
-            return self
+        check_options(chosen, options, chosen.options)
+        is_there = all(graph.target == target for graph in self.graphs)
+        if is_there and set(options) <= set(chosen.reading):
+            return self._run_with(**options)
         others = sorted({graph.target for graph in self.graphs} - {"torch"})
         if others:
             raise UsageError(
@@ -297,11 +339,7 @@ class Program:
         chosen.require()
         with self._stages.stage("export"):
             graphs = chosen.convert(self.graphs, **options)
-        made = Program(
-            graphs, self._recording, self._samples, self._subject, self.refusals, self._joins
-        )
-        made._limits = self._limits
-        return made
+        return self._with_graphs(graphs)
 
     def seen_with(self, recording: Recording, samples: Sequence[Sample], subject: Lab) -> Program:
         """The same graphs, beside other calls and another model: see

@@ -255,7 +255,12 @@ def _said(error: Exception) -> str:
 
 
 def load(
-    directory: str | FilePath, *, operators: Collection[str] = (), machine_code: bool = False
+    directory: str | FilePath,
+    *,
+    operators: Collection[str] = (),
+    machine_code: bool = False,
+    session_options: Any = None,
+    providers: Any = None,
 ) -> Program | Programs:
     """The program that :meth:`Program.save` wrote, or the programs that :meth:`Programs.save`
     wrote; the model's source is not needed.
@@ -267,16 +272,24 @@ def load(
 
     ``operators`` are namespaces of custom operators that the program may call, which somebody has
     registered. ``machine_code`` allows what AOTInductor has compiled: loading it runs it.
+    ``session_options`` and ``providers`` say how ONNX Runtime runs a program of ONNX, as in
+    :meth:`Program.to`.
 
     :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``,
         ``folder-incomplete``, ``device-missing``, ``machine-code``
+    :raises UsageError: ``unknown-option``, ``bad-session-options``, ``bad-providers``
     :raises MissingPackageError: ``missing-package``
     """
     check_kind(operators, Collection, "operators", "the names of namespaces, as a list")
+    options = {
+        "operators": operators or None,
+        "session_options": session_options,
+        "providers": providers,
+    }
     kept = load_folder(
         as_path(directory, "The folder of a program"),
-        operators=operators,
         machine_code=machine_code,
+        options={name: value for name, value in options.items() if value is not None},
     )
     if isinstance(kept, Kept):
         return Program.of_kept(kept)

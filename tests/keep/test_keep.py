@@ -89,7 +89,14 @@ def test_what_is_loaded_is_what_was_saved(program, saved):
 
 def test_every_field_of_a_graph_is_kept():
     kept = {f.name for f in dataclasses.fields(GraphRecord)}
-    assert {f.name for f in dataclasses.fields(Graph)} - kept == {"outputs", "run", "artifact", "example", "file"}
+    assert {f.name for f in dataclasses.fields(Graph)} - kept == {
+        "outputs",
+        "run",
+        "artifact",
+        "example",
+        "file",
+        "blocked",
+    }
     assert {f.name for f in dataclasses.fields(Outputs)} <= kept
 
 

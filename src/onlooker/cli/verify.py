@@ -192,6 +192,8 @@ def _tells(check: Check) -> bool:
 
 
 def _sentence(tally: Tally | Tallies, place: Path, *, is_proof: bool, passed: bool) -> str:
+    if tally.blocked:
+        return f"NOT verified: {tally.summary}"
     if is_proof:
         word = "verified" if passed else "NOT verified"
         weights = (

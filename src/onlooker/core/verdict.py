@@ -81,7 +81,8 @@ class Tally:
 
     ``refused`` are the sizes outside all contracts that were tried too: the model takes them, the
     program refuses them, as it should. They are no checks. ``left_out`` is the number of trials that
-    were not made, since each run of a large model is long.
+    were not made, since each run of a large model is long. ``blocked`` are graphs that cannot be
+    run here, each with the reason: nothing was tried then.
 
     >>> seen = Check("observed", "call 0", Outcome.EXACT)
     >>> new = Check("unseen", "batch=5", Outcome.DIFFERENT, difference=0.5)
@@ -89,6 +90,8 @@ class Tally:
     False
     >>> Tally().verified
     False
+    >>> Tally(blocked=("main: no kernels",)).summary
+    'nothing was tried, since a graph cannot be run here: main: no kernels'
     >>> print((Tally((seen,)) + Tally((new,), ("batch=1",))).summary)
     1 observed, 1 of unseen sizes; 1 outside the contracts, which the program refuses
     """
@@ -96,12 +99,14 @@ class Tally:
     checks: tuple[Check, ...] = ()
     refused: tuple[str, ...] = ()
     left_out: int = 0
+    blocked: tuple[str, ...] = ()
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
             self.checks + other.checks,
             self.refused + other.refused,
             self.left_out + other.left_out,
+            self.blocked + other.blocked,
         )
 
     @property
@@ -125,7 +130,12 @@ class Tally:
             if self.left_out
             else ""
         )
-        return "; ".join(part for part in (counted, outside, left_out) if part)
+        blocked = (
+            f"nothing was tried, since a graph cannot be run here: {', '.join(self.blocked)}"
+            if self.blocked
+            else ""
+        )
+        return "; ".join(part for part in (counted, outside, left_out, blocked) if part)
 
     @property
     def total(self) -> int:
@@ -144,8 +154,11 @@ class Tally:
 
     @property
     def verified(self) -> bool:
-        """True when there are checks, unseen ones among them, and every one holds."""
-        return self.failed == 0 and any(check.kind == "unseen" for check in self.checks)
+        """True when every graph can be run, there are checks, unseen ones among them, and every
+        one holds.
+        """
+        was_tried = any(check.kind == "unseen" for check in self.checks)
+        return was_tried and self.failed == 0 and not self.blocked
 
     @property
     def difference(self) -> float:
@@ -199,6 +212,11 @@ class Tallies:
     def verified(self) -> bool:
         """True when there is a tally, and every one is verified."""
         return bool(self.tallies) and all(tally.verified for _, tally in self.tallies)
+
+    @property
+    def blocked(self) -> tuple[str, ...]:
+        """The graphs that cannot be run here, each with the name of its program."""
+        return tuple(f"{name}: {text}" for name, tally in self.tallies for text in tally.blocked)
 
     @property
     def difference(self) -> float:

@@ -32,7 +32,7 @@ from ..core.verdict import Tally
 from ..observing.store import Sample
 from ..pytrees.joins import Join
 from ..targets.onnx.merge import MERGED
-from ..targets.target import file_name
+from ..targets.target import check_options, file_name
 from ..targets.targets import target_of
 from ..trace.graph import Graph
 from .atomic import is_being_saved, left_whole, new_folder
@@ -143,24 +143,28 @@ def _held(graphs: Sequence[Graph], files: Sequence[str]) -> list[str]:
 
 
 def load_folder(
-    directory: Path, *, operators: Collection[str] = (), machine_code: bool = False
+    directory: Path, *, machine_code: bool = False, options: Mapping[str, Any] | None = None
 ) -> Kept | dict[str, Kept]:
     """The program of a folder that :func:`save_folder` wrote, checked at every step; those of a
     folder that :func:`save_folders` wrote, by their names.
 
-    A folder that another run replaces meanwhile is read again.
+    A folder that another run replaces meanwhile is read again. ``options`` are those of the reader
+    of the target.
 
     :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``,
         ``folder-incomplete``, ``device-missing``, ``machine-code``
+    :raises UsageError: ``unknown-option``, and those of the target
     """
     for _ in range(_MOST_READS):
         before = _state(directory)
         try:
             programs = read_index(directory)
             if programs is None:
-                return _loaded(directory, operators, machine_code)
+                return _loaded(directory, machine_code, options or {})
             check_programs(directory, programs)
-            return {name: _loaded(directory / name, operators, machine_code) for name in programs}
+            return {
+                name: _loaded(directory / name, machine_code, options or {}) for name in programs
+            }
         except SavedFileError as error:
             refusal = error
         if before == _state(directory) and not is_being_saved(directory):
@@ -188,7 +192,7 @@ def _state(directory: Path) -> tuple[int, int, int] | None:
         return None
 
 
-def _loaded(directory: Path, operators: Collection[str], machine_code: bool) -> Kept:
+def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> Kept:
     manifest = read_manifest(directory)
     listed = manifest["files"]
     check_files(directory, listed)
@@ -203,7 +207,7 @@ def _loaded(directory: Path, operators: Collection[str], machine_code: bool) -> 
     graphs = timed_graphs(graphs, timings, listing)
     if manifest["target"] != record.graphs[0].target:
         raise damaged(where, "its target is not the one that is listed")
-    loaded = _read_graphs(graphs, record.files, listed, directory, operators, machine_code)
+    loaded = _read_graphs(graphs, record.files, listed, directory, machine_code, options)
     samples = read_values(recording, directory) if VALUES in listed else ()
     verdict = None if record.tally is None else (record.tally, record.unlawful)
     return Kept(
@@ -242,8 +246,8 @@ def _read_graphs(
     files: Sequence[str],
     listed: Collection[str],
     directory: Path,
-    operators: Collection[str],
     machine_code: bool,
+    options: Mapping[str, Any],
 ) -> list[Graph]:
     name = graphs[0].target
     if name in _MACHINE_CODE and not machine_code:
@@ -261,8 +265,8 @@ def _read_graphs(
     if MERGED not in files:  # one file for all graphs
         _check_listed(own, listed, directory)
     _check_listed(files, listed, directory)
+    check_options(target, options, target.reading)
     target.require()
-    options: Any = {"operators": operators} if operators else {}
     try:
         held = [MERGED] * len(own) if MERGED in files else own
         read = target.read(graphs, directory, **options)

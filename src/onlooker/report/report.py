@@ -47,6 +47,8 @@ class Report:
         """``verified``, or in words why not."""
         if self.verified:
             return "verified"
+        if self.tally.blocked:
+            return f"not verified, since it cannot be run here: {'; '.join(self.tally.blocked)}"
         if not self.tally.total:
             return "not verified: nothing was tried"
         if self.narrowed:
@@ -124,6 +126,7 @@ class Report:
             "tally": {focus.value: count for focus, count in self.tally.counts.items()},
             "refused": list(self.tally.refused),
             "left_out": self.tally.left_out,
+            "blocked": list(self.tally.blocked),
             "unlawful": list(self.unlawful),
             "missed": list(self.missed),
             "blind": list(self.blind),

@@ -17,7 +17,7 @@ import torch
 
 from ..contract.checker import Checker
 from ..core.call import Signature
-from ..core.errors import RejectedCallError
+from ..core.errors import OnlookerError, RejectedCallError
 from ..core.structure import Structure, Tree
 from ..core.traffic import Breach, BreachKind
 from ..observing.bind import bind, python_signature
@@ -73,6 +73,7 @@ class Dispatcher:
 
         :raises RejectedCallError: ``call-does-not-bind``, ``call-refused`` with the reason of each
             graph
+        :raises UnsupportedError: ``no-kernels`` for a graph that the runtime here cannot run
         """
         values = self.bound(args, kwargs)
         leaves, routes = self._opened(values)
@@ -229,6 +230,8 @@ def _results(graph: Graph, inputs: list[Any]) -> list[Any]:
     """All leaves of the result."""
     try:
         return graph(inputs)
+    except OnlookerError:  # the graph cannot be run here, whatever the call
+        raise
     except Exception as error:  # a graph may index or divide before it refuses
         laid = _contiguous(graph, inputs)
         if laid is None:

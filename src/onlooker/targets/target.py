@@ -8,6 +8,7 @@ A new one is a class with the members of :class:`Target` in a file of its own, a
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path as FilePath
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 from ..core.errors import UsageError
 from ..trace.graph import Graph
 
-__all__ = ["Target", "check_options", "file_name"]
+__all__ = ["Target", "check_options", "file_name", "read_again"]
 
 
 class Target(Protocol):
@@ -36,6 +37,12 @@ class Target(Protocol):
     @property
     def options(self) -> tuple[str, ...]:
         """The keywords that :meth:`convert` takes."""
+
+    @property
+    def reading(self) -> tuple[str, ...]:
+        """The keywords that :meth:`read` takes. Those that are options too say how graphs are run
+        in this process, and are not saved.
+        """
 
     def require(self) -> None:
         """Passes when the target can be used here.
@@ -58,7 +65,7 @@ class Target(Protocol):
         share.
         """
 
-    def read(self, graphs: Sequence[Graph], folder: FilePath) -> list[Graph]:
+    def read(self, graphs: Sequence[Graph], folder: FilePath, **options: Any) -> list[Graph]:
         """The graphs with ``run`` and ``artifact``, read from what :meth:`write` wrote.
 
         ``graphs`` are as they were written, without ``run`` and ``artifact``. The caller has
@@ -83,16 +90,25 @@ def file_name(graph: Graph, target: Target) -> str:
     return f"{graph.name}{target.suffix}"
 
 
-def check_options(target: Target, given: Iterable[str]) -> None:
-    """Passes when a target knows all options.
+def check_options(target: Target, given: Iterable[str], known: Sequence[str]) -> None:
+    """Passes when all options are known: those of :attr:`Target.options`, or of
+    :attr:`Target.reading`.
 
     :raises UsageError: ``unknown-option``
     """
-    unknown = [name for name in given if name not in target.options]
+    unknown = [name for name in given if name not in known]
     if unknown:
-        known = f"It takes {', '.join(target.options)}." if target.options else "It takes none."
         raise UsageError(
             f"The target {target.name!r} has no option {', '.join(unknown)}.",
             slug="unknown-option",
-            hint=known,
+            hint=f"It takes {', '.join(known)}." if known else "It takes none.",
         )
+
+
+def read_again(target: Target, graphs: Sequence[Graph], **options: Any) -> list[Graph]:
+    """Graphs of a target, run in another way: written into a folder for a moment, and read with
+    these options.
+    """
+    with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
+        target.write(graphs, FilePath(folder))
+        return target.read(graphs, FilePath(folder), **options)

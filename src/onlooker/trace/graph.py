@@ -76,7 +76,8 @@ class Graph:
     its range. ``sizes`` are those of the export, ``named`` the expressions that torch took by a
     name, with their bounds; ``oblivious`` is True when torch was asked to keep no guards on 0 and
     1. ``contract`` says for which sizes the graph is proven; ``run`` itself checks nothing.
-    ``file`` is the name of its file in the folder that a program was loaded from.
+    ``file`` is the name of its file in the folder that a program was loaded from. ``blocked`` says
+    why the runtime of the target cannot run the graph in this process, and is empty where it can.
     """
 
     plan: Plan
@@ -95,6 +96,7 @@ class Graph:
     oblivious: bool = False
     contract: Contract = field(default_factory=Contract)
     file: str = ""
+    blocked: str = ""
 
     @property
     def name(self) -> str:

@@ -32,6 +32,7 @@ class Aoti:
     name = "aoti"
     suffix = ".aoti.pt2"
     options: tuple[str, ...] = ()
+    reading: tuple[str, ...] = ()
 
     def require(self) -> None:
         """Passes when there is a C++ compiler; ``CXX`` names another one than g++.
@@ -90,7 +91,7 @@ class Aoti:
         write_tensors({graph.name: graph.artifact.weights for graph in graphs}, folder / _WEIGHTS)
         return [*names, _WEIGHTS]
 
-    def read(self, graphs: Sequence[Graph], folder: Path) -> list[Graph]:
+    def read(self, graphs: Sequence[Graph], folder: Path, **_: Any) -> list[Graph]:
         """The graphs with their packages, which are loaded into this process as machine code.
 
         :raises SavedFileError: ``file-damaged``, ``another-machine``

@@ -1,5 +1,5 @@
-"""The target ONNX: models with readable names, guards and plan inside, run by ONNX Runtime on
-the CPU.
+"""The target ONNX: models with readable names, guards and plan inside, run by ONNX Runtime, on the
+CPU unless other providers are given.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,28 +22,17 @@ from ..target import file_name
 from .about import write_about
 from .convert import check_opset, convert_graph
 from .files import read_models, write_models
+from .kernels import no_kernels, warn_of_kernels
 from .merge import MERGED, SELECTOR, merged_model
 from .names import Names, name_model, names_of
 from .run import ort_runner
-from .session import open_session
+from .session import Session, open_session
+from .settings import DEFAULT, SETTINGS, SessionSettings, settings_of
 from .weights import MOST_INSIDE, lent_tensors, share
 
 __all__ = ["Onnx", "to_onnx"]
 
 logger = logging.getLogger(__name__)
-_NAMES = (
-    "bool",
-    "float16",
-    "bfloat16",
-    "float",
-    "double",
-    "uint8",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-)
-_DTYPES: dict[str, torch.dtype] = {f"tensor({name})": getattr(torch, name) for name in _NAMES}
 #: in a folder that only this process sees, weights are outside from here on: sessions then share
 #: them
 _SMALL = 2**20
@@ -52,11 +41,14 @@ _SMALL = 2**20
 class Onnx:
     """Models of ONNX: one a graph, or with ``merged=True`` one for all. ``opset`` is the version
     of the operators.
+
+    ``session_options`` and ``providers`` say how ONNX Runtime runs them here, and are not saved.
     """
 
     name = "onnx"
     suffix = ".onnx"
-    options: tuple[str, ...] = ("opset", "merged")
+    options: tuple[str, ...] = ("opset", "merged", *SETTINGS)
+    reading: tuple[str, ...] = SETTINGS
 
     def require(self) -> None:
         """Passes when onnx, onnxscript and onnxruntime can be imported.
@@ -72,15 +64,27 @@ class Onnx:
             )
 
     def convert(
-        self, graphs: Sequence[Graph], *, opset: int | None = None, merged: bool = False, **_: Any
+        self,
+        graphs: Sequence[Graph],
+        *,
+        opset: int | None = None,
+        merged: bool = False,
+        session_options: Any = None,
+        providers: Any = None,
+        **_: Any,
     ) -> list[Graph]:
         """The same regimes as models of ONNX, already written to files once, and read from there.
 
+        Models that ONNX Runtime has no kernels for are converted all the same: a warning,
+        ``no-kernels``, says so before, and a note of each graph afterwards.
+
         :raises ExportError: ``onnx-refused`` with the message of the converter or of ONNX Runtime,
             ``not-mergeable``
-        :raises UsageError: ``bad-opset``
+        :raises UsageError: ``bad-opset``, ``bad-session-options``, ``bad-providers``
         """
         check_opset(opset)
+        settings = settings_of(session_options, providers)
+        warn_of_kernels(graphs, settings)
         models, seconds = [], []
         for graph in graphs:
             start = time.perf_counter()
@@ -102,7 +106,8 @@ class Onnx:
                 write_models(
                     models, [Path(folder, file_name(graph, self)) for graph in graphs], _SMALL
                 )
-            return self._read(converted, Path(folder), folds=True)
+            read = self._read(converted, Path(folder), folds=True, settings=settings)
+        return [_noted(graph) for graph in read]
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
         """One ``.onnx`` a graph; what several use, and all weights of a model with more than 16 MiB
@@ -118,18 +123,34 @@ class Onnx:
             for path in write_models(models, [folder / name for name in by_name], MOST_INSIDE)
         ]
 
-    def read(self, graphs: Sequence[Graph], folder: Path) -> list[Graph]:
+    def read(
+        self,
+        graphs: Sequence[Graph],
+        folder: Path,
+        session_options: Any = None,
+        providers: Any = None,
+        **_: Any,
+    ) -> list[Graph]:
         """The graphs with sessions; what was obtained is read from the models, which somebody else
         may have made.
 
         :raises SavedFileError: ``file-damaged``
         :raises ExportError: ``onnx-refused``
+        :raises UsageError: ``bad-session-options``, ``bad-providers``
         :raises MissingPackageError: ``missing-package``
         """
         self.require()
-        return self._read(graphs, folder, folds=False)
+        settings = settings_of(session_options, providers)
+        return self._read(graphs, folder, folds=False, settings=settings)
 
-    def _read(self, graphs: Sequence[Graph], folder: Path, *, folds: bool) -> list[Graph]:
+    def _read(
+        self,
+        graphs: Sequence[Graph],
+        folder: Path,
+        *,
+        folds: bool,
+        settings: SessionSettings = DEFAULT,
+    ) -> list[Graph]:
         is_merged = (folder / MERGED).exists()
         paths = (
             [folder / MERGED]
@@ -139,7 +160,10 @@ class Onnx:
         # a copy for each graph, laid out for speed, would hold every weight once more
         models = read_models(paths)
         prepack = len(graphs) == 1
-        opened = [_opened(m, path, prepack, folds) for m, path in zip(models, paths, strict=True)]
+        opened = [
+            _opened(model, path, prepack, folds, settings)
+            for model, path in zip(models, paths, strict=True)
+        ]
         if is_merged:
             return [_loaded(graph, opened[0], number) for number, graph in enumerate(graphs)]
         return [_loaded(graph, file, None) for graph, file in zip(graphs, opened, strict=True)]
@@ -170,23 +194,26 @@ def _model(graph: Graph, opset: int | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A model, the session that runs it, and what has to live as long as that."""
+    """A model, and the session that runs it."""
 
     model: torch.onnx.ONNXProgram
     where: str
-    session: Any
-    alive: Any
+    session: Session
 
 
-def _opened(model: Any, path: Path, prepack: bool, folds: bool) -> _Opened:
-    session, alive = open_session(path, lent_tensors(model), prepack=prepack, folds=folds)
-    return _Opened(torch.onnx.ONNXProgram(model, None), path.name, session, alive)
+def _opened(
+    model: Any, path: Path, prepack: bool, folds: bool, settings: SessionSettings
+) -> _Opened:
+    session = open_session(
+        path, lent_tensors(model), prepack=prepack, folds=folds, settings=settings
+    )
+    return _Opened(torch.onnx.ONNXProgram(model, None), path.name, session)
 
 
 def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
     """The graph with a run of the session; ``number`` chooses it in a merged model."""
     names = names_of(graph)
-    values = {value.name: value for value in opened.session.get_inputs()}
+    values = {str(value.name): value for value in opened.model.model.graph.inputs}
     missing = [name for name in names.inputs if name not in values] if number is not None else []
     if missing or (number is not None and SELECTOR not in values):
         raise damaged(opened.where, f"the model has no input {', '.join(missing) or SELECTOR}")
@@ -199,28 +226,56 @@ def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
         torch.tensor(number) if name == SELECTOR else _nothing(value)
         for name, value in others.items()
     ]
-    outputs = graph.outputs
-    start = ort_runner(
-        opened.session,
-        [*names.inputs, *others],
-        names.outputs,
-        outputs.are_ints,
-        outputs.are_floats,
-    )
+    start = _runner(graph, opened.session, [*names.inputs, *others], names)
 
     def run(inputs: Sequence[Any], _alive: Any = opened) -> Sequence[Any]:
         return start([*inputs, *rest])
 
-    shapes = {name: value.shape for name, value in values.items()}
+    shapes = {name: _shape(value) for name, value in values.items()}
     return replace(
-        graph, run=run, artifact=opened.model, obtained=_obtained(shapes, graph, names), example=()
+        graph,
+        run=run,
+        artifact=opened.model,
+        obtained=_obtained(shapes, graph, names),
+        example=(),
+        blocked=opened.session.blocked,
     )
+
+
+def _runner(
+    graph: Graph, session: Session, labels: Sequence[str], names: Names
+) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    if session.inner is None:
+        name, reason = graph.name, session.blocked
+
+        def refuse(inputs: Sequence[Any]) -> Sequence[Any]:
+            raise no_kernels(name, reason)
+
+        return refuse
+    outputs = graph.outputs
+    return ort_runner(session.inner, labels, names.outputs, outputs.are_ints, outputs.are_floats)
+
+
+def _noted(graph: Graph) -> Graph:
+    """The graph, with a note where it does not run: the folder it is saved in tells it too."""
+    if not graph.blocked:
+        return graph
+    note = f"converted where ONNX Runtime does not run it ({graph.blocked})"
+    return replace(graph, notes=(*graph.notes, note))
+
+
+def _shape(value: Any) -> list[Any]:
+    """The sizes of an input of a model: numbers, names, or None."""
+    sizes = [] if value.shape is None else list(value.shape)
+    return [size if isinstance(size, int) else size.value for size in sizes]
 
 
 def _nothing(value: Any) -> torch.Tensor:
     """What is given for an input that a graph does not have: as little as the type allows."""
-    shape = [size if isinstance(size, int) else 0 for size in value.shape]
-    return torch.zeros(shape, dtype=_DTYPES[value.type])
+    from onnx_ir.tensor_adapters import to_torch_dtype
+
+    shape = [size if isinstance(size, int) else 0 for size in _shape(value)]
+    return torch.zeros(shape, dtype=to_torch_dtype(value.dtype))
 
 
 def _obtained(shapes: Mapping[str, Sequence[Any]], graph: Graph, names: Names) -> dict[str, str]:

@@ -47,6 +47,7 @@ class TorchFiles:
     name = "torch"
     suffix = ".pt2"
     options: tuple[str, ...] = ()
+    reading: tuple[str, ...] = ("operators",)
 
     def require(self) -> None:
         """Passes: torch is there."""
@@ -67,7 +68,7 @@ class TorchFiles:
         return [*names, WEIGHTS]
 
     def read(
-        self, graphs: Sequence[Graph], folder: Path, operators: Collection[str] = ()
+        self, graphs: Sequence[Graph], folder: Path, operators: Collection[str] = (), **_: Any
     ) -> list[Graph]:
         """The graphs again; ``operators`` are namespaces of operators beyond those of torch that
         they may call.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
-from transformers import DynamicCache
+from transformers import DynamicCache, EncoderDecoderCache, LlamaConfig, StaticCache
 
 from onlooker import InputObserver
 from python_calls import python_calls
@@ -68,6 +68,83 @@ def test_no_operator_runs_for_a_call_whose_values_are_not_kept(device: str) -> N
     assert plain == watched
     assert len(stored) > len(plain)
     assert len(observer.recording()) == 2
+
+
+#: what brings values of a tensor to Python, and so waits for an accelerator
+READERS = (
+    *("item", "tolist", "numpy", "cpu", "nonzero", "__array__", "__contains__"),
+    *("__bool__", "__int__", "__float__", "__index__", "__complex__"),
+)
+
+
+def grown(device: str) -> Any:
+    cache = DynamicCache()
+    for layer in range(2):
+        cache.update(*(torch.zeros(1, 2, 3, 4, device=device) for _ in "kv"), layer)
+    return cache
+
+
+def static(device: str) -> Any:
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    cache = StaticCache(config=LlamaConfig(vocab_size=8, intermediate_size=8, **sizes), max_cache_len=6)
+    for layer in range(2):
+        cache.update(*(torch.zeros(1, 2, 3, 4, device=device) for _ in "kv"), layer)
+    return cache
+
+
+def views(device: str) -> Any:
+    rows = torch.zeros(4, 6, device=device)
+    return {"rows": list(rows), "turned": rows.t(), "expanded": rows[:1].expand(5, 6), "scalar": rows[0, 0]}
+
+
+VALUES = {
+    "tensor": lambda device: torch.zeros(2, 3, device=device),
+    "views": views,
+    "cache": grown,
+    "static": static,
+    "two caches": lambda device: EncoderDecoderCache(grown(device), grown(device)),
+    "flags": lambda device: [torch.zeros((), dtype=kind, device=device) for kind in (torch.bool, torch.int64)],
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("kind", VALUES)
+def test_watching_brings_no_value_to_python(kind: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for calls whose values are kept nor for others: on an accelerator each would wait for the device."""
+    model, cache = Passes(), VALUES[kind](device)
+    x, observer, read = torch.zeros(2, 3, device=device), InputObserver(), []
+    with observer(model, store_n_calls=2), monkeypatch.context() as patched:
+        for name in READERS:
+            patched.setattr(torch.Tensor, name, noting(name, read))
+        for _ in range(4):
+            model(x, cache)
+    assert not read
+    assert observer.recording().missed == ()
+    assert observer.num_obs() == 2
+    assert sum(call.count for call in observer.recording().calls) == 4
+
+
+def noting(name: str, read: list[str]) -> Any:
+    def reader(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        read.append(name)
+        raise AssertionError(f"{name} was called")
+
+    return reader
+
+
+def test_a_watcher_that_reads_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above is able to fail, though the user's run never does."""
+
+    def reads(store: Any, *args: Any) -> Any:
+        return bool(torch.zeros(()))
+
+    read: list[str] = []
+    model = Passes()
+    with InputObserver()(model), monkeypatch.context() as patched:
+        patched.setattr("onlooker.observing.store.Store._copied", reads)
+        patched.setattr(torch.Tensor, "__bool__", noting("__bool__", read))
+        model(torch.zeros(2, 3))
+    assert read == ["__bool__"]
 
 
 def test_the_copies_of_a_kept_call_do_not_read_what_is_on_a_device() -> None:

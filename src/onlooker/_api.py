@@ -38,6 +38,7 @@ from .observing.observer import Watcher
 from .observing.remove import names_to_remove
 from .observing.state import kept_state
 from .observing.store import Sample, Store
+from .observing.surroundings import autocast_of
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
 from .targets.targets import target_of
@@ -152,7 +153,7 @@ class InputObserver:
         ``ranges={"batch": (1, 64)}`` gives the least and the greatest size of a symbol, None for no
         limit: sizes are chosen and tried inside it, and a call outside it is refused.
 
-        :raises ObservationError: ``no-calls``
+        :raises ObservationError: ``no-calls``; ``different-autocast`` for calls in different autocast
         :raises UnsupportedError: ``unusual-tensor`` for sparse tensors and others that no program
             takes or gives
         :raises UsageError: ``bad-pin``, ``unknown-argument``, ``no-such-dimension``,
@@ -180,7 +181,7 @@ class InputObserver:
         smaller, or on another device than the one that was watched. The other options are those of
         :meth:`plans`.
 
-        :raises ObservationError: ``no-calls``
+        :raises ObservationError: ``no-calls``; ``different-autocast`` for calls in different autocast
         :raises UsageError: ``another-signature`` for a model whose method takes other arguments;
             and as :meth:`plans`
         """
@@ -212,7 +213,8 @@ class InputObserver:
         ``outputs-depend-on-earlier-calls``, says when the results are not those that were observed.
 
         :raises UsageError: ``unknown-target``, and what :meth:`plans` raises for pins
-        :raises ObservationError: ``no-calls`` when no call was seen
+        :raises ObservationError: ``no-calls`` when no call was seen; ``different-autocast`` for calls
+            in different autocast
         :raises UnsupportedError: ``unusual-tensor``; ``sharded-weights``, ``distributed-wrapper``
             for a model that is spread over processes
         :raises ExportError: ``replay-refused`` when the model refuses the very calls that were
@@ -249,7 +251,7 @@ class InputObserver:
         """A program, loaded perhaps, with what this observer saw: ``verify()`` proves it on these
         calls and model.
 
-        :raises ObservationError: ``no-calls``
+        :raises ObservationError: ``no-calls``; ``different-autocast`` for calls in different autocast
         :raises UsageError: ``different-entry-points`` when another method was watched
         :raises UnsupportedError: ``unusual-tensor``
         """
@@ -436,13 +438,21 @@ class InputObserver:
     def _lab(self, store: Store, budget: Budget | None = None, model: Any = None) -> Lab:
         """The Lab for the watched model, or for another one with the same method."""
         recording = store.recording
+        autocast = autocast_of(recording.calls)
         if model is None or model is self._watcher.model:
             runner = ModelRunner(
-                self._watcher.model, recording.method, recording.signature, self._watcher.former
+                self._watcher.model,
+                recording.method,
+                recording.signature,
+                self._watcher.former,
+                autocast,
             )
         else:
             runner = ModelRunner(
-                check_model(model, recording), recording.method, recording.signature
+                check_model(model, recording),
+                recording.method,
+                recording.signature,
+                autocast=autocast,
             )
         return Lab(runner, budget)
 

@@ -26,6 +26,7 @@ from .materialise.domains import limits_of
 from .observing.bind import as_args_kwargs
 from .observing.state import kept_state
 from .observing.store import Sample
+from .observing.surroundings import autocast_of
 from .pytrees.hidden import hidden_tensors
 from .pytrees.joins import Join, join_tensors, joined
 from .report.blind import blind_spots
@@ -116,7 +117,11 @@ class Program:
         """
         chosen = self._watched().model if model is None else model
         with installed(
-            self._dispatcher, chosen, self._recording.method, fallback=fallback
+            self._dispatcher,
+            chosen,
+            self._recording.method,
+            fallback=fallback,
+            autocast=autocast_of(self._recording.calls),
         ) as served:
             yield served
 
@@ -243,7 +248,9 @@ class Program:
         """
         if model is not None:
             checked = check_model(model, self._recording)
-            return ModelRunner(checked, self._recording.method, self._recording.signature)
+            recording = self._recording
+            autocast = autocast_of(recording.calls)
+            return ModelRunner(checked, recording.method, recording.signature, autocast=autocast)
         return self._watched()
 
     def _watched(self) -> ModelRunner:

@@ -451,9 +451,6 @@ class Around:
 
 
 AROUND = {
-    "autocast": Around(
-        Product, autocast, "expected m1 and m2", "It takes it inside torch.autocast('cpu', dtype=torch.bfloat16)."
-    ),
     "a default dtype": Around(
         lambda: Wide(torch.float64), in_double, "expected m1", "It may be a context, a hook or a global setting."
     ),
@@ -512,30 +509,31 @@ def test_one_call_that_is_refused_when_it_is_run_again_is_a_doubt() -> None:
     assert "call 1, run again from the state that stood before watching, is refused (ValueError: no first" in str(doubt)
 
 
-def test_autocast_around_the_calls_is_found_where_results_differ() -> None:
-    model, observer = Small(), InputObserver()
+@pytest.mark.parametrize("make", [Small, Product])
+def test_autocast_around_the_calls_is_in_the_graph(make: Any) -> None:
+    """The second model takes no float32 outside."""
+    model, observer = make(), InputObserver()
     with observer(model), autocast():
         model(torch.rand(2, 3))
         model(torch.rand(4, 3))
-    with pytest.warns(OnlookerWarning) as caught:
-        program = observer.export()
-    assert "Inside torch.autocast('cpu', dtype=torch.bfloat16), it gives what was seen." in str(caught[0].message)
-    assert "What stands around a call is in no graph" in str(caught[0].message)
-    assert program(torch.ones(3, 3)).dtype == torch.float32
+    program = observer.export()
+    assert program.verify().verified
+    assert program(torch.ones(3, 3)).dtype == torch.bfloat16
 
 
-def test_autocast_around_the_export_is_said() -> None:
-    model, observer = Small(), InputObserver()
+def test_autocast_around_the_export_alone_is_in_no_graph() -> None:
+    model = Small()
+    observer = InputObserver()
+    with observer(model):
+        model(torch.rand(2, 3))
+        model(torch.rand(4, 3))
+    x = torch.rand(3, 3)
     with autocast():
-        with observer(model):
-            model(torch.rand(2, 3))
-            model(torch.rand(4, 3))
-        with pytest.warns(
-            OnlookerWarning, match=r"The export runs inside torch\.autocast\('cpu', dtype=torch.bfloat16"
-        ):
-            program = observer.export()
-        assert program(torch.ones(3, 3)).dtype == torch.bfloat16
-    assert program(torch.ones(3, 3)).dtype == torch.float32
+        program = observer.export()
+        assert program.verify().verified
+        assert program(x).dtype == torch.float32
+        assert torch.equal(model(x), model(x))
+    assert torch.equal(program(x), model(x))
 
 
 def test_autocast_that_changes_nothing_is_not_said() -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from .path import Path
 from .spec import ConstantSpec, Spec, TensorSpec
 from .structure import Tree
+from .surroundings import Surroundings
 
 __all__ = ["Call", "Parameter", "Passing", "Signature"]
 
@@ -63,7 +64,8 @@ class Call:
     ``index`` counts the finished calls of a recording from 0. ``passed`` says of each argument, in
     the order of the signature, how it came. A call that raised is not a Call. ``count`` is the
     number of calls that this one stands for: later calls with the same specs, passed in the same
-    way, are counted and not repeated.
+    way, are counted and not repeated. ``surroundings`` are autocast and gradients as they were when
+    the method was called; None where nobody noted them, as in recordings of older versions.
     """
 
     index: int
@@ -72,6 +74,7 @@ class Call:
     passed: tuple[tuple[str, Passing], ...] = ()
     seconds: float = 0.0
     count: int = 1
+    surroundings: Surroundings | None = None
 
     @property
     def constants(self) -> tuple[tuple[Path, ConstantSpec], ...]:

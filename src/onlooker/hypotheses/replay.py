@@ -2,7 +2,7 @@
 
 Such a model counts its calls, fills a table, draws random numbers, or is in training mode. An
 export captures a single call, so the user is warned. The cause may also stand around the calls, as
-autocast or a hook does: it does not stand around an experiment, and is in no graph.
+a hook does: it does not stand around an experiment, and is in no graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample
-from .surroundings import autocast_of_export, beside_fast_path, surroundings_of
+from .surroundings import beside_fast_path, surroundings_of
 
 __all__ = ["find_doubt"]
 
@@ -54,9 +54,6 @@ def find_doubt(samples: Sequence[Sample], lab: Lab) -> OnlookerWarning | None:
         lab.record(finding=Finding(kind, other), claim=claim)
         if other:
             return _depends(sample, f"differs ({other})", surroundings_of(sample, lab))
-        block = autocast_of_export(sample, again, lab)
-        if block is not None:
-            return _inside_autocast(*block)
     if refused and len(refused) == len(first_and_last):
         raise _refusal(*refused[0], lab)
     if not refused:
@@ -122,15 +119,6 @@ def _on_fast_path(sample: Sample, difference: str) -> ExportError:
             "Turn the fast path off before watching:"
             " torch.backends.mha.set_fastpath_enabled(False)."
         ),
-    )
-
-
-def _inside_autocast(block: str, difference: str) -> OnlookerWarning:
-    return OnlookerWarning(
-        f"The export runs inside {block}, which is in no graph: outside, the results are others"
-        f" ({difference}).",
-        slug="export-inside-autocast",
-        hint="Move the block into the method, or run the program inside such a block only.",
     )
 
 

@@ -43,7 +43,7 @@ def rerun(
             if not with_hooks:
                 return open_tree(lab(sample.arguments()))
             args, kwargs = as_args_kwargs(lab.signature, sample.arguments())
-            return open_tree(lab.model(*args, **kwargs))
+            return open_tree(lab.subject.within(lab.model, args, kwargs))
     except Exception as error:
         logger.debug(
             "call %d cannot be run again: %s: %s", sample.call.index, type(error).__name__, error

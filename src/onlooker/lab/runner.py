@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,10 @@ from torch.utils._pytree import tree_leaves
 
 from ..core.call import Signature
 from ..core.structure import LEAF, Structure, Tree
+from ..core.surroundings import Autocast
 from ..observing.bind import as_args_kwargs
 from ..observing.state import kept_state
+from ..observing.surroundings import inside_autocast, outside_autocast
 from ..pytrees.open import map_tensors, open_tree
 from .one_process import check_one_process
 from .recorder import Recorder
@@ -47,23 +49,37 @@ class ModelRunner:
     """A method of a model, as it was watched.
 
     ``former`` are attributes that the model itself overwrote while it was watched, as they were
-    before. Runs are not counted here: a :class:`~onlooker.lab.lab.Lab` does that.
+    before. ``autocast`` is what the calls were made in: every run is, and a trace writes it into its
+    graph. Runs are not counted here: a :class:`~onlooker.lab.lab.Lab` does that.
     """
 
     model: Any
     method: str
     signature: Signature
     former: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+    autocast: tuple[Autocast, ...] = ()
 
     def __call__(self, arguments: dict[str, Any]) -> Any:
-        """Runs the method as it is, on the arguments themselves."""
+        """Runs the method as it is, on the arguments themselves, inside the autocast of the
+        calls.
+        """
         args, kwargs = as_args_kwargs(self.signature, arguments)
-        return getattr(self.model, self.method)(*args, **kwargs)
+        return self.within(getattr(self.model, self.method), args, kwargs)
+
+    def within(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The result of a function inside the autocast of the calls.
+
+        A run shares no casts with an autocast block of the user: it may be one without values.
+        """
+        with inside_autocast(self.autocast, keeps_casts=torch.compiler.is_exporting()):
+            return function(*args, **kwargs)
 
     @contextlib.contextmanager
     def untouched(self, *, traced: bool = False) -> Iterator[None]:
-        """Inside the block the model is as before it was watched; on exit it and the random state
-        are as they were.
+        """Inside the block the model is as before it was watched, and autocast of the caller is off;
+        on exit all of it and the random state are as they were.
 
         Compiled code runs uncompiled: torch would note each size, and soon compile no more for the
         user. When it is ``traced`` it stays compiled: ``torch.export`` brings operators such as
@@ -74,6 +90,7 @@ class ModelRunner:
         """
         check_one_process(self.model)
         with (
+            outside_autocast(),
             _uncompiled(traced),
             kept_state(self.model, self.former),
             torch.random.fork_rng(devices=_cuda_devices()),

@@ -18,6 +18,7 @@ from ..core.call import Call, Passing
 from ..core.locks import lock_of
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import Tree
+from ..core.surroundings import Surroundings
 from ..pytrees.open import NESTED, spec_of
 from .reader import Opener
 
@@ -25,6 +26,8 @@ __all__ = ["Ledger", "Row", "SpecNumbers"]
 
 #: a call whose leaves are the numbers of their specs
 Row = tuple[int, ...]
+#: how a call was made: how each argument came, and what stood around it
+_Made = tuple[tuple[tuple[str, Passing], ...], Surroundings | None]
 _tensor_key = operator.attrgetter("shape", "dtype", "device")
 _BY_VALUE = (bool, int, str, type(None))
 #: what one call takes about, and one number in it, and one spec, with its places in tables
@@ -170,13 +173,14 @@ class Ledger:
         outputs: tuple[int, Row],
         passed: tuple[tuple[str, Passing], ...],
         seconds: float,
+        surroundings: Surroundings | None = None,
         *,
         alone: bool,
     ) -> int:
         """Notes a call and gives its index; equal calls are one entry, but for one that shall
         stand ``alone``.
         """
-        entry = self._entry(inputs, outputs, passed)
+        entry = self._entry(inputs, outputs, (passed, surroundings))
         index, self.n_calls = self.n_calls, self.n_calls + 1
         position = self._first.setdefault(entry, len(self._entries))
         if alone or position == len(self._entries):
@@ -196,25 +200,23 @@ class Ledger:
         self,
         inputs: tuple[int, Row],
         outputs: tuple[int, Row],
-        passed: tuple[tuple[str, Passing], ...],
+        made: _Made,
     ) -> Row:
         row = inputs[1] + outputs[1]
         places = dict.fromkeys(row, 0)
         for place, number in enumerate(places):
             places[number] = place
-        form = (inputs[0], outputs[0], passed, len(inputs[1]), tuple(map(places.__getitem__, row)))
+        form = (inputs[0], outputs[0], made, len(inputs[1]), tuple(map(places.__getitem__, row)))
         number = self._forms.setdefault(form, len(self._form_list))
         if number == len(self._form_list):
             self._form_list.append(form)
             self.nbytes += _ENTRY_BYTES + 2 * _NUMBER_BYTES * len(row)
         return (number, *places)
 
-    def _rows(
-        self, entry: Row
-    ) -> tuple[tuple[int, Row], tuple[int, Row], tuple[tuple[str, Passing], ...]]:
-        structure_in, structure_out, passed, n_inputs, pattern = self._form_list[entry[0]]
+    def _rows(self, entry: Row) -> tuple[tuple[int, Row], tuple[int, Row], _Made]:
+        structure_in, structure_out, made, n_inputs, pattern = self._form_list[entry[0]]
         row = tuple(entry[place + 1] for place in pattern)
-        return (structure_in, row[:n_inputs]), (structure_out, row[n_inputs:]), passed
+        return (structure_in, row[:n_inputs]), (structure_out, row[n_inputs:]), made
 
     def calls(self, start: int = 0) -> tuple[Call, ...]:
         """The calls from an entry on, written out."""
@@ -228,14 +230,15 @@ class Ledger:
         return self.calls(len(self._entries) - 1)[0]
 
     def _call(self, position: int, specs: dict[int, Spec]) -> Call:
-        (number_in, row_in), (number_out, row_out), passed = self._rows(self._entries[position])
+        (number_in, row_in), (number_out, row_out), made = self._rows(self._entries[position])
         return Call(
             self._indices[position],
             Tree(self.inputs.structures[number_in], tuple(map(specs.__getitem__, row_in))),
             Tree(self.outputs.structures[number_out], tuple(map(specs.__getitem__, row_out))),
-            passed,
+            made[0],
             self._seconds[position],
             self._counts[position],
+            made[1],
         )
 
     def input_forms(self) -> set[tuple[int, Row]]:
@@ -247,14 +250,14 @@ class Ledger:
         """Replaces every call; what is changed are the arguments, whose leaves are numbers here."""
         entries: list[Row] = []
         for position, entry in enumerate(self._entries):
-            (number, row), outputs, passed = self._rows(entry)
+            (number, row), outputs, (passed, surroundings) = self._rows(entry)
             tree: Tree[Any] = Tree(self.inputs.structures[number], row)
             changed = change(
                 Call(self._indices[position], tree, Tree(self.outputs.structures[0], ()), passed)
             )
             numbers: Any = changed.inputs.leaves
             inputs = self.inputs.number(changed.inputs.structure), numbers
-            entries.append(self._entry(inputs, outputs, changed.passed))
+            entries.append(self._entry(inputs, outputs, (changed.passed, surroundings)))
         self._entries, self._first = entries, {}
         for position, entry in enumerate(entries):
             self._first.setdefault(entry, position)

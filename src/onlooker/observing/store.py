@@ -20,6 +20,7 @@ from ..core.call import Call, Passing, Signature
 from ..core.locks import lock_of
 from ..core.recording import Recording
 from ..core.structure import Structure, Tree
+from ..core.surroundings import Surroundings
 from ..pytrees.open import open_arguments, open_tree
 from .bind import Binder
 from .budget import Budget
@@ -30,6 +31,7 @@ from .ledger import Ledger
 from .missed import Missed, reason
 from .remove import call_without, tree_without
 from .samples import Form, Sample, Samples
+from .surroundings import surroundings_now
 from .unkept import Unkept, note_unkept
 
 __all__ = ["Sample", "Store", "copy_leaves"]
@@ -45,6 +47,7 @@ class _Begun:
 
     inputs: Form
     passed: tuple[tuple[str, Passing], ...]
+    surroundings: Surroundings
     form: Form
     kept: Tree[Any] | None = None
     needed: Mapping[torch.device, int] | None = None
@@ -237,7 +240,7 @@ class Store:
             numbers = self._ledger.numbers
             row = numbers.row(leaves)
             form = (structure, numbers.kinds(row))
-            begun = _Begun((structure, row), passed, form)
+            begun = _Begun((structure, row), passed, surroundings_now(), form)
             if self._kept.wants_more or self._kept.is_new(form):
                 with self._lock:
                     keeps = self._kept.may_keep(form, (structure, numbers.wide_kinds(row)))
@@ -289,7 +292,9 @@ class Store:
             self._elsewhere.count()
         keeps = begun.kept is not None and values is not None
         keeps = keeps and (self._kept.wants_more or self._kept.is_new(begun.form))
-        self._ledger.add(begun.inputs, outputs, begun.passed, seconds, alone=keeps)
+        self._ledger.add(
+            begun.inputs, outputs, begun.passed, seconds, begun.surroundings, alone=keeps
+        )
         if self._ledger.nbytes + self._ledger.numbers.nbytes != self._counted_bytes:
             self._count_bytes()
         if keeps and begun.kept is not None and values is not None:

@@ -33,21 +33,27 @@ def masked_rows_give_zeros(program: torch.export.ExportedProgram) -> Iterator[in
     Yields the number of attentions that were changed. On exit the graph is what it was. The change
     does not alter what the program computes in torch.
     """
-    graph = program.graph_module.graph
+    modules = [  # a block of autocast is a graph of its own
+        module
+        for module in program.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)
+    ]
     added: list[list[Node]] = []
     try:
-        for node in list(graph.find_nodes(op="call_function", target=_ATTENTION)):
-            mask = _mask(node)
-            if mask is not None:
-                added.append(_insert(graph, node, mask))
-        program.graph_module.recompile()
+        for module in modules:
+            for node in list(module.graph.find_nodes(op="call_function", target=_ATTENTION)):
+                mask = _mask(node)
+                if mask is not None:
+                    added.append(_insert(module.graph, node, mask))
+            module.recompile()
         yield len(added)
     finally:
         for node, *new in added:
             new[-1].replace_all_uses_with(node)
             for made in reversed(new):
-                graph.erase_node(made)
-        program.graph_module.recompile()
+                made.graph.erase_node(made)
+        for module in modules:
+            module.recompile()
 
 
 def _mask(node: Node) -> Node | None:

@@ -14,6 +14,7 @@ import torch
 from ..core.call import Signature
 from ..core.errors import RejectedCallError, UsageError
 from ..core.locks import lock_of
+from ..core.surroundings import Autocast
 from ..lab.runner import ModelRunner
 from ..observing.bind import as_args_kwargs
 from ..observing.hook import check_method, replaced_method
@@ -94,7 +95,7 @@ class Installed:
     ) -> dict[str, Effect]:
         def run(arguments: dict[str, Any]) -> Any:
             args, kwargs = as_args_kwargs(self._dispatcher.signature, arguments)
-            return original(*args, **kwargs)
+            return self._subject.within(original, args, kwargs)
 
         try:
             with torch.no_grad(), self._subject.untouched():
@@ -171,14 +172,22 @@ def _check_signature(given: Signature, dispatcher: Dispatcher) -> None:
 
 @contextlib.contextmanager
 def installed(
-    dispatcher: Dispatcher, model: Any, method: str, *, fallback: bool = False
+    dispatcher: Dispatcher,
+    model: Any,
+    method: str,
+    *,
+    fallback: bool = False,
+    autocast: tuple[Autocast, ...] = (),
 ) -> Iterator[Installed]:
     """Inside the block ``model.method`` runs on the graphs; on exit ``vars(model)`` is what it was.
+
+    ``autocast`` is what the watched calls were made in.
 
     :raises UsageError: ``no-such-method``, ``another-signature``
     """
     check_method(model, method)
     _check_signature(method_signature(model, method)[1], dispatcher)
-    served = Installed(dispatcher, fallback, ModelRunner(model, method, dispatcher.signature))
+    subject = ModelRunner(model, method, dispatcher.signature, autocast=autocast)
+    served = Installed(dispatcher, fallback, subject)
     with replaced_method(model, method, served.serve):
         yield served

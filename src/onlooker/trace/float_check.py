@@ -12,6 +12,7 @@ import logging
 import math
 import operator
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -63,7 +64,9 @@ def _unwritten(graph: Graph) -> str:
     """A function of Python in the graph that torch cannot write into a file, ``round(t)`` for
     instance.
     """
-    for node in graph.artifact.graph.nodes:
+    modules = graph.artifact.graph_module.modules()  # a block of autocast is a graph of its own
+    graphs = [module.graph for module in modules if isinstance(module, torch.fx.GraphModule)]
+    for node in chain.from_iterable(one.nodes for one in graphs):
         target = node.target
         if (
             node.op == "call_function"

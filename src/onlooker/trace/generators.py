@@ -42,7 +42,11 @@ def check_generators(program: torch.export.ExportedProgram) -> None:
     :raises RuntimeError: for one that does
     """
     arguments = (
-        value for node in program.graph.nodes for value in (*node.args, *node.kwargs.values())
+        value
+        for module in program.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)  # a block of autocast is a graph of its own
+        for node in module.graph.nodes
+        for value in (*node.args, *node.kwargs.values())
     )
     if any(
         isinstance(value, torch.Generator) for value in (*program.constants.values(), *arguments)

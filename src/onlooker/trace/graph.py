@@ -13,6 +13,7 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..core.structure import Structure
 from ..infer.name import label_of
+from ..observing.surroundings import outside_autocast
 from .float_tensors import with_float_tensors
 
 __all__ = ["Graph", "Outputs"]
@@ -111,6 +112,9 @@ class Graph:
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """All leaves of the result for inputs in the order of the plan; a float may be one of
         Python.
+
+        Autocast of the caller is off meanwhile: the casts of the watched calls are in the graph, and
+        a second cast would give other results than those that were verified.
         """
-        with torch.no_grad():
+        with torch.no_grad(), outside_autocast():
             return self.outputs.leaves(self.run(with_float_tensors(inputs)))

@@ -229,8 +229,10 @@ def _export(
         program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)
     check_generators(program)
     # what nothing uses: an operator that raised in a try block of the model, a part of a tensor
-    program.graph.eliminate_dead_code(_has_effects)
-    program.graph_module.recompile()
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):  # a block of autocast is a graph of its own
+            module.graph.eliminate_dead_code(_has_effects)
+            module.recompile()
     return program
 
 

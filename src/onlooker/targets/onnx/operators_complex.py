@@ -14,6 +14,7 @@ at "Support complex inputs". It may go when the converter has these functions;
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,21 +48,27 @@ def complex_numbers_as_pairs(program: torch.export.ExportedProgram) -> Iterator[
 
     On exit the graph is what it was. The change does not alter what the program computes in torch.
     """
-    graph = program.graph_module.graph
+    modules = [  # a block of autocast is a graph of its own
+        module
+        for module in program.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)
+    ]
     added: list[tuple[Node, list[Node]]] = []
     try:
-        for target in _ON_PAIRS:
-            for node in list(graph.find_nodes(op="call_function", target=target)):
+        for module, target in itertools.product(modules, _ON_PAIRS):
+            for node in list(module.graph.find_nodes(op="call_function", target=target)):
                 if node.args[0].meta["val"].is_complex() and not node.kwargs:
-                    added.append((node, _insert(graph, node)))
-        program.graph_module.recompile()
+                    added.append((node, _insert(module.graph, node)))
+        for module in modules:
+            module.recompile()
         yield len(added)
     finally:
         for node, new in reversed(added):
             new[-1].replace_all_uses_with(node)
             for made in reversed(new):
-                graph.erase_node(made)
-        program.graph_module.recompile()
+                made.graph.erase_node(made)
+        for module in modules:
+            module.recompile()
 
 
 def _insert(graph: torch.fx.Graph, node: Node) -> list[Node]:

@@ -25,7 +25,9 @@ def forget_narrow_shapes(model: Any, program: torch.export.ExportedProgram) -> b
     """
     shapes = {
         node.name: node.meta["val"].shape
-        for node in program.graph.nodes
+        for module in program.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)  # a block of autocast is a graph of its own
+        for node in module.graph.nodes
         if _is_tensor(node.meta.get("val"))
     }
     results = [value for node in model.graph for value in node.outputs]

@@ -30,6 +30,7 @@ from .observing.surroundings import autocast_of
 from .pytrees.hidden import hidden_tensors
 from .pytrees.joins import Join, join_tensors, joined
 from .report.blind import blind_spots
+from .report.calls import surroundings_of
 from .report.code import script_of
 from .report.code_data import GraphCode
 from .report.data import graph_report
@@ -305,6 +306,7 @@ class Program:
             blind,
             stages=self._stages.stages(),
             probes=self._subject.runs if self._subject is not None else 0,
+            surroundings=surroundings_of(self._recording),
         )
 
     @quietly
@@ -397,7 +399,7 @@ class Program:
                 slug="unknown-target",
                 hint="A script exports to torch or onnx.",
             )
-        limits = self._seen_limits()
+        limits, autocast = self._seen_limits(), autocast_of(self._recording.calls)
         graphs = [
             GraphCode(
                 graph.plan,
@@ -411,6 +413,7 @@ class Program:
                 graph.oblivious,
                 _hidden(graph.plan),
                 limits,
+                autocast,
             )
             for graph in self.graphs
         ]

@@ -200,3 +200,34 @@ def test_calls_of_older_recordings_have_no_surroundings(tmp_path: Path) -> None:
         del call["surroundings"]
     (tmp_path / "calls.json").write_text(json.dumps(document))
     assert [call.surroundings for call in Recording.load(tmp_path / "calls.json").calls] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["linear", "a region of its own"])
+def test_a_script_exports_inside_it(name: str) -> None:
+    model = MODELS[name]()
+    program = watched(model, torch.bfloat16).export()
+    script = program.code()
+    assert 'with torch.autocast("cpu", dtype=torch.bfloat16):' in script
+    names: dict[str, Any] = {"__name__": "script"}
+    exec(script, names)
+    exported = names["export_main"](model).module()
+    x = torch.rand(4, 7, 8)
+    with around(torch.bfloat16):
+        expected = open_tree(model(x)).leaves
+    (parameter,) = program.recording.signature.names
+    for one, other in zip(expected, open_tree(exported(**{parameter: x})).leaves, strict=True):
+        check_same(one, other)
+
+
+def test_the_report_names_what_stood_around_the_calls() -> None:
+    observer = watched(torch.nn.Linear(8, 8), torch.bfloat16, torch.inference_mode)
+    with observer(observer._watcher.model), around(torch.bfloat16):
+        observer._watcher.model(torch.rand(4, 5, 8))
+    inside = "inside torch.autocast('cpu', dtype=torch.bfloat16)"
+    report = observer.export().report
+    assert f"2 calls were made {inside} and torch.inference_mode()" in str(report)
+    assert f"1 call was made {inside}, with gradients recorded" in str(report)
+    assert report.to_dict()["surroundings"] == {
+        f"{inside} and torch.inference_mode()": 2,
+        f"{inside}, with gradients recorded": 1,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,9 +14,9 @@ from ..core.alike import folded_rows
 from ..core.path import Path
 from ..core.recording import Recording
 from ..core.spec import Spec, TensorSpec
-from .text import as_text
+from .text import as_text, made_inside
 
-__all__ = ["CallsReport", "LeafRow", "calls_report"]
+__all__ = ["CallsReport", "LeafRow", "calls_report", "surroundings_of"]
 
 _MOST_SIZES = 5
 _MOST_KINDS = 8
@@ -42,6 +43,7 @@ class CallsReport:
     total: int
     leaves: tuple[LeafRow, ...]
     missed: tuple[str, ...] = ()
+    surroundings: tuple[tuple[str, int], ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """The calls as JSON takes them."""
@@ -60,6 +62,7 @@ class CallsReport:
                 for row in self.leaves
             ],
             "missed": list(self.missed),
+            "surroundings": dict(self.surroundings),
         }
 
     def text(self, *, full: bool = False) -> str:
@@ -85,6 +88,7 @@ class CallsReport:
             table.add_row(*map(Text, row))
         return Group(
             table,
+            *(Text(f"  {text}", style="dim") for text in made_inside(self.surroundings)),
             *(Text(f"  a call was not recorded: {text}", style="dim") for text in self.missed),
         )
 
@@ -101,7 +105,26 @@ def calls_report(recording: Recording) -> CallsReport:
         for path, spec in call.inputs.items():
             specs.setdefault(path, []).append((spec, call.count))
     rows = tuple(_row(path, found) for path, found in specs.items())
-    return CallsReport(recording.model, recording.method, len(recording), rows, recording.missed)
+    return CallsReport(
+        recording.model,
+        recording.method,
+        len(recording),
+        rows,
+        recording.missed,
+        surroundings_of(recording),
+    )
+
+
+def surroundings_of(recording: Recording) -> tuple[tuple[str, int], ...]:
+    """What stood around the calls, in words, each with the number of calls that were made there.
+
+    Calls of which nothing was noted are left out.
+    """
+    found: Counter[str] = Counter()
+    for call in recording.calls:
+        if call.surroundings is not None:
+            found[str(call.surroundings)] += call.count
+    return tuple(found.items())
 
 
 def _row(path: Path, found: Sequence[tuple[Spec, int]]) -> LeafRow:

@@ -9,6 +9,7 @@ from ..core.contract import Contract
 from ..core.path import Path
 from ..core.plan import Plan
 from ..core.structure import Structure
+from ..core.surroundings import Autocast
 
 __all__ = ["GraphCode"]
 
@@ -21,8 +22,8 @@ class GraphCode:
     export, ``obtained`` what the program holds, ``contract`` for which sizes it is proven,
     ``named`` the expressions that torch took by name, with their bounds, and ``limits`` the least
     and the greatest value that was seen of a leaf of ints. ``oblivious`` is True where torch was
-    asked to keep no guards on 0 and 1; ``hidden`` has, by container and attribute, the numbers and
-    the dtype of tensors that are no leaves.
+    asked to keep no guards on 0 and 1; ``autocast`` is what the calls were made in; ``hidden`` has,
+    by container and attribute, the numbers and the dtype of tensors that are no leaves.
     """
 
     plan: Plan
@@ -36,3 +37,4 @@ class GraphCode:
     oblivious: bool = False
     hidden: Mapping[Path, Mapping[str, tuple[object, str]]] = field(default_factory=dict)
     limits: Mapping[Path, tuple[float, float]] = field(default_factory=dict)
+    autocast: tuple[Autocast, ...] = ()

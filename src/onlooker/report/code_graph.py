@@ -81,6 +81,7 @@ def _wraps(graph: GraphCode, signature: Signature) -> bool:
     return (
         graph.plan.method != "forward"
         or not by_name
+        or bool(graph.autocast)
         or any(leaf.is_float for leaf in graph.plan.inputs)
         or holds_class(graph.plan.structure)
         or holds_class(graph.outputs)
@@ -104,13 +105,18 @@ def _module(
         else as_plain(graph.outputs, "result", lambda path: paths[path], Path())
     )
     forward = Brackets("def forward(", tuple(("", text) for text in ("self", *given)), ")", ":")
+    blocks = [
+        f"torch.autocast({quoted(state.device)}, dtype={state.dtype})" for state in graph.autocast
+    ]
+    inner = 12 if blocks else 8
+    around = f"        with {', '.join(blocks)}:\n" if blocks else ""
     return (
         f"class {_camel(name)}(torch.nn.Module):\n"
         '    """The model, with lists and dicts of tensors instead of its classes."""\n\n'
         "    def __init__(self, model):\n        super().__init__()\n        self.model = model\n"
         '        self.training = getattr(model, "training", False)\n\n'
         f"    {laid_out(forward, 4)}\n"
-        f"        result = {laid_out(call, 8, 9)}\n"
+        f"{around}{' ' * inner}result = {laid_out(call, inner, 9)}\n"
         f"        return {laid_out(result, 8, 7)}"
     )
 

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 
 from ..core.verdict import Tally
 from .data import GraphReport
-from .text import as_text, render
+from .text import as_text, made_inside, render
 
 __all__ = ["Report"]
 
@@ -22,7 +22,8 @@ class Report:
     ``unlawful`` are sizes that the model itself refuses, ``missed`` calls that were not recorded,
     ``blind`` what neither calls nor probes could tell, with the run that would. ``stages`` are
     seconds: of the calls that were observed, and of what was done with them; ``probes`` is how
-    often the model was run between the recording and the program.
+    often the model was run between the recording and the program. ``surroundings`` is what stood
+    around the calls, each with the number of calls.
     """
 
     model: str
@@ -34,6 +35,7 @@ class Report:
     blind: tuple[str, ...] = ()
     stages: tuple[tuple[str, float], ...] = ()
     probes: int = 0
+    surroundings: tuple[tuple[str, int], ...] = ()
 
     @property
     def verified(self) -> bool:
@@ -74,7 +76,8 @@ class Report:
         )
         missed = (f"a call was not recorded: {text}" for text in self.missed)
         blind = (f"blind spot: {text}" for text in self.blind)
-        return (*unlawful, *self._outside(), *missed, *blind, *self._times())
+        made = made_inside(self.surroundings)
+        return (*unlawful, *self._outside(), *made, *missed, *blind, *self._times())
 
     def _outside(self) -> tuple[str, ...]:
         """One line with the sizes outside all contracts that were tried, the first ones."""
@@ -128,6 +131,7 @@ class Report:
             "left_out": self.tally.left_out,
             "blocked": list(self.tally.blocked),
             "unlawful": list(self.unlawful),
+            "surroundings": dict(self.surroundings),
             "missed": list(self.missed),
             "blind": list(self.blind),
             "stages": [

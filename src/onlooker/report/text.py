@@ -16,7 +16,7 @@ from ..core.alike import folded, folded_rows
 from ..core.verdict import Check, Tally
 from .data import AxisRow, GraphReport
 
-__all__ = ["as_text", "render"]
+__all__ = ["as_text", "made_inside", "render"]
 
 _MOST_FAILURES = 8
 #: columns of what goes into no terminal
@@ -30,6 +30,18 @@ def as_text(renderable: RenderableType) -> str:
     width = shutil.get_terminal_size((_WIDTH, 24)).columns if is_terminal else _WIDTH
     Console(file=stream, width=width, color_system=None).print(renderable)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+
+def made_inside(surroundings: Sequence[tuple[str, int]]) -> list[str]:
+    """One line for each state of torch in which calls were made.
+
+    >>> made_inside([("inside torch.no_grad()", 2), ("with gradients recorded", 1)])
+    ['2 calls were made inside torch.no_grad()', '1 call was made with gradients recorded']
+    """
+    return [
+        f"{count} {'call was' if count == 1 else 'calls were'} made {text}"
+        for text, count in surroundings
+    ]
 
 
 def render(

@@ -38,7 +38,7 @@ from .observing.observer import Watcher
 from .observing.remove import names_to_remove
 from .observing.state import kept_state
 from .observing.store import Sample, Store
-from .observing.surroundings import autocast_of
+from .observing.surroundings import autocast_of, record_gradients
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
 from .targets.targets import target_of
@@ -227,7 +227,7 @@ class InputObserver:
         lab = self._lab(store, runs)
         check_one_process(lab.model)
         check_exportable(store.samples, store.unkept)
-        doubt = find_doubt(store.samples, lab)
+        doubt = find_doubt(store.samples, lab, store.recording.calls)
         plans, prepared = self._find(store, lab, overrides)
         plans = _doubted(plans, doubt)
         with (
@@ -268,7 +268,10 @@ class InputObserver:
                 hint="Watch the method that was exported.",
             )
         check_exportable(store.samples, store.unkept)
-        return program.seen_with(ours, store.samples, self._lab(store))
+        lab = self._lab(store)
+        if record_gradients(ours.calls):
+            lab.record_gradients()
+        return program.seen_with(ours, store.samples, lab)
 
     @property
     def info(self) -> InputObserverInfo | None:

@@ -26,7 +26,7 @@ from .materialise.domains import limits_of
 from .observing.bind import as_args_kwargs
 from .observing.state import kept_state
 from .observing.store import Sample
-from .observing.surroundings import autocast_of
+from .observing.surroundings import autocast_of, record_gradients
 from .pytrees.hidden import hidden_tensors
 from .pytrees.joins import Join, join_tensors, joined
 from .report.blind import blind_spots
@@ -250,8 +250,13 @@ class Program:
         if model is not None:
             checked = check_model(model, self._recording)
             recording = self._recording
-            autocast = autocast_of(recording.calls)
-            return ModelRunner(checked, recording.method, recording.signature, autocast=autocast)
+            return ModelRunner(
+                checked,
+                recording.method,
+                recording.signature,
+                autocast=autocast_of(recording.calls),
+                gradients=record_gradients(recording.calls),
+            )
         return self._watched()
 
     def _watched(self) -> ModelRunner:

@@ -152,9 +152,64 @@ def test_without_the_fast_path_the_same_calls_are_proven(fast_path: Callable[[bo
     assert not torch.backends.mha.get_fastpath_enabled()
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 def test_a_fast_path_that_gives_the_same_is_none_of_our_business(fast_path: Callable[[bool], None]) -> None:
     fast_path(True)
     observer = encoder(padded=False)
     assert observer.plans(probe=False)
     store = observer._watcher.store("forward")
     assert find_doubt(store.samples, observer._lab(store)) is None
+
+
+class Asks(torch.nn.Module):
+    """Gives something else where gradients are recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        return y * 2 if torch.is_grad_enabled() else y
+
+
+def test_a_model_that_needs_gradients_recorded_is_run_with_them() -> None:
+    model = Asks()
+    observer = watched(model)
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.rand(7, 4)
+    assert torch.equal(program(x), model(x))
+    assert not program(x).requires_grad
+    with torch.inference_mode():
+        assert observer.adopted(program).verify().verified
+        assert program.verify(model=model).verified
+
+
+def test_where_some_calls_recorded_none_it_is_said() -> None:
+    model = Asks()
+    observer = watched(model)
+    with observer(model), torch.no_grad():
+        model(torch.rand(9, 4))
+    with pytest.warns(OnlookerWarning, match="Where gradients are recorded, it gives what was seen"):
+        observer.export()
+
+
+def test_runs_record_no_gradients_where_results_are_the_same() -> None:
+    samples, lab = asked(observer := watched(torch.nn.Linear(4, 4)))
+    assert find_doubt(samples, lab, observer.recording().calls) is None
+    assert not lab.subject.gradients
+    assert not lab.run({"input": torch.rand(2, 4)}, why="a test").leaves[0].requires_grad
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_with_gradients_there_is_no_fast_path(fast_path: Callable[[bool], None]) -> None:
+    """Eager takes it only where none are recorded."""
+    fast_path(True)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model, observer = torch.nn.TransformerEncoder(layer, 1).eval(), InputObserver()
+    with observer(model):
+        for n in (4, 6):
+            model(torch.rand(2, n, 8), src_key_padding_mask=torch.arange(n).expand(2, n) >= n - 1)
+    program = observer.export()
+    assert program.verify().verified

@@ -12,12 +12,15 @@ from typing import Any
 
 import torch
 
+from ..core.call import Call
 from ..core.errors import ExportError, OnlookerWarning
 from ..core.experiment import Finding, FindingKind
+from ..core.structure import Tree
 from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample
+from ..observing.surroundings import record_gradients
 from .surroundings import beside_fast_path, surroundings_of
 
 __all__ = ["find_doubt"]
@@ -25,18 +28,28 @@ __all__ = ["find_doubt"]
 _MOST_REPLAYS = 2
 
 
-def find_doubt(samples: Sequence[Sample], lab: Lab) -> OnlookerWarning | None:
+def find_doubt(
+    samples: Sequence[Sample], lab: Lab, calls: Sequence[Call] = ()
+) -> OnlookerWarning | None:
     """A warning when the first or the last kept call, run again in private, gives another result
     than recorded.
+
+    Where gradients were recorded in all ``calls``, and only then the result is the one that was
+    seen, the lab records them from there on.
 
     :raises ExportError: ``replay-refused`` when the model refuses all that are run again,
         ``fast-path`` where eager takes a way that no trace takes, and that gives another result
     """
-    training = _is_training(lab.model)
+    training, recorded = _is_training(lab.model), record_gradients(calls)
     refused: list[tuple[Sample, Exception]] = []
     first_and_last = _first_and_last(samples)
     for sample in first_and_last:
         again = rerun(sample, lab)
+        if recorded and not lab.subject.gradients and _differs(sample, again):
+            recording = rerun(sample, lab, context=torch.enable_grad())
+            if not isinstance(recording, Exception) and not _differs(sample, recording):
+                lab.record_gradients()
+                again = recording
         if isinstance(again, Exception):
             refused.append((sample, again))
             continue
@@ -60,6 +73,11 @@ def find_doubt(samples: Sequence[Sample], lab: Lab) -> OnlookerWarning | None:
         return None
     sample, error = refused[0]
     return _depends(sample, f"is refused ({_first_line(error)})")
+
+
+def _differs(sample: Sample, again: Tree[Any] | Exception) -> bool:
+    """True for another result; a model that refuses the call is another matter."""
+    return not isinstance(again, Exception) and bool(difference(sample.outputs, again))
 
 
 def _first_and_last(samples: Sequence[Sample]) -> list[Sample]:

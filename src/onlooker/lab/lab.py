@@ -8,19 +8,17 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-
-import torch
 
 from ..core.call import Signature
 from ..core.experiment import BlindKind, BlindSpot, Experiment, Finding, FindingKind
 from ..core.spec import Axis
 from ..core.structure import Tree
-from ..pytrees.open import open_tree
 from .budget import BUDGET, Budget
 from .memo import Memo, key_of
 from .memory import is_out_of_memory
-from .runner import ModelRunner
+from .runner import ModelRunner, opened
 from .stages import Stages
 from .work import MOST_WORK
 
@@ -95,6 +93,10 @@ class Lab:
     def __call__(self, arguments: dict[str, Any]) -> Any:
         """The method itself, on the arguments themselves: a trace runs it, and counts as no run."""
         return self.subject(arguments)
+
+    def record_gradients(self) -> None:
+        """From here on every run records gradients, and so does a trace."""
+        self.subject = replace(self.subject, gradients=True)
 
     # ----------------------------------------------------------------------------------------- runs
 
@@ -196,10 +198,10 @@ class Lab:
         :raises Exception: what the model raises
         """
         self._count(why, necessary=False)
-        with self.stages.experiment(), torch.no_grad(), self.untouched():
+        with self.stages.experiment(), self.untouched():
             with within:
                 result = self.subject(arguments)
-            return open_tree(result)
+            return opened(result)
 
     @contextlib.contextmanager
     def private_run(self, *, why: str) -> Iterator[None]:

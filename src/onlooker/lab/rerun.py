@@ -7,14 +7,12 @@ import logging
 from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
-
 from ..core.structure import Tree
 from ..observing.bind import as_args_kwargs
 from ..observing.store import Sample
 from ..pytrees.agree import agreement
-from ..pytrees.open import open_tree
 from .lab import Lab
+from .runner import opened
 
 __all__ = ["difference", "rerun"]
 
@@ -36,14 +34,14 @@ def rerun(
     """
     around = context or contextlib.nullcontext()
     try:
-        with torch.no_grad(), lab.private_run(why=f"call {sample.call.index} again"), around:
+        with lab.private_run(why=f"call {sample.call.index} again"), around:
             if eval_mode:
                 for module in lab.model.modules():
                     vars(module)["training"] = False
             if not with_hooks:
-                return open_tree(lab(sample.arguments()))
+                return opened(lab(sample.arguments()))
             args, kwargs = as_args_kwargs(lab.signature, sample.arguments())
-            return open_tree(lab.subject.within(lab.model, args, kwargs))
+            return opened(lab.subject.within(lab.model, args, kwargs))
     except Exception as error:
         logger.debug(
             "call %d cannot be run again: %s: %s", sample.call.index, type(error).__name__, error

@@ -23,7 +23,7 @@ from ..pytrees.open import map_tensors, open_tree
 from .one_process import check_one_process
 from .recorder import Recorder
 
-__all__ = ["ModelRunner"]
+__all__ = ["ModelRunner", "opened"]
 
 
 def _cuda_devices() -> list[int]:
@@ -50,7 +50,8 @@ class ModelRunner:
 
     ``former`` are attributes that the model itself overwrote while it was watched, as they were
     before. ``autocast`` is what the calls were made in: every run is, and a trace writes it into its
-    graph. Runs are not counted here: a :class:`~onlooker.lab.lab.Lab` does that.
+    graph. With ``gradients`` runs record them, as calls do whose results are others without. Runs are
+    not counted here: a :class:`~onlooker.lab.lab.Lab` does that.
     """
 
     model: Any
@@ -58,6 +59,7 @@ class ModelRunner:
     signature: Signature
     former: Mapping[tuple[str, str], Any] = field(default_factory=dict)
     autocast: tuple[Autocast, ...] = ()
+    gradients: bool = False
 
     def __call__(self, arguments: dict[str, Any]) -> Any:
         """Runs the method as it is, on the arguments themselves, inside the autocast of the
@@ -78,8 +80,9 @@ class ModelRunner:
 
     @contextlib.contextmanager
     def untouched(self, *, traced: bool = False) -> Iterator[None]:
-        """Inside the block the model is as before it was watched, and autocast of the caller is off;
-        on exit all of it and the random state are as they were.
+        """Inside the block the model is as before it was watched, autocast of the caller is off, and
+        gradients are recorded if they shall be; on exit all of it and the random state are as they
+        were.
 
         Compiled code runs uncompiled: torch would note each size, and soon compile no more for the
         user. When it is ``traced`` it stays compiled: ``torch.export`` brings operators such as
@@ -91,6 +94,8 @@ class ModelRunner:
         check_one_process(self.model)
         with (
             outside_autocast(),
+            torch.inference_mode(False) if self.gradients else contextlib.nullcontext(),
+            torch.set_grad_enabled(self.gradients),
             _uncompiled(traced),
             kept_state(self.model, self.former),
             torch.random.fork_rng(devices=_cuda_devices()),
@@ -98,16 +103,16 @@ class ModelRunner:
             yield
 
     def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:
-        """Runs the method on copies of the arguments, without gradients, and leaves no trace."""
-        with torch.no_grad(), self.untouched():
-            return open_tree(self(map_tensors(_copied, arguments)))
+        """Runs the method on copies of the arguments, and leaves no trace."""
+        with self.untouched():
+            return opened(self(map_tensors(_copied, arguments)))
 
     def try_fake(self, arguments: dict[str, Any]) -> Tree[Any]:
         """Runs the method on tensors without values: the result has shapes only, at next to no
         cost.
         """
         with self._without_values(arguments) as inputs:
-            return open_tree(self(inputs))
+            return opened(self(inputs))
 
     def try_shapes(self, arguments: dict[str, Any]) -> Tree[Any]:
         """Runs the method on tensors without values; the one leaf has its operators, each with the
@@ -122,7 +127,7 @@ class ModelRunner:
     def _without_values(self, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Inside the block tensors have no values; gives the arguments as such tensors."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)
-        with torch.no_grad(), self.untouched(), _without_logs(), mode:
+        with self.untouched(), _without_logs(), mode:
             yield map_tensors(mode.from_tensor, arguments)
 
 
@@ -145,6 +150,17 @@ def _nothing(record: logging.LogRecord) -> bool:
 
 def _shapes_of(result: Any) -> list[tuple[int, ...]]:
     return [tuple(leaf.shape) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+
+
+def opened(result: Any) -> Tree[Any]:
+    """The leaves of a result, which hold nothing that was recorded for gradients."""
+    tree = open_tree(result)
+    leaves = (leaf.detach() if _is_recorded(leaf) else leaf for leaf in tree.leaves)
+    return Tree(tree.structure, tuple(leaves))
+
+
+def _is_recorded(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,13 @@ from ..core.call import Call
 from ..core.errors import ObservationError
 from ..core.surroundings import Autocast, Gradients, Surroundings
 
-__all__ = ["autocast_of", "inside_autocast", "outside_autocast", "surroundings_now"]
+__all__ = [
+    "autocast_of",
+    "inside_autocast",
+    "outside_autocast",
+    "record_gradients",
+    "surroundings_now",
+]
 
 #: the kinds of devices that torch has autocast for
 _KINDS = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "ipu", "xla", "privateuseone")
@@ -71,6 +77,12 @@ def _different(found: list[tuple[list[int], tuple[Autocast, ...]]]) -> Observati
         slug="different-autocast",
         hint="Watch the calls of each state with an observer of its own.",
     )
+
+
+def record_gradients(calls: Iterable[Call]) -> bool:
+    """True where there are calls, and gradients were recorded in each."""
+    found = {call.surroundings.gradients if call.surroundings else None for call in calls}
+    return found == {Gradients.RECORDED}
 
 
 @contextlib.contextmanager

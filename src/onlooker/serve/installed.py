@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import torch
-
 from ..core.call import Signature
 from ..core.errors import RejectedCallError, UsageError
 from ..core.locks import lock_of
@@ -98,7 +96,7 @@ class Installed:
             return self._subject.within(original, args, kwargs)
 
         try:
-            with torch.no_grad(), self._subject.untouched():
+            with self._subject.untouched():
                 return effects_of(names, values, run)
         except Exception as error:
             raise RejectedCallError(

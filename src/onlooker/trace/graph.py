@@ -116,5 +116,8 @@ class Graph:
         Autocast of the caller is off meanwhile: the casts of the watched calls are in the graph, and
         a second cast would give other results than those that were verified.
         """
-        with torch.no_grad(), outside_autocast():
+        if torch._C._is_any_autocast_enabled():
+            with outside_autocast():
+                return self(inputs)
+        with torch.no_grad():
             return self.outputs.leaves(self.run(with_float_tensors(inputs)))

@@ -214,7 +214,6 @@ def _export(
     with (
         uncached,
         lazy,
-        torch.no_grad(),
         warnings.catch_warnings(),
         lab.untouched(traced=True),
         asked.settings(),

@@ -45,7 +45,7 @@ class Effects:
     def _of_model(self, given: dict[str, Any]) -> set[str]:
         copies = map_tensors(lambda t: t.detach().clone(), given)
         held = open_arguments(copies)
-        with torch.no_grad(), self._subject.untouched():
+        with self._subject.untouched():
             result = open_tree(self._subject(copies))
         return set(_found(given, held, result))
 

@@ -23,6 +23,7 @@ from onlooker.core.path import Attr, Index, Key, Name
 from onlooker.core.plan import Plan
 from onlooker.core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from onlooker.core.structure import Structure, Tree
+from onlooker.core.surroundings import Autocast, Gradients, Surroundings
 from onlooker.core.verdict import Check, Outcome, Tally
 
 TEXTS = st.text(alphabet=st.characters(), max_size=6) | st.sampled_from(["\ud800\udc00", "\udfff", "é\0", "𝄞", ""])
@@ -59,6 +60,13 @@ def trees(draw):
     return Tree(structure, tuple(draw(SPECS) for _ in range(structure.n_leaves)))
 
 
+SURROUNDINGS = st.builds(
+    Surroundings,
+    st.lists(
+        st.builds(Autocast, st.sampled_from(["cpu", "cuda"]), st.just("torch.bfloat16"), st.booleans()), max_size=2
+    ).map(tuple),
+    st.sampled_from(Gradients),
+)
 CALLS = st.builds(
     Call,
     st.integers(0, 4),
@@ -66,6 +74,7 @@ CALLS = st.builds(
     trees(),
     st.lists(st.tuples(TEXTS, st.sampled_from(Passing)), max_size=2).map(tuple),
     st.floats(0, 2, allow_nan=False),
+    surroundings=st.none() | SURROUNDINGS,
 )
 SIGNATURES = st.builds(
     Signature,
@@ -343,3 +352,14 @@ def test_another_value_at_any_node_gives_a_recording_or_an_error_of_ours(path, c
     assert isinstance(read, Recording)
     assert isinstance(hash(read), int)
     assert all(isinstance(call, Call) for call in read.calls)
+
+
+def test_a_dtype_of_autocast_is_a_name() -> None:
+    """Scripts are written of it."""
+    surroundings = Surroundings((Autocast("cpu", "torch.bfloat16"),))
+    document = write_document("recording", Surroundings, surroundings)
+    assert read_document(document, "recording", Surroundings, "a file") == surroundings
+    document["value"]["autocast"][0]["dtype"] = "torch.bfloat16), print(1"
+    with pytest.raises(SavedFileError) as caught:
+        read_document(document, "recording", Surroundings, "a file")
+    assert caught.value.slug == "file-damaged"

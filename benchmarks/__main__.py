@@ -35,6 +35,7 @@ BENCHMARKS = (
     "export",
     "scaling",
     "real",
+    "speed",
 )
 
 

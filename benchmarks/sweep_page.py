@@ -1,0 +1,141 @@
+"""Rows of the sweep -> docs/models.md."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from sweep_measure import STATUSES
+
+Row = Mapping[str, Any]
+
+_TOP = """# Models
+
+Tiny models with random weights of the architectures that transformers, timm and torchvision have: each one is used,
+watched once, exported, and asked calls that nobody watched. `python benchmarks/sweep.py --out sweep.jsonl`
+measures, and `--page` writes this page from what was measured; [benchmarks/sweep.py](../benchmarks/sweep.py) has the
+rules.
+
+A row is **ok** when every unseen call is exact (within 1e-4 of 1 + max|expected|) and `verify()` says verified. Else
+it counts under the worst that was met. **not-built** says of the benchmark, and not of onlooker, that it has no tiny
+model, or no use, of the architecture: such rows are left out of the shares.
+"""
+MEANINGS = {
+    "ok": "every unseen call exact, and verified",
+    "not-verified": "every unseen call exact, and `verify()` says no",
+    "rejects": "an unseen call is refused, with a reason",
+    "crash": "an error that is not onlooker's, from the program, from `verify()` or from the process",
+    "wrong": "an unseen call has another result, and `verify()` says no",
+    "wrong-but-verified": "an unseen call has another result, and `verify()` says verified",
+    "export-error": "no program",
+    "observe-error": "the watched run failed",
+    "timeout": "more processor time than the limit",
+    "not-built": "no tiny model, or no use of it",
+}
+_EXAMPLES = 3
+_LONGEST = 150
+
+
+def page_of(rows: Iterable[Row]) -> str:
+    """The whole page, as Markdown."""
+    ordered = sorted(rows, key=lambda row: str(row["name"]))
+    parts = [_TOP, "\n".join(_families(ordered)), "\n".join(_meanings(ordered))]
+    parts += ["\n".join(_causes(ordered, built=True)), "\n".join(_causes(ordered, built=False))]
+    parts.append("\n".join(_names(ordered)))
+    return "\n".join(parts)
+
+
+def share(part: int, whole: int) -> str:
+    """A percentage that is never rounded to 100 or to 0.
+
+    >>> share(999, 1000), share(1, 1000), share(3, 4), share(0, 0)
+    ('99 %', '1 %', '75 %', '')
+    """
+    if not whole:
+        return ""
+    percent = round(100 * part / whole)
+    if part not in (0, whole):
+        percent = min(99, max(1, percent))
+    return f"{percent} %"
+
+
+def cause_of(row: Row) -> tuple[str, str]:
+    """The class of a failure: the slug of its error, or the kind of the error, and its first words
+    without numbers and names.
+
+    >>> cause_of({"status": "rejects", "slug": "rejected-call", "message": "rejects: No graph takes 3. More."})
+    ('rejected-call', 'rejects: No graph takes N.')
+    """
+    message = str(row.get("message") or "").partition(" | ")[0]
+    first = re.split(r"(?<=[.:;]) (?=[A-Z])|\n", message.partition("Error: ")[2] or message)[0]
+    first = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "'...'", first)
+    first = re.sub(r"\[[^\]]*\]|\([^)]*\)", "(...)", first)
+    first = re.sub(r"-?\d+(\.\d+)?(e[-+]?\d+)?", "N", first)
+    kind = re.search(r"\b(\w+(?:Error|Exception|Built))\b", message)
+    return str(row.get("slug") or (kind.group(1) if kind else "")), first[:_LONGEST]
+
+
+def _families(rows: list[Row]) -> Iterator[str]:
+    """One line per library and head, and one for each library."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        library = row["name"].partition("/")[0]
+        family = str(row["family"]).removeprefix(library).strip()
+        groups[library].append(row)
+        if family:
+            groups[f"{library}, {family}"].append(row)
+    shown = [status for status in STATUSES if any(row["status"] == status for row in rows)]
+    yield "## Families\n"
+    yield "| family | measured | " + " | ".join(shown) + " | whole |"
+    yield "|---|---:|" + "---:|" * (len(shown) + 1)
+    for name, of_group in [*sorted(groups.items()), ("**all**", rows)]:
+        counts = Counter(row["status"] for row in of_group)
+        built = len(of_group) - counts["not-built"]
+        cells = [name, str(len(of_group)), *(str(counts[status] or "") for status in shown)]
+        yield "| " + " | ".join([*cells, share(counts["ok"], built)]) + " |"
+    yield ""
+
+
+def _meanings(rows: list[Row]) -> Iterator[str]:
+    for status, meaning in MEANINGS.items():
+        if any(row["status"] == status for row in rows):
+            yield f"* **{status}**: {meaning}"
+    yield ""
+
+
+def _causes(rows: list[Row], *, built: bool) -> Iterator[str]:
+    """One line per class of failure, the most frequent first."""
+    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["status"] != "ok" and (row["status"] != "not-built") == built:
+            groups[row["status"], *cause_of(row)].append(row)
+    yield "## Causes\n" if built else "## Not built, and why\n"
+    yield "| status | cause | count | says | such as |"
+    yield "|---|---|---:|---|---|"
+    order = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    for (status, slug, text), of_group in order:
+        examples = ", ".join(_short(row) for row in of_group[:_EXAMPLES])
+        yield f"| {status} | {slug} | {len(of_group)} | {_cell(text)} | {examples} |"
+    yield ""
+
+
+def _names(rows: list[Row]) -> Iterator[str]:
+    """Every architecture, by status and library."""
+    yield "## All of them\n"
+    for status in STATUSES:
+        groups: dict[str, list[str]] = defaultdict(list)
+        for row in rows:
+            if row["status"] == status:
+                groups[row["name"].partition("/")[0]].append(_short(row))
+        for library, names in sorted(groups.items()):
+            yield f"**{status}, {library}** ({len(names)}): {', '.join(names)}.\n"
+
+
+def _short(row: Row) -> str:
+    return str(row["name"].partition("/")[2])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

@@ -47,13 +47,15 @@ class NotBuilt(Exception):
 class Use:
     """A model, the run of it that is watched, and runs that are not.
 
-    A run takes the model to run, since expected results come from a copy of it.
+    A run takes the model to run, since expected results come from a copy of it. ``passed_over`` are
+    the uses that would have been more natural, and what the model said to them.
     """
 
     story: str
     model: torch.nn.Module
     watch: Callable[[Any], object]
     unseen: tuple[Callable[[Any], object], ...]
+    passed_over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ def _stages(build: Callable[[], Use], row: dict[str, Any], send: Callable[[Any],
     with _stage(row, send, "build", "not-built"):
         use = build()
         row["use"] = use.story
+        row["passed_over"] = list(use.passed_over)
         row["parameters"] = sum(weight.numel() for weight in use.model.parameters())
     with _stage(row, send, "expect", "not-built"):
         calls = unseen_calls(use)

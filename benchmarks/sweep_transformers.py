@@ -13,6 +13,7 @@ import functools
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from sweep_measure import NotBuilt, Use, recorded, text_of
 from sweep_uses import candidates
 
 from onlooker.zoo.untrained.build import prepared_configuration
+from onlooker.zoo.untrained.reduce import VOCABULARY
 from onlooker.zoo.untrained.reduce_parts import HEADS as HEADS_OF_QUERIES
 from onlooker.zoo.untrained.reduce_parts import (
     KEY_VALUE_HEADS,
@@ -38,7 +40,7 @@ HEADS = (
     "Model",
 )
 #: a model of more weights is not tiny
-MOST_WEIGHTS = 100_000_000
+MOST_WEIGHTS = 140_000_000
 #: what widths are divided by where the rules do not fit
 DIVISOR = 8
 WIDTH = re.compile(
@@ -98,7 +100,7 @@ def build(name: str) -> Use:
                 if not recorded(trial, use.watch):
                     raise NotBuilt("forward is not called")
                 _some_unseen(use, trial)
-                return use
+                return replace(use, passed_over=tuple(dict.fromkeys(errors)))
             except Exception as error:
                 errors.append(f"{use.story}: {text_of(error)[:160]}")
     raise NotBuilt(" | ".join(dict.fromkeys(errors))[:900])
@@ -181,7 +183,10 @@ def _shrunk(values: Mapping[str, Any], divisor: int, heads: bool = False) -> dic
         elif isinstance(value, list) and kept and depth > 2 and len(value) == depth:
             found[key] = [_divided(key, value[index], divisor, heads) for index in kept]
         elif key == "vocab_size" and isinstance(value, int):
-            found[key] = min(value, 1024)
+            found[key] = min(value, VOCABULARY)
+        elif key.endswith(("_token_id", "_token_index")) and isinstance(value, int):
+            # neighbours stay apart
+            found[key] = value if value < VOCABULARY else VOCABULARY - 1 - value % 64
         elif found[key] == value:
             found[key] = _divided(key, value, divisor, heads)
     return found

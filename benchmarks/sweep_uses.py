@@ -363,6 +363,14 @@ def _past_ones(model: Any, sizes: Sizes) -> torch.Tensor:
     return torch.ones_like(_past(model, sizes))
 
 
+def _past_zeros(model: Any, sizes: Sizes) -> torch.Tensor:
+    return torch.zeros_like(_past(model, sizes))
+
+
+def _category(model: Any, sizes: Sizes) -> torch.Tensor:
+    return torch.zeros(sizes.batch, 1, dtype=torch.int64)
+
+
 def _past_times(model: Any, sizes: Sizes) -> torch.Tensor:
     features = _setting(model, "num_time_features", default=1)
     return _randn(sizes, sizes.batch, _past(model, sizes).shape[1], features)
@@ -413,6 +421,8 @@ _BY_NAME: dict[str, tuple[Maker, ...]] = {
     "bbox": (_boxes,),
     "past_values": (_past, _past_channels),
     "past_observed_mask": (_past_ones,),
+    "past_values_padding": (_past_zeros,),
+    "freq": (_category,),
     "past_time_features": (_past_times,),
     "image_grid_thw": (_grid,),
     "grid_thw": (_grid,),

@@ -113,7 +113,7 @@ def _stages(build: Callable[[], Use], row: dict[str, Any], send: Callable[[Any],
     notes += [
         f"verify: {check.kind} {check.label}: {check.outcome}: {check.note}" for check in failed
     ]
-    row["message"] = " | ".join(dict.fromkeys(notes[:3]))[:900]
+    row["message"] = " | ".join(dict.fromkeys(notes[:3]))[:2000]
     row["slug"] = slug_of(row["message"])
 
 
@@ -231,8 +231,9 @@ def answer(program: Any, call: Call) -> tuple[str, str]:
 
 
 def text_of(error: BaseException) -> str:
-    """An error on one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:600]
+    """An error on one line, its slug at the end however long it is."""
+    text, slug = " ".join(f"{type(error).__name__}: {error}".split()), getattr(error, "slug", "")
+    return text[:600] + (f"... [{slug}]" if len(text) > 600 and slug else "")
 
 
 def slug_of(message: str) -> str:

@@ -62,19 +62,35 @@ def share(part: int, whole: int) -> str:
 
 
 def cause_of(row: Row) -> tuple[str, str]:
-    """The class of a failure: the slug of its error, or the kind of the error, and its first words
-    without numbers and names.
+    """The class of a failure: the slug of its error, or the kind of the error, and what it says,
+    without the numbers and the names of one model.
 
-    >>> cause_of({"status": "rejects", "slug": "rejected-call", "message": "rejects: No graph takes 3. More."})
-    ('rejected-call', 'rejects: No graph takes N.')
+    >>> message = "rejects: RejectedCallError: No graph takes it. main: it needs x.shape[1] == 5, the call has 3."
+    >>> cause_of({"status": "rejects", "slug": "call-refused", "message": message})
+    ('call-refused', 'it needs x.shape[...] == N')
     """
     message = str(row.get("message") or "").partition(" | ")[0]
-    first = re.split(r"(?<=[.:;]) (?=[A-Z])|\n", message.partition("Error: ")[2] or message)[0]
-    first = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "'...'", first)
-    first = re.sub(r"\[[^\]]*\]|\([^)]*\)", "(...)", first)
-    first = re.sub(r"-?\d+(\.\d+)?(e[-+]?\d+)?", "N", first)
     kind = re.search(r"\b(\w+(?:Error|Exception|Built))\b", message)
-    return str(row.get("slug") or (kind.group(1) if kind else "")), first[:_LONGEST]
+    slug = str(row.get("slug") or (kind.group(1) if kind else ""))
+    text = re.sub(r"^(\w+: )?(\w+(?:Error|Exception|Built): )+", "", message)
+    for before, after in _LEFT_OUT:
+        text = re.sub(before, after, text)
+    return slug, text.strip()[:_LONGEST]
+
+
+#: what is left out of a message, in this order, so that equal causes are equal texts
+_LEFT_OUT = (
+    (r"^No graph [^.]*takes [^.]*\. (?=main)", ""),
+    (r"^main\w*: |^No graph of this program takes the call\. ", ""),
+    (r", the call has .*", ""),
+    (r"because of \S+ in (\w+)", r"because of \1"),
+    (r"refuses \S+ \(\w+\)", "refuses a model"),
+    (r"expression .*", "expression"),
+    (r"'[^']*'|\"[^\"]*\"|`[^`]*`", "'...'"),
+    (r"\[[^\]]*\]", "[...]"),
+    (r"-?\d+(\.\d+)?(e[-+]?\d+)?", "N"),
+    (r"(?<=[.;]) .*", ""),
+)
 
 
 def _families(rows: list[Row]) -> Iterator[str]:

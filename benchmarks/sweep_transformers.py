@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -44,10 +45,10 @@ MOST_WEIGHTS = 140_000_000
 #: what widths are divided by where the rules do not fit
 DIVISOR = 8
 WIDTH = re.compile(
-    r"(dim|dims|size|sizes|rank|channels|width|section|d_model|d_ff|d_kv|n_embd|d_head)$"
+    r"(dim|dims|size|sizes|rank|channels|width|groups|section|d_model|d_ff|d_kv|n_embd|d_head)$"
 )
 NO_WIDTH = re.compile(
-    r"vocab|image|img|patch|window|kernel|chunk|codebook|spatial|temporal|block|merge|crop|pool|group|sample"
+    r"vocab|image|img|patch|window|kernel|chunk|codebook|spatial|temporal|block|merge|crop|pool|sampl"
 )
 SEED = 1234
 OF_ONE_HEAD = re.compile(r"head|section|rope|kv_rank|rotary")
@@ -152,6 +153,11 @@ def _in_proportion(config: Any) -> Any:
     return _made(config, _shrunk(config.to_dict(), DIVISOR))
 
 
+def _in_large_proportion(config: Any) -> Any:
+    """The same for the widest."""
+    return _made(config, _shrunk(config.to_dict(), 4 * DIVISOR))
+
+
 def _of_fewer_heads(config: Any) -> Any:
     """The same, but that heads keep their size, and are fewer."""
     return _made(config, _shrunk(config.to_dict(), DIVISOR, heads=True))
@@ -167,7 +173,14 @@ def _as_it_is(config: Any) -> Any:
 
 
 #: how a configuration is made tiny; the next one is for where nothing uses the one before
-WAYS = (_by_rule, _in_proportion, _of_fewer_heads, _fewer_layers, _as_it_is)
+WAYS = (
+    _by_rule,
+    _in_proportion,
+    _of_fewer_heads,
+    _in_large_proportion,
+    _fewer_layers,
+    _as_it_is,
+)
 
 
 def _shrunk(values: Mapping[str, Any], divisor: int, heads: bool = False) -> dict[str, Any]:
@@ -234,5 +247,6 @@ def deviation(module: torch.nn.Module, weight: torch.Tensor) -> float:
         return 0.5
     if isinstance(module, torch.nn.Linear) or "Conv" in type(module).__name__:
         one_dimension = type(module).__name__ == "Conv1D"  # of transformers: (inputs, outputs)
-        return float(weight.shape[0] if one_dimension else weight[0].numel()) ** -0.5
-    return float(max(weight.shape[-1], 1)) ** -0.5
+        terms = weight.shape[0] if one_dimension else weight[0].numel()
+        return 1 / math.sqrt(terms)
+    return 1 / math.sqrt(max(weight.shape[-1], 1))

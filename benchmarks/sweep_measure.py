@@ -40,7 +40,13 @@ _DEEPEST = 12
 
 
 class NotBuilt(Exception):
-    """There is no tiny model of an architecture, or no use of it; the text says why."""
+    """There is no tiny model of an architecture, or no use of it; the text says why, ``slug`` in
+    one word.
+    """
+
+    def __init__(self, text: str, slug: str = "no-use") -> None:
+        self.slug = slug
+        super().__init__(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ rules.
 
 A row is **ok** when every unseen call is exact (within 1e-4 of 1 + max|expected|) and `verify()` says verified. Else
 it counts under the worst that was met. **not-built** says of the benchmark, and not of onlooker, that it has no tiny
-model, or no use, of the architecture: such rows are left out of the shares.
+model, or no use, of the architecture: such rows are left out of the shares. Their cause is *no-default-model* where
+transformers itself makes no model of the default configuration, *missing-library* where it wants another library,
+*no-tiny-model* where the rules make none that is small, and *no-use* where no input is found that the model takes.
 """
 MEANINGS = {
     "ok": "every unseen call exact, and verified",

@@ -68,7 +68,7 @@ def smallest(module: str) -> str:
     weights = {name: _weights(name) for name in compared}
     name = min(weights, key=lambda name: weights[name])
     if weights[name] > MOST_WEIGHTS:
-        raise NotBuilt(f"{name}: {weights[name] / 1e6:.0f} million weights")
+        raise NotBuilt(f"{name}: {weights[name] / 1e6:.0f} million weights", "no-tiny-model")
     return name
 
 

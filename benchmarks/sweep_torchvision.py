@@ -42,7 +42,7 @@ def build(family: str, names: list[str]) -> Use:
     weights = {name: _weights(_meta(name)) for name in names}
     name = min(weights, key=lambda name: weights[name])
     if weights[name] > MOST_WEIGHTS:
-        raise NotBuilt(f"{name}: {weights[name] / 1e6:.0f} million weights")
+        raise NotBuilt(f"{name}: {weights[name] / 1e6:.0f} million weights", "no-tiny-model")
     torch.manual_seed(0)
     errors = []
     for make in _USES.get(family, _images)(name):

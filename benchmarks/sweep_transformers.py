@@ -52,6 +52,8 @@ NO_WIDTH = re.compile(
 )
 SEED = 1234
 OF_ONE_HEAD = re.compile(r"head|section|rope|kv_rank|rotary")
+#: how many experts are used at a time
+USED_AT_ONCE = re.compile(r"per_tok|top_?k$")
 COUNTS_OF_HEADS = (*HEADS_OF_QUERIES, *KEY_VALUE_HEADS)
 
 
@@ -94,7 +96,9 @@ def build(name: str) -> Use:
     import transformers
 
     errors: list[str] = []
+    reason = why_none(getattr(transformers, name))
     for model in tiny(getattr(transformers, name), errors):
+        reason = "no-use"
         for use in candidates(model):
             try:
                 trial = copy.deepcopy(model)
@@ -104,7 +108,22 @@ def build(name: str) -> Use:
                 return replace(use, passed_over=tuple(dict.fromkeys(errors)))
             except Exception as error:
                 errors.append(f"{use.story}: {text_of(error)[:160]}")
-    raise NotBuilt(" | ".join(dict.fromkeys(errors))[:900])
+    raise NotBuilt(" | ".join(dict.fromkeys(errors))[:900], reason)
+
+
+def why_none(cls: Any) -> str:
+    """Why there may be no tiny model: transformers itself makes none of the default configuration,
+    or the rules make none that is small.
+    """
+    try:
+        config = cls.config_class()
+        with torch.device("meta"):
+            cls(config)
+    except ImportError:
+        return "missing-library"
+    except Exception:
+        return "no-default-model"
+    return "no-tiny-model"
 
 
 def _some_unseen(use: Use, model: Any) -> None:
@@ -134,7 +153,7 @@ def tiny(cls: Any, errors: list[str]) -> Iterator[Any]:
             with torch.device("meta"):
                 weights = sum(weight.numel() for weight in cls(copy.deepcopy(config)).parameters())
             if weights > MOST_WEIGHTS:
-                raise NotBuilt(f"{weights / 1e6:.0f} million weights")
+                raise NotBuilt(f"{weights / 1e6:.0f} million weights", "no-tiny-model")
             torch.manual_seed(SEED)
             model = drawn(cls(config).eval())
         except Exception as error:
@@ -200,6 +219,8 @@ def _shrunk(values: Mapping[str, Any], divisor: int, heads: bool = False) -> dic
         elif key.endswith(("_token_id", "_token_index")) and isinstance(value, int):
             # neighbours stay apart
             found[key] = value if value < VOCABULARY else VOCABULARY - 1 - value % 64
+        elif USED_AT_ONCE.search(key) and isinstance(value, int):
+            found[key] = min(value, 2)
         elif found[key] == value:
             found[key] = _divided(key, value, divisor, heads)
     return found

@@ -103,8 +103,27 @@ def test_an_architecture_without_an_unseen_run_is_not_built(script):
             return x * self.weight
 
     row = row_of(script, use_of(script, Strict(), 3))
-    assert row["status"] == "not-built"
+    assert (row["status"], row["slug"]) == ("not-built", "no-use")
     assert "two rows only" in row["message"]
+
+
+def test_why_there_is_no_tiny_model_is_told_apart(script):
+    why_none = script("sweep_transformers").why_none
+
+    class Wanting(torch.nn.Module):
+        error: Exception = ValueError("no default")
+        config_class = dict
+
+        def __init__(self, config: object) -> None:
+            super().__init__()
+            if self.error is not None:
+                raise self.error
+
+    assert why_none(Wanting) == "no-default-model"
+    Wanting.error = ImportError("another library")
+    assert why_none(Wanting) == "missing-library"
+    Wanting.error = None
+    assert why_none(Wanting) == "no-tiny-model"
 
 
 def test_architectures_of_transformers_are_built_by_rule(script):

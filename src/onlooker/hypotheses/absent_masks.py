@@ -91,11 +91,12 @@ class AbsentMasks:
 
     def _with_mask(self, draft: Draft, name: str) -> Draft:
         plan = draft.plan()
-        examples = tuple(_examples(plan, self._samples, self._lab))
+        lengths = list(_lengths(plan))
+        examples = tuple(_examples(plan, self._samples, self._lab)) if lengths else ()
         test = _MaskTest(draft, plan, self._samples, self._lab, name, examples)
         claim = f"{name} may be given, and ones are its default"
         for part in _HIDDEN_PARTS:
-            for length, dtype in _lengths(plan):
+            for length, dtype in lengths:
                 found = test.with_mask(length, dtype, part)
                 if found is not None:
                     detail = f"its shape is (batch, {length})"

@@ -110,14 +110,7 @@ class _Known:
         raise _NotComparableError
 
     def _key_of_tensor(self, value: torch.Tensor) -> Hashable:
-        if (
-            type(value) is not FakeTensor
-            or value.constant is not None
-            or value.layout is not torch.strided
-            or value.is_conj()
-            or value.is_neg()
-            or value not in self.tracer.tensor_tracker
-        ):
+        if not _shows_its_shape(value) or value not in self.tracer.tensor_tracker:
             raise _NotComparableError
         return (
             value.dtype,
@@ -280,12 +273,15 @@ def _numbers(sizes: Iterable[Any]) -> tuple[Hashable, ...]:
 
 
 def _is_plain(value: Any) -> bool:
+    return _shows_its_shape(value) and not value.requires_grad and not free_unbacked_symbols(value)
+
+
+def _shows_its_shape(value: Any) -> bool:
+    """True for a tensor without values, of which sizes and strides tell everything."""
     return (
         type(value) is FakeTensor
         and value.constant is None
         and value.layout is torch.strided
-        and not value.requires_grad
         and not value.is_conj()
         and not value.is_neg()
-        and not free_unbacked_symbols(value)
     )

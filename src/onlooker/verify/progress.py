@@ -19,7 +19,7 @@ __all__ = ["Progress", "Tried", "weights_of"]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What one trial told.
+    """The outcome of one trial.
 
     ``unlawful`` is its label where the model itself refuses it; ``refused`` are its sizes where
     they are outside all contracts and the program refuses them too; ``graph`` is the name of the

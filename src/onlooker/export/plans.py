@@ -34,11 +34,12 @@ def find_plans(prepared: Prepared, lab: Lab, overrides: Overrides) -> list[Plan]
     recording, samples = prepared.recording, prepared.samples
     check_overrides(overrides, recording)
     logger.info("finding out which of %d calls one graph can serve", len(recording))
-    with lab.stages.stage("infer"):
-        drafts = find_drafts(recording.calls, samples, lab, overrides)
-    for draft in drafts if overrides.static else ():
-        check_static(overrides, draft.observed)
-    drafts = [resolved(draft, samples, lab) for draft in drafts]
+    with lab.without_repeats(samples):
+        with lab.stages.stage("infer"):
+            drafts = find_drafts(recording.calls, samples, lab, overrides)
+        for draft in drafts if overrides.static else ():
+            check_static(overrides, draft.observed)
+        drafts = [resolved(draft, samples, lab) for draft in drafts]
     with lab.stages.stage("infer"):
         plans = [_plan_of(draft, prepared) for draft in drafts]
     check_symbols(overrides, plans)

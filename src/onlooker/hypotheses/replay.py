@@ -18,6 +18,8 @@ from ..core.experiment import Finding, FindingKind
 from ..core.structure import Tree
 from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
+from ..lab.work import rows_of
+from ..materialise.arguments import leaf_values
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample
 from ..observing.surroundings import record_gradients
@@ -26,13 +28,16 @@ from .surroundings import beside_fast_path, surroundings_of
 __all__ = ["find_doubt"]
 
 _MOST_REPLAYS = 2
+#: a first call with so many times the rows of the last one is not run again: the last one tells more,
+#: since more calls stood before it
+_MUCH_DEARER = 32
 
 
 def find_doubt(
     samples: Sequence[Sample], lab: Lab, calls: Sequence[Call] = ()
 ) -> OnlookerWarning | None:
     """A warning when the first or the last kept call, run again in private, gives another result
-    than recorded.
+    than recorded. A first call that is much dearer than the last one is not run.
 
     Where gradients were recorded in all ``calls``, and only then the result is the one that was
     seen, the lab records them from there on.
@@ -82,7 +87,10 @@ def _differs(sample: Sample, again: Tree[Any] | Exception) -> bool:
 
 def _first_and_last(samples: Sequence[Sample]) -> list[Sample]:
     whole = [sample for sample in samples if not sample.altered]
-    return whole if len(whole) <= _MOST_REPLAYS else [whole[0], whole[-1]]
+    if len(whole) < _MOST_REPLAYS:
+        return whole
+    first, last = (rows_of(leaf_values(sample)) for sample in (whole[0], whole[-1]))
+    return [whole[-1]] if first >= _MUCH_DEARER * last else [whole[0], whole[-1]]
 
 
 def _is_training(model: Any) -> bool:

@@ -15,12 +15,15 @@ from ..core.call import Signature
 from ..core.experiment import BlindKind, BlindSpot, Experiment, Finding, FindingKind
 from ..core.spec import Axis
 from ..core.structure import Tree
+from ..materialise.arguments import leaf_values
+from ..observing.store import Sample
 from .budget import BUDGET, Budget
 from .memo import Memo, key_of
 from .memory import is_out_of_memory
+from .repeated_blocks import Repeats, repeats_of
 from .runner import ModelRunner, opened
 from .stages import Stages
-from .work import MOST_WORK
+from .work import MOST_WORK, rows_of
 
 __all__ = ["Lab", "SpentError"]
 
@@ -97,6 +100,39 @@ class Lab:
     def record_gradients(self) -> None:
         """From here on every run records gradients, and so does a trace."""
         self.subject = replace(self.subject, gradients=True)
+
+    @contextlib.contextmanager
+    def without_repeats(self, samples: Sequence[Sample]) -> Iterator[None]:
+        """Inside the block experiments run two of the equal blocks of a large model, where it can do
+        without the others: in the smallest kept call these two give the shape that they are given.
+        """
+        repeats = repeats_of(self.model)
+        smallest = min(samples, key=lambda sample: rows_of(leaf_values(sample)), default=None)
+        if repeats and smallest is not None:
+            subject = replace(self.subject, repeats=repeats)
+            self._count(f"call {smallest.call.index} without repeated blocks", necessary=True)
+            try:
+                with self.stages.experiment(), repeats.watched() as unfit:
+                    subject.try_out(dict(smallest.arguments()))
+                if not unfit:
+                    self.subject = subject
+            except Exception as error:
+                logger.debug("the model needs all blocks: %s: %s", type(error).__name__, error)
+        try:
+            yield
+        finally:
+            self.subject = replace(self.subject, repeats=Repeats())
+
+    def expected(self, sample: Sample) -> Tree[Any] | None:
+        """The result of a kept call for the model as experiments run it: what was seen, or a run
+        without the repeated blocks; None where it refuses the call.
+
+        :raises SpentError: when the budget has ended
+        """
+        if not self.subject.repeats:
+            return sample.outputs
+        why = f"call {sample.call.index} without repeated blocks"
+        return self.try_run(dict(sample.arguments()), why=why, memo=True)
 
     # ----------------------------------------------------------------------------------------- runs
 
@@ -221,7 +257,7 @@ class Lab:
         necessary: bool,
     ) -> Tree[Any]:
         digest = key_of(arguments) if memo else None
-        key = f"{kind} {digest}" if digest is not None else None
+        key = f"{kind} {bool(self.subject.repeats)} {digest}" if digest is not None else None
         if key is not None and self._memo.has(key):
             return self._memo.result(key)
         self._count(why, necessary=necessary)

@@ -22,6 +22,7 @@ from ..observing.surroundings import inside_autocast, outside_autocast
 from ..pytrees.open import map_tensors, open_tree
 from .one_process import check_one_process
 from .recorder import Recorder
+from .repeated_blocks import Repeats
 
 __all__ = ["ModelRunner", "opened"]
 
@@ -51,7 +52,7 @@ class ModelRunner:
     ``former`` are attributes that the model itself overwrote while it was watched, as they were
     before. ``autocast`` is what the calls were made in: every run is, and a trace writes it into its
     graph. With ``gradients`` runs record them, as calls do whose results are others without. Runs are
-    not counted here: a :class:`~onlooker.lab.lab.Lab` does that.
+    not counted here: a :class:`~onlooker.lab.lab.Lab` does that. Without ``repeats`` all blocks run.
     """
 
     model: Any
@@ -60,6 +61,7 @@ class ModelRunner:
     former: Mapping[tuple[str, str], Any] = field(default_factory=dict)
     autocast: tuple[Autocast, ...] = ()
     gradients: bool = False
+    repeats: Repeats = field(default_factory=Repeats)
 
     def __call__(self, arguments: dict[str, Any]) -> Any:
         """Runs the method as it is, on the arguments themselves, inside the autocast of the
@@ -100,6 +102,7 @@ class ModelRunner:
             kept_state(self.model, self.former),
             torch.random.fork_rng(devices=_cuda_devices()),
         ):
+            self.repeats.remove()
             yield
 
     def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:

@@ -15,6 +15,7 @@ import torch
 from ..contract.boundaries import between_bounds, boundary_sizes
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan, Symbol
+from ..core.structure import Tree
 from ..core.verdict import Focus
 from ..infer.sizes import middle_sizes, size_label, trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
@@ -48,6 +49,7 @@ class Trial:
     """Arguments by name, for the model and for a program alike.
 
     ``is_promised`` is False for sizes outside the contract of the graph: a program may refuse them.
+    ``seen`` is what the model gave for the call while it was watched.
     """
 
     kind: str
@@ -57,6 +59,7 @@ class Trial:
     plan: Plan | None = None
     is_promised: bool = True
     focus: Focus = Focus.SIZES
+    seen: Tree[Any] | None = None
 
 
 def chosen_trials(
@@ -115,7 +118,11 @@ def observed_trials(samples: Sequence[Sample]) -> Iterator[Trial]:
     """Every call whose values were kept, as it was."""
     for sample in samples:
         yield Trial(
-            "observed", f"call {sample.call.index}", sample.arguments(), focus=Focus.OBSERVED
+            "observed",
+            f"call {sample.call.index}",
+            sample.arguments(),
+            focus=Focus.OBSERVED,
+            seen=None if sample.altered else sample.outputs,
         )
 
 
@@ -146,12 +153,21 @@ def unseen_trials(
         yield from _of_sizes(graph, samples, sizes, Focus.SIZES, thorough=number < _THOROUGH)
     yield from _at_bounds(graph, samples, [*used, *tried], seed)
     yield from _of_floats(graph, samples)
-    lawful = [(size_label(sizes), sizes) for sizes in tried if graph.contract.holds(sizes)]
+    lawful = [
+        (size_label(sizes), sizes)
+        for sizes in sorted(tried, key=_cost)
+        if graph.contract.holds(sizes)
+    ]
     known = [("the sizes of the export", dict(graph.sizes))]
     for number, (label, sizes) in enumerate((lawful or known)[:2]):
         yield from _of_values(
             graph, samples, label, sizes, beyond=number == 1 or not lawful, seed=seed
         )
+
+
+def _cost(sizes: Mapping[str, int]) -> tuple[bool, int]:
+    """Small sizes first, and after all others those where a symbol is 0 or 1."""
+    return min(sizes.values(), default=0) < 2, sum(sizes.values())
 
 
 def symbol_sizes(plan: Plan, choice: Mapping[str, int]) -> dict[str, int] | None:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -81,11 +82,14 @@ def run_trials(
 def _tried(
     runs: _Runs, subject: ModelRunner, trial: Trial
 ) -> tuple[Tried | None, Tree[Any] | None]:
-    """What a trial told, None where memory was missing; and the result of the model, None where it
+    """What a trial told, None where memory was missing; and the right result, None where the model
     refuses the trial.
+
+    A program that gives what the model gave while it was watched is right there: the model is run
+    only where it does not, since the weights may be others now.
     """
     try:
-        expected = subject.try_out(trial.arguments)
+        expected = subject.try_out(trial.arguments) if trial.seen is None else trial.seen
     except Exception as error:
         if is_out_of_memory(error) and trial.kind != "observed":
             return None, None
@@ -95,8 +99,9 @@ def _tried(
             return Tried(unlawful=trial.label), None
         note = f"the model itself refuses the observed call when it is replayed: {cause}"
         return Tried((_check(trial, Outcome.FAILED, float("inf"), note),)), None
+    now = partial(subject.try_out, trial.arguments) if trial.seen is not None else None
     try:
-        found = runs.check(trial, expected)
+        found = runs.check(trial, expected, now=now)
     except _OutOfMemoryError:
         return None, None
     if not trial.is_promised and found[-1].outcome is Outcome.REJECTED:
@@ -163,9 +168,15 @@ class _Runs:
         self._serve, self._atol, self._effects = serve, atol, effects
         self._last: _Kept | None = None
 
-    def check(self, trial: Trial, expected: Tree[Any], suffix: str = "") -> list[Check]:
+    def check(
+        self,
+        trial: Trial,
+        expected: Tree[Any],
+        suffix: str = "",
+        now: Callable[[], Tree[Any]] | None = None,
+    ) -> list[Check]:
         """The check of a trial; before it one of the trial before, where this call changed its
-        result.
+        result. ``now`` makes the result that is right as well, for a model that was changed since.
         """
         arguments = map_tensors(lambda t: t.detach().clone(), trial.arguments)
         held, last = open_arguments(arguments), self._last
@@ -174,6 +185,9 @@ class _Runs:
             with torch.no_grad():
                 got = open_tree(self._serve(arguments))
             note, difference = self._compared(expected, got)
+            if note and now is not None:
+                with contextlib.suppress(Exception):
+                    note, difference = self._compared(now(), got)
             if not note and self._effects is not None:
                 note = self._effects.problem(trial.arguments, held, got)
         except RejectedCallError as error:

@@ -27,22 +27,38 @@ from .swap import swapped
 __all__ = ["steps_stay_sizes"]
 
 _LAYERS = ("one_layer_rnn", "one_layer_lstm")
+_OPERATORS = frozenset(
+    {
+        torch.ops.aten.gru.input,
+        torch.ops.aten.lstm.input,
+        torch.ops.aten.rnn_relu.input,
+        torch.ops.aten.rnn_tanh.input,
+    }
+)
 
 
 @contextlib.contextmanager
 def steps_stay_sizes(model: Any) -> Iterator[None]:
-    """Inside the block a trace keeps the number of steps of recurrent layers dynamic.
+    """Inside the block a trace of ``model`` keeps the number of steps of recurrent layers dynamic.
 
-    Nothing is replaced for a model without modules such as ``torch.nn.LSTM``.
+    An exported program is traced anew where its operators are decomposed. Nothing is replaced for a
+    model without modules such as ``torch.nn.LSTM``, and for a program without their operators.
     """
-    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
-    has_layers = any(isinstance(module, torch.nn.RNNBase) for module in modules)
     with contextlib.ExitStack() as stack:
-        for name in _LAYERS:
-            if has_layers and hasattr(decompositions, name):
+        for name in _LAYERS if _has_layers(model) else ():
+            if hasattr(decompositions, name):
                 layer = _of_one_step(getattr(decompositions, name))
                 stack.enter_context(swapped(decompositions, name, layer))
         yield
+
+
+def _has_layers(model: Any) -> bool:
+    if isinstance(model, torch.export.ExportedProgram):
+        modules = model.graph_module.modules()  # a block of autocast is a graph of its own
+        graphs = [module.graph for module in modules if isinstance(module, torch.fx.GraphModule)]
+        return any(node.target in _OPERATORS for graph in graphs for node in graph.nodes)
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    return any(isinstance(module, torch.nn.RNNBase) for module in modules)
 
 
 def _of_one_step(original: Callable[..., Any]) -> Callable[..., Any]:

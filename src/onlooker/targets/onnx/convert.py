@@ -14,6 +14,7 @@ import torch
 
 from ...core.errors import ExportError, UsageError
 from ...patches.masked_rows import masked_rows_give_zeros
+from ...patches.recurrent_steps import steps_stay_sizes
 from ...trace.graph import Graph
 from .operators import translations
 from .operators_complex import complex_numbers_as_pairs
@@ -63,6 +64,7 @@ def convert_graph(graph: Graph, opset: int | None) -> torch.onnx.ONNXProgram:
             _quiet(),
             torch.no_grad(),
             masked_rows_give_zeros(program),
+            steps_stay_sizes(program),
             complex_numbers_as_pairs(program),
         ):
             converted = torch.onnx.export(

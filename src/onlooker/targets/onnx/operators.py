@@ -21,10 +21,12 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     defined them.
     """
     from .operators_grouped import grouped_mm, grouped_mm_fallback
-    from .operators_recurrent import rnn_relu, rnn_tanh
+    from .operators_recurrent import gru, lstm, rnn_relu, rnn_tanh
 
     table: dict[Callable[..., Any], Callable[..., Any]] = {
         torch.ops.aten._grouped_mm.default: grouped_mm,
+        torch.ops.aten.gru.input: gru,
+        torch.ops.aten.lstm.input: lstm,
         torch.ops.aten.rnn_relu.input: rnn_relu,
         torch.ops.aten.rnn_tanh.input: rnn_tanh,
     }

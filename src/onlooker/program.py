@@ -44,6 +44,7 @@ from .targets.targets import target_of
 from .trace.graph import Graph
 from .verify.check import checked_calls
 from .verify.effort import Effort
+from .verify.narrower import few_trials, lost_checks, noted_losses
 from .verify.progress import Progress, weights_of
 from .verify.request import SizesOption, check_model, check_request
 from .verify.saved import saved_trials
@@ -53,6 +54,8 @@ from .verify.verify import run_trials
 __all__ = ["Program"]
 
 logger = logging.getLogger(__name__)
+#: the difference of results that is allowed, times (1 + the largest value)
+_ATOL = 1e-5
 
 
 class Program:
@@ -129,7 +132,7 @@ class Program:
     def verify(
         self,
         *,
-        atol: float = 1e-5,
+        atol: float = _ATOL,
         sizes: SizesOption = (),
         model: Any = None,
         seed: int = 0,
@@ -188,9 +191,7 @@ class Program:
             self._verdict = Tally(blocked=tuple(blocked)), ()
             return self._verdict[0]
         logger.info("verifying on observed and unseen calls")
-        kept = [
-            replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples
-        ]
+        kept = self._kept_values()
         again = trials != 1
         most = (
             None if trials is None else trials - again
@@ -330,6 +331,10 @@ class Program:
         its own. ``providers`` are as InferenceSession takes them. Where these have no kernels for
         the dtype of the model, a warning, ``no-kernels``, says so before the model is converted.
 
+        The watched calls and some other sizes are tried on both programs. A warning,
+        ``serves-less``, and a note of the graph in :attr:`report` name those that this program
+        serves and the new one refuses or answers otherwise, with the reason.
+
         :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of
             the target: ``bad-opset``, ``bad-session-options``, ``bad-providers``
         :raises MissingPackageError: ``missing-package``, ``no-compiler``
@@ -352,8 +357,36 @@ class Program:
             )
         chosen.require()
         with self._stages.stage("export"):
-            graphs = chosen.convert(self.graphs, **options)
+            graphs = self._compared_with(chosen.convert(self.graphs, **options))
         return self._with_graphs(graphs)
+
+    def _compared_with(self, graphs: Sequence[Graph]) -> list[Graph]:
+        """Graphs that were made of these ones, with notes of the calls that they serve no more.
+
+        Tried are the observed calls and some other sizes, for no more work than
+        :meth:`verify` may have. A program without model or values, or with a graph that cannot be
+        run here, is not tried.
+        """
+        is_blocked = any(graph.blocked for graph in graphs)
+        if is_blocked or self._subject is None or not self._samples:
+            return list(graphs)
+        kept = self._kept_values()
+        model = self._watched().model
+        with kept_state(model, {}):  # a program shares buffers with its model
+            checks = lost_checks(
+                self._with_graphs(graphs)._serve,
+                self._serve,
+                few_trials(self.graphs, self._samples, kept),
+                Effort(model),
+                atol=_ATOL,
+            )
+        return noted_losses(graphs, checks, self.graphs[0].target)
+
+    def _kept_values(self) -> list[Sample]:
+        """The kept calls as the graphs see them."""
+        return [
+            replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples
+        ]
 
     def seen_with(self, recording: Recording, samples: Sequence[Sample], subject: Lab) -> Program:
         """The same graphs, beside other calls and another model: see
@@ -361,7 +394,7 @@ class Program:
         """
         return Program(self.graphs, recording, samples, subject, self.refusals, self._joins)
 
-    def verify_saved(self, *, atol: float = 1e-5) -> Tally:
+    def verify_saved(self, *, atol: float = _ATOL) -> Tally:
         """Runs the kept calls, and compares with the results that were observed: no model is
         needed.
 
@@ -428,9 +461,7 @@ class Program:
         """The least and the greatest number of ids and masks: of the kept calls, or as they were
         saved.
         """
-        kept = [
-            replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples
-        ]
+        kept = self._kept_values()
         return {**self._limits, **limits_of(kept)}
 
     def save(self, directory: str | FilePath, *, values: bool = False) -> None:

@@ -16,6 +16,7 @@ from ...core.errors import ExportError, UsageError
 from ...patches.masked_rows import masked_rows_give_zeros
 from ...patches.recurrent_steps import steps_stay_sizes
 from ...trace.graph import Graph
+from .assertions import assertions_kept, name_assertions
 from .operators import translations
 from .operators_complex import complex_numbers_as_pairs
 from .operators_missing import stop_of
@@ -66,6 +67,8 @@ def convert_graph(graph: Graph, opset: int | None) -> torch.onnx.ONNXProgram:
             masked_rows_give_zeros(program),
             steps_stay_sizes(program),
             complex_numbers_as_pairs(program),
+            assertions_kept() as assertions,
+            _no_sizes_left(program),
         ):
             converted = torch.onnx.export(
                 program,
@@ -79,6 +82,7 @@ def convert_graph(graph: Graph, opset: int | None) -> torch.onnx.ONNXProgram:
             if converted is not None:
                 forget_narrow_shapes(converted.model, graph.artifact)
                 converted.optimize()
+                name_assertions(converted.model, assertions)
     except Exception as error:
         raise _stopped(graph, error) from error
     if converted is None or (opset is not None and opset_of(converted.model) != opset):
@@ -118,6 +122,23 @@ def _refused(
     return ExportError(
         f"{graph.name} cannot be converted to ONNX: {reason}", slug="onnx-refused", hint=hint
     )
+
+
+@contextlib.contextmanager
+def _no_sizes_left(program: torch.export.ExportedProgram) -> Iterator[None]:
+    """On exit no size that was read from a tensor waits for a place in a graph.
+
+    The converter traces a program anew and leaves some: the next conversion of the program would
+    find them, and stop.
+    """
+    try:
+        yield
+    finally:
+        values = (node.meta.get("val") for node in program.graph.nodes)
+        modes = (getattr(value, "fake_mode", None) for value in values)
+        mode = next((mode for mode in modes if mode is not None), None)
+        if mode is not None and mode.shape_env is not None:
+            mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
 
 @contextlib.contextmanager

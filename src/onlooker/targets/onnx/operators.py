@@ -20,11 +20,15 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """The functions by operator, for ``torch.onnx.export``; those of transformers once it has
     defined them.
     """
+    from .assertions import asserted, is_all_true, is_any_true
     from .operators_grouped import grouped_mm, grouped_mm_fallback
     from .operators_recurrent import gru, lstm, rnn_relu, rnn_tanh
 
     table: dict[Callable[..., Any], Callable[..., Any]] = {
+        asserted: asserted,
         torch.ops.aten._grouped_mm.default: grouped_mm,
+        torch.ops.aten._is_all_true.default: is_all_true,
+        torch.ops.aten._is_any_true.default: is_any_true,
         torch.ops.aten.gru.input: gru,
         torch.ops.aten.lstm.input: lstm,
         torch.ops.aten.rnn_relu.input: rnn_relu,

@@ -1,0 +1,117 @@
+"""What an exported graph asserts of values, kept in its model of ONNX.
+
+Why: a graph of torch has the side of a branch that its example took, and asserts that each call takes
+it too. torch's converter drops the assertions: the model of ONNX would answer the calls of the other
+side with wrong numbers.
+
+ONNX has no operator that fails. One result is therefore gathered at index 0 of an axis of size 1,
+and at index 1, which is an error of ONNX Runtime, where an assertion does not hold.
+
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_fx_passes.py,
+``remove_assertion_nodes``. It may go when the converter has assertions of its own;
+``tests/targets/test_onnx_assertions.py`` says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import torch
+from onnxscript import opset18 as op
+from torch.fx import Graph, Node
+
+from ...patches.swap import swapped
+
+__all__ = ["asserted", "assertions_kept", "is_all_true", "is_any_true", "name_assertions"]
+
+_BOOL, _INT64 = 9, 7  # numbers of onnx.TensorProto
+_ASSERTIONS = (
+    torch.ops.aten._assert_async.default,
+    torch.ops.aten._assert_async.msg,
+    torch.ops.aten._assert_scalar.default,
+)
+
+
+@contextlib.contextmanager
+def assertions_kept() -> Iterator[list[str]]:
+    """Inside the block torch's converter keeps assertions, as :func:`asserted` results.
+
+    Yields a list to which the names of these results are added. Where the converter does not drop
+    assertions in the function that is known, nothing changes.
+    """
+    from torch.onnx._internal.exporter import _fx_passes
+
+    remove = getattr(_fx_passes, "remove_assertion_nodes", None)
+    names: list[str] = []
+    if remove is None:
+        yield names
+        return
+
+    def kept(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        names.extend(_tied(module.graph))
+        return remove(module)  # type: ignore[no-any-return]
+
+    with swapped(_fx_passes, "remove_assertion_nodes", kept):
+        yield names
+
+
+def name_assertions(model: Any, names: Collection[str]) -> None:
+    """Gives the nodes of these results a name that an error of ONNX Runtime then says."""
+    for value in model.graph.outputs:
+        if value.name in names and value.producer() is not None:
+            value.producer().name = "assertion_of_the_model"
+
+
+def _tied(graph: Graph) -> Iterator[str]:
+    """Makes one result of a graph depend on all its assertions, that with the fewest axes; gives its
+    name.
+    """
+    conditions = [
+        node.args[0]
+        for target in _ASSERTIONS
+        for node in graph.find_nodes(op="call_function", target=target)
+        if isinstance(node.args[0], Node)
+    ]
+    (output,) = graph.find_nodes(op="output")
+    results = [value for value in output.all_input_nodes if value.op == "call_function"]
+    if not conditions or not results:
+        return
+    result = min(results, key=_rank)
+    with graph.inserting_before(output):
+        checked = graph.call_function(asserted, (result, *dict.fromkeys(conditions)))
+    checked.meta = dict(result.meta)
+    output.replace_input_with(result, checked)
+    name = result.name  # the signature of the program names its outputs so
+    result._rename(f"{name}_unchecked")
+    checked.name = name
+    yield name
+
+
+def _rank(node: Node) -> int:
+    """The axes of a tensor; an int is taken where there is no tensor."""
+    value = node.meta.get("val")
+    return value.dim() if isinstance(value, torch.Tensor) else 2**31
+
+
+def asserted(value: Any, *conditions: Any) -> Any:
+    """The value where all conditions hold, an error of ONNX Runtime where one does not."""
+    holds = [op.Reshape(op.Cast(condition, to=_BOOL), [1]) for condition in conditions]
+    together = op.ReduceMin(op.Cast(op.Concat(*holds, axis=0), to=_INT64), keepdims=0)
+    index = op.Sub(op.Constant(value_int=1), together)
+    return op.Gather(op.Unsqueeze(value, [0]), index, axis=0)
+
+
+def is_all_true(self: Any) -> Any:
+    """``aten::_is_all_true``: True too for a tensor without elements."""
+    numbers = op.Reshape(op.Cast(self, to=_INT64), [-1])
+    ones = op.Concat(numbers, op.Constant(value_ints=[1]), axis=0)
+    return op.Cast(op.ReduceMin(ones, keepdims=0), to=_BOOL)
+
+
+def is_any_true(self: Any) -> Any:
+    """``aten::_is_any_true``: False for a tensor without elements."""
+    numbers = op.Reshape(op.Cast(self, to=_INT64), [-1])
+    zeros = op.Concat(numbers, op.Constant(value_ints=[0]), axis=0)
+    return op.Cast(op.ReduceMax(zeros, keepdims=0), to=_BOOL)

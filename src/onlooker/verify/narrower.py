@@ -1,0 +1,127 @@
+"""What a program lost when it was converted: calls that the program it was made of serves."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import torch
+
+from ..core.errors import OnlookerWarning
+from ..core.structure import Tree
+from ..core.verdict import Check, Focus
+from ..observing.samples import Sample
+from ..pytrees.agree import agreement
+from ..pytrees.open import map_tensors, open_tree
+from ..trace.graph import Graph
+from .effort import Effort
+from .trials import Trial, observed_trials, unseen_trials
+from .verify import check_trial
+
+__all__ = ["few_trials", "lost_checks", "noted_losses"]
+
+Serve = Callable[[dict[str, Any]], Any]
+
+#: for each graph, how many sizes are tried that neither calls nor export had
+_UNSEEN = 4
+#: how many of the lost calls a note names, and how much it quotes of the reason
+_NAMED, _QUOTED = 3, 300
+
+
+def few_trials(
+    graphs: Sequence[Graph], samples: Sequence[Sample], kept: Sequence[Sample]
+) -> Iterator[Trial]:
+    """The observed calls, and some other sizes that each graph promises to take.
+
+    ``kept`` are the ``samples`` as the graphs see them.
+    """
+    by_call = {number: graph.plan for graph in graphs for number in graph.plan.calls}
+    for trial, sample in zip(observed_trials(samples), samples, strict=True):
+        yield replace(trial, plan=by_call.get(sample.call.index))
+    for graph in graphs:
+        unseen = (trial for trial in unseen_trials(graph, kept) if trial.focus is Focus.SIZES)
+        yield from islice((trial for trial in unseen if trial.is_promised), _UNSEEN)
+
+
+def lost_checks(
+    serve: Serve, before: Serve, trials: Iterable[Trial], effort: Effort, *, atol: float
+) -> dict[str, list[Check]]:
+    """By the name of the graph, a check of ``serve`` for each trial that the program ``before``
+    serves: lost are those that did not pass.
+
+    A trial to which ``before`` gives two results that differ tells nothing, and is left out.
+    """
+    found: dict[str, list[Check]] = {}
+    for trial in trials:
+        if not effort.wants(trial):
+            continue
+        try:
+            expected = _result(before, trial)
+            effort.note(trial, expected)
+            check = check_trial(serve, trial, expected, atol)
+            tells = check.passed or _agree(expected, _result(before, trial), atol)
+        except Exception:  # the program before refuses it too, or no memory is left for both
+            continue
+        if tells:
+            found.setdefault(trial.plan.name if trial.plan is not None else "", []).append(check)
+    return found
+
+
+def noted_losses(
+    graphs: Sequence[Graph], checks: dict[str, list[Check]], former: str
+) -> list[Graph]:
+    """The graphs with a note of what each lost; a warning, ``serves-less``, has the same notes.
+
+    ``former`` is the target of the program that they were converted from.
+    """
+    target = graphs[0].target
+    notes = {name: _note(own, former, target) for name, own in checks.items()}
+    notes = {name: note for name, note in notes.items() if note}
+    if not notes:
+        return list(graphs)
+    told = "; ".join(f"{name}: {note}" if name else note for name, note in notes.items())
+    warnings.warn(
+        OnlookerWarning(
+            f"The program of {target} serves less than the program of {former}. {told}",
+            slug="serves-less",
+            hint=f"Keep the program of {former} for these calls; program.verify() tries more.",
+        ),
+        stacklevel=4,
+    )
+    return [
+        replace(graph, notes=(*graph.notes, notes[graph.plan.name]))
+        if graph.plan.name in notes
+        else graph
+        for graph in graphs
+    ]
+
+
+def _result(serve: Serve, trial: Trial) -> Tree[Any]:
+    """The result for copies of the arguments, which a program may change in place."""
+    with torch.no_grad():
+        return open_tree(serve(map_tensors(lambda t: t.detach().clone(), trial.arguments)))
+
+
+def _agree(first: Tree[Any], second: Tree[Any], atol: float) -> bool:
+    paths = list(first.structure.paths())
+    if paths != list(second.structure.paths()):
+        return False
+    return not agreement(paths, first.leaves, second.leaves, atol=atol).note
+
+
+def _note(checks: Sequence[Check], former: str, target: str) -> str:
+    """What failed of the calls that the program before serves; empty where nothing did."""
+    lost = [check for check in checks if not check.passed]
+    if not lost:
+        return ""
+    named = [check.label for check in lost[:_NAMED]]
+    more = [f"{len(lost) - _NAMED} more"] if len(lost) > _NAMED else []
+    reason = " ".join((lost[0].note or lost[0].outcome).split())
+    quoted = reason if len(reason) <= _QUOTED else f"{reason[:_QUOTED]} ..."
+    return (
+        f"{len(lost)} of {len(checks)} calls that {former} serves fail in {target}"
+        f" ({', '.join([*named, *more])}); the first: {quoted}"
+    )

@@ -21,11 +21,13 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     defined them.
     """
     from .assertions import asserted, is_all_true, is_any_true
+    from .operators_compared import distances, searchsorted
     from .operators_grouped import grouped_mm, grouped_mm_fallback
     from .operators_recurrent import gru, lstm, rnn_relu, rnn_tanh
 
     table: dict[Callable[..., Any], Callable[..., Any]] = {
         asserted: asserted,
+        torch.ops.aten._cdist_forward.default: distances,
         torch.ops.aten._grouped_mm.default: grouped_mm,
         torch.ops.aten._is_all_true.default: is_all_true,
         torch.ops.aten._is_any_true.default: is_any_true,
@@ -33,6 +35,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch.ops.aten.lstm.input: lstm,
         torch.ops.aten.rnn_relu.input: rnn_relu,
         torch.ops.aten.rnn_tanh.input: rnn_tanh,
+        torch.ops.aten.searchsorted.Tensor: searchsorted,
     }
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         table[torch.ops.transformers.grouped_mm_fallback.default] = grouped_mm_fallback

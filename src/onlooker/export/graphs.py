@@ -27,6 +27,7 @@ from ..observing.inner import advice_on_inner
 from ..observing.store import Sample
 from ..pytrees.open import open_arguments
 from ..serve.dispatch import Dispatcher, Mismatch
+from ..trace.dims import Asked
 from ..trace.fixed_sizes import at_sizes, is_narrower
 from ..trace.float_inputs import float_graphs
 from ..trace.graph import Graph
@@ -260,7 +261,7 @@ class _Search:
         """
         try:
             traced = export_graph(
-                plan, samples or self.samples, self.lab, oblivious=self._oblivious
+                plan, samples or self.samples, self.lab, like=Asked(oblivious=self._oblivious)
             )
         except ExportError as error:
             logger.debug("%s", error)

@@ -27,6 +27,7 @@ from ..infer.sizes import Sizes, grain, is_general, is_possible
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, materialise
 from ..observing.store import Sample
+from .dims import Asked
 from .fixed_sizes import at_sizes
 from .graph import Graph
 from .obtained import sizes_in_plan
@@ -91,7 +92,7 @@ class PlanSearch:
         self.plan, self.samples, self.lab = plan, samples, lab
         self.graphs: list[ProvenGraph] = []
         self.notes: list[str] = []
-        self._oblivious = False
+        self._asked = Asked()
         self._taken: dict[tuple[tuple[str, int], ...], bool] = {}
         self._tried: set[Any] = set()
         self._comparisons: dict[int, tuple[Traced, Comparison]] = {}
@@ -99,7 +100,7 @@ class PlanSearch:
 
     def begin(self, traced: Traced) -> None:
         """Takes the first graph of the plan."""
-        self._oblivious = traced.graph.oblivious
+        self._asked = traced.asked
         self.graphs.append(self._proven(traced, {}))
 
     def holds(self, sizes: Sizes) -> bool:
@@ -152,9 +153,7 @@ class PlanSearch:
         free = {name: size for name, size in choice.items() if name not in pins}
         logger.info("tracing %s with %s", plan.name, choice)
         try:
-            traced = export_graph(
-                plan, self.samples, self.lab, choices=[free], oblivious=self._oblivious
-            )
+            traced = export_graph(plan, self.samples, self.lab, choices=[free], like=self._asked)
         except ExportError as error:
             logger.debug("%s", error)
             self.notes.append(f"sizes such as {_listed(choice)} are refused by torch.export")

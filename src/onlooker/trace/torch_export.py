@@ -7,7 +7,7 @@ import operator
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch._dynamo.config
@@ -59,6 +59,7 @@ class Traced:
 
     graph: Graph
     condition: PathCondition
+    asked: Asked = field(default_factory=Asked)
 
 
 def export_graph(
@@ -67,21 +68,21 @@ def export_graph(
     lab: Lab,
     *,
     choices: Sequence[Sizes] | None = None,
-    oblivious: bool = False,
+    like: Asked | None = None,
 ) -> Traced:
     """The exported graph of a plan; when torch refuses, its message is read and it is asked again.
 
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
-    ``oblivious`` asks at once without guards on 0 and 1, which is else done after a trace that met
-    too many.
+    ``like`` is how a trace of the same model was asked for, so that this one begins where that one
+    ended; a branch on values is asked for anew.
 
     :raises ExportError: ``export-refused`` with the last message of torch, ``float-decides``
     """
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
     names = dict(zip([leaf.path for leaf in plan.inputs], identifiers(labels), strict=True))
-    asked = Asked(oblivious=oblivious)
-    notes, join_rows = list(plan.notes), True
+    asked = replace(like or Asked(), branch=None)
+    notes, join_rows = [*plan.notes, *([_READ_AS_SIZES] if asked.ints else [])], True
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
         example = find_example(plan, samples, lab, choices=choices)
@@ -120,7 +121,8 @@ def export_graph(
         contract = Contract(
             (Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),)
         )
-        return Traced(checked_floats(replace(graph, contract=contract), samples, lab), condition)
+        checked = checked_floats(replace(graph, contract=contract), samples, lab)
+        return Traced(checked, condition, asked)
     cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
     raise _refused(plan, cause, lab) from cause
 

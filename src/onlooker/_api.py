@@ -97,6 +97,7 @@ class InputObserver:
         with self._watcher.watch(model, method_name, store_n_calls) as store:
             named_values(self.value_if_missing, store.signature_value)
             yield self
+        store = self._watcher.stores[method_name]
         if self.value_if_missing:
             check_positions(self.value_if_missing, store.recording.calls, store.signature_value)
         if store.dropped:
@@ -111,6 +112,9 @@ class InputObserver:
                 ),
                 stacklevel=3,
             )
+        where = self._watcher.changed_copy(store)
+        if where:
+            warnings.warn(_of_a_copy(store, where), stacklevel=3)
 
     def num_obs(self) -> int:
         """The number of calls whose values were kept because ``store_n_calls`` asked for them."""
@@ -442,13 +446,14 @@ class InputObserver:
         """The Lab for the watched model, or for another one with the same method."""
         recording = store.recording
         autocast = autocast_of(recording.calls)
-        if model is None or model is self._watcher.model:
+        if model is None or model is store.model:
             runner = ModelRunner(
-                self._watcher.model,
+                store.model,
                 recording.method,
                 recording.signature,
-                self._watcher.former,
+                self._watcher.former(store),
                 autocast,
+                copy_of=None if store.model is self._watcher.model else self._watcher.model,
             )
         else:
             runner = ModelRunner(
@@ -458,6 +463,16 @@ class InputObserver:
                 autocast=autocast,
             )
         return Lab(runner, budget)
+
+
+def _of_a_copy(store: Store, where: str) -> OnlookerWarning:
+    name = type(store.model).__name__
+    return OnlookerWarning(
+        f"The {name} itself was not called inside the block: the calls are those of a copy of it,"
+        f" which is another model ({where} differs). What is inferred and exported is that copy.",
+        slug="copy-watched",
+        hint=f"Watch the object that is called, or call the {name} that is watched.",
+    )
 
 
 def _doubted(plans: tuple[Plan, ...], doubt: OnlookerWarning | None) -> tuple[Plan, ...]:

@@ -110,7 +110,8 @@ class Program:
         kept; by default of the model that was watched, which a loaded program lacks.
 
         ``model.generate(...)`` and pipelines then use the graphs: a cache that they hold is changed
-        in place, as the model changes it. On exit ``vars(model)`` is what it was. A call that no
+        in place, as the model changes it. Copies of the model run eagerly, but for the one whose
+        calls were watched in place of those of the model. On exit ``vars(model)`` is what it was. A call that no
         graph takes raises from inside; with ``fallback`` it runs on the model, and is counted.
         Gives the number of calls that each graph served.
 
@@ -119,10 +120,14 @@ class Program:
         :raises RejectedCallError: inside the block: ``call-refused``, ``call-does-not-bind``,
             ``cache-not-returned``
         """
+        watched = self._subject.subject if self._subject is not None else None
         chosen = self._watched().model if model is None else model
+        own = () if watched is None else (watched.model, watched.copy_of)
+        is_own = any(chosen is one for one in own)
+        objects = [one for one in own if one is not None] if is_own else [chosen]
         with installed(
             self._dispatcher,
-            chosen,
+            objects,
             self._recording.method,
             fallback=fallback,
             autocast=autocast_of(self._recording.calls),

@@ -53,6 +53,8 @@ class ModelRunner:
     before. ``autocast`` is what the calls were made in: every run is, and a trace writes it into its
     graph. With ``gradients`` runs record them, as calls do whose results are others without. Runs are
     not counted here: a :class:`~onlooker.lab.lab.Lab` does that. Without ``repeats`` all blocks run.
+    not counted here: a :class:`~onlooker.lab.lab.Lab` does that. ``copy_of`` is the model that was
+    watched, where a changed copy of it was called instead.
     """
 
     model: Any
@@ -62,6 +64,7 @@ class ModelRunner:
     autocast: tuple[Autocast, ...] = ()
     gradients: bool = False
     repeats: Repeats = field(default_factory=Repeats)
+    copy_of: Any = None
 
     def __call__(self, arguments: dict[str, Any]) -> Any:
         """Runs the method as it is, on the arguments themselves, inside the autocast of the

@@ -17,6 +17,7 @@ __all__ = [
     "Copying",
     "copy_leaves",
     "held_storages",
+    "unseen",
     "why_without_values",
     "without_function_modes",
 ]
@@ -64,7 +65,7 @@ class Copying:
         self._alone: list[torch.Tensor] = []
         self._blocks: list[list[torch.Tensor]] = []
         self.nbytes: dict[torch.device, int] = {}
-        with _unseen():
+        with unseen():
             self._sort(known)
 
     def _sort(self, known: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
@@ -97,7 +98,7 @@ class Copying:
 
     def run(self) -> tuple[Any, ...]:
         """The leaves, copied."""
-        with _unseen():
+        with unseen():
             for tensor in self._alone:
                 self._copies[id(tensor)] = tensor.detach().clone()
             for block in self._blocks:
@@ -115,7 +116,7 @@ def without_function_modes() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _unseen() -> Iterator[None]:
+def unseen() -> Iterator[None]:
     """No gradients, no inference tensors, and no mode of the user that counts or changes
     operators.
     """

@@ -13,7 +13,15 @@ import torch
 
 from ..core.errors import UnsupportedError, UsageError
 from ..core.locks import lock_of
-from .wrapper import MISSING, Around, Wrapper, class_wrapper, instance_wrapper, own_attributes
+from .wrapper import (
+    MISSING,
+    Around,
+    Finder,
+    Wrapper,
+    class_wrapper,
+    instance_wrapper,
+    own_attributes,
+)
 
 __all__ = ["Place", "check_method", "replaced_method"]
 
@@ -81,12 +89,15 @@ class Place:
 
 
 @contextlib.contextmanager
-def replaced_method(obj: Any, name: str, around: Around) -> Iterator[Place]:
+def replaced_method(
+    obj: Any, name: str, around: Around, finder: Finder | None = None
+) -> Iterator[Place]:
     """Inside the block ``obj.name(...)`` runs ``around(original, args, kwargs)``.
 
     The wrapper stands in the class of the object and lets all other objects of the class pass: so
     the attributes of the object stay as they are, and what is copied, pickled or replicated from it
-    inside the block runs its own method. A method that the object holds itself is wrapped where it
+    inside the block runs its own method, unless ``finder`` gives what runs around its calls. A
+    method that the object holds itself is wrapped where it
     stands. The signature is kept: ``generate`` of transformers reads it. On exit, also after an
     exception, everything is what it was, unless somebody else has put another method there
     meanwhile: that one is then left alone. Blocks may overlap in any order.
@@ -101,11 +112,14 @@ def replaced_method(obj: Any, name: str, around: Around) -> Iterator[Place]:
     with _lock:
         wrapper = _wrapper(obj, name)
         wrapper.add(obj, around)
+        if finder is not None:
+            wrapper.finders += (finder,)
     try:
         yield Place(obj, name, wrapper)
     finally:
         with _lock:
             wrapper.remove(obj, around)
+            wrapper.finders = tuple(f for f in wrapper.finders if f is not finder)
             if not wrapper.is_used:
                 _put_back(wrapper)
 

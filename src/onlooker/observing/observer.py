@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core.errors import ObservationError, UsageError
 from ..core.kinds import check_kind
 from ..core.recording import Recording
 from ..pytrees.nodes import qualified_name
+from ..pytrees.same_object import difference_of
 from .budget import Budget
+from .copies import unseen
 from .hook import check_method, replaced_method
 from .inner import advice_on_inner, method_signature
 from .instead import advice_on_parts
 from .state import Attributes, changed_since, read_attributes
 from .store import Store
-from .wrapper import own_attributes
+from .twins import Twins
+from .wrapper import Around, own_attributes
 
 __all__ = ["Watcher"]
 
@@ -26,16 +29,113 @@ logger = logging.getLogger(__name__)
 _COMPILED = "_compiled_call_impl"
 
 
-class Watcher:
-    """The stores of the methods of one model, by the name of the method, in the order of
-    watching.
+class _Watched:
+    """The calls of one method of a model, and those of a copy of it that is called instead.
+
+    A deep copy that holds what the model holds is the same program: its calls are calls of the
+    model. One that was changed is a model of its own; it is followed where the model itself is
+    not called.
     """
+
+    def __init__(self, own: Store) -> None:
+        self.own = own
+        self.copy: Store | None = None
+        self.where = ""
+        self.twins = self._new_twins()
+        self._before: Attributes = {}
+        self._former: Attributes = {}
+        self._n_of_copies = 0
+        self._n_left_out = 0
+
+    @property
+    def store(self) -> Store:
+        """The calls of the model; where it was not called, those of the copy."""
+        return self.own if self.copy is None or self.own.n_calls else self.copy
+
+    @property
+    def former(self) -> Attributes:
+        """The attributes that the copy overwrote while it was watched, as they were before."""
+        return self._former
+
+    def _new_twins(self) -> Twins:
+        return Twins(self.own.model, self._same, self._changed, self._is_uncalled)
+
+    def _is_uncalled(self) -> bool:
+        """True while the model itself was not called."""
+        return self.own.n_calls <= self._n_of_copies
+
+    def _same(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self._n_of_copies += 1
+        return self.own.watch(original, args, kwargs)
+
+    def _changed(self, copy: Any, where: str) -> Around:
+        """What runs around the calls of a copy that differs from the model at the place
+        ``where``.
+        """
+        if self.own.n_calls:
+            return self._leave_out
+        if self.copy is None:
+            self.own.end_parts()
+            self.copy, self.where = self.own.beside(copy), where
+            self._before = _attributes(copy)
+            return self.copy.watch
+        with unseen():
+            differs = difference_of(self.copy.model, copy)
+        return self._leave_out if differs else self.copy.watch
+
+    def _leave_out(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self._n_left_out += 1
+        return original(*args, **kwargs)
+
+    def end_block(self, method: str) -> None:
+        """Notes what was not seen in the block that ends; where the model itself was called, its
+        changed copies are other models.
+        """
+        self.own.end_block(method)
+        if self.copy is not None:
+            self._former = {**_changed(self._before, self.copy.model), **self._former}
+        if self.copy is not None and self.own.n_calls:
+            self._n_left_out += self.copy.n_calls
+            self.copy = None
+            self.twins = self._new_twins()
+        if self._n_left_out and self._is_uncalled():
+            self.store.missed.add(
+                f"{self._n_left_out} calls of changed copies of the model were not seen"
+            )
+        self._n_left_out = 0
+
+
+class Watcher:
+    """What was watched of one model, by the name of the method, in the order of watching."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
         self._budget = Budget(max_bytes)
         self.model: Any = None
-        self.stores: dict[str, Store] = {}
-        self.former: Attributes = {}
+        self._watched: dict[str, _Watched] = {}
+        self._former: Attributes = {}
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        """The calls of each method."""
+        return {method: watched.store for method, watched in self._watched.items()}
+
+    def former(self, store: Store) -> Attributes:
+        """The attributes that the model of a store overwrote while it was watched, as they were
+        before.
+        """
+        if store.model is self.model:
+            return self._former
+        return next(w.former for w in self._watched.values() if w.copy is store)
+
+    def changed_copy(self, store: Store) -> str:
+        """Where the model of a store, a copy, differs from the watched one; empty for that
+        one.
+        """
+        return next((w.where for w in self._watched.values() if w.copy is store), "")
 
     @contextlib.contextmanager
     def watch(self, model: Any, method: str, n_values: int) -> Iterator[Store]:
@@ -65,42 +165,47 @@ class Watcher:
                 slug="another-model",
                 hint="Make one InputObserver per model.",
             )
-        store = self._store(model, method)
-        self._begin(store, model, method)
+        watched = self._watched.get(method) or _Watched(self._store(model, method))
+        self._begin(watched, model, method)
         before: Attributes = {}
         try:
             before = _attributes(model)
             self.model = model
-            self.stores[method] = store
-            store.n_values = store.n_counted + n_values
-            yield store
+            self._watched[method] = watched
+            for store in filter(None, (watched.own, watched.copy)):
+                store.n_values = store.n_counted + n_values
+            yield watched.own
         finally:
-            self._end(store, method)
-            self.former = {**_changed(before, model), **self.former}
+            self._end(watched, method)
+            self._former = {**_changed(before, model), **self._former}
 
-    def _begin(self, store: Store, model: Any, method: str) -> None:
+    def _begin(self, watched: _Watched, model: Any, method: str) -> None:
         """Puts the wrapper on; inside another block of the same method it is there, and sees
         each call once.
         """
+        store = watched.own
         if store.blocks == 0:
-            store.place = store.hook.enter_context(replaced_method(model, method, store.watch))
+            twins = watched.twins
+            store.hook.enter_context(twins.noted(*([watched.copy.model] if watched.copy else [])))
+            store.place = store.hook.enter_context(
+                replaced_method(model, method, store.watch, twins)
+            )
             if method == "forward" and own_attributes(model).get(_COMPILED) is not None:
                 hook = replaced_method(model, _COMPILED, store.watch_compiled)
                 store.hook.enter_context(hook)
             store.begin_block(model)
         store.blocks += 1
 
-    def _end(self, store: Store, method: str) -> None:
-        store.blocks -= 1
-        if store.blocks == 0:
-            store.end_block(method)
+    def _end(self, watched: _Watched, method: str) -> None:
+        watched.own.blocks -= 1
+        if watched.own.blocks == 0:
+            watched.end_block(method)
 
     def _store(self, model: Any, method: str) -> Store:
-        if method in self.stores:
-            return self.stores[method]
         check_method(model, method)
         signature, value = method_signature(model, method)
-        return Store(signature, Recording(qualified_name(type(model)), method, value), self._budget)
+        recording = Recording(qualified_name(type(model)), method, value)
+        return Store(signature, recording, self._budget, model)
 
     def store(self, method: str | None = None) -> Store:
         """The store of a method, or of the only one that was watched.

@@ -62,9 +62,15 @@ class Store:
     """
 
     def __init__(
-        self, signature: inspect.Signature, recording: Recording, budget: Budget | None = None
+        self,
+        signature: inspect.Signature,
+        recording: Recording,
+        budget: Budget | None = None,
+        model: Any = None,
     ) -> None:
+        """``model`` is the object whose calls these are."""
         self._lock = lock_of(self)
+        self.model = model
         self.signature = signature
         self.blocks = 0
         self.hook = contextlib.ExitStack()
@@ -127,13 +133,21 @@ class Store:
         """The number of calls so far."""
         return self._ledger.n_calls
 
+    def beside(self, model: Any) -> Store:
+        """A store for the calls of another object, with the same budget and as many values."""
+        entry_point = replace(self._entry_point, calls=(), missed=())
+        made = Store(self.signature, entry_point, self._budget, model)
+        made.n_values = self.n_values
+        return made
+
     def begin_block(self, model: Any) -> None:
         """Counts what is called instead, until the method is called."""
         if not self.n_calls:
             self._parts = Parts(model)
             self._parts.begin()
 
-    def _end_parts(self) -> None:
+    def end_parts(self) -> None:
+        """Counts the calls of parts of the model no further."""
         parts, self._parts = self._parts, None
         if parts is not None:
             parts.end()
@@ -141,7 +155,7 @@ class Store:
 
     def end_block(self, method: str) -> None:
         """Notes what was not seen in the block that ends."""
-        self._end_parts()
+        self.end_parts()
         self.n_others += self.place.n_others
         if not self.place.still_stands():
             self.missed.add(
@@ -188,7 +202,7 @@ class Store:
         if torch._C._len_torch_function_stack():
             return self._watch_under_modes(original, args, kwargs)
         if self._parts is not None:
-            self._end_parts()
+            self.end_parts()
         begun = self._begin(args, kwargs)
         start = time.perf_counter()
         result = original(*args, **kwargs)

@@ -10,11 +10,21 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
-__all__ = ["MISSING", "Around", "Wrapper", "class_wrapper", "instance_wrapper", "own_attributes"]
+__all__ = [
+    "MISSING",
+    "Around",
+    "Finder",
+    "Wrapper",
+    "class_wrapper",
+    "instance_wrapper",
+    "own_attributes",
+]
 
 #: what stood in a place where nothing was
 MISSING: Any = object()
 Around = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+#: finds what runs around the calls of an object that is not watched itself
+Finder = Callable[[Any], Around | None]
 _MARK = "__onlooker_wrapper__"
 
 
@@ -22,7 +32,8 @@ class Wrapper:
     """What replaces a method of a class or of an object.
 
     ``arounds`` holds, by the identity of the object, what runs around its calls, the latest block
-    last; a call of an object that is not in it passes.
+    last. Of an object that is not in it, ``finders`` are asked; its call passes where none of them
+    knows it.
     """
 
     def __init__(self, before: Any, current: Callable[[], Any], put: Callable[[Any], None]) -> None:
@@ -30,6 +41,7 @@ class Wrapper:
         self.current = current
         self.put = put
         self.arounds: dict[int, tuple[Around, ...]] = {}
+        self.finders: tuple[Finder, ...] = ()
         self.function: Any = None
         self.n_replicas = 0
         self.n_others = 0
@@ -67,14 +79,19 @@ class Wrapper:
         else:
             self.arounds.pop(id(obj), None)
 
-    def passed(self, obj: Any) -> None:
-        """Counts the calls of other objects; those of replicas alone, which ``DataParallel``
-        makes for each call.
+    def of_other(self, obj: Any) -> tuple[Around, ...]:
+        """What runs around a call of an object that is not watched itself.
+
+        Calls that pass are counted; those of replicas alone, which ``DataParallel`` makes for each
+        call.
         """
         if own_attributes(obj).get("_is_replica") is True:
             self.n_replicas += 1
-        else:
+            return ()
+        found = tuple(around for find in self.finders if (around := find(obj)) is not None)
+        if not found:
             self.n_others += 1
+        return found
 
     def stand(self, function: Any) -> Wrapper:
         """Puts the function in its place."""
@@ -138,7 +155,8 @@ def class_wrapper(obj: Any, cls: type, name: str) -> Wrapper:
         def method(*args: Any, **kwargs: Any) -> Any:
             own = arounds.get(id(args[0])) if args else None
             if own is None:
-                wrapper.passed(args[0] if args else None)
+                own = wrapper.of_other(args[0] if args else None)
+            if not own:
                 return found(*args, **kwargs)
             return run_around(functools.partial(found, args[0]), own, args[1:], kwargs)
 

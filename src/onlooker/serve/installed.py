@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core.call import Signature
@@ -171,21 +171,25 @@ def _check_signature(given: Signature, dispatcher: Dispatcher) -> None:
 @contextlib.contextmanager
 def installed(
     dispatcher: Dispatcher,
-    model: Any,
+    models: Sequence[Any],
     method: str,
     *,
     fallback: bool = False,
     autocast: tuple[Autocast, ...] = (),
 ) -> Iterator[Installed]:
-    """Inside the block ``model.method`` runs on the graphs; on exit ``vars(model)`` is what it was.
+    """Inside the block ``method`` of each model runs on the graphs; on exit ``vars(model)`` is what
+    it was.
 
     ``autocast`` is what the watched calls were made in.
 
     :raises UsageError: ``no-such-method``, ``another-signature``
     """
-    check_method(model, method)
-    _check_signature(method_signature(model, method)[1], dispatcher)
-    subject = ModelRunner(model, method, dispatcher.signature, autocast=autocast)
+    for model in models:
+        check_method(model, method)
+        _check_signature(method_signature(model, method)[1], dispatcher)
+    subject = ModelRunner(models[0], method, dispatcher.signature, autocast=autocast)
     served = Installed(dispatcher, fallback, subject)
-    with replaced_method(model, method, served.serve):
+    with contextlib.ExitStack() as stack:
+        for model in models:
+            stack.enter_context(replaced_method(model, method, served.serve))
         yield served

@@ -28,7 +28,7 @@ from .observing.state import kept_state
 from .observing.store import Sample
 from .observing.surroundings import autocast_of, record_gradients
 from .pytrees.hidden import hidden_tensors
-from .pytrees.joins import Join, join_tensors, joined
+from .pytrees.joins import Join, join_tensors, joined, joined_results
 from .report.blind import blind_spots
 from .report.calls import surroundings_of
 from .report.code import script_of
@@ -390,7 +390,12 @@ class Program:
     def _kept_values(self) -> list[Sample]:
         """The kept calls as the graphs see them."""
         return [
-            replace(s, inputs=joined(s.inputs, self._joins, join_tensors)) for s in self._samples
+            replace(
+                s,
+                inputs=joined(s.inputs, self._joins, join_tensors),
+                outputs=joined_results(s.outputs, self._joins),
+            )
+            for s in self._samples
         ]
 
     def seen_with(self, recording: Recording, samples: Sequence[Sample], subject: Lab) -> Program:

@@ -145,7 +145,12 @@ OBJECTS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[Any], Any], bo
     "set": (lambda x: {x}, lambda box: next(iter(box)), False),
     "weak reference": (lambda x: weakref.ref(x), lambda box: box(), False),
     "an object with a module": (lambda x: Called(linear(x)), lambda box: box()(torch.ones(2, 3)), False),
-    "iterator": (lambda x: Called((x, iter([x]))), lambda box: box()[0], False),
+    "iterator": (
+        lambda x: Called((x, iter([x]))),
+        lambda box: box()[0] * box()[1].__length_hint__(),
+        False,
+    ),
+    "iterator that is not read": (lambda x: Called((x, iter([x]))), lambda box: box()[0], True),
     "array": (lambda x: x.numpy(), lambda array: torch.from_numpy(array), False),
     "state without tensors": (lambda x: Called(x.tolist()), lambda box: torch.tensor(box.x), False),
 }

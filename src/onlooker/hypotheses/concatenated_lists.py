@@ -53,7 +53,7 @@ def _concatenation_of(
     """The dimension along which the model concatenates a list, if there is one."""
     for dim in _DIMS:
         join = Join(path, dim)
-        other = _other_list(join, sample.inputs, values)
+        other = _other_list(join, dim, sample.inputs, values)
         if other is None:
             continue
         holds = _gives_the_same(other, sample, lab, str(join))
@@ -65,18 +65,18 @@ def _concatenation_of(
 
 
 def _other_list(
-    join: Join, inputs: Tree[Any], values: tuple[torch.Tensor, ...]
+    join: Join, dim: int, inputs: Tree[Any], values: tuple[torch.Tensor, ...]
 ) -> Tree[Any] | None:
     """The same call with another number of tensors in the list; None where they cannot be
     concatenated.
     """
-    if any(value.ndim <= join.dim for value in values):
+    if any(value.ndim <= dim for value in values):
         return None
     if len(values) == 1:
-        half = values[0].shape[join.dim] // 2
+        half = values[0].shape[dim] // 2
         return _cut(inputs, join, half) if half else None
     other_sizes = {
-        tuple(size for dim, size in enumerate(value.shape) if dim != join.dim) for value in values
+        tuple(size for own, size in enumerate(value.shape) if own != dim) for value in values
     }
     return joined(inputs, (join,), join_tensors) if len(other_sizes) == 1 else None
 

@@ -144,7 +144,8 @@ def row_of_values(label: str, values: Mapping[Path, object]) -> Row:
     """
     sizes: dict[Axis, int] = {}
     for path, value in values.items():
-        shape = getattr(value, "shape", None)
+        # asked of the class: an object that shall not be read may stand among the values
+        shape = getattr(value, "shape", None) if hasattr(type(value), "shape") else None
         if shape is not None:
             sizes.update({Axis(path, dim): int(size) for dim, size in enumerate(shape)})
         elif isinstance(value, int) and not isinstance(value, bool):

@@ -19,7 +19,8 @@ from ..core.surroundings import Autocast
 from ..observing.bind import as_args_kwargs
 from ..observing.state import kept_state
 from ..observing.surroundings import inside_autocast, outside_autocast
-from ..pytrees.open import map_tensors, open_tree
+from ..pytrees.open import map_tensors
+from ..pytrees.unread import open_result
 from .one_process import check_one_process
 from .recorder import Recorder
 from .repeated_blocks import Repeats
@@ -52,9 +53,8 @@ class ModelRunner:
     ``former`` are attributes that the model itself overwrote while it was watched, as they were
     before. ``autocast`` is what the calls were made in: every run is, and a trace writes it into its
     graph. With ``gradients`` runs record them, as calls do whose results are others without. Runs are
-    not counted here: a :class:`~onlooker.lab.lab.Lab` does that. Without ``repeats`` all blocks run.
     not counted here: a :class:`~onlooker.lab.lab.Lab` does that. ``copy_of`` is the model that was
-    watched, where a changed copy of it was called instead.
+    watched, where a changed copy of it was called instead. Without ``repeats`` all blocks run.
     """
 
     model: Any
@@ -160,7 +160,7 @@ def _shapes_of(result: Any) -> list[tuple[int, ...]]:
 
 def opened(result: Any) -> Tree[Any]:
     """The leaves of a result, which hold nothing that was recorded for gradients."""
-    tree = open_tree(result)
+    tree = open_result(result)
     leaves = (leaf.detach() if _is_recorded(leaf) else leaf for leaf in tree.leaves)
     return Tree(tree.structure, tuple(leaves))
 

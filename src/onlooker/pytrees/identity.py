@@ -25,7 +25,13 @@ import torch
 
 from .nodes import ATOMS, qualified_name
 
-__all__ = ["attributes_of", "constant_text", "has_only_attributes", "identity_of"]
+__all__ = [
+    "attributes_of",
+    "constant_text",
+    "has_only_attributes",
+    "identity_of",
+    "is_named_only",
+]
 
 #: a text that is not longer is kept as it is, and read in messages
 _SHORT = 60
@@ -121,6 +127,11 @@ def _slots(cls: type) -> list[str]:
 
 def _named(value: Any) -> str:
     return f"object {_number(value)} of process {os.getpid()}-{_process}"
+
+
+def is_named_only(identity: str) -> bool:
+    """True for the identity of an object without readable state, which is only equal to itself."""
+    return identity.startswith("object ") and f" of process {os.getpid()}-{_process}" in identity
 
 
 def _number(value: Any) -> int:

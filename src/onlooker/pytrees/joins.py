@@ -1,5 +1,5 @@
-"""Lists of tensors that count as one: their number may change, their concatenation is one
-tensor.
+"""Parts of a call that count as one: tensors of a list as their concatenation, and objects that
+the model never reads, however many, as one stand-in.
 """
 
 from __future__ import annotations
@@ -11,10 +11,21 @@ from typing import Any, TypeVar
 import torch
 
 from ..core.path import Index, Path
-from ..core.spec import TensorSpec
+from ..core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from ..core.structure import LEAF, Structure, Tree
+from .identity import is_named_only
+from .open import NESTED, spec_of
+from .unread import HandedBack, Unread, is_unknown
 
-__all__ = ["Join", "join_specs", "join_tensors", "joined", "lists_of_tensors"]
+__all__ = [
+    "Join",
+    "join_specs",
+    "join_tensors",
+    "joined",
+    "joined_results",
+    "lists_of_tensors",
+    "unknown_objects",
+]
 
 T = TypeVar("T")
 
@@ -22,13 +33,17 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Join:
     """The list at ``path`` counts as the list of one tensor: all of them, concatenated along
-    ``dim``.
+    ``dim``. Without a dimension, what stands at ``path`` is objects that are not read, or one; the
+    result has them at ``results``.
     """
 
     path: Path
-    dim: int
+    dim: int | None
+    results: tuple[Path, ...] = ()
 
     def __str__(self) -> str:
+        if self.dim is None:
+            return f"{self.path} is not read"
         return f"{self.path} is joined along {self.dim}"
 
 
@@ -46,6 +61,25 @@ def lists_of_tensors(tree: Tree[Any]) -> Iterator[tuple[Path, tuple[torch.Tensor
             yield path, values
 
 
+def unknown_objects(tree: Tree[Any]) -> Iterator[Path]:
+    """Where objects stand of which only the class is known, alone or in a list of nothing else."""
+    leaves = dict(tree.items())
+    inside: set[Path] = set()
+    for path, node in _nodes(tree.structure, Path()):
+        held = [path / entry for entry in node.entries] or [path]
+        is_list = node.kind in ("list", "tuple") and node.entries
+        if path in inside or not (node.is_leaf or is_list):
+            continue
+        if all(inner in leaves and _is_nameless(leaves[inner]) for inner in held):
+            inside.update(held)
+            yield path
+
+
+def _is_nameless(leaf: Any) -> bool:
+    spec = spec_of(leaf) if is_unknown(leaf) else None
+    return isinstance(spec, OpaqueSpec) and is_named_only(spec.identity)
+
+
 def _nodes(structure: Structure, path: Path) -> Iterator[tuple[Path, Structure]]:
     yield path, structure
     for entry, child in zip(structure.entries, structure.children, strict=True):
@@ -53,9 +87,11 @@ def _nodes(structure: Structure, path: Path) -> Iterator[tuple[Path, Structure]]
 
 
 def joined(
-    tree: Tree[T], joins: Sequence[Join], combine: Callable[[Sequence[T], int], T]
+    tree: Tree[T], joins: Sequence[Join], combine: Callable[[Sequence[T], int | None], T]
 ) -> Tree[T]:
-    """The tree with every joined list replaced by a list of one leaf."""
+    """The tree with every joined list replaced by a list of one leaf, and with what is not read
+    replaced by one leaf.
+    """
     if not joins:
         return tree
     leaves: list[T] = []
@@ -72,14 +108,30 @@ def joined(
     )
 
 
+def joined_results(tree: Tree[Any], joins: Sequence[Join]) -> Tree[Any]:
+    """The result of a call, or its specs, where objects that are not read stand as they came."""
+    places = [Join(path, None) for join in joins for path in join.results]
+    return joined(tree, places, _handed_back)
+
+
+def _handed_back(values: Sequence[Any], dim: int | None) -> Any:
+    is_spec = all(isinstance(value, OpaqueSpec) for value in values)
+    return spec_of(HandedBack(), identified=False) if is_spec else HandedBack()
+
+
 def _joined(
     structure: Structure,
     path: Path,
     source: Iterator[T],
-    dims: dict[Path, int],
-    combine: Callable[[Sequence[T], int], T],
+    dims: dict[Path, int | None],
+    combine: Callable[[Sequence[T], int | None], T],
     leaves: list[T],
 ) -> Structure:
+    if path in dims and dims[path] is None and _is_flat(structure):
+        values = [next(source) for _ in range(structure.n_leaves)]
+        is_replaced = all(_is_object(value) for value in values)
+        leaves += [combine(values, None)] if is_replaced else values
+        return Structure(LEAF) if is_replaced else structure
     if structure.is_leaf:
         leaves.append(next(source))
         return structure
@@ -97,15 +149,30 @@ def _joined(
     )
 
 
-def join_tensors(values: Sequence[Any], dim: int) -> Any:
+def _is_flat(structure: Structure) -> bool:
+    is_list = structure.kind in ("list", "tuple")
+    return structure.is_leaf or (is_list and all(child.is_leaf for child in structure.children))
+
+
+def _is_object(value: Any) -> bool:
+    if isinstance(value, OpaqueSpec):
+        return value.kind != NESTED
+    return is_unknown(value) and not isinstance(value, (TensorSpec, ConstantSpec))
+
+
+def join_tensors(values: Sequence[Any], dim: int | None) -> Any:
     """The concatenation; what cannot be concatenated is left to be refused as it is."""
+    if dim is None:
+        return Unread()
     if len(values) == 1 or not all(isinstance(value, torch.Tensor) for value in values):
         return values[0]
     return torch.cat(list(values), dim=dim)
 
 
-def join_specs(specs: Sequence[Any], dim: int) -> Any:
+def join_specs(specs: Sequence[Any], dim: int | None) -> Any:
     """The spec of the concatenation."""
+    if dim is None:
+        return spec_of(Unread())
     first = specs[0]
     if len(specs) == 1 or not all(isinstance(spec, TensorSpec) for spec in specs):
         return first

@@ -9,8 +9,9 @@ per leaf.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ import torch
 from ..contract.checker import Checker
 from ..core.call import Signature
 from ..core.errors import OnlookerError, RejectedCallError
+from ..core.path import Path
 from ..core.structure import Structure, Tree
 from ..core.traffic import Breach, BreachKind
 from ..observing.bind import bind, python_signature
@@ -55,6 +57,7 @@ class Dispatcher:
         self._python = python_signature(signature)
         self._checkers = {graph.name: Checker(graph.plan, graph.contract) for graph in self.graphs}
         self._closers = {graph.name: closer_of(graph.outputs.structure) for graph in self.graphs}
+        self._unread = {graph.name: _unread_results(graph, self.joins) for graph in self.graphs}
         self._orders: dict[
             tuple[int, tuple[str, ...]], tuple[tuple[str, int | str], ...] | None
         ] = {}
@@ -83,7 +86,8 @@ class Dispatcher:
             if inputs is None:
                 continue
             try:
-                return graph, values, self._close(graph, _results(graph, inputs))
+                results = self._handed_back(graph, _results(graph, inputs), values)
+                return graph, values, self._close(graph, results)
             except Mismatch as mismatch:
                 failed[graph.name] = mismatch.breaches
         reasons = []
@@ -139,6 +143,16 @@ class Dispatcher:
         except Mismatch as mismatch:
             return mismatch.breaches
 
+    def _handed_back(
+        self, graph: Graph, leaves: list[Any], values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        """The leaves of a result, with the objects of this call where the model gives them back
+        unread.
+        """
+        for position, path in self._unread[graph.name]:
+            leaves[position] = path.follow(values)
+        return leaves
+
     def _close(self, graph: Graph, leaves: Sequence[Any]) -> Any:
         return self._closers[graph.name](leaves)
 
@@ -189,13 +203,22 @@ class Dispatcher:
             routes = tuple(_route(graph, tree.structure, self.signature) for graph in self.graphs)
             if len(self._routes) < _MOST_STRUCTURES:
                 self._routes[tree.structure] = routes
-        if tree.structure == opened.structure:
+        if tree.structure == opened.structure and all(map(is_, tree.leaves, opened.leaves)):
             layouts = (
                 self._known.setdefault(names, []) if len(self._known) < _MOST_STRUCTURES else []
             )
             layouts.insert(0, _Known(Layout(given, opened.structure.children), routes))
             del layouts[_MOST_LAYOUTS:]
         return tree.leaves, routes
+
+
+def _unread_results(graph: Graph, joins: Sequence[Join]) -> list[tuple[int, Path]]:
+    """Which leaves of the result are objects of the call that the model does not read, and where
+    the call has them.
+    """
+    given = {place: join.path for join in joins for place in join.results}
+    paths = graph.outputs.structure.paths() if given else ()
+    return [(position, given[path]) for position, path in enumerate(paths) if path in given]
 
 
 def _contiguous(graph: Graph, inputs: Sequence[Any]) -> list[Any] | None:

@@ -20,7 +20,7 @@ from ..core.structure import Tree
 from ..infer.name import label_of
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments
-from ..pytrees.open import open_tree
+from ..pytrees.unread import open_result
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .guard_count import fewer_guards
@@ -160,7 +160,7 @@ class _Runner:
         with fewer_guards(inputs.values(), self.most_guards), rows, counted, SizeTensors():
             with SizeReads() as reads:
                 result = self.lab(arguments)
-            leaves = open_tree(result).leaves
+            leaves = open_result(result).leaves
         self.reads = reads.sizes
         self.flags[:] = [
             isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat)) for leaf in leaves

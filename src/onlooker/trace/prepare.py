@@ -1,5 +1,5 @@
 """What was observed, brought into the form that graphs take: lists that the model only
-concatenates are joined.
+concatenates are joined, and objects that it does not read are left out.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 from ..core.recording import Recording
 from ..hypotheses.concatenated_lists import find_concatenated_lists
+from ..hypotheses.unread_objects import find_unread_objects
 from ..lab.lab import Lab
 from ..observing.store import Sample
 from ..observing.unkept import Unkept
-from ..pytrees.joins import Join, join_specs, join_tensors, joined
+from ..pytrees.joins import Join, join_specs, join_tensors, joined, joined_results
 from .exportable import check_exportable
 
 __all__ = ["Prepared", "prepare"]
@@ -20,7 +21,9 @@ __all__ = ["Prepared", "prepare"]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A recording and its kept calls, with every joined list as a list of one tensor."""
+    """A recording and its kept calls, with every joined list as a list of one tensor, and one
+    stand-in for objects that are not read.
+    """
 
     recording: Recording
     samples: tuple[Sample, ...]
@@ -35,20 +38,33 @@ def prepare(
     probe: bool = True,
     unkept: Sequence[Unkept] = (),
 ) -> Prepared:
-    """Tests lists of tensors with the model, and joins those that it only concatenates.
+    """Tests lists of tensors with the model, and joins those that it only concatenates; puts one
+    stand-in for objects that it does not read.
 
     :raises UnsupportedError: ``unusual-tensor`` for calls that no program can serve
     """
     check_exportable(samples, unkept)
-    joins = find_concatenated_lists(samples, lab) if probe and lab.budget.runs else ()
+    joins: tuple[Join, ...] = ()
+    if probe and lab.budget.runs:
+        joins = (*find_concatenated_lists(samples, lab), *find_unread_objects(samples, lab))
     if not joins:
         return Prepared(recording, tuple(samples))
     calls = tuple(
-        replace(call, inputs=joined(call.inputs, joins, join_specs)) for call in recording.calls
+        replace(
+            call,
+            inputs=joined(call.inputs, joins, join_specs),
+            outputs=joined_results(call.outputs, joins),
+        )
+        for call in recording.calls
     )
     by_index = {call.index: call for call in calls}
     kept = tuple(
-        replace(s, call=by_index[s.call.index], inputs=joined(s.inputs, joins, join_tensors))
+        replace(
+            s,
+            call=by_index[s.call.index],
+            inputs=joined(s.inputs, joins, join_tensors),
+            outputs=joined_results(s.outputs, joins),
+        )
         for s in samples
     )
     return Prepared(replace(recording, calls=calls), kept, joins)

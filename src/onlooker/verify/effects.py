@@ -14,7 +14,8 @@ from ..core.structure import Tree
 from ..lab.runner import ModelRunner
 from ..pytrees.agree import leaf_difference
 from ..pytrees.numbers import is_same
-from ..pytrees.open import map_tensors, open_arguments, open_tree
+from ..pytrees.open import map_tensors, open_arguments
+from ..pytrees.unread import open_result
 
 __all__ = ["Effects"]
 
@@ -46,7 +47,7 @@ class Effects:
         copies = map_tensors(lambda t: t.detach().clone(), given)
         held = open_arguments(copies)
         with self._subject.untouched():
-            result = open_tree(self._subject(copies))
+            result = open_result(self._subject(copies))
         return set(_found(given, held, result))
 
 

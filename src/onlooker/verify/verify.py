@@ -19,7 +19,8 @@ from ..lab.memory import is_out_of_memory
 from ..lab.runner import ModelRunner
 from ..pytrees.agree import agreement
 from ..pytrees.digest import digest_of
-from ..pytrees.open import map_tensors, open_arguments, open_tree
+from ..pytrees.open import map_tensors, open_arguments
+from ..pytrees.unread import open_result
 from .effects import Effects
 from .effort import Effort
 from .progress import Progress, Tried
@@ -183,7 +184,7 @@ class _Runs:
         self._last = None
         try:
             with torch.no_grad():
-                got = open_tree(self._serve(arguments))
+                got = open_result(self._serve(arguments))
             note, difference = self._compared(expected, got)
             if note and now is not None:
                 with contextlib.suppress(Exception):

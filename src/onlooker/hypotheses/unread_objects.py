@@ -1,0 +1,67 @@
+"""Does the model read an object that cannot be opened? If not, any other serves, in any number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..core.experiment import Finding, FindingKind
+from ..core.path import Path
+from ..lab.lab import Lab, SpentError
+from ..lab.rerun import difference
+from ..observing.store import Sample
+from ..pytrees.joins import Join, join_tensors, joined, joined_results, unknown_objects
+from ..pytrees.unread import HandedBack, Unread
+
+__all__ = ["find_unread_objects"]
+
+#: so many calls are run again for one object
+_MOST_CALLS = 3
+
+
+def find_unread_objects(samples: Sequence[Sample], lab: Lab) -> tuple[Join, ...]:
+    """The objects, and lists of nothing else, that the model does not read in the kept calls.
+
+    Each call is run again with an object in their place that notices when it is read, and must give
+    what it gave. The same object stands there in all that follows: a path of the model that reads it
+    raises, and is in no graph.
+    """
+    seen: dict[Path, list[Sample]] = {}
+    for sample in samples:
+        for path in unknown_objects(sample.inputs):
+            seen.setdefault(path, []).append(sample)
+    found: list[Join] = []
+    try:
+        for path, its in seen.items():
+            join = Join(path, None)
+            chosen = its if len(its) <= _MOST_CALLS else [its[0], its[len(its) // 2], its[-1]]
+            results = [_results_unread(join, sample, lab) for sample in chosen]
+            holds = None not in results and len(set(results)) == 1
+            kind = FindingKind.CONFIRMED if holds else FindingKind.REFUTED
+            lab.record(finding=Finding(kind), claim=str(join), argument=path.root)
+            if holds:
+                found.append(replace(join, results=results[0] or ()))
+    except SpentError as spent:
+        lab.note_unknown("every object was tested for being read", spent)
+    return tuple(found)
+
+
+def _results_unread(join: Join, sample: Sample, lab: Lab) -> tuple[Path, ...] | None:
+    """Where the result has the objects as they came; None where the model reads them."""
+    inputs = joined(sample.inputs, (join,), join_tensors)
+    before = Unread.n_readings
+    again = lab.try_run(replace(sample, inputs=inputs).arguments(), why=str(join))
+    if again is None or Unread.n_readings != before:
+        return None
+    results = tuple(path for path, leaf in again.items() if type(leaf) is HandedBack)
+    given = [id(leaf) for path, leaf in sample.inputs.items() if _is_below(path, join.path)]
+    for place in results:
+        got = [id(leaf) for path, leaf in sample.outputs.items() if _is_below(path, place)]
+        if got != given:
+            return None
+    expected = joined_results(sample.outputs, (replace(join, results=results),))
+    return None if difference(expected, again) else results
+
+
+def _is_below(path: Path, top: Path) -> bool:
+    return path.entries[: len(top.entries)] == top.entries

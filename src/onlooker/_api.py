@@ -222,7 +222,8 @@ class InputObserver:
         :raises UnsupportedError: ``unusual-tensor``; ``sharded-weights``, ``distributed-wrapper``
             for a model that is spread over processes
         :raises ExportError: ``replay-refused`` when the model refuses the very calls that were
-            watched; ``export-refused``, ``no-lawful-sizes`` when no graph could be made
+            watched; ``model-keeps-state`` when its calls read attributes that calls before them
+            wrote; ``export-refused``, ``no-lawful-sizes`` when no graph could be made
         """
         target_of(to)
         overrides = overrides_of(static, dynamic, ranges, probe=probe)

@@ -21,6 +21,8 @@ class Remembers(torch.nn.Module):
         self.notes: dict[str, int] = {}
         self.register_buffer("table", torch.zeros(2))
         self.register_buffer("count", torch.zeros(()))
+        self.mean = torch.zeros(2)
+        self.frames = [torch.zeros(3)]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.largest = max(self.largest, int(x.shape[1]))
@@ -28,6 +30,8 @@ class Remembers(torch.nn.Module):
         self.notes["last"] = 1
         self.table = torch.ones(2)
         self.count.add_(1)
+        self.mean.add_(1)
+        self.frames[0].add_(1)
         return x * 2
 
 
@@ -40,6 +44,8 @@ def state_of(model: torch.nn.Module) -> dict[str, Any]:
         "table": model.table,
         "values": model.table.tolist(),
         "count": model.count.item(),
+        "mean": model.mean.tolist(),
+        "frames": [frame.tolist() for frame in model.frames],
     }
 
 

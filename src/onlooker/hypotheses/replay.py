@@ -23,6 +23,7 @@ from ..materialise.arguments import leaf_values
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample
 from ..observing.surroundings import record_gradients
+from .attributes import attributes_between_calls
 from .surroundings import beside_fast_path, surroundings_of
 
 __all__ = ["find_doubt"]
@@ -31,6 +32,8 @@ _MOST_REPLAYS = 2
 #: a first call with so many times the rows of the last one is not run again: the last one tells more,
 #: since more calls stood before it
 _MUCH_DEARER = 32
+#: attributes that a refusal names
+_MOST_NAMED = 4
 
 
 def find_doubt(
@@ -43,7 +46,8 @@ def find_doubt(
     seen, the lab records them from there on.
 
     :raises ExportError: ``replay-refused`` when the model refuses all that are run again,
-        ``fast-path`` where eager takes a way that no trace takes, and that gives another result
+        ``fast-path`` where eager takes a way that no trace takes, and that gives another result,
+        ``model-keeps-state`` when calls read attributes of modules that calls before them wrote
     """
     training, recorded = _is_training(lab.model), record_gradients(calls)
     refused: list[tuple[Sample, Exception]] = []
@@ -71,7 +75,11 @@ def find_doubt(
         claim = f"call {sample.call.index} gives the same when it is run again"
         lab.record(finding=Finding(kind, other), claim=claim)
         if other:
-            return _depends(sample, f"differs ({other})", surroundings_of(sample, lab))
+            around = surroundings_of(sample, lab)
+            kept = () if around else attributes_between_calls(first_and_last, lab)
+            if kept:
+                raise _keeps_state(sample, other, kept)
+            return _depends(sample, f"differs ({other})", around)
     if refused and len(refused) == len(first_and_last):
         raise _refusal(*refused[0], lab)
     if not refused:
@@ -144,6 +152,22 @@ def _on_fast_path(sample: Sample, difference: str) -> ExportError:
         hint=(
             "Turn the fast path off before watching:"
             " torch.backends.mha.set_fastpath_enabled(False)."
+        ),
+    )
+
+
+def _keeps_state(sample: Sample, difference: str, attributes: Sequence[str]) -> ExportError:
+    shown = ", ".join(attributes[:_MOST_NAMED])
+    more = len(attributes) - _MOST_NAMED
+    shown += f" and {more} more attributes" if more > 0 else ""
+    return ExportError(
+        f"The model keeps state: its calls read {shown}, and write it for the next call. So call"
+        f" {sample.call.index}, run again from the state that stood before watching, differs"
+        f" ({difference}).",
+        slug="model-keeps-state",
+        hint=(
+            "Watch with InputObserver(state=True): the program then keeps these attributes from"
+            " call to call. Or pass them to the method, and return them."
         ),
     )
 

@@ -25,10 +25,10 @@ from .one_process import check_one_process
 from .recorder import Recorder
 from .repeated_blocks import Repeats
 
-__all__ = ["ModelRunner", "opened"]
+__all__ = ["ModelRunner", "cuda_devices", "opened"]
 
 
-def _cuda_devices() -> list[int]:
+def cuda_devices() -> list[int]:
     """The devices whose random state a run may change: none before CUDA was used, so that it is
     not started.
     """
@@ -103,7 +103,7 @@ class ModelRunner:
             torch.set_grad_enabled(self.gradients),
             _uncompiled(traced),
             kept_state(self.model, self.former),
-            torch.random.fork_rng(devices=_cuda_devices()),
+            torch.random.fork_rng(devices=cuda_devices()),
         ):
             self.repeats.remove()
             yield

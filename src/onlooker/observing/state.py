@@ -8,13 +8,14 @@ watched.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..pytrees.numbers import is_same
+from ..pytrees.unusual import unusual
 
 __all__ = ["Attributes", "changed_since", "kept_state", "read_attributes"]
 
@@ -61,11 +62,12 @@ def kept_state(model: Any, former: Mapping[tuple[str, str], Any]) -> Iterator[No
     """Inside the block the ``former`` attributes stand; on exit every attribute and buffer is what
     it was.
 
-    Lists and dicts get their contents back, buffers their values (up to 64 MiB of them).
+    Lists and dicts get their contents back; buffers, and tensors that a module holds itself or in a
+    list, tuple or dict, their values (up to 64 MiB of them).
     """
     modules = dict(_modules(model))
     saved = [(module, dict(vars(module)), _contents(module)) for module in modules.values()]
-    buffers = _kept_buffers(model)
+    buffers = _kept_buffers(modules.values())
     for (path, name), value in former.items():
         if path in modules:
             vars(modules[path])[name] = value
@@ -113,10 +115,25 @@ def _refill(container: Any, content: Any) -> None:
         container.update(content)
 
 
+def _held_tensors(module: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a module that are no parameters: buffers are in a dict of it."""
+    for value in vars(module).values():
+        kind = type(value)
+        if kind is dict:
+            held: Iterable[Any] = value.values()
+        else:
+            held = value if kind in (list, tuple) else (value,)
+        for tensor in held:
+            if isinstance(tensor, torch.nn.Parameter) or not isinstance(tensor, torch.Tensor):
+                continue
+            if unusual(tensor) is None:
+                yield tensor
+
+
 @dataclass(frozen=True, slots=True)
 class _KeptBuffer:
-    """A buffer with its values; torch counts the writes to it (``version``), but for an
-    inference tensor.
+    """A buffer, or another tensor of a module, with its values; torch counts the writes to it
+    (``version``), but for an inference tensor.
     """
 
     buffer: torch.Tensor
@@ -134,10 +151,9 @@ class _KeptBuffer:
                 self.buffer.copy_(self.copy)
 
 
-def _kept_buffers(model: Any) -> list[_KeptBuffer]:
-    if not isinstance(model, torch.nn.Module):
-        return []
-    found = list(model.buffers())
+def _kept_buffers(modules: Iterable[Any]) -> list[_KeptBuffer]:
+    tensors = {id(tensor): tensor for module in modules for tensor in _held_tensors(module)}
+    found = list(tensors.values())
     if sum(buffer.nbytes for buffer in found) > _MOST_BUFFER_BYTES:
         return []
     return [

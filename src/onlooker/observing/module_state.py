@@ -1,0 +1,122 @@
+"""What a model holds in the attributes of its modules beside its parameters: read and written by
+path, compared by value.
+
+A path is written as Python has it, ``encoder.layers.0.conv.last_frames``: the name of the module,
+and the name of the attribute or buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ..pytrees.agree import leaf_difference
+from ..pytrees.deepcopy import torch_deepcopy
+from ..pytrees.layers import is_cache
+from ..pytrees.numbers import is_same
+from ..pytrees.open import open_tree
+
+__all__ = ["are_equal", "changed_paths", "copied_values", "held_values", "put_values"]
+
+#: what every module has, flags and hooks, and the mode, which is the user's own choice
+_COMMON = frozenset(vars(torch.nn.Module()))
+_ATOMS = (bool, int, float, str, type(None))
+_DEEPEST = 4
+
+
+def held_values(model: Any) -> dict[str, Any]:
+    """The attributes and buffers of a model and of its submodules that can be state, by path.
+
+    These are numbers, flags, text, None, tensors, caches of transformers, and lists, tuples and
+    dicts of these. The values are the objects themselves.
+
+    >>> model = torch.nn.Sequential(torch.nn.BatchNorm1d(2))
+    >>> [path for path in held_values(model) if "running" in path]
+    ['0.running_mean', '0.running_var']
+    """
+    return {
+        f"{prefix}.{name}" if prefix else name: value
+        for prefix, module in _modules(model)
+        for name, value in _own_values(module)
+        if _can_be_state(value)
+    }
+
+
+def _modules(model: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(model, torch.nn.Module):
+        yield from model.named_modules()
+    else:
+        yield "", model
+
+
+def _own_values(module: Any) -> Iterator[tuple[str, Any]]:
+    is_module = isinstance(module, torch.nn.Module)
+    for name, value in vars(module).items():
+        if not (is_module and name in _COMMON):
+            yield name, value
+    if is_module:
+        yield from module._buffers.items()
+
+
+def _can_be_state(value: Any, depth: int = 0) -> bool:
+    kind = type(value)
+    if kind in _ATOMS:
+        return True
+    if isinstance(value, torch.Tensor):
+        return not isinstance(value, torch.nn.Parameter)
+    if depth >= _DEEPEST:
+        return False
+    if kind in (list, tuple):
+        return all(_can_be_state(child, depth + 1) for child in value)
+    if kind is dict:
+        has_plain_keys = all(type(key) in (str, int) for key in value)
+        return has_plain_keys and all(_can_be_state(v, depth + 1) for v in value.values())
+    return is_cache(value)
+
+
+def copied_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with every tensor copied, and containers made again."""
+    copies: dict[str, Any] = torch_deepcopy(dict(values))
+    return copies
+
+
+def put_values(model: Any, paths: Iterable[str], values: Mapping[str, Any]) -> None:
+    """Sets the attributes at these paths; one that ``values`` do not have is taken away."""
+    modules = dict(_modules(model))
+    for path in paths:
+        prefix, _, name = path.rpartition(".")
+        module = modules[prefix]
+        buffers = module._buffers if isinstance(module, torch.nn.Module) else {}
+        table = buffers if name in buffers else vars(module)
+        if path in values:
+            table[name] = values[path]
+        else:
+            table.pop(name, None)
+
+
+def changed_paths(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """The paths whose values differ, in the order of ``now``; those that are gone are the last.
+
+    >>> changed_paths({"n": 1, "x": torch.ones(2)}, {"x": torch.ones(2), "n": 2, "new": None})
+    ('n', 'new')
+    """
+    other = [path for path in now if path not in before or not are_equal(before[path], now[path])]
+    return (*other, *(path for path in before if path not in now))
+
+
+def are_equal(left: Any, right: Any) -> bool:
+    """True for the same containers with the same values; NaN is NaN."""
+    if left is right:
+        return True
+    first, second = open_tree(left), open_tree(right)
+    if first.structure != second.structure:
+        return False
+    return all(map(_is_same_leaf, first.leaves, second.leaves))
+
+
+def _is_same_leaf(left: Any, right: Any) -> bool:
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        return is_same(left, right) or leaf_difference(left, right) == 0
+    return type(left) is type(right) and repr(left) == repr(right)

@@ -13,9 +13,11 @@ from .core.errors import OnlookerWarning, UsageError
 from .core.kinds import check_kind
 from .core.plan import Plan
 from .core.recording import Recording
+from .core.surroundings import Autocast
 from .export.graphs import export_graphs
 from .export.plans import find_plans
 from .export.quiet import quietly
+from .hypotheses.attributes import unread_attributes
 from .hypotheses.overrides import Dims, Overrides, Range, overrides_of
 from .hypotheses.replay import find_doubt
 from .interop.checks.completed import completed_calls
@@ -34,13 +36,16 @@ from .lab.budget import BUDGET, Budget, BudgetOption, budget_of
 from .lab.lab import Lab
 from .lab.one_process import check_one_process
 from .lab.runner import ModelRunner
+from .lab.stateful import Stateful
 from .observing.observer import Watcher
 from .observing.remove import names_to_remove
-from .observing.state import kept_state
+from .observing.state import Attributes, kept_state
 from .observing.store import Sample, Store
 from .observing.surroundings import autocast_of, record_gradients
+from .observing.tracked_state import StateTracker
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
+from .serve.state import ProgramState
 from .targets.targets import target_of
 from .trace.exportable import check_exportable
 from .trace.prepare import Prepared, prepare
@@ -66,17 +71,27 @@ class InputObserver:
     """
 
     def __init__(
-        self, value_if_missing: dict[str | int, Any] | None = None, *, max_bytes: int | None = None
+        self,
+        value_if_missing: dict[str | int, Any] | None = None,
+        *,
+        max_bytes: int | None = None,
+        state: bool = False,
     ) -> None:
         """``max_bytes`` is the memory that kept values may take, together.
 
         By default it is a quarter of what is free when the first values are kept, on each device,
         and at most 4 GiB.
 
+        With ``state``, the attributes and buffers of modules that calls read and write (the last
+        frames of a stream, a running sum, a counter) are inputs and outputs of the graphs, and the
+        program keeps them from call to call: see :attr:`Program.state`. They may be tensors,
+        numbers, None, and lists, tuples and dicts of these.
+
         :raises UsageError: ``bad-max-bytes``
+        :raises ArgumentKindError: ``wrong-kind``
         """
         self.value_if_missing = value_if_missing
-        self._watcher = Watcher(max_bytes)
+        self._watcher = Watcher(max_bytes, state=state)
 
     @contextlib.contextmanager
     def __call__(
@@ -241,7 +256,10 @@ class InputObserver:
         ):  # a program shares buffers with its model
             graphs, refusals = export_graphs(plans, prepared, lab, overrides)
             lab.forget()
-            program = Program(graphs, store.recording, store.samples, lab, refusals, prepared.joins)
+            state = _program_state(store.state)
+            program = Program(
+                graphs, store.recording, store.samples, lab, refusals, prepared.joins, state
+            )
             return program.to(to)
 
     def code(self, *, to: str = "torch", **options: Any) -> str:
@@ -284,7 +302,7 @@ class InputObserver:
         if not self._watcher.stores:
             return None
         store = next(iter(self._watcher.stores.values()))
-        return info_of(store.samples, store.recording.signature)
+        return info_of(store.plain_samples, store.plain_recording.signature)
 
     def infer_dynamic_shapes(
         self,
@@ -410,8 +428,9 @@ class InputObserver:
         """
         store = self._watcher.store()
         rules = Rules(atol, rtol, thresholds_of(hist), include_io, skip_none)
-        given = named_values(self.value_if_missing, store.recording.signature)
-        calls = completed_calls(store.recording, store.samples, given)
+        recording = store.plain_recording
+        given = named_values(self.value_if_missing, recording.signature)
+        calls = completed_calls(recording, store.plain_samples, given)
         return discrepancies(onnx_model, calls, rules, progress_bar=progress_bar)
 
     def _union(self) -> tuple[CallUnion, list[Sample]]:
@@ -419,11 +438,11 @@ class InputObserver:
         arguments.
         """
         store = self._watcher.store()
-        recording = store.recording
+        recording = store.plain_recording
         given = named_values(self.value_if_missing, recording.signature)
         check_positions(self.value_if_missing, recording.calls, recording.signature)
         union = union_of_calls(with_missing_calls(recording.calls, given), recording.signature)
-        return union, with_missing_samples(store.samples, given)
+        return union, with_missing_samples(store.plain_samples, given)
 
     def _find(
         self, store: Store, lab: Lab, overrides: Overrides
@@ -445,25 +464,59 @@ class InputObserver:
 
     def _lab(self, store: Store, budget: Budget | None = None, model: Any = None) -> Lab:
         """The Lab for the watched model, or for another one with the same method."""
-        recording = store.recording
-        autocast = autocast_of(recording.calls)
-        if model is None or model is store.model:
+        watched = self._watcher.model
+        is_own = model is None or model is store.model
+        given = store.model if is_own else check_model(model, store.plain_recording)
+        autocast = autocast_of(store.recording.calls)
+        former = self._watcher.former(store) if is_own else {}
+        if store.state is None:
+            recording = store.recording
+            copy_of = watched if is_own and given is not watched else None
             runner = ModelRunner(
-                store.model,
-                recording.method,
-                recording.signature,
-                self._watcher.former(store),
-                autocast,
-                copy_of=None if store.model is self._watcher.model else self._watcher.model,
+                given, recording.method, recording.signature, former, autocast, copy_of=copy_of
             )
-        else:
-            runner = ModelRunner(
-                check_model(model, recording),
-                recording.method,
-                recording.signature,
-                autocast=autocast,
-            )
-        return Lab(runner, budget)
+            return Lab(runner, budget)
+        inside = {(f"inner.{path}".rstrip("."), name): v for (path, name), v in former.items()}
+        return _lab_with_state(store, store.state, given, inside, autocast, budget)
+
+
+def _lab_with_state(
+    store: Store,
+    tracker: StateTracker,
+    model: Any,
+    former: Attributes,
+    autocast: tuple[Autocast, ...],
+    budget: Budget | None,
+) -> Lab:
+    """The Lab for a model whose state is an argument. Attributes that nothing depends on are found
+    first, and are no state.
+    """
+    tracker.unread = ()
+    method = store.recording.method
+
+    def runner() -> ModelRunner:
+        signature = store.recording.signature
+        name, paths, unread = tracker.name, tracker.paths, tracker.unread
+        stateful = Stateful(model, method, signature, name, paths, unread, tracker.initial)
+        return ModelRunner(stateful, "forward", signature, former, autocast)
+
+    lab = Lab(runner(), budget)
+    tracker.unread = unread_attributes(
+        store.samples, lab, tracker.name, tracker.paths, tracker.initial
+    )
+    lab.subject = runner()
+    lab.forget()
+    return lab
+
+
+def _program_state(tracker: StateTracker | None) -> ProgramState | None:
+    """The state with which a program begins: what stood when watching began."""
+    if tracker is None:
+        return None
+    initial = {path: tracker.initial[path] for path in tracker.paths if path in tracker.initial}
+    state = ProgramState(tracker.name, tracker.paths, initial)
+    state.reset()
+    return state
 
 
 def _of_a_copy(store: Store, where: str) -> OnlookerWarning:

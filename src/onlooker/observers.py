@@ -48,9 +48,12 @@ class Observers(Mapping[str, InputObserver]):
         *,
         store_n_calls: int = 3,
         max_bytes: int | None = None,
+        state: bool = False,
     ) -> None:
         self._watched = watched_entries(entries)
-        self._observers = {name: InputObserver(max_bytes=max_bytes) for name in self._watched}
+        self._observers = {
+            name: InputObserver(max_bytes=max_bytes, state=state) for name in self._watched
+        }
         self._store_n_calls = store_n_calls
         self._blocks: list[contextlib.ExitStack] = []
 
@@ -155,13 +158,16 @@ class Observers(Mapping[str, InputObserver]):
         return f"<onlooker.Observers of {', '.join(self)}>"
 
 
-def observe(*, store_n_calls: int = 3, max_bytes: int | None = None, **entries: Any) -> Observers:
+def observe(
+    *, store_n_calls: int = 3, max_bytes: int | None = None, state: bool = False, **entries: Any
+) -> Observers:
     """Watches several modules, or methods, inside one block: an observer of each, by its name.
 
     An entry is a module, whose ``forward`` is watched; another object that is called; a method of
     an object, ``pipe.vae.decode``; or a pair of an object and the name of a method. Two entries may
     be two methods of one object. ``max_bytes`` is the memory that the kept values of each entry may
-    take, ``store_n_calls`` the calls of each whose values are kept; see :class:`InputObserver`.
+    take, ``store_n_calls`` the calls of each whose values are kept; ``state`` is for modules that keep
+    something from call to call; see :class:`InputObserver`.
 
     >>> import torch
     >>> class Autoencoder(torch.nn.Module):
@@ -179,7 +185,7 @@ def observe(*, store_n_calls: int = 3, max_bytes: int | None = None, **entries: 
     :raises UsageError: ``no-entries``, ``bad-entry``, ``no-such-method``, ``bad-max-bytes``
     :raises UnsupportedError: ``script-module``, ``not-watchable``
     """
-    return Observers(entries, store_n_calls=store_n_calls, max_bytes=max_bytes)
+    return Observers(entries, store_n_calls=store_n_calls, max_bytes=max_bytes, state=state)
 
 
 def watched_entries(entries: Mapping[str, Any]) -> dict[str, Watched]:

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
+from types import MappingProxyType
 from typing import Any
 
 from .contract.other_side import OtherSides
-from .core.errors import UsageError
+from .core.errors import UnsupportedError, UsageError
 from .core.files import write_into
 from .core.kinds import as_path
 from .core.path import Path
@@ -22,6 +23,7 @@ from .keep.folder import Kept, save_folder
 from .lab.lab import Lab
 from .lab.runner import ModelRunner
 from .lab.stages import Stages
+from .lab.stateful import Stateful
 from .materialise.domains import limits_of
 from .observing.bind import as_args_kwargs
 from .observing.state import kept_state
@@ -38,6 +40,7 @@ from .report.report import Report
 from .report.traffic import Conformity
 from .serve.dispatch import Dispatcher
 from .serve.installed import Installed, installed
+from .serve.state import ProgramState, StatefulDispatcher, without_state
 from .targets.save import save_graph
 from .targets.target import check_options, read_again
 from .targets.targets import target_of
@@ -48,6 +51,7 @@ from .verify.narrower import few_trials, lost_checks, noted_losses
 from .verify.progress import Progress, weights_of
 from .verify.request import SizesOption, check_model, check_request
 from .verify.saved import saved_trials
+from .verify.sequences import sequence_checks
 from .verify.trials import chosen_trials
 from .verify.verify import run_trials
 
@@ -77,6 +81,7 @@ class Program:
         subject: Lab | None,
         refusals: Sequence[str] = (),
         joins: Sequence[Join] = (),
+        state: ProgramState | None = None,
     ) -> None:
         self.graphs = tuple(graphs)
         self.refusals = tuple(refusals)
@@ -86,6 +91,8 @@ class Program:
         self._stages = subject.stages if subject is not None else Stages()
         self._joins = tuple(joins)
         self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
+        self._state = state
+        self._serving = StatefulDispatcher(self._dispatcher, state) if state else self._dispatcher
         self._verdict: tuple[Tally, tuple[str, ...]] | None = None
         self._unfinished: tuple[tuple[Any, ...], Progress, Effort] | None = None
         self._limits: Mapping[Path, tuple[float, float]] = {}
@@ -102,7 +109,24 @@ class Program:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the exported graph, in the classes that the model returns."""
-        return self._dispatcher(args, kwargs)
+        return self._serving(args, kwargs)
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """What the program keeps from call to call, by the path of the attribute of the model; empty
+        for a model that was watched without ``state=True``.
+
+        Every call reads these values and replaces them. They begin as what stood in the model when
+        watching began; :meth:`reset_state` goes back to that.
+        """
+        return MappingProxyType(dict(self._state.values) if self._state else {})
+
+    def reset_state(self) -> None:
+        """Brings :attr:`state` back to what stood in the model when watching began: for a new
+        stream, or a new text.
+        """
+        if self._state is not None:
+            self._state.reset()
 
     @contextlib.contextmanager
     def installed(self, model: Any = None, *, fallback: bool = False) -> Iterator[Installed]:
@@ -121,12 +145,12 @@ class Program:
             ``cache-not-returned``
         """
         watched = self._subject.subject if self._subject is not None else None
-        chosen = self._watched().model if model is None else model
-        own = () if watched is None else (watched.model, watched.copy_of)
+        own = () if watched is None else (_watched_model(watched), watched.copy_of)
+        chosen = _watched_model(self._watched()) if model is None else model
         is_own = any(chosen is one for one in own)
         objects = [one for one in own if one is not None] if is_own else [chosen]
         with installed(
-            self._dispatcher,
+            self._serving,
             objects,
             self._recording.method,
             fallback=fallback,
@@ -165,6 +189,9 @@ class Program:
         A verification that was ended, by a bound or by Ctrl-C, goes on where it ended when it is
         asked for again with the same arguments and the same weights: the tally is that of all
         trials so far.
+
+        Where the program keeps state, the first kept calls are made one after the other as well,
+        twice, each side with the state that it has come to.
 
         ``atol`` is the largest difference allowed, times (1 + the largest value) of each float32
         output; ints, bools, shapes and dtypes must be equal, NaN against a number fails. The tally
@@ -223,6 +250,17 @@ class Program:
                 effort=effort,
                 progress=progress,
             )
+            if self._state is not None:
+                tally, unlawful = self._verdict
+                checks = sequence_checks(
+                    tried._serve,
+                    subject,
+                    self._samples,
+                    self._state.name,
+                    self._state.initial,
+                    atol=atol,
+                )
+                self._verdict = tally + Tally(checks), unlawful
         tally = self._verdict[0]
         if not tally.left_out:
             self._unfinished = None
@@ -244,7 +282,13 @@ class Program:
     def _with_graphs(self, graphs: Sequence[Graph]) -> Program:
         """The same calls and model, with these graphs."""
         made = Program(
-            graphs, self._recording, self._samples, self._subject, self.refusals, self._joins
+            graphs,
+            self._recording,
+            self._samples,
+            self._subject,
+            self.refusals,
+            self._joins,
+            self._state.copy() if self._state is not None else None,
         )
         made._limits = self._limits
         return made
@@ -254,11 +298,20 @@ class Program:
         watched, or the given one.
         """
         if model is not None:
-            checked = check_model(model, self._recording)
             recording = self._recording
+            state = self._state
+            if state is None:
+                checked, method = check_model(model, recording), recording.method
+            else:
+                plain = without_state(recording.signature, state.name)
+                check_model(model, replace(recording, signature=plain))
+                checked = Stateful(
+                    model, recording.method, recording.signature, state.name, state.paths
+                )
+                method = "forward"
             return ModelRunner(
                 checked,
-                recording.method,
+                method,
                 recording.signature,
                 autocast=autocast_of(recording.calls),
                 gradients=record_gradients(recording.calls),
@@ -277,7 +330,7 @@ class Program:
 
     def _serve(self, arguments: dict[str, Any]) -> Any:
         args, kwargs = as_args_kwargs(self._recording.signature, arguments)
-        return self(*args, **kwargs)
+        return self._dispatcher(args, kwargs)
 
     @property
     def tally(self) -> Tally:
@@ -402,7 +455,8 @@ class Program:
         """The same graphs, beside other calls and another model: see
         :meth:`InputObserver.adopted`.
         """
-        return Program(self.graphs, recording, samples, subject, self.refusals, self._joins)
+        state = self._state.copy() if self._state is not None else None
+        return Program(self.graphs, recording, samples, subject, self.refusals, self._joins, state)
 
     def verify_saved(self, *, atol: float = _ATOL) -> Tally:
         """Runs the kept calls, and compares with the results that were observed: no model is
@@ -438,8 +492,16 @@ class Program:
         the kept calls.
 
         :raises UsageError: ``unknown-target``
-        :raises UnsupportedError: ``no-code-for-class`` when an argument cannot be written as Python
+        :raises UnsupportedError: ``no-code-for-class`` when an argument cannot be written as Python,
+            ``no-code-for-state`` for a program that keeps state
         """
+        if self._state is not None:
+            raise UnsupportedError(
+                "No script is written for a program that keeps the state of its model: the state is"
+                " an argument of the graphs, and none of the model.",
+                slug="no-code-for-state",
+                hint="Save the program with program.save(directory) instead.",
+            )
         wanted = to or ("onnx" if self.graphs[0].target == "onnx" else "torch")
         if wanted not in ("torch", "onnx"):
             raise UsageError(
@@ -480,7 +542,8 @@ class Program:
 
         The folder has no pickle, and of the calls only specs (constants are a part of them); with
         ``values`` also the tensors of the kept calls, so that :meth:`verify` can be run where it is
-        loaded. It appears when it is complete: a run that is killed leaves what was there before,
+        loaded. The state that the program keeps is written as it is now, and as it was when watching
+        began. The folder appears when it is complete: a run that is killed leaves what was there before,
         or nothing. A folder that onlooker wrote is replaced, any other is left alone. Each of
         :attr:`graphs` then has the name of its file.
 
@@ -500,12 +563,21 @@ class Program:
             self._joins,
             self._seen_limits(),
             self._verdict,
+            self._state,
         )
 
     @classmethod
     def of_kept(cls, kept: Kept) -> Program:
         """The program of what a folder holds: see :func:`onlooker.load`."""
-        program = cls(kept.graphs, kept.recording, kept.samples, None, kept.refusals, kept.joins)
+        program = cls(
+            kept.graphs,
+            kept.recording,
+            kept.samples,
+            None,
+            kept.refusals,
+            kept.joins,
+            kept.state,
+        )
         program._verdict, program._limits = kept.verdict, kept.limits
         return program
 
@@ -533,6 +605,11 @@ class Program:
     def __repr__(self) -> str:
         names = ", ".join(graph.name for graph in self.graphs)
         return f"<onlooker.Program of {self._recording.model}.{self._recording.method}: {names}>"
+
+
+def _watched_model(subject: ModelRunner) -> Any:
+    """The model itself, whose calls were watched."""
+    return subject.model.inner if isinstance(subject.model, Stateful) else subject.model
 
 
 def _hidden(plan: Plan) -> dict[Path, dict[str, tuple[object, str]]]:

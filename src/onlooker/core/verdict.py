@@ -33,6 +33,7 @@ class Focus(StrEnum):
     FLOATS = "floats"
     DRAWN = "drawn"
     REPEATED = "repeated"
+    SEQUENCE = "sequence"
 
 
 _WORDS = {
@@ -48,6 +49,7 @@ _WORDS = {
     Focus.FLOATS: "with other floats",
     Focus.DRAWN: "drawn by the seed",
     Focus.REPEATED: "repeated",
+    Focus.SEQUENCE: "in sequence",
 }
 
 

@@ -31,6 +31,7 @@ from ..core.recording import Recording
 from ..core.verdict import Tally
 from ..observing.store import Sample
 from ..pytrees.joins import Join
+from ..serve.state import ProgramState
 from ..targets.onnx.merge import MERGED
 from ..targets.target import check_options, file_name
 from ..targets.targets import target_of
@@ -46,6 +47,7 @@ from .manifest import (
     write_manifest,
 )
 from .record import ProgramRecord, check_program, graph_of, record_of, without_calls
+from .state import STATE_FILE, read_state, state_record, write_state
 from .timings import taken_timings, timed_graphs, timed_recording, untimed_recording, untimed_report
 from .values import VALUES, read_values, write_values
 
@@ -69,6 +71,7 @@ class Kept:
     joins: tuple[Join, ...] = ()
     limits: Mapping[FieldPath, tuple[float, float]] = field(default_factory=dict)
     verdict: tuple[Tally, tuple[str, ...]] | None = None
+    state: ProgramState | None = None
 
 
 def save_folder(
@@ -119,6 +122,7 @@ def _written(
         kept.limits,
         tally,
         unlawful,
+        None if kept.state is None else state_record(kept.state),
     )
     documents = {
         "plan.json": write_document("plan", ProgramRecord, record),
@@ -128,6 +132,8 @@ def _written(
     for name, document in documents.items():
         (folder / name).write_bytes(write_json(document))
     kept_values = write_values(kept.samples, folder) if values else []
+    if kept.state is not None:
+        kept_values += write_state(kept.state, folder)
     timings = taken_timings(kept.graphs, kept.recording, report)
     write_manifest(folder, target.name, [*documents, *files, *kept_values], timings)
     return tuple(
@@ -209,6 +215,10 @@ def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> 
         raise damaged(where, "its target is not the one that is listed")
     loaded = _read_graphs(graphs, record.files, listed, directory, machine_code, options)
     samples = read_values(recording, directory) if VALUES in listed else ()
+    state = None
+    if record.state is not None:
+        _check_listed([STATE_FILE], listed, directory)
+        state = read_state(record.state, directory, where)
     verdict = None if record.tally is None else (record.tally, record.unlawful)
     return Kept(
         tuple(loaded),
@@ -218,6 +228,7 @@ def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> 
         record.joins,
         record.limits,
         verdict,
+        state,
     )
 
 

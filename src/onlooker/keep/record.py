@@ -25,6 +25,7 @@ from ..pytrees.open import spec_of
 from ..trace.graph import Graph, Outputs
 from .containers import hidden_of, with_builders
 from .standin import StandIn
+from .state import StateRecord
 
 __all__ = ["GraphRecord", "ProgramRecord", "graph_of", "record_of"]
 
@@ -71,6 +72,7 @@ class ProgramRecord:
     limits: Mapping[Path, tuple[float, float]] = dataclasses.field(default_factory=dict)
     tally: Tally | None = None
     unlawful: tuple[str, ...] = ()
+    state: StateRecord | None = None
 
 
 _OWN = frozenset(f.name for f in dataclasses.fields(GraphRecord))
@@ -178,6 +180,9 @@ def check_program(record: ProgramRecord, where: str) -> None:
     targets = {graph.target for graph in record.graphs}
     if not names or len(set(names)) != len(names) or len(targets) != 1:
         raise damaged(where, "a program has graphs of one target, each of a name of its own")
+    state = record.state
+    if state is not None and record.recording.signature.get(state.name) is None:
+        raise damaged(where, "its state is no parameter of its signature")
     try:
         python_signature(record.recording.signature)
     except (AttributeError, TypeError, ValueError, OnlookerError) as error:

@@ -23,7 +23,7 @@ from ..targets.weights import read_tensors, write_tensors
 from .containers import hidden_of, with_builders
 from .standin import StandIn
 
-__all__ = ["VALUES", "read_values", "write_values"]
+__all__ = ["VALUES", "read_values", "tensors_of", "tree_of", "write_values"]
 
 #: the file with the tensors of the kept calls
 VALUES = "values.safetensors"
@@ -52,18 +52,18 @@ def write_values(samples: Sequence[Sample], folder: Path) -> list[str]:
     tables: dict[str, dict[str, torch.Tensor]] = {}
     for number, sample in enumerate(samples):
         for side, tree in (("inputs", sample.inputs), ("outputs", sample.outputs)):
-            leaves = {
-                f"{number}.{side}.{n}": leaf.detach()
-                for n, leaf in enumerate(tree.leaves)
-                if _is_tensor(leaf)
-            }
-            tables[f"{number}.{side}"] = leaves
+            tables[f"{number}.{side}"] = tensors_of(tree, f"{number}.{side}")
     write_tensors(tables, folder / VALUES)
     return [_TABLE, VALUES]
 
 
-def _is_tensor(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor)
+def tensors_of(tree: Tree[Any], name: str) -> dict[str, torch.Tensor]:
+    """The tensors of a tree, by names from which :func:`tree_of` finds their places."""
+    return {
+        f"{name}.{n}": leaf.detach()
+        for n, leaf in enumerate(tree.leaves)
+        if isinstance(leaf, torch.Tensor)
+    }
 
 
 def read_values(recording: Recording, folder: Path) -> list[Sample]:
@@ -87,14 +87,18 @@ def read_values(recording: Recording, folder: Path) -> list[Sample]:
             ("outputs", call.outputs, row.outputs),
         ):
             table = tables.get(f"{number}.{side}", {})
-            trees.append(_tree(specs, hidden, table, f"{number}.{side}", where))
+            trees.append(tree_of(specs, hidden, table, f"{number}.{side}", where))
         found.append(Sample(call, trees[0], trees[1], row.counted))
     return found
 
 
-def _tree(
+def tree_of(
     specs: Tree[Any], hidden: Any, tensors: dict[str, torch.Tensor], name: str, where: str
 ) -> Tree[Any]:
+    """The tree with these specs, of tensors that :func:`tensors_of` named.
+
+    :raises SavedFileError: ``file-damaged``
+    """
     structure = with_builders(specs.structure, hidden, where)
     leaves = tuple(
         _leaf(spec, tensors.get(f"{name}.{n}"), where) for n, spec in enumerate(specs.leaves)

@@ -15,14 +15,21 @@ import torch
 from ..pytrees.agree import leaf_difference
 from ..pytrees.deepcopy import torch_deepcopy
 from ..pytrees.layers import is_cache
+from ..pytrees.nodes import ATOMS
 from ..pytrees.numbers import is_same
 from ..pytrees.open import open_tree
 
-__all__ = ["are_equal", "changed_paths", "copied_values", "held_values", "put_values"]
+__all__ = [
+    "are_equal",
+    "changed_paths",
+    "copied_values",
+    "held_values",
+    "put_values",
+    "values_at",
+]
 
 #: what every module has, flags and hooks, and the mode, which is the user's own choice
 _COMMON = frozenset(vars(torch.nn.Module()))
-_ATOMS = (bool, int, float, str, type(None))
 _DEEPEST = 4
 
 
@@ -62,7 +69,7 @@ def _own_values(module: Any) -> Iterator[tuple[str, Any]]:
 
 def _can_be_state(value: Any, depth: int = 0) -> bool:
     kind = type(value)
-    if kind in _ATOMS:
+    if kind in ATOMS:
         return True
     if isinstance(value, torch.Tensor):
         return not isinstance(value, torch.nn.Parameter)
@@ -82,14 +89,24 @@ def copied_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return copies
 
 
+def values_at(model: Any, paths: Iterable[str]) -> dict[str, Any]:
+    """The attributes at these paths, as far as they are there."""
+    tables = ((path, *_table(model, path)) for path in paths)
+    return {path: table[name] for path, table, name in tables if name in table}
+
+
+def _table(model: Any, path: str) -> tuple[dict[str, Any], str]:
+    """The dict that holds an attribute, and its name."""
+    prefix, _, name = path.rpartition(".")
+    module = model.get_submodule(prefix) if prefix else model
+    is_buffer = isinstance(module, torch.nn.Module) and name in module._buffers
+    return (module._buffers if is_buffer else vars(module)), name
+
+
 def put_values(model: Any, paths: Iterable[str], values: Mapping[str, Any]) -> None:
     """Sets the attributes at these paths; one that ``values`` do not have is taken away."""
-    modules = dict(_modules(model))
     for path in paths:
-        prefix, _, name = path.rpartition(".")
-        module = modules[prefix]
-        buffers = module._buffers if isinstance(module, torch.nn.Module) else {}
-        table = buffers if name in buffers else vars(module)
+        table, name = _table(model, path)
         if path in values:
             table[name] = values[path]
         else:

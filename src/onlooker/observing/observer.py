@@ -7,6 +7,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
+from ..core.call import Signature
 from ..core.errors import ObservationError, UsageError
 from ..core.kinds import check_kind
 from ..core.recording import Recording
@@ -19,6 +22,7 @@ from .inner import advice_on_inner, method_signature
 from .instead import advice_on_parts
 from .state import Attributes, changed_since, read_attributes
 from .store import Store
+from .tracked_state import StateTracker, name_of_state
 from .twins import Twins
 from .wrapper import Around, own_attributes
 
@@ -112,8 +116,10 @@ class _Watched:
 class Watcher:
     """What was watched of one model, by the name of the method, in the order of watching."""
 
-    def __init__(self, max_bytes: int | None = None) -> None:
+    def __init__(self, max_bytes: int | None = None, *, state: bool = False) -> None:
+        check_kind(state, bool, "state", "True or False")
         self._budget = Budget(max_bytes)
+        self._tracks_state = state
         self.model: Any = None
         self._watched: dict[str, _Watched] = {}
         self._former: Attributes = {}
@@ -141,7 +147,8 @@ class Watcher:
     def watch(self, model: Any, method: str, n_values: int) -> Iterator[Store]:
         """Records the calls of ``model.method`` inside the block; blocks add up.
 
-        :raises UsageError: ``no-such-method``, ``another-model``, ``bad-store-n-calls``
+        :raises UsageError: ``no-such-method``, ``another-model``, ``bad-store-n-calls``,
+            ``state-of-no-module``
         :raises ArgumentKindError: ``wrong-kind``
         """
         check_kind(method, str, "method_name", "the name of a method")
@@ -185,8 +192,11 @@ class Watcher:
         """
         store = watched.own
         if store.blocks == 0:
-            twins = watched.twins
-            store.hook.enter_context(twins.noted(*([watched.copy.model] if watched.copy else [])))
+            # the state that is followed is that of the model, not that of a copy
+            twins = watched.twins if store.state is None else None
+            if twins is not None:
+                copies = [watched.copy.model] if watched.copy else []
+                store.hook.enter_context(twins.noted(*copies))
             store.place = store.hook.enter_context(
                 replaced_method(model, method, store.watch, twins)
             )
@@ -205,7 +215,17 @@ class Watcher:
         check_method(model, method)
         signature, value = method_signature(model, method)
         recording = Recording(qualified_name(type(model)), method, value)
-        return Store(signature, recording, self._budget, model)
+        state = self._tracker(model, value) if self._tracks_state else None
+        return Store(signature, recording, self._budget, model, state)
+
+    def _tracker(self, model: Any, signature: Signature) -> StateTracker:
+        if not isinstance(model, torch.nn.Module):
+            raise UsageError(
+                f"state=True is for modules of torch, and this is a {type(model).__name__}.",
+                slug="state-of-no-module",
+                hint="Watch the module that keeps the state, or leave the option out.",
+            )
+        return StateTracker(model, name_of_state(signature))
 
     def store(self, method: str | None = None) -> Store:
         """The store of a method, or of the only one that was watched.

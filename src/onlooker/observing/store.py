@@ -32,6 +32,14 @@ from .missed import Missed, reason
 from .remove import call_without, tree_without
 from .samples import Form, Sample, Samples
 from .surroundings import surroundings_now
+from .tracked_state import (
+    Marks,
+    StateTracker,
+    plain_call,
+    plain_sample,
+    stateful_result,
+    with_state_parameter,
+)
 from .unkept import Unkept, note_unkept
 
 __all__ = ["Sample", "Store", "copy_leaves"]
@@ -43,7 +51,10 @@ _compiled: set[int] = set()
 
 @dataclass(slots=True)
 class _Begun:
-    """A call that has not returned yet; ``kept`` are its inputs where its values shall be kept."""
+    """A call that has not returned yet; ``kept`` are its inputs where its values shall be kept.
+
+    ``arguments`` and ``marks`` are there where the state of the model is tracked.
+    """
 
     inputs: Form
     passed: tuple[tuple[str, Passing], ...]
@@ -51,6 +62,8 @@ class _Begun:
     form: Form
     kept: Tree[Any] | None = None
     needed: Mapping[torch.device, int] | None = None
+    arguments: Mapping[str, Any] | None = None
+    marks: Marks | None = None
 
 
 class Store:
@@ -59,6 +72,9 @@ class Store:
     The values of the first ``n_values`` calls are kept, and of calls that bring a new structure or
     new constants, as far as the budget goes; of the others only the specs. For a call whose values
     are not kept no operator runs and nothing waits for a device.
+
+    With ``state``, what the calls change in the attributes of the model is an argument and a part of
+    the result of each call.
     """
 
     def __init__(
@@ -67,8 +83,10 @@ class Store:
         recording: Recording,
         budget: Budget | None = None,
         model: Any = None,
+        state: StateTracker | None = None,
     ) -> None:
-        """``model`` is the object whose calls these are."""
+        """``model`` is the object whose calls these are, ``state`` follows what it keeps."""
+        self.state = state
         self._lock = lock_of(self)
         self.model = model
         self.signature = signature
@@ -106,7 +124,16 @@ class Store:
     @property
     def samples(self) -> list[Sample]:
         """The calls whose values were kept."""
-        return self._kept.samples
+        if self.state is None:
+            return self._kept.samples
+        return [self.state.completed_sample(sample) for sample in self._kept.samples]
+
+    @property
+    def plain_samples(self) -> list[Sample]:
+        """The kept calls as the method takes and gives them, without state."""
+        if self.state is None:
+            return self._kept.samples
+        return [plain_sample(sample, self.state.name) for sample in self._kept.samples]
 
     @property
     def unkept(self) -> tuple[Unkept, ...]:
@@ -176,11 +203,26 @@ class Store:
     def recording(self) -> Recording:
         """The calls so far, as a value."""
         with self._lock:
-            state = (self._ledger.n_calls, self._ledger.n_changes, missed := self._missed_texts())
+            paths = self.state.paths if self.state is not None else ()
+            missed = self._missed_texts()
+            state = (self._ledger.n_calls, self._ledger.n_changes, missed, paths)
             if self._cached[0] != state:
                 calls = self._ledger.calls()
-                self._cached = state, replace(self._entry_point, calls=calls, missed=missed)
+                signature = self._entry_point.signature
+                if self.state is not None:
+                    calls = tuple(map(self.state.completed_call, calls))
+                    signature = with_state_parameter(signature, self.state.name)
+                found = replace(self._entry_point, signature=signature, calls=calls, missed=missed)
+                self._cached = state, found
             return self._cached[1]
+
+    @property
+    def plain_recording(self) -> Recording:
+        """The same without the state of the calls."""
+        if self.state is None:
+            return self.recording
+        calls = tuple(plain_call(call, self.state.name) for call in self._ledger.calls())
+        return replace(self._entry_point, calls=calls, missed=self._missed_texts())
 
     def _missed_texts(self) -> tuple[str, ...]:
         return (*self.missed.texts(), *self._elsewhere.texts())
@@ -248,6 +290,12 @@ class Store:
             return None
         try:
             names, values, passed = self._binder(args, kwargs)
+            arguments, marks = None, None
+            if self.state is not None:
+                arguments = dict(zip(names, values, strict=True))
+                kept, marks = self.state.before()
+                names, values = (*names, self.state.name), [*values, kept]
+                passed = (*passed, (self.state.name, Passing.KEYWORD))
             structure, leaves = self._ledger.inputs.open(
                 names, values, lambda: _arguments(names, values)
             )
@@ -255,6 +303,7 @@ class Store:
             row = numbers.row(leaves)
             form = (structure, numbers.kinds(row))
             begun = _Begun((structure, row), passed, surroundings_now(), form)
+            begun.arguments, begun.marks = arguments, marks
             if self._kept.wants_more or self._kept.is_new(form):
                 with self._lock:
                     keeps = self._kept.may_keep(form, (structure, numbers.wide_kinds(row)))
@@ -290,6 +339,9 @@ class Store:
 
     def _finish(self, begun: _Begun, result: Any, seconds: float) -> None:
         try:
+            if self.state is not None and begun.marks is not None:
+                after = self.state.after(begun.marks, self.n_calls)
+                result = stateful_result(result, after, begun.arguments or {})
             structure, leaves = self._ledger.outputs.open(None, (result,), lambda: _result(result))
             row = self._ledger.numbers.row(leaves, identified=False)
             outputs = None if begun.kept is None else self._copied(open_tree(result), begun)
@@ -340,7 +392,8 @@ class Store:
             self._ledger.change(lambda call: call_without(call, names))
             by_index = {call.index: call for call in self._ledger.calls()}
             samples = [
-                self._without(sample, by_index[sample.call.index], names) for sample in self.samples
+                self._without(sample, by_index[sample.call.index], names)
+                for sample in self._kept.samples
             ]
             self._kept.replace(samples, self._ledger.input_forms())
         return len(had & set(names))

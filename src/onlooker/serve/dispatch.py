@@ -78,7 +78,14 @@ class Dispatcher:
             graph
         :raises UnsupportedError: ``no-kernels`` for a graph that the runtime here cannot run
         """
-        values = self.bound(args, kwargs)
+        return self.serve_values(self.bound(args, kwargs))
+
+    def serve_values(self, values: dict[str, Any]) -> tuple[Graph, dict[str, Any], Any]:
+        """As :meth:`serve`, for arguments by name.
+
+        :raises RejectedCallError: ``call-refused``
+        :raises UnsupportedError: ``no-kernels``
+        """
         leaves, routes = self._opened(values)
         failed: dict[str, tuple[Breach, ...]] = {}
         for graph, route in zip(self.graphs, routes, strict=True):

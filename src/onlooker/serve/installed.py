@@ -20,6 +20,7 @@ from ..observing.inner import method_signature
 from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
 from .dispatch import Dispatcher
 from .effects import Effect, effects_of, objects_in
+from .state import StatefulDispatcher
 
 __all__ = ["Installed", "installed"]
 
@@ -31,7 +32,9 @@ class Installed:
     itself (only with ``fallback=True``), ``refusals`` says why, once per reason.
     """
 
-    def __init__(self, dispatcher: Dispatcher, fallback: bool, subject: ModelRunner) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher | StatefulDispatcher, fallback: bool, subject: ModelRunner
+    ) -> None:
         self.calls: Counter[str] = Counter({graph.name: 0 for graph in dispatcher.graphs})
         self.eager = 0
         self.refusals: list[str] = []
@@ -62,10 +65,17 @@ class Installed:
                 self.eager += 1
                 if error.message not in self.refusals:
                     self.refusals.append(error.message)
-            return original(*args, **kwargs)
+            with self._with_state():
+                return original(*args, **kwargs)
         with self._lock:
             self.calls[graph.name] += 1
         return result
+
+    def _with_state(self) -> contextlib.AbstractContextManager[None]:
+        """Inside the block the model itself has the state of the program, and changes it."""
+        if isinstance(self._dispatcher, StatefulDispatcher):
+            return self._dispatcher.state.lent_to(self._subject.model)
+        return contextlib.nullcontext()
 
     def _known_effects(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -149,7 +159,7 @@ def _not_returned(name: str) -> RejectedCallError:
     )
 
 
-def _check_signature(given: Signature, dispatcher: Dispatcher) -> None:
+def _check_signature(given: Signature, dispatcher: Dispatcher | StatefulDispatcher) -> None:
     """Passes for a method that takes what the graphs take, in the same order; it may take more."""
     roots = {leaf.path.root for graph in dispatcher.graphs for leaf in graph.plan.inputs}
     taken = [name for name in dispatcher.signature.names if name in roots]
@@ -170,7 +180,7 @@ def _check_signature(given: Signature, dispatcher: Dispatcher) -> None:
 
 @contextlib.contextmanager
 def installed(
-    dispatcher: Dispatcher,
+    dispatcher: Dispatcher | StatefulDispatcher,
     models: Sequence[Any],
     method: str,
     *,

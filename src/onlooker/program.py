@@ -40,7 +40,7 @@ from .report.report import Report
 from .report.traffic import Conformity
 from .serve.dispatch import Dispatcher
 from .serve.installed import Installed, installed
-from .serve.state import ProgramState, StatefulDispatcher, without_state
+from .serve.state import ProgramState, StatefulDispatcher, of_given_caches, without_state
 from .targets.save import save_graph
 from .targets.target import check_options, read_again
 from .targets.targets import target_of
@@ -118,6 +118,24 @@ class Program:
 
         Every call reads these values and replaces them. They begin as what stood in the model when
         watching began; :meth:`reset_state` goes back to that.
+
+        >>> import torch, onlooker
+        >>> class Sum(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.total = torch.zeros(2)
+        ...     def forward(self, x):
+        ...         self.total = self.total + x.sum(0)
+        ...         return x + self.total
+        >>> model, observer = Sum(), onlooker.InputObserver(state=True)
+        >>> with observer(model):
+        ...     _ = model(torch.ones(3, 2)), model(torch.ones(5, 2))
+        >>> program = observer.export()
+        >>> program(torch.ones(4, 2))[0], program.state
+        (tensor([5., 5.]), mappingproxy({'total': tensor([4., 4.])}))
+        >>> program.reset_state()
+        >>> program.state["total"]
+        tensor([0., 0.])
         """
         return MappingProxyType(dict(self._state.values) if self._state else {})
 
@@ -330,7 +348,8 @@ class Program:
 
     def _serve(self, arguments: dict[str, Any]) -> Any:
         args, kwargs = as_args_kwargs(self._recording.signature, arguments)
-        return self._dispatcher(args, kwargs)
+        result = self._dispatcher(args, kwargs)
+        return result if self._state is None else of_given_caches(result, arguments)
 
     @property
     def tally(self) -> Tally:

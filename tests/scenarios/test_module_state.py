@@ -285,3 +285,36 @@ def test_several_modules_are_watched_with_their_state() -> None:
     programs = observers.export()
     assert set(programs["stream"].state) == {"frames"}
     assert set(programs["statistics"].state) == {"steps", "mean"}
+
+
+class Appends(torch.nn.Module):
+    """Changes the cache that it is given, and does not return it; without one it makes its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor, cache: Any = None) -> torch.Tensor:
+        self.calls += 1
+        cache = transformers_cache() if cache is None else cache
+        keys, _ = cache.update(x[:, None], x[:, None], 0)
+        return keys.sum(2) + self.calls
+
+
+def transformers_cache() -> Any:
+    return pytest.importorskip("transformers").DynamicCache()
+
+
+def test_a_cache_that_is_changed_and_not_returned_takes_its_new_state() -> None:
+    model, observer = Appends().eval(), InputObserver(state=True)
+    own, cache = transformers_cache(), transformers_cache()
+    chunks = [torch.rand(2, size, 4) for size in (5, 1, 3)]
+    with observer(model, store_n_calls=4):
+        expected = [model(chunk, own) for chunk in chunks]
+    program = observer.export()
+    assert program.verify().verified
+    with program.installed(model):
+        assert all(agree(model(chunk, cache), y) for chunk, y in zip(chunks, expected, strict=True))
+    assert cache.get_seq_length() == own.get_seq_length() == 9
+    program.reset_state()
+    assert agree(program(chunks[0]), expected[0])

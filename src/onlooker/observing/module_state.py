@@ -40,7 +40,7 @@ def held_values(model: Any) -> dict[str, Any]:
     dicts of these. The values are the objects themselves.
 
     >>> model = torch.nn.Sequential(torch.nn.BatchNorm1d(2))
-    >>> [path for path in held_values(model) if "running" in path]
+    >>> [path for path in held_values(model) if "0.running" in path]
     ['0.running_mean', '0.running_var']
     """
     return {

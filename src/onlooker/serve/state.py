@@ -13,10 +13,11 @@ from ..observing.bind import bind, python_signature
 from ..observing.module_state import copied_values, put_values, values_at
 from ..observing.tracked_state import ARGUMENTS, OUTPUT, STATE
 from ..pytrees.adopt import adopt
+from ..pytrees.layers import is_cache
 from ..trace.graph import Graph
 from .dispatch import Dispatcher
 
-__all__ = ["ProgramState", "StatefulDispatcher", "without_state"]
+__all__ = ["ProgramState", "StatefulDispatcher", "of_given_caches", "without_state"]
 
 
 @dataclass(slots=True)
@@ -59,6 +60,19 @@ def without_state(signature: Signature, name: str) -> Signature:
     return Signature(tuple(p for p in signature.parameters if p.name != name))
 
 
+def of_given_caches(result: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a graph without the caches that the call did not pass: a graph may have taken
+    an absent one for an empty one.
+    """
+    caches = {
+        name: cache
+        for name, cache in result.get(ARGUMENTS, {}).items()
+        if is_cache(values.get(name))
+    }
+    others = {part: value for part, value in result.items() if part != ARGUMENTS}
+    return {**others, **({ARGUMENTS: caches} if caches else {})}
+
+
 class StatefulDispatcher:
     """Serves calls of the method itself: its state comes from the program, and goes back there."""
 
@@ -86,6 +100,7 @@ class StatefulDispatcher:
         values = self.bound(args, kwargs)
         given = {**values, self.state.name: self.state.values}
         graph, _, result = self._dispatcher.serve_values(given)
+        result = of_given_caches(result, values)
         for name, cache in result.get(ARGUMENTS, {}).items():
             adopt(values.pop(name), cache)
         self.state.values = result[STATE]

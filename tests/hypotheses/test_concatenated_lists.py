@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import onlooker
 from onlooker import InputObserver
 from onlooker.core.path import Name, Path
 from onlooker.pytrees.joins import Join
@@ -90,3 +91,38 @@ def test_a_list_that_is_read_item_by_item_is_a_graph_per_length() -> None:
 
 def test_without_probes_no_list_is_joined() -> None:
     assert watched(Wide(), ([rand(2, 3), rand(2, 5)],)).export(probe=False)._joins == ()
+
+
+class Returned(torch.nn.Module):
+    """Returns the list beside the result, as some models do with the features of images."""
+
+    def forward(self, xs: list[torch.Tensor]) -> dict[str, Any]:
+        return {"sum": torch.cat(xs).sum(dim=0), "given": xs}
+
+
+@pytest.mark.parametrize("watched_count", [1, 2])
+def test_a_list_that_the_model_returns_comes_back_in_its_parts(watched_count: int, tmp_path: Any) -> None:
+    model = Returned()
+    program = watched(model, ([rand(4, 3)] * watched_count,)).export()
+    assert program.verify().verified, program.report
+    program.save(tmp_path / "program")
+    loaded = onlooker.load(tmp_path / "program")
+    for sizes in ((4,), (2, 3), (1, 2, 4)):
+        xs = [rand(n, 3) for n in sizes]
+        for one in (program, loaded):
+            torch.testing.assert_close(one(xs), model(xs))
+
+
+class Reversed(torch.nn.Module):
+    """Returns as many tensors as it gets, though not the concatenated ones."""
+
+    def forward(self, xs: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [x.cumsum(dim=0) for x in xs]
+
+
+def test_a_list_that_is_computed_item_by_item_is_not_joined() -> None:
+    model = Reversed()
+    program = watched(model, ([rand(4, 3), rand(2, 3) + 1],)).export()
+    assert program._joins == ()
+    with pytest.raises(ValueError, match="No graph of this program takes the call"):
+        program([rand(4, 3)] * 3)

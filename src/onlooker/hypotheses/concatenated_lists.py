@@ -5,18 +5,21 @@ one tensor.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..core.experiment import Finding, FindingKind
 from ..core.path import Path
-from ..core.structure import Structure, Tree
+from ..core.structure import Tree
 from ..lab.lab import Lab, SpentError
+from ..materialise.domains import Domains, domains_of
+from ..materialise.tensors import resized
 from ..observing.store import Sample
 from ..pytrees.agree import agreement
-from ..pytrees.joins import Join, join_tensors, joined, lists_of_tensors
+from ..pytrees.joins import Join, join_tensors, joined, joined_results, lists_of_tensors, split
 from ..pytrees.open import close_tree
 
 __all__ = ["find_concatenated_lists"]
@@ -29,8 +32,10 @@ def find_concatenated_lists(samples: Sequence[Sample], lab: Lab) -> tuple[Join, 
     """The lists of tensors that the model reads as their concatenation, proven on observed calls.
 
     The model must give for the concatenated list what it gave for the list; a list of one tensor is
-    cut in two for the same comparison.
+    cut in two for the same comparison, and one of one row has two rows before. A model that returns
+    the list may return as many tensors.
     """
+    domains = domains_of(samples)
     lists: dict[Path, list[tuple[Sample, tuple[torch.Tensor, ...]]]] = {}
     for sample in samples:
         for path, values in lists_of_tensors(sample.inputs):
@@ -39,7 +44,7 @@ def find_concatenated_lists(samples: Sequence[Sample], lab: Lab) -> tuple[Join, 
     try:
         for path, seen in lists.items():
             sample, values = max(seen, key=lambda item: len(item[1]))
-            join = _concatenation_of(path, sample, values, lab)
+            join = _concatenation_of(path, sample, values, domains, lab)
             if join is not None:
                 found.append(join)
     except SpentError as spent:
@@ -48,83 +53,95 @@ def find_concatenated_lists(samples: Sequence[Sample], lab: Lab) -> tuple[Join, 
 
 
 def _concatenation_of(
-    path: Path, sample: Sample, values: tuple[torch.Tensor, ...], lab: Lab
+    path: Path, sample: Sample, values: tuple[torch.Tensor, ...], domains: Domains, lab: Lab
 ) -> Join | None:
     """The dimension along which the model concatenates a list, if there is one."""
     for dim in _DIMS:
-        join = Join(path, dim)
-        other = _other_list(join, dim, sample.inputs, values)
+        join, own = Join(path, dim), sample
+        if len(values) == 1 and values[0].shape[dim : dim + 1] == (1,):
+            twice = _of_two_rows(path, dim, sample, domains, lab)
+            if twice is None:
+                continue
+            own = twice
+        other = _other_list(path, dim, own.inputs)
         if other is None:
             continue
-        holds = _gives_the_same(other, sample, lab, str(join))
-        kind = FindingKind.CONFIRMED if holds else FindingKind.REFUTED
+        found = _giving_the_same(join, dim, other, own, lab)
+        kind = FindingKind.CONFIRMED if found is not None else FindingKind.REFUTED
         lab.record(finding=Finding(kind), claim=str(join), argument=path.root)
-        if holds:
-            return join
+        if found is not None:
+            return found
     return None
 
 
-def _other_list(
-    join: Join, dim: int, inputs: Tree[Any], values: tuple[torch.Tensor, ...]
-) -> Tree[Any] | None:
+def _of_two_rows(
+    place: Path, dim: int, sample: Sample, domains: Domains, lab: Lab
+) -> Sample | None:
+    """The call with two rows in the one tensor of its list, and lawful values beside it; None where
+    the model refuses it.
+    """
+    values = dict(sample.inputs.items())
+    (path,) = [path for path in values if path.entries[:-1] == place.entries]
+    shape = list(values[path].shape)
+    shape[dim] = 2
+    made = domains.lawful({**values, path: resized(values[path], shape)})
+    inputs = Tree(sample.inputs.structure, tuple(made.values()))
+    outputs = _result(inputs, f"{place} with two rows", lab)
+    return None if outputs is None else replace(sample, inputs=inputs, outputs=outputs)
+
+
+def _other_list(place: Path, dim: int, inputs: Tree[Any]) -> Tree[Any] | None:
     """The same call with another number of tensors in the list; None where they cannot be
     concatenated.
     """
+    values = dict(lists_of_tensors(inputs))[place]
     if any(value.ndim <= dim for value in values):
         return None
     if len(values) == 1:
-        half = values[0].shape[dim] // 2
-        return _cut(inputs, join, half) if half else None
+        size = values[0].shape[dim]
+        return split(inputs, place, dim, [size // 2, size - size // 2]) if size > 1 else None
     other_sizes = {
         tuple(size for own, size in enumerate(value.shape) if own != dim) for value in values
     }
-    return joined(inputs, (join,), join_tensors) if len(other_sizes) == 1 else None
+    return joined(inputs, (Join(place, dim),), join_tensors) if len(other_sizes) == 1 else None
 
 
-def _gives_the_same(inputs: Tree[Any], sample: Sample, lab: Lab, why: str) -> bool:
+def _giving_the_same(
+    join: Join, dim: int, inputs: Tree[Any], sample: Sample, lab: Lab
+) -> Join | None:
+    """The join with the lists in the result that are joined as well; None where the model gives
+    something else for these inputs.
+    """
+    got = _result(inputs, str(join), lab)
+    if got is None:
+        return None
+    before = _lists_like(sample.outputs, sample.inputs, join.path, dim)
+    after = _lists_like(got, inputs, join.path, dim)
+    found = replace(join, results=tuple(path for path in before if path in after))
+    expected, came = (joined_results(tree, (found,)) for tree in (sample.outputs, got))
+    paths = list(expected.structure.paths())
+    if paths != list(came.structure.paths()):
+        return None
+    return found if agreement(paths, expected.leaves, came.leaves).holds else None
+
+
+def _result(inputs: Tree[Any], why: str, lab: Lab) -> Tree[Any] | None:
+    """What the model gives; None where it refuses the call, or where the call cannot be made."""
     try:
         arguments = close_tree(inputs.structure, inputs.leaves)
     except Exception as error:
         logger.debug(
             "another number of tensors cannot be given: %s: %s", type(error).__name__, error
         )
-        return False
-    got = lab.try_run(arguments, why=why, memo=True)
-    paths = list(sample.outputs.structure.paths())
-    if got is None or paths != list(got.structure.paths()):
-        return False
-    return agreement(paths, sample.outputs.leaves, got.leaves).holds
+        return None
+    return lab.try_run(arguments, why=why, memo=True)
 
 
-def _cut(tree: Tree[Any], join: Join, half: int) -> Tree[Any]:
-    """The tree with the one tensor of a list cut in two."""
-    leaves: list[Any] = []
-    structure = _cut_structure(tree.structure, Path(), iter(tree.leaves), join, half, leaves)
-    return Tree(structure, tuple(leaves))
-
-
-def _cut_structure(
-    structure: Structure,
-    path: Path,
-    source: Iterator[Any],
-    join: Join,
-    half: int,
-    leaves: list[Any],
-) -> Structure:
-    if structure.is_leaf:
-        leaves.append(next(source))
-        return structure
-    if path == join.path:
-        value = next(source)
-        leaves += value.split([half, value.shape[join.dim] - half], dim=join.dim)
-        twice = structure.children * 2
-        return Structure(
-            structure.kind, structure.entries * 2, twice, structure.context, structure.extra
-        )
-    children = tuple(
-        _cut_structure(child, path / entry, source, join, half, leaves)
-        for entry, child in zip(structure.entries, structure.children, strict=True)
-    )
-    return Structure(
-        structure.kind, structure.entries, children, structure.context, structure.extra
-    )
+def _lists_like(outputs: Tree[Any], inputs: Tree[Any], place: Path, dim: int) -> list[Path]:
+    """The lists in a result whose tensors have the sizes of those that are joined."""
+    wanted = [value.shape[dim] for value in dict(lists_of_tensors(inputs))[place]]
+    return [
+        path
+        for path, values in lists_of_tensors(outputs)
+        if [value.shape[dim : dim + 1] for value in values] == [(n,) for n in wanted]
+    ]

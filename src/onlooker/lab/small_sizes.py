@@ -30,6 +30,8 @@ from ..infer.sizes import (
 )
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
+from ..materialise.domains import domains_of
+from ..materialise.room import with_room
 from ..observing.store import Sample
 from .lab import Lab, SpentError
 
@@ -45,8 +47,13 @@ _MOST_CUTS = 2
 def representative(
     plan: Plan, samples: Sequence[Sample], lab: Lab, choices: Iterable[Sizes]
 ) -> Iterator[Sizes]:
-    """The choices without those that are smaller than what was seen and do not stand for it."""
-    for sizes in choices:
+    """The choices without those that are smaller than what was seen and do not stand for it.
+
+    Each has room for the values that have to stand in a row: see :func:`with_room`.
+    """
+    domains = domains_of(samples)
+    for choice in choices:
+        sizes = with_room(plan, domains, choice)
         if not is_below_observed(plan, sizes) or _stands_for_large(plan, samples, lab, sizes):
             yield sizes
         else:
@@ -59,7 +66,9 @@ def short_call(plan: Plan, sample: Sample, lab: Lab) -> Sample | None:
     None where the call is not large, or where no small sizes stand for its own.
     """
     sizes = sizes_of(plan, leaf_values(sample))
-    for small in islice(example_sizes(plan), _MOST_CUTS):
+    domains = domains_of([sample])
+    for choice in islice(example_sizes(plan), _MOST_CUTS):
+        small = with_room(plan, domains, choice)
         cut = cut_sizes(plan, sizes, small)
         try:
             values = materialise(plan, cut, [sample])
@@ -98,7 +107,7 @@ def _stands_for_large(plan: Plan, samples: Sequence[Sample], lab: Lab, sizes: Si
     Where that is not known, since the model needs values or the budget has ended, it is False.
     """
     try:
-        large = choose_sizes(plan, scale=Scale.NEAR)
+        large = with_room(plan, domains_of(samples), choose_sizes(plan, scale=Scale.NEAR))
         runs = [
             lab.shapes_of_run(
                 close_arguments(plan, materialise(plan, choice, samples)),

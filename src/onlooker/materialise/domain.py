@@ -10,6 +10,7 @@ import torch
 from ..core.spec import Axis
 from ..pytrees.numbers import as_dtype, as_numbers, is_same
 from .facts import NEAR, Fact
+from .repeats import Repeat, with_repeats
 
 __all__ = ["Domain", "brought"]
 
@@ -25,7 +26,8 @@ class Domain:
     has the size; they may go past ``high`` where they ``extend``. Rows begin with ``first``.
     ``below`` are axes whose sizes are greater than every value, ``at_most`` those that no value
     exceeds. The last value of each row is the size of ``last_is``, the sum of all values that of
-    ``total_is``, the greatest value that of ``highest_is``.
+    ``total_is``, the greatest value that of ``highest_is``. ``repeats`` are values that stand as
+    often as other arguments are long.
     """
 
     facts: frozenset[Fact] = frozenset()
@@ -42,6 +44,7 @@ class Domain:
     last_is: Axis | None = None
     total_is: Axis | None = None
     highest_is: Axis | None = None
+    repeats: tuple[Repeat, ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -83,8 +86,10 @@ def brought(value: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> t
     numbers = as_numbers(value.detach())
     if numbers.dtype.is_floating_point:
         lawful = _floats(numbers, domain)
-    elif numbers.dtype.is_complex or (domain.is_binary and domain.hot is None):
+    elif numbers.dtype.is_complex:
         return value
+    elif domain.is_binary and domain.hot is None:
+        lawful = _repeated(numbers.to(torch.int64), domain, sizes).to(numbers.dtype)
     else:
         lawful = _ints(numbers.to(torch.int64), domain, sizes).to(numbers.dtype)
     return value if is_same(lawful, numbers) else as_dtype(lawful, value.dtype).contiguous()
@@ -169,6 +174,8 @@ def _ints(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> t
         )
     if not numbers.ndim:
         return numbers
+    if domain.repeats:
+        return _repeated(numbers, domain, sizes)
     if {Fact.RISING, Fact.FALLING} <= domain.facts:
         return numbers[..., -1:].expand(numbers.shape)
     if Fact.RISING in domain.facts:
@@ -176,6 +183,13 @@ def _ints(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> t
     if Fact.FALLING in domain.facts:
         return _ordered(numbers, falling=True)
     return numbers
+
+
+def _repeated(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+    """The numbers with as many of each repeated value as the sizes ask for."""
+    known = {repeat.value for repeat in domain.repeats}
+    others = (number for number in (int(domain.low), int(domain.high)) if number not in known)
+    return with_repeats(numbers, domain.repeats, sizes, next(others, int(domain.low)))
 
 
 def _consecutive(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:

@@ -21,6 +21,7 @@ from ..core.spec import Axis
 from ..observing.store import Sample
 from .domain import Domain, brought
 from .facts import Fact, Shown, shown_by
+from .repeats import repeats_of
 
 __all__ = ["Domains", "domains_of", "limits_of"]
 
@@ -181,7 +182,8 @@ def _domain_of_ints(
     if Fact.BINARY in facts:
         is_mask = Fact.PADDED in facts and hot is None and high == 1
         is_mask = is_mask and (low < high or Fact.BOOLS in facts or _is_called_mask(path))
-        return Domain(facts, low, high, is_mask=is_mask, hot=hot)
+        repeats = () if is_mask or hot is not None else repeats_of(path, sizes, seen)
+        return Domain(facts, low, high, is_mask=is_mask, hot=hot, repeats=repeats)
     if Fact.CONSECUTIVE in facts:
         start, extends = _start(sizes, seen)
         if isinstance(start, Axis) or max(shown.row_length for shown in seen) > 1:
@@ -201,6 +203,7 @@ def _domain_of_ints(
         last_is=_last_is(sizes, seen) if Fact.RISING in facts and first == 0 else None,
         total_is=_total_is(path, sizes, seen) if first != 0 else None,
         highest_is=_highest_is(sizes, seen),
+        repeats=repeats_of(path, sizes, seen),
     )
 
 

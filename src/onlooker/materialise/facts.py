@@ -17,6 +17,10 @@ __all__ = ["NEAR", "Fact", "Shown", "shown_by"]
 
 #: a float below this one, or an infinity, hides a position: the tensor is a mask that is added
 _HIDES = -1e4
+#: tensors of more elements are not counted value by value
+_MOST_COUNTED = 1 << 18
+#: the most values of a tensor that are counted, the most frequent ones
+_MOST_VALUES = 64
 #: how far sums of probabilities are from 1, which short dtypes round
 NEAR = 1e-2
 _KNOWN: Any = WeakTensorKeyDictionary()
@@ -46,7 +50,9 @@ class Shown:
     ``first`` and ``last`` are what all its rows begin and end with, ``start`` is ``first`` of
     consecutive rows, and ``total`` the sum of ints. ``orders`` is the logarithm of the number of
     orders that its rows could have had. ``hot`` and ``simplex`` are dimensions, counted from the
-    end; ``places`` says where ``hot`` rows have their 1.
+    end; ``places`` says where ``hot`` rows have their 1. ``counts`` has the values of ints in no
+    order, how often it stands, whether all rows have as many of it, and whether it stands in one
+    piece inside of rows.
     """
 
     facts: frozenset[Fact]
@@ -60,6 +66,7 @@ class Shown:
     hot: frozenset[int] = frozenset()
     simplex: frozenset[int] = frozenset()
     places: tuple[tuple[int, frozenset[int]], ...] = ()
+    counts: tuple[tuple[int, int, bool, bool], ...] = ()
 
     @property
     def count(self) -> int:
@@ -129,7 +136,38 @@ def _ints(numbers: torch.Tensor, shape: tuple[int, ...], facts: set[Fact]) -> Sh
         total=int(numbers.sum()),
         hot=frozenset(hot),
         places=tuple(hot.items()),
+        counts=() if facts & _ORDERED else _counts(rows),
     )
+
+
+#: rows in an order are counts of something, or indices: their values are no marks of places
+_ORDERED = {Fact.RISING, Fact.FALLING, Fact.CONSECUTIVE, Fact.PERMUTATION}
+
+
+def _counts(rows: torch.Tensor) -> tuple[tuple[int, int, bool, bool], ...]:
+    """Each value with its number, whether all rows have as many of it, and whether it stands in
+    one piece inside of rows.
+
+    >>> _counts(torch.tensor([[7, 9, 9, 4], [9, 4, 9, 7]]))
+    ((4, 2, True, False), (7, 2, True, False), (9, 4, True, False))
+    """
+    if rows.numel() > _MOST_COUNTED:
+        return ()
+    values, counts = torch.unique(rows, return_counts=True)
+    kept = counts.argsort(descending=True, stable=True)[:_MOST_VALUES].sort().values
+    found = []
+    for value, count in zip(values[kept].tolist(), counts[kept].tolist(), strict=True):
+        own = rows == value
+        numbers = own.sum(dim=1)
+        is_even = bool((numbers == numbers[0]).all())
+        found.append((value, count, is_even, _is_inside(own)))
+    return tuple(found)
+
+
+def _is_inside(marks: torch.Tensor) -> bool:
+    """True where every row with marks has them in one piece, with others before and behind."""
+    pieces = marks.to(torch.int8).diff(dim=1).clamp(min=0).sum(dim=1)
+    return bool((pieces <= 1).all()) and not bool(marks[:, [0, -1]].any())
 
 
 def _only(values: torch.Tensor) -> int | None:

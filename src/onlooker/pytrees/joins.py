@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..core.path import Index, Path
+from ..core.path import Entry, Index, Path
 from ..core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from ..core.structure import LEAF, Structure, Tree
 from .identity import is_named_only
@@ -24,6 +24,8 @@ __all__ = [
     "joined",
     "joined_results",
     "lists_of_tensors",
+    "split",
+    "split_as",
     "unknown_objects",
 ]
 
@@ -33,8 +35,11 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Join:
     """The list at ``path`` counts as the list of one tensor: all of them, concatenated along
-    ``dim``. Without a dimension, what stands at ``path`` is objects that are not read, or one; the
-    result has them at ``results``.
+    ``dim``. Without a dimension, what stands at ``path`` is objects that are not read, or one.
+
+    ``results`` are places in the result that have the same, as where a model returns an argument:
+    objects stand there as they came; lists of tensors count as one tensor too, and are split again
+    for the caller.
     """
 
     path: Path
@@ -109,12 +114,21 @@ def joined(
 
 
 def joined_results(tree: Tree[Any], joins: Sequence[Join]) -> Tree[Any]:
-    """The result of a call, or its specs, where objects that are not read stand as they came."""
-    places = [Join(path, None) for join in joins for path in join.results]
-    return joined(tree, places, _handed_back)
+    """The result of a call, or its specs, as graphs see it: lists that are joined are one tensor,
+    and objects that are not read stand as they came.
+    """
+    places = [Join(path, join.dim) for join in joins for path in join.results]
+    return joined(tree, places, _joined_result)
 
 
-def _handed_back(values: Sequence[Any], dim: int | None) -> Any:
+def _joined_result(values: Sequence[Any], dim: int | None) -> Any:
+    if dim is None:
+        return _handed_back(values)
+    is_spec = all(isinstance(value, TensorSpec) for value in values)
+    return join_specs(values, dim) if is_spec else join_tensors(values, dim)
+
+
+def _handed_back(values: Sequence[Any]) -> Any:
     is_spec = all(isinstance(value, OpaqueSpec) for value in values)
     return spec_of(HandedBack(), identified=False) if is_spec else HandedBack()
 
@@ -158,6 +172,52 @@ def _is_object(value: Any) -> bool:
     if isinstance(value, OpaqueSpec):
         return value.kind != NESTED
     return is_unknown(value) and not isinstance(value, (TensorSpec, ConstantSpec))
+
+
+def split_as(tree: Tree[Any], result: Tree[Any], joins: Sequence[Join]) -> Tree[Any]:
+    """The result of a joined call, with its lists in the sizes that the arguments in ``tree``
+    have.
+    """
+    given = dict(lists_of_tensors(tree)) if any(join.results for join in joins) else {}
+    for join in joins:
+        tensors = given.get(join.path, ()) if join.dim is not None else ()
+        for path in join.results if len(tensors) > 1 else ():
+            dim = join.dim or 0
+            result = split(result, path, dim, [tensor.shape[dim] for tensor in tensors])
+    return result
+
+
+def split(tree: Tree[Any], path: Path, dim: int, sizes: Sequence[int]) -> Tree[Any]:
+    """The tree with the one tensor of the list at ``path`` cut in parts of these sizes."""
+    leaves: list[Any] = []
+    structure = _split(tree.structure, path.entries, iter(tree.leaves), dim, sizes, leaves)
+    return Tree(structure, tuple(leaves))
+
+
+def _split(
+    structure: Structure,
+    way: Sequence[Entry] | None,
+    source: Iterator[Any],
+    dim: int,
+    sizes: Sequence[int],
+    leaves: list[Any],
+) -> Structure:
+    """``way`` are the entries from here to the list; None where the list is elsewhere."""
+    if structure.is_leaf:
+        leaves.append(next(source))
+        return structure
+    if way is not None and not way:
+        leaves += next(source).split(list(sizes), dim=dim)
+        entries = tuple(Index(number) for number in range(len(sizes)))
+        children = structure.children * len(sizes)
+        return Structure(structure.kind, entries, children, structure.context, structure.extra)
+    children = tuple(
+        _split(child, way[1:] if way and way[0] == entry else None, source, dim, sizes, leaves)
+        for entry, child in zip(structure.entries, structure.children, strict=True)
+    )
+    return Structure(
+        structure.kind, structure.entries, children, structure.context, structure.extra
+    )
 
 
 def join_tensors(values: Sequence[Any], dim: int | None) -> Any:

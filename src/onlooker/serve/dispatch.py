@@ -23,8 +23,8 @@ from ..core.path import Path
 from ..core.structure import Structure, Tree
 from ..core.traffic import Breach, BreachKind
 from ..observing.bind import bind, python_signature
-from ..pytrees.joins import Join, join_tensors, joined
-from ..pytrees.open import open_arguments
+from ..pytrees.joins import Join, join_tensors, joined, split_as
+from ..pytrees.open import close_tree, open_arguments
 from ..pytrees.reopen import Layout, closer_of
 from ..trace.graph import Graph
 from .route import Mismatch, Route
@@ -86,7 +86,7 @@ class Dispatcher:
         :raises RejectedCallError: ``call-refused``
         :raises UnsupportedError: ``no-kernels``
         """
-        leaves, routes = self._opened(values)
+        leaves, routes, opened = self._opened(values)
         failed: dict[str, tuple[Breach, ...]] = {}
         for graph, route in zip(self.graphs, routes, strict=True):
             inputs = self._inputs(graph, route, leaves)
@@ -94,7 +94,7 @@ class Dispatcher:
                 continue
             try:
                 results = self._handed_back(graph, _results(graph, inputs), values)
-                return graph, values, self._close(graph, results)
+                return graph, values, self._close(graph, results, opened)
             except Mismatch as mismatch:
                 failed[graph.name] = mismatch.breaches
         reasons = []
@@ -160,8 +160,15 @@ class Dispatcher:
             leaves[position] = path.follow(values)
         return leaves
 
-    def _close(self, graph: Graph, leaves: Sequence[Any]) -> Any:
-        return self._closers[graph.name](leaves)
+    def _close(self, graph: Graph, leaves: Sequence[Any], opened: Tree[Any] | None = None) -> Any:
+        """The result in the classes of the model; its lists as those of an ``opened`` call that
+        was joined.
+        """
+        if opened is None:
+            return self._closers[graph.name](leaves)
+        made = Tree(graph.outputs.structure, tuple(leaves))
+        result = split_as(opened, made, self.joins)
+        return close_tree(result.structure, result.leaves)
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name, in the order of the signature; the order is looked up once per way
@@ -193,16 +200,18 @@ class Dispatcher:
             return None
         return tuple(places.items())
 
-    def _opened(self, values: dict[str, Any]) -> tuple[Sequence[Any], tuple[Route | Mismatch, ...]]:
+    def _opened(
+        self, values: dict[str, Any]
+    ) -> tuple[Sequence[Any], tuple[Route | Mismatch, ...], Tree[Any] | None]:
         """The leaves of the arguments, and per graph the way from them to its inputs, or why
-        there is none.
+        there is none; then the arguments as they were, where lists were joined.
         """
         given = tuple(values.values())
         names = tuple(values)
         for known in self._known.get(names, ()):
             leaves = known.layout.read(given)
             if leaves is not None:
-                return leaves, known.routes
+                return leaves, known.routes, None
         opened = open_arguments(values)
         tree = joined(opened, self.joins, join_tensors)
         routes = self._routes.get(tree.structure)
@@ -216,14 +225,15 @@ class Dispatcher:
             )
             layouts.insert(0, _Known(Layout(given, opened.structure.children), routes))
             del layouts[_MOST_LAYOUTS:]
-        return tree.leaves, routes
+            return tree.leaves, routes, None
+        return tree.leaves, routes, opened
 
 
 def _unread_results(graph: Graph, joins: Sequence[Join]) -> list[tuple[int, Path]]:
     """Which leaves of the result are objects of the call that the model does not read, and where
     the call has them.
     """
-    given = {place: join.path for join in joins for place in join.results}
+    given = {place: join.path for join in joins if join.dim is None for place in join.results}
     paths = graph.outputs.structure.paths() if given else ()
     return [(position, given[path]) for position, path in enumerate(paths) if path in given]
 

@@ -356,3 +356,28 @@ def test_without_probes_no_relation_is_asked_about() -> None:
 def test_the_same_calls_give_the_same_plan() -> None:
     calls = [{"a": ones(b, n), "b": ones(b, n)} for b, n in ((2, 5), (2, 7), (3, 9))]
     assert plan_of(Apart(), *calls) == plan_of(Apart(), *calls)
+
+
+class Returning(torch.nn.Module):
+    """Reads one argument, and returns another one that it does not read."""
+
+    def forward(self, x: torch.Tensor, kept: torch.Tensor, positions: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"out": (x + positions[..., None]).cumsum(dim=1), "kept": kept}
+
+
+def test_floats_that_are_not_read_have_lengths_of_their_own() -> None:
+    model, observer = Returning(), InputObserver()
+
+    def call(rows: int, others: int) -> tuple[torch.Tensor, ...]:
+        return torch.randn(rows, 5, 2), torch.randn(others, 3), torch.arange(5).expand(rows, 5)
+
+    with observer(model):
+        model(*call(1, 1))
+    program = observer.export()
+    assert program.verify().verified, program.report
+    for rows, others in ((2, 2), (1, 3), (4, 1)):
+        args = call(rows, others)
+        torch.testing.assert_close(program(*args), model(*args))
+    x, kept, positions = call(2, 2)
+    with pytest.raises(ValueError, match="has to be batch"):
+        program(x, kept, positions[:1].expand(3, 5))

@@ -23,6 +23,7 @@ from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments
 from ..materialise.domains import Domains
 from ..materialise.tensors import resized
+from ..pytrees.numbers import altered, is_same
 from .axis_classes import size_of
 
 __all__ = ["BrokenRelation"]
@@ -101,18 +102,41 @@ class BrokenRelation:
         axes.
 
         Each argument has to be read by itself: a mask that is too long is not, though what grows
-        with it may be.
+        with it may be. An argument of which no other numbers are lawful tells nothing. Floats of
+        which the model reads none are free: no length of theirs matters.
         """
         got = self._run(values, self._doubt.text)
         if got is None:
             return FindingKind.REFUSED
+        are_told = not longer
         for root in dict.fromkeys(axis.path.root for axis in longer):
             own = [axis for axis in longer if axis.path.root == root]
             changed = perturbed(values, self._example.values, own, self._domains)
+            if all(_is_same(changed[axis.path], values[axis.path]) for axis in own):
+                continue  # no other numbers are lawful there: positions count from 0
+            are_told = True
             other = self._run(changed, f"{self._doubt.text}, other values of {root}")
-            if other is None or results_equal(values, got, other):
+            is_unread = other is None or results_equal(values, got, other)
+            if is_unread and self._reads(values, got, own):
                 return FindingKind.UNREAD
-        return FindingKind.ACCEPTED
+        return FindingKind.ACCEPTED if are_told else FindingKind.UNREAD
+
+    def _reads(self, values: Mapping[Path, Any], got: Tree[Any], axes: Sequence[Axis]) -> bool:
+        """True unless these axes are of floats that the model does not read at all, though it may
+        return them.
+        """
+        changed = dict(values)
+        for path in dict.fromkeys(axis.path for axis in axes):
+            value = values[path]
+            if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+                return True
+            changed[path] = altered(value)
+        changed = self._domains.lawful(changed)
+        if any(_is_same(changed[axis.path], values[axis.path]) for axis in axes):
+            return True
+        text = f"{self._doubt.text}, nothing of {axes[0].path.root} is read"
+        other = self._run(changed, text)
+        return other is None or not results_equal(values, got, other)
 
     def _run(self, values: Mapping[Path, Any], text: str) -> Tree[Any] | None:
         """The result of the model, None where it refuses or gives a result of another form.
@@ -128,6 +152,13 @@ class BrokenRelation:
         if got is None or not have_same_ranks(self._example.outputs, got):
             return None
         return got
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    """True for the same tensor, and for one with the same values."""
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+        return left is right
+    return left is right or is_same(left, right)
 
 
 def _read_sizes(plan: Plan, values: Mapping[Path, Any]) -> Sizes:

@@ -411,7 +411,7 @@ CACHES = {
     ),
     "static": (
         lambda: make_static_cache([pair()], 8),
-        [f"x.layers[0].{name}" for name in ("keys", "values", "cumulative_length")],
+        [f"x.layers[0].{name}" for name in ("keys", "values", "max_cache_len", "cumulative_length")],
     ),
     "encoder-decoder": (
         encoder_decoder,

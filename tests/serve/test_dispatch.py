@@ -101,11 +101,7 @@ def test_the_compiled_closer_builds_what_closing_builds(value: Any) -> None:
 FLAGS = {
     "another window": (cache(1), lambda c: setattr(c.layers[0], "window", 4), "layers[0].window is always None"),
     "recording the past": (recording(False), lambda c: setattr(c.layers[0], "record_past", True), "record_past is"),
-    "another length": (
-        static_cache(6),
-        lambda c: setattr(c.layers[0], "max_cache_len", 9),
-        "max_cache_len is always 6",
-    ),
+    "more heads": (static_cache(6), lambda c: setattr(c.layers[0], "num_heads", 9), "num_heads is always"),
 }
 
 

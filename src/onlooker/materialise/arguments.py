@@ -30,12 +30,16 @@ def materialise(
 ) -> dict[Path, Any]:
     """A value per leaf of the plan, for a size per symbol.
 
-    A leaf is grown from the call that has the most leaves among those that have it; one that no
-    kept call has gets its fill. Every tensor stays in the domain that the kept calls show.
+    A leaf is grown from the call that has the most leaves among those that have it, and that the
+    plan is about where there is one; a leaf that no kept call has gets its fill. Every tensor stays
+    in the domain that the kept calls show.
 
     :raises ObservationError: ``no-values`` when a leaf has neither values nor a fill
     """
-    ordered = sorted(samples, key=lambda sample: -len(sample.inputs.leaves))
+    own = frozenset(plan.calls)
+    ordered = sorted(
+        samples, key=lambda sample: (sample.call.index not in own, -len(sample.inputs.leaves))
+    )
     seen = [leaf_values(sample) for sample in ordered]
     proposed = {leaf.path: _value(plan, leaf, sizes, seen, varied) for leaf in plan.leaves}
     return domains_of(samples).lawful(proposed)

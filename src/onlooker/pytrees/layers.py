@@ -3,7 +3,8 @@ and layer.
 
 A cache is opened into its layers, a layer into its tensors (``keys``, ``values``,
 ``conv_states[0]`` ...) and its Python counters (``cumulative_length`` of a sliding window grows
-with every call, so it is an int leaf). A layer that waits for its first tokens has no leaves. A
+with every call, so it is an int leaf, as is the ``max_cache_len`` of a static cache, which
+``generate()`` makes for the length of the prompt). A layer that waits for its first tokens has no leaves. A
 class of a model's own may keep tensors beside its layers, in a list or a dict: these are leaves
 too. Everything else, flags and sizes, is context.
 """
@@ -30,6 +31,8 @@ __all__ = [
 
 #: what a layer notes of the sizes of its tensors and never reads
 FOLLOWING = frozenset({"batch_size"})
+#: how many tokens a static layer has room for: its tensors have this length, once there are any
+_ROOM = "max_cache_len"
 _LAYERS = frozenset({"CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer"})
 
 
@@ -116,11 +119,13 @@ def holds_tensors(name: str, value: Any) -> bool:
 
 
 def _is_state(name: str, value: Any) -> bool:
-    """True for what a call reads and writes in a layer: tensors, dicts of tensors, counters."""
+    """True for what a call reads and writes in a layer: tensors, dicts of tensors, counters, and
+    the room of a static one.
+    """
     if holds_tensors(name, value):
         return True
     return (
-        name.startswith("cumulative")
+        (name.startswith("cumulative") or name == _ROOM)
         and isinstance(value, (int, torch.SymInt))
         and not isinstance(value, bool)
     )

@@ -21,6 +21,7 @@ from .nodes import Opened, qualified_name
 
 __all__ = [
     "FOLLOWING",
+    "ROOM",
     "holds_tensors",
     "is_cache",
     "is_cache_class",
@@ -32,7 +33,7 @@ __all__ = [
 #: what a layer notes of the sizes of its tensors and never reads
 FOLLOWING = frozenset({"batch_size"})
 #: how many tokens a static layer has room for: its tensors have this length, once there are any
-_ROOM = "max_cache_len"
+ROOM = "max_cache_len"
 _LAYERS = frozenset({"CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer"})
 
 
@@ -125,7 +126,7 @@ def _is_state(name: str, value: Any) -> bool:
     if holds_tensors(name, value):
         return True
     return (
-        (name.startswith("cumulative") or name == _ROOM)
+        (name.startswith("cumulative") or name == ROOM)
         and isinstance(value, (int, torch.SymInt))
         and not isinstance(value, bool)
     )

@@ -18,7 +18,7 @@ import torch
 import torch.utils._pytree as torch_pytree
 
 from ...core.path import Attr, Path
-from ...pytrees.layers import is_cache
+from ...pytrees.layers import ROOM, is_cache
 from ...pytrees.open import is_leaf, take_apart
 
 __all__ = ["CacheForm", "Form", "Place", "closed", "lay_out", "spelled_tree", "states_by_kind"]
@@ -66,6 +66,12 @@ class Place:
         """True for what a layer of a cache counts its tokens in."""
         last = self.path.entries[-1] if self.path.entries else None
         return self.in_cache and isinstance(last, Attr) and last.name.startswith("cumulative")
+
+    @property
+    def is_room(self) -> bool:
+        """True for the length of a static layer, which torch.export reads from its keys."""
+        last = self.path.entries[-1] if self.path.entries else None
+        return self.in_cache and isinstance(last, Attr) and last.name == ROOM
 
     def leaves(self) -> Iterator[Place]:
         """The leaves, in the order of the flat form."""
@@ -142,7 +148,7 @@ def _lay_out(value: Any, path: Path, above: tuple[int, ...], in_cache: bool) -> 
             path,
             value,
             (),
-            tuple(leaf for child in children for leaf in child.leaves()),
+            tuple(leaf for child in children for leaf in child.leaves() if not leaf.is_room),
             in_cache,
         )
     form = Form.OBJECT if form is Form.CACHE else form

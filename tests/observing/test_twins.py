@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from onlooker import InputObserver, ObservationError, OnlookerWarning
+from onlooker import ExportError, InputObserver, ObservationError, OnlookerWarning
 from onlooker.core.recording import Recording
 from onlooker.core.spec import TensorSpec
 
@@ -194,7 +194,7 @@ def test_the_state_that_a_followed_copy_overwrites_is_known() -> None:
 
     with pytest.warns(OnlookerWarning, match="copy-watched"):
         observer = watched(model, use)
-    with pytest.warns(OnlookerWarning, match="outputs-depend-on-earlier-calls"):
+    with pytest.raises(ExportError, match="n"):
         observer.export()
     assert held[0].n == 2
 

@@ -4,9 +4,6 @@ Why: a graph of torch has the side of a branch that its example took, and assert
 it too. torch's converter drops the assertions: the model of ONNX would answer the calls of the other
 side with wrong numbers.
 
-ONNX has no operator that fails. One result is therefore gathered at index 0 of an axis of size 1,
-and at index 1, which is an error of ONNX Runtime, where an assertion does not hold.
-
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_fx_passes.py,
 ``remove_assertion_nodes``. It may go when the converter has assertions of its own;
 ``tests/targets/test_onnx_assertions.py`` says so.
@@ -19,14 +16,12 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
-from onnxscript import opset18 as op
 from torch.fx import Graph, Node
 
 from ...patches.swap import swapped
 
-__all__ = ["asserted", "assertions_kept", "is_all_true", "is_any_true", "name_assertions"]
+__all__ = ["assertions_kept", "name_assertions"]
 
-_BOOL, _INT64 = 9, 7  # numbers of onnx.TensorProto
 _ASSERTIONS = (
     torch.ops.aten._assert_async.default,
     torch.ops.aten._assert_async.msg,
@@ -36,7 +31,8 @@ _ASSERTIONS = (
 
 @contextlib.contextmanager
 def assertions_kept() -> Iterator[list[str]]:
-    """Inside the block torch's converter keeps assertions, as :func:`asserted` results.
+    """Inside the block torch's converter keeps assertions, as results of
+    :func:`~onlooker.targets.onnx.operators_asserted.asserted`.
 
     Yields a list to which the names of these results are added. Where the converter does not drop
     assertions in the function that is known, nothing changes.
@@ -74,6 +70,8 @@ def _tied(graph: Graph) -> Iterator[str]:
         for node in graph.find_nodes(op="call_function", target=target)
         if isinstance(node.args[0], Node)
     ]
+    from .operators_asserted import asserted
+
     (output,) = graph.find_nodes(op="output")
     results = [value for value in output.all_input_nodes if value.op == "call_function"]
     if not conditions or not results:
@@ -93,25 +91,3 @@ def _rank(node: Node) -> int:
     """The axes of a tensor; an int is taken where there is no tensor."""
     value = node.meta.get("val")
     return value.dim() if isinstance(value, torch.Tensor) else 2**31
-
-
-def asserted(value: Any, *conditions: Any) -> Any:
-    """The value where all conditions hold, an error of ONNX Runtime where one does not."""
-    holds = [op.Reshape(op.Cast(condition, to=_BOOL), [1]) for condition in conditions]
-    together = op.ReduceMin(op.Cast(op.Concat(*holds, axis=0), to=_INT64), keepdims=0)
-    index = op.Sub(op.Constant(value_int=1), together)
-    return op.Gather(op.Unsqueeze(value, [0]), index, axis=0)
-
-
-def is_all_true(self: Any) -> Any:
-    """``aten::_is_all_true``: True too for a tensor without elements."""
-    numbers = op.Reshape(op.Cast(self, to=_INT64), [-1])
-    ones = op.Concat(numbers, op.Constant(value_ints=[1]), axis=0)
-    return op.Cast(op.ReduceMin(ones, keepdims=0), to=_BOOL)
-
-
-def is_any_true(self: Any) -> Any:
-    """``aten::_is_any_true``: False for a tensor without elements."""
-    numbers = op.Reshape(op.Cast(self, to=_INT64), [-1])
-    zeros = op.Concat(numbers, op.Constant(value_ints=[0]), axis=0)
-    return op.Cast(op.ReduceMax(zeros, keepdims=0), to=_BOOL)

@@ -20,7 +20,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     """The functions by operator, for ``torch.onnx.export``; those of transformers once it has
     defined them.
     """
-    from .assertions import asserted, is_all_true, is_any_true
+    from .operators_asserted import asserted, is_all_true, is_any_true
     from .operators_compared import distances, searchsorted
     from .operators_grouped import grouped_mm, grouped_mm_fallback
     from .operators_recurrent import gru, lstm, rnn_relu, rnn_tanh

@@ -26,7 +26,7 @@ CHECK = "self, onnx_model, atol, rtol, hist, progress_bar, include_io, skip_none
 
 #: where, name, the names of its parameters in their order
 SIGNATURES: list[tuple[Any, str, str]] = [
-    (onlooker, "InputObserver", "value_if_missing, max_bytes"),
+    (onlooker, "InputObserver", "value_if_missing, max_bytes, state"),
     (onlooker.InputObserver, "__call__", "self, model, store_n_calls, method_name"),
     (onlooker.InputObserver, "num_obs", "self"),
     (onlooker.InputObserver, "is_empty", "self"),
@@ -42,7 +42,7 @@ SIGNATURES: list[tuple[Any, str, str]] = [
     (onlooker, "make_dynamic_cache", "key_value_pairs, cls_layers, cls_kwargs"),
     (onlooker, "make_static_cache", "key_value_pairs, max_cache_len, cls_layers"),
     (onlooker, "make_encoder_decoder_cache", "self_attention_cache, cross_attention_cache"),
-    (compat, "InputObserver", "value_if_missing, max_bytes"),
+    (compat, "InputObserver", "value_if_missing, max_bytes, state"),
     (compat, "register_flattening_functions", "patch_transformers, verbose"),
     (compat, "register_additional_serialization_functions", "patch_transformers, patch_diffusers, verbose"),
     (compat, "register_class_flattening", f"{FLATTEN}, verbose"),

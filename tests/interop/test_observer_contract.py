@@ -408,7 +408,7 @@ def test_the_observer_holds_what_no_observer_may_get_wrong() -> None:
 
 
 @contextlib.contextmanager
-def never_put_back(obj: Any, name: str, around: Any) -> Iterator[Place]:
+def never_put_back(obj: Any, name: str, around: Any, finder: Any = None) -> Iterator[Place]:
     original = getattr(obj, name)
     setattr(obj, name, lambda *args, **kwargs: around(original, args, kwargs))
     yield Place(obj, name, Wrapper(None, lambda: None, lambda value: None))

@@ -7,12 +7,13 @@ from __future__ import annotations
 import linecache
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path as FilePath
 from types import FrameType
 
 import torch
 
-__all__ = ["line_of", "place_of_error", "place_of_node"]
+__all__ = ["comes_through", "line_of", "place_of_error", "place_of_node"]
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, str(FilePath(__file__).parents[1]) + os.sep)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -49,6 +50,18 @@ def place_of_error(error: BaseException) -> str:
         trace = trace.tb_next
     cause = error.__cause__
     return place or (place_of_error(cause) if cause is not None else "")
+
+
+def comes_through(error: BaseException, runs: Callable[[FrameType], bool]) -> bool:
+    """True where code that ``runs`` is true of was running when the error, or its cause, was
+    raised.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        if runs(trace.tb_frame):
+            return True
+        trace = trace.tb_next
+    return error.__cause__ is not None and comes_through(error.__cause__, runs)
 
 
 def place_of_node(node: torch.fx.Node) -> str:

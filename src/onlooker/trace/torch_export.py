@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import FrameType
 
 import torch
 import torch._dynamo.config
@@ -35,7 +36,7 @@ from .float_tensors import floats_stay_numbers, with_float_tensors
 from .generators import check_generators
 from .graph import Graph, Outputs
 from .guard_count import TooManyGuardsError, most_guards
-from .lines import place_of_error
+from .lines import comes_through, place_of_error
 from .obtained import read_obtained
 from .path_condition import PathCondition, path_condition
 from .quick_stacks import stacks_read_quickly
@@ -48,6 +49,7 @@ __all__ = ["Traced", "export_graph", "graph_of"]
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
+_PACKED = "torch.nn.utils.rnn.PackedSequence"
 _READ_AS_SIZES = "int(), len() and range() of a size are read as sizes"
 
 
@@ -76,7 +78,8 @@ def export_graph(
     ``like`` is how a trace of the same model was asked for, so that this one begins where that one
     ended; a branch on values is asked for anew.
 
-    :raises ExportError: ``export-refused`` with the last message of torch, ``float-decides``
+    :raises ExportError: ``export-refused`` with the last message of torch, ``packed-sequence``,
+        ``float-decides``
     """
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
@@ -150,12 +153,31 @@ def _fixed(graph: Graph, condition: PathCondition) -> Iterable[Constraint]:
     return found.values()
 
 
+def _packs(frame: FrameType) -> bool:
+    """True in code of torch that makes packed sequences, or in a layer that was given some."""
+    if frame.f_code.co_filename == torch.nn.utils.rnn.__file__:
+        return True
+    is_layer = frame.f_code.co_filename == torch.nn.modules.rnn.__file__
+    return is_layer and frame.f_locals.get("batch_sizes") is not None
+
+
 def _refused(plan: Plan, refusal: Exception | None, lab: Lab) -> ExportError:
     place = place_of_error(refusal) if refusal is not None else ""
     where = f"The line of the model is {place}. " if place else ""
+    what = f"{plan.model or 'the model'}.{plan.method} ({plan.name})"
+    if _PACKED in str(plan.structure) or (refusal is not None and comes_through(refusal, _packs)):
+        return ExportError(
+            f"{what} reads packed sequences, of which torch.export makes no graph: how many rows a"
+            " step has hangs on the lengths, which are values.",
+            slug="packed-sequence",
+            hint=(
+                f"{where}Give the recurrent layer the padded tensor, and take its results at the"
+                " lengths."
+            ),
+        )
     inner = advice_on_inner(lab.model)
     return ExportError(
-        f"torch.export refuses {plan.model or 'the model'}.{plan.method} ({plan.name}): {refusal}",
+        f"torch.export refuses {what}: {refusal}",
         slug="export-refused",
         hint=(
             f"{where}{inner}The message above is torch's own; the plan that was asked for is"

@@ -65,6 +65,12 @@ def test_a_call_without_images_tells_nothing_of_them() -> None:
     assert found(*calls, {"ids": text(1, 0, 9), "images": None}) == (Repeat(PLACE, axes(0), 4),)
 
 
+def test_of_several_arguments_of_that_size_the_features_count() -> None:
+    positions = torch.arange(12).expand(4, 1, 12)
+    call = {"positions": positions, "ids": text(1, 4, 6), "images": images(4, 8)}
+    assert found(call) == (Repeat(PLACE, axes(0)),)
+
+
 def test_words_do_not_go_with_images() -> None:
     calls = [{"ids": text(1, 0, n), "images": images(n % 5 + 1, 8)} for n in (6, 9, 13)]
     assert found(*calls) == ()

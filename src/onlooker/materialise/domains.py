@@ -84,15 +84,22 @@ def domains_of(samples: Sequence[Sample]) -> Domains:
     ]
     sizes = tuple(_sizes_of(values) for values in calls)
     paths = dict.fromkeys(path for values in calls for path in values)
+    floats = frozenset(
+        path for values in calls for path, value in values.items() if _is_floating(value)
+    )
     found: dict[Path, Domain] = {}
     for path in paths:
         seen = [(number, shown_by(values.get(path))) for number, values in enumerate(calls)]
         known = [(sizes[number], shown) for number, shown in seen if shown is not None]
         if known:
             found[path] = _domain(
-                path, tuple(own for own, _ in known), [shown for _, shown in known]
+                path, tuple(own for own, _ in known), [shown for _, shown in known], floats
             )
     return Domains(found)
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _sizes_of(values: Mapping[Path, Any]) -> dict[Axis, int]:
@@ -106,12 +113,12 @@ def _sizes_of(values: Mapping[Path, Any]) -> dict[Axis, int]:
     return sizes
 
 
-def _domain(path: Path, sizes: _SIZES, seen: Sequence[Shown]) -> Domain:
+def _domain(path: Path, sizes: _SIZES, seen: Sequence[Shown], floats: frozenset[Path]) -> Domain:
     low, high = min(shown.low for shown in seen), max(shown.high for shown in seen)
     facts = frozenset.intersection(*(shown.facts for shown in seen))
     hides = any(Fact.HIDES in shown.facts for shown in seen)
     if Fact.INTS in facts:
-        return _domain_of_ints(path, sizes, seen, facts, low, high)
+        return _domain_of_ints(path, sizes, seen, facts, low, high, floats)
     if hides or (low == high and low in (0, 1) and _is_called_mask(path)):
         return Domain(frozenset(), low, high, is_mask=True)
     return _domain_of_floats(seen, facts, low, high)
@@ -177,12 +184,13 @@ def _domain_of_ints(
     facts: frozenset[Fact],
     low: float,
     high: float,
+    floats: frozenset[Path],
 ) -> Domain:
     facts, hot = _settled(facts, seen), _hot(seen)
     if Fact.BINARY in facts:
         is_mask = Fact.PADDED in facts and hot is None and high == 1
         is_mask = is_mask and (low < high or Fact.BOOLS in facts or _is_called_mask(path))
-        repeats = () if is_mask or hot is not None else repeats_of(path, sizes, seen)
+        repeats = () if is_mask or hot is not None else repeats_of(path, sizes, seen, floats)
         return Domain(facts, low, high, is_mask=is_mask, hot=hot, repeats=repeats)
     if Fact.CONSECUTIVE in facts:
         start, extends = _start(sizes, seen)
@@ -203,7 +211,7 @@ def _domain_of_ints(
         last_is=_last_is(sizes, seen) if Fact.RISING in facts and first == 0 else None,
         total_is=_total_is(path, sizes, seen) if first != 0 else None,
         highest_is=_highest_is(sizes, seen),
-        repeats=repeats_of(path, sizes, seen),
+        repeats=repeats_of(path, sizes, seen, floats),
     )
 
 

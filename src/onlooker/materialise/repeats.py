@@ -9,7 +9,7 @@ with another number of such tokens is refused by the model. The number is found 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -58,13 +58,16 @@ class Repeat:
         return count if not rest else None
 
 
-def repeats_of(path: Path, sizes: _SIZES, seen: Sequence[Shown]) -> tuple[Repeat, ...]:
+def repeats_of(
+    path: Path, sizes: _SIZES, seen: Sequence[Shown], floats: Collection[Path] = ()
+) -> tuple[Repeat, ...]:
     """The values of a tensor of ints whose number goes with the sizes of another argument.
 
     ``sizes`` and ``seen`` are those of the calls that have the tensor. A call without the other
     argument tells nothing. Several numbers have to be in one proportion to the size. Where only one
     number was seen, it has to be the size of a first dimension, or a multiple of one, and the value
-    has to stand in one piece inside of a row.
+    has to stand in one piece inside of a row. Of several such arguments one of ``floats`` counts:
+    features of an image rather than a table of positions.
     """
     others: dict[Path, int] = {}
     for own in sizes:
@@ -74,13 +77,11 @@ def repeats_of(path: Path, sizes: _SIZES, seen: Sequence[Shown]) -> tuple[Repeat
     found: dict[int, tuple[tuple[int, ...], Repeat]] = {}
     for other, n_dims in others.items():
         both = [
-            (own, shown)
-            for own, shown in zip(sizes, seen, strict=True)
-            if Axis(other, 0) in own and shown.count > 1
+            (own, shown) for own, shown in zip(sizes, seen, strict=True) if Axis(other, 0) in own
         ]
         for candidate in _common(both):
             for rank, repeat in _proportions(candidate, other, n_dims, both):
-                value = candidate.value
+                value, rank = candidate.value, (rank[0], other not in floats, *rank[1:])
                 if value not in found or rank < found[value][0]:
                     found[value] = rank, repeat
     return tuple(repeat for _, repeat in found.values())[:_MOST]

@@ -30,6 +30,10 @@ from onlooker import InputObserver
 MIB = 2**20
 #: MiB; the memory of smaller models is that of their graphs
 LEAST_WEIGHTS = 100
+#: MiB; beside smaller results the memory of a verification is that of its trials
+LEAST_RESULT = 1
+#: why a stage of ONNX needs memory
+SESSION = "with a session of ONNX Runtime, which maps the weights and packs a copy of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +269,7 @@ def of_use(
         1.0 if is_real else None,
         f"{found['export peak']:.0f} MiB",
     )
-    if "verify" in found:
+    if "verify" in found and found["result"] >= LEAST_RESULT:
         ratio = found["verify peak"] / found["result"]
         yield Figure(
             f"{use.name}: peak of verify / largest result",
@@ -277,7 +281,7 @@ def of_use(
     for stage, target in (("convert", 0.4), ("save", 0.1), ("load", 0.2)):
         if f"onnx {stage} peak" in found:
             ratio = found[f"onnx {stage} peak"] / found["weights"]
-            note = f"{found[f'onnx {stage}']:.1f} s"
+            note = f"{found[f'onnx {stage}']:.1f} s" + (f"; {SESSION}" if stage != "save" else "")
             yield Figure(
                 f"{use.name}: ONNX {stage}, peak / weights",
                 ratio,

@@ -12,6 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 
+from onlooker import InputObserver, RejectedCallError
 from onlooker.patches.swap import swapped
 from onlooker.trace.quick_stacks import stacks_read_quickly
 from onlooker.trace.repeated_operators import operators_repeat
@@ -173,3 +174,25 @@ def test_what_was_replaced_is_put_back() -> None:
         raise ZeroDivisionError
     assert proxy_tensor.ProxyTorchDispatchMode.__torch_dispatch__ is dispatch
     assert torch.fx.proxy.CapturedTraceback is frames
+
+
+class Branches(nn.Module):
+    """Two branches on values, which are computed in the same way from tensors of the same sizes."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if (x > 0).all():
+            return x + y
+        return x - y if (y > 0).all() else x * y
+
+
+def test_values_that_decide_are_computed_again() -> None:
+    model, observer = Branches(), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 7)):
+            model(-torch.rand(batch, length), torch.rand(batch, length))
+    program = observer.export()
+    x, y = -torch.rand(4, 6), torch.rand(4, 6)
+    torch.testing.assert_close(program(x, y), model(x, y))
+    for other in ((-x, y), (x, -y)):
+        with pytest.raises(RejectedCallError):
+            program(*other)

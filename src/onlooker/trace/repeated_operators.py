@@ -281,6 +281,7 @@ def _shows_its_shape(value: Any) -> bool:
     return (
         type(value) is FakeTensor
         and value.constant is None
+        and value.real_tensor is None  # values decide in this trace: each result has its own
         and value.layout is torch.strided
         and not value.is_conj()
         and not value.is_neg()

@@ -9,7 +9,9 @@ where one was seen. torch decides comparisons with numbers computed from a float
 silence.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/config.py,
-``fake_tensor_propagate_real_tensors``, as ``torch.export.draft_export`` sets it.
+``fake_tensor_propagate_real_tensors``, as ``torch.export.draft_export`` sets it; there
+``prims.sum`` of int32 is an int32 without values and an int64 with them, which ends the trace of a
+``cumsum(dtype=torch.int32)``, since torch finds its shape by a sum (2.13).
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ import re
 from collections.abc import Iterator
 
 import torch
+import torch._decomp
 import torch._functorch.config
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 __all__ = ["UncheckedBranchError", "decided_by_values", "depends_on_values"]
 
+_RUNNING = (torch.ops.aten.cumsum.default, torch.ops.aten.cumprod.default)
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _MESSAGE = "propagate_real_tensors"
 #: the symbols of sizes, and of ints that are read from tensors, about which torch writes assertions
@@ -69,9 +73,30 @@ def decided_by_values() -> Iterator[None]:
     logger = logging.getLogger(_LOGGER)
     logger.addFilter(shows)
     try:
-        with torch._functorch.config.patch(fake_tensor_propagate_real_tensors=True):
+        with (
+            torch._functorch.config.patch(fake_tensor_propagate_real_tensors=True),
+            _shapes_of_running_sums(),
+        ):
             yield
     finally:
         logger.removeFilter(shows)
     if unchecked:
         raise UncheckedBranchError(f"the branch on {unchecked[0]} is not checked at run time")
+
+
+@contextlib.contextmanager
+def _shapes_of_running_sums() -> Iterator[None]:
+    """Inside the block the shape of a running sum or product is that of what it runs over."""
+    table = torch._decomp.decomposition_table
+    before = {func: table[func] for func in _RUNNING if func in table}
+    for func in before:
+        table[func] = _running
+    try:
+        yield
+    finally:
+        table.update(before)
+
+
+def _running(values: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    is_int = not (values.dtype.is_floating_point or values.dtype.is_complex)
+    return values.new_empty(values.shape, dtype=dtype or (torch.int64 if is_int else values.dtype))

@@ -35,7 +35,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .lines import line_of
 
-__all__ = ["Decision", "recorded_decisions"]
+__all__ = ["Decision", "is_code_of_model", "recorded_decisions"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = str(Path(__file__).parents[1]) + os.sep
@@ -233,6 +233,11 @@ class _Kind(enum.Enum):
     OWN = enum.auto()
     MADE = enum.auto()
     MODEL = enum.auto()
+
+
+def is_code_of_model(file: str) -> bool:
+    """True for a file that is neither torch's nor ours, and has a name."""
+    return _kind_of(file) is _Kind.MODEL
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,6 +15,7 @@ from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import Plan
 from .by_values import decided_by_values
+from .untold import untold_of_traces
 
 __all__ = ["Asked", "least_of", "limits_of"]
 
@@ -26,12 +27,14 @@ class Asked:
     ``oblivious`` lets torch take the general side of a comparison with 0 or 1, where it would else
     keep every one as a guard. ``branch`` is the error of torch about a branch on a value: the
     values of the example then decide, and the program checks at run time that others decide alike.
-    ``ints`` keeps ``int(size)`` of the model a size; None where it was not tried.
+    ``ints`` keeps ``int(size)`` of the model a size; None where it was not tried. ``untold`` answers
+    the model that it is not traced.
     """
 
     oblivious: bool = False
     branch: Exception | None = None
     ints: bool | None = None
+    untold: bool = False
 
     def without_guards(self) -> Asked:
         """The same, without guards on 0 and 1."""
@@ -46,6 +49,8 @@ class Asked:
                 stack.enter_context(settings)
             if self.branch is not None:
                 stack.enter_context(decided_by_values())
+            if self.untold:
+                stack.enter_context(untold_of_traces())
             yield
 
     def dynamic_shapes(self, plan: Plan, names: Mapping[Path, str]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class ProvenRegion:
     ``pins`` are symbols that were a number in the trace, ``atoms`` its path condition, ``limits``
     what is not proven by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its
     example, ``tried`` the conditions of operators that are tried where they fail, ``reads`` the
-    sizes that the model read.
+    sizes that the model read. ``untold`` is True where the model was told that it is not traced.
     """
 
     pins: Mapping[str, int]
@@ -41,6 +41,7 @@ class ProvenRegion:
     tried: tuple[Atom, ...] = ()
     reads: tuple[tuple[Any, ...], ...] = ()
     dropped: tuple[Dropped, ...] = field(default=())
+    untold: bool = False
 
     def is_general(self, sizes: Mapping[str, int]) -> bool:
         """True for sizes at which no computed size is 0 or 1, as far as the trace asked."""

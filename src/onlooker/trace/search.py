@@ -238,6 +238,7 @@ class PlanSearch:
             evidence,
             traced.condition.tried,
             traced.condition.reads,
+            untold=traced.asked.untold,
         )
         found = self._trials.of(graph, region)
         return replace(region, limits=(*fixed, *found.limits), dropped=tuple(found.dropped))

@@ -37,6 +37,7 @@ from .generators import check_generators
 from .graph import Graph, Outputs
 from .guard_count import TooManyGuardsError, most_guards
 from .lines import comes_through, place_of_error
+from .mask_check import mask_difference, mask_refusal
 from .obtained import read_obtained
 from .path_condition import PathCondition, path_condition
 from .quick_stacks import stacks_read_quickly
@@ -50,6 +51,7 @@ __all__ = ["Traced", "export_graph", "graph_of"]
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
 _PACKED = "torch.nn.utils.rnn.PackedSequence"
+_UNTOLD = "the model was told that it is not traced, where it computes something else"
 _READ_AS_SIZES = "int(), len() and range() of a size are read as sizes"
 
 
@@ -79,13 +81,14 @@ def export_graph(
     ended; a branch on values is asked for anew.
 
     :raises ExportError: ``export-refused`` with the last message of torch, ``packed-sequence``,
-        ``float-decides``
+        ``float-decides``, ``mask-decides``
     """
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
     names = dict(zip([leaf.path for leaf in plan.inputs], identifiers(labels), strict=True))
     asked = replace(like or Asked(), branch=None)
-    notes, join_rows = [*plan.notes, *([_READ_AS_SIZES] if asked.ints else [])], True
+    said = {_READ_AS_SIZES: asked.ints, _UNTOLD: asked.untold}
+    notes, join_rows = [*plan.notes, *(note for note, holds in said.items() if holds)], True
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
         example = find_example(plan, samples, lab, choices=choices)
@@ -125,7 +128,13 @@ def export_graph(
             (Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),)
         )
         checked = checked_floats(replace(graph, contract=contract), samples, lab)
-        return Traced(checked, condition, asked)
+        difference = mask_difference(checked, samples, lab)
+        if not difference:
+            return Traced(checked, condition, asked)
+        if asked.untold:
+            raise mask_refusal(checked, difference)
+        asked = replace(asked, untold=True)
+        notes.append(f"{_UNTOLD}: {difference}")
     cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
     raise _refused(plan, cause, lab) from cause
 

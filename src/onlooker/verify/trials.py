@@ -20,12 +20,12 @@ from ..core.verdict import Focus
 from ..infer.sizes import middle_sizes, size_label, trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
-from ..materialise.domain import Domain
-from ..materialise.domains import Domains, domains_of
+from ..materialise.domains import domains_of
 from ..materialise.extremes import EXTREME, INFINITE, LARGE, extreme_values
 from ..materialise.floats import float_choices
+from ..materialise.padding import with_padding
 from ..observing.store import Sample
-from ..pytrees.numbers import as_numbers, is_same
+from ..pytrees.numbers import as_numbers
 from ..trace.graph import Graph
 from .values import in_other_layout, redrawn
 
@@ -393,7 +393,7 @@ def trials_of_sizes(
     pairs = tuple(sizes.items())
     yield Trial("unseen", label, close_arguments(plan, values), pairs, plan)
     for name, hidden in (("padded", True), ("not padded", False))[: 1 + thorough]:
-        masked = _masked(plan, values, domains, hidden)
+        masked = with_padding(plan, values, domains, hidden=hidden)
         if masked is not None:
             arguments = close_arguments(plan, masked)
             yield Trial("unseen", f"{label}, {name}", arguments, pairs, plan, focus=Focus.PADDING)
@@ -402,39 +402,6 @@ def trials_of_sizes(
         yield Trial(
             "unseen", f"{label}, without {fewer[0]}", fewer[1], pairs, plan, focus=Focus.LEFT_OUT
         )
-
-
-def _masked(
-    plan: Plan, values: Mapping[Path, Any], domains: Domains, hidden: bool
-) -> dict[Path, Any] | None:
-    """The same values with masks that hide the beginning of rows: half of the first one, a third of
-    the third one, a quarter of the fourth one and so on, nothing of the second one. None where that
-    changes nothing.
-    """
-    masks = [
-        leaf.path
-        for leaf in plan.inputs
-        if _is_padding_mask(leaf, values[leaf.path], domains.of(leaf.path))
-    ]
-    if not masks:
-        return None
-    changed = dict(values)
-    for path in masks:
-        mask = torch.ones_like(values[path])
-        for row in range(mask.shape[0] if hidden else 0):
-            mask[row, : 0 if row == 1 else mask.shape[1] // max(row + 1, 2)] = 0
-        changed[path] = mask
-    return None if all(is_same(changed[path], values[path]) for path in masks) else changed
-
-
-def _is_padding_mask(leaf: LeafPlan, value: Any, domain: Domain) -> bool:
-    """True for a mask of two dimensions that hides positions by zeros, one for which ones are
-    neutral among them.
-    """
-    if not isinstance(value, torch.Tensor) or value.ndim != 2 or value.dtype.is_floating_point:
-        return False
-    is_neutral = leaf.fill is not None and leaf.fill.kind == "ones"
-    return (domain.is_mask or is_neutral) and value.shape[1] > 1
 
 
 def _without_fills(plan: Plan, values: Mapping[Path, Any]) -> tuple[str, dict[str, Any]] | None:

@@ -1,0 +1,74 @@
+"""A model that takes another way in a trace, where a mask hides nothing: no graph is made of two functions."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+
+from onlooker import ExportError, InputObserver, RejectedCallError
+from onlooker.core.verdict import Outcome
+
+
+class Leaves(torch.nn.Module):
+    """A mask that hides nothing is left out, except in a trace; with a mask, sums run from the left."""
+
+    def __init__(self, right: bool) -> None:
+        super().__init__()
+        self.right = right
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_exporting() and bool(mask.all()):
+            return x.cumsum(1) if self.right else x.sum(1, keepdim=True).expand_as(x)
+        return (x * mask[..., None]).cumsum(1)
+
+
+def watched(model: torch.nn.Module, *padding: int) -> InputObserver:
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for length in (6, 9):
+            mask = torch.ones(2, length, dtype=torch.int64)
+            for row, pads in enumerate(padding):
+                mask[row, :pads] = 0
+            model(torch.randn(2, length, 3), mask)
+    return observer
+
+
+@pytest.mark.parametrize("padding", [(2, 0), (0, 0)])
+def test_a_model_that_is_another_function_in_a_trace_is_traced_as_it_is_called(padding: tuple[int, int]) -> None:
+    model = Leaves(right=False)
+    program = watched(model, *padding).export()
+    assert any("told that it is not traced" in note for graph in program.graphs for note in graph.notes)
+    x, mask = torch.randn(3, 7, 3), torch.ones(3, 7, dtype=torch.int64)
+    padded = mask.clone()
+    padded[2, :3] = 0
+    served, other = (padded, mask) if any(padding) else (mask, padded)
+    torch.testing.assert_close(program(x, served), model(x, served))
+    with contextlib.suppress(RejectedCallError):  # no call of this kind was watched
+        torch.testing.assert_close(program(x, other), model(x, other))
+    outcomes = {check.outcome for check in program.verify(trials=30).checks}
+    assert outcomes == {Outcome.EXACT, Outcome.REJECTED}
+
+
+class Stubborn(torch.nn.Module):
+    """Finds out that it is traced by the kind of a size."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if isinstance(x.shape[1], int) and bool(mask.all()):
+            return x.sum(1, keepdim=True).expand_as(x)
+        return (x * mask[..., None]).cumsum(1)
+
+
+def test_a_model_that_finds_out_has_no_graph() -> None:
+    with pytest.raises(ExportError, match="computes something else while it is traced") as caught:
+        watched(Stubborn(), 2, 0).export()
+    assert caught.value.slug == "mask-decides"
+
+
+@pytest.mark.parametrize("padding", [(2, 0), (0, 0)])
+def test_a_mask_that_is_left_out_because_it_hides_nothing_is_no_other_function(padding: tuple[int, int]) -> None:
+    model = Leaves(right=True)
+    program = watched(model, *padding).export()
+    assert len(program.graphs) == 1
+    assert program.verify().verified

@@ -124,3 +124,37 @@ def test_a_program_of_padded_prompts_generates_for_unpadded_ones(architecture):
     expected = model(input_ids=ids[1:], position_ids=positions, logits_to_keep=1)
     assert type(got) is type(expected)
     torch.testing.assert_close(got.logits, expected.logits)
+
+
+class Remembers(nn.Module):
+    """What came before is returned where the caller keeps it; without a cache nothing is, or that all the same."""
+
+    def __init__(self, always: bool):
+        super().__init__()
+        self.always = always
+
+    def forward(self, x, cache: list | None = None):
+        past = cache[0] if cache else x[:, :0]
+        both = torch.cat([past, x], 1)
+        out = {"out": both.cumsum(1)[:, past.shape[1] :]}
+        return {**out, "cache": [both]} if self.always or cache is not None else out
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_an_empty_cache_stands_for_none_where_the_model_says_so(always):
+    model, observer = Remembers(always), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 7)):
+            cache = model(torch.randn(batch, length, 4), cache=[])["cache"]
+            model(torch.randn(batch, 1, 4), cache=cache)
+    (plan,) = observer.plans()
+    assert plan.needed == (() if always else ("cache",))
+    program, x = observer.export(), torch.randn(4, 6, 4)
+    torch.testing.assert_close(program(x, cache=[])["cache"], model(x, cache=[])["cache"])
+    for absent in ({}, {"cache": None}):
+        if always:
+            torch.testing.assert_close(program(x, **absent), model(x, **absent))
+        else:
+            with pytest.raises(RejectedCallError, match="cache was in every observed call"):
+                program(x, **absent)
+    assert program.verify().verified

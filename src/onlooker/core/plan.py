@@ -178,7 +178,9 @@ class Plan:
     """What was inferred about the calls of a recording that one graph can serve.
 
     ``probes`` are the experiments with the model, the refused ones too, in their order; ``blind``
-    says what neither calls nor experiments could tell, each with the run that would.
+    says what neither calls nor experiments could tell, each with the run that would. ``needed`` are
+    the arguments that no call may leave out though all their parts have fills: the model does
+    something else without a cache than with an empty one.
     """
 
     name: str
@@ -192,6 +194,7 @@ class Plan:
     model: str = field(default="")
     probes: tuple[Experiment, ...] = ()
     blind: tuple[BlindSpot | str, ...] = ()
+    needed: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[LeafPlan, ...]:

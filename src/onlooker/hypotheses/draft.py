@@ -28,7 +28,8 @@ class Draft:
     model accepts, ``experiments`` all records, the refused ones too. ``lows`` are the least sizes
     that the model takes, where that is more than 1; ``confirmed`` has, by axis, the label of the
     experiment that confirmed its relation; ``exclusions`` say how the table is not to be read;
-    ``optional`` are the constants that a call may leave out. ``blind`` is what no experiment could
+    ``optional`` are the constants that a call may leave out, ``needed`` the arguments that it may not
+    leave out though an empty one was seen. ``blind`` is what no experiment could
     tell.
     """
 
@@ -44,6 +45,7 @@ class Draft:
     confirmed: Mapping[Axis, str] = field(default_factory=dict)
     exclusions: Exclusions | None = None
     optional: frozenset[Path] = frozenset()
+    needed: tuple[str, ...] = ()
 
     @property
     def observed(self) -> Table:
@@ -104,7 +106,12 @@ class Draft:
         if self.optional:
             leaves = tuple(replace(leaf, optional=leaf.path in self.optional) for leaf in leaves)
         return replace(
-            plan, symbols=symbols, leaves=leaves, probes=self.experiments, blind=self.blind
+            plan,
+            symbols=symbols,
+            leaves=leaves,
+            probes=self.experiments,
+            blind=self.blind,
+            needed=self.needed,
         )
 
     def _axes(self) -> Iterator[Axis]:

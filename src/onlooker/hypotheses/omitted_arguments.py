@@ -4,6 +4,9 @@
 configuration of the model says anyway. A tensor may be left out where the model gives for ones, or
 zeros, of its shape what it gives without it; a flag where it gives the same with it and without it.
 Both are tested on several sizes, each argument alone and then all of them together.
+
+A cache that was empty in some calls and absent in none is another question: the model may return
+one only where it was given one. The calls with an empty one are run without it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
 
+from ..core.call import Call
 from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind
 from ..core.path import Path
 from ..core.plan import Fill, LeafPlan, Plan
@@ -22,12 +26,13 @@ from ..core.structure import Tree
 from ..infer.sizes import Sizes, cut_sizes, example_sizes, size_label
 from ..lab.judge import results_agree
 from ..lab.lab import Lab, SpentError
-from ..lab.small_sizes import representative
+from ..lab.small_sizes import representative, short_call
 from ..materialise.arguments import close_arguments, fill_of, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..materialise.domain import Domain
 from ..materialise.domains import Domains, domains_of
 from ..observing.store import Sample
+from ..pytrees.agree import agreement
 from .draft import Draft
 
 __all__ = ["OmittedArguments"]
@@ -57,6 +62,8 @@ class OmittedArguments:
         """The draft with a default for every tensor, and a word for every flag, that a call may
         leave out.
         """
+        self._draft = self._with_needed(self._draft)
+        yield self._draft
         plan = self._draft.plan()
         candidates = [leaf for leaf in plan.leaves if _is_candidate(leaf, plan, self._lab)]
         if not candidates or not self._samples:
@@ -78,9 +85,64 @@ class OmittedArguments:
         logger.debug("may be left out: %s", ", ".join(map(str, found)))
         yield replace(self._draft, fills=fills, optional=frozenset(flags))
 
+    def _with_needed(self, draft: Draft) -> Draft:
+        """The draft with the arguments that were empty and never absent, and that a call has to bring.
+
+        :raises SpentError: when the budget has ended
+        """
+        plan = draft.plan()
+        needed = []
+        for root in dict.fromkeys(leaf.path.root for leaf in plan.inputs):
+            parameter = self._lab.signature.get(root)
+            if parameter is None or parameter.required or not _may_be_empty(plan, root):
+                continue
+            empty = [sample for sample in self._samples if not _n_leaves(sample.call, root)]
+            absent = any(_n_leaves(call, root) is None for call in _calls(draft))
+            if not absent and empty and not self._is_same_without(plan, root, empty[0]):
+                needed.append(root)
+        return replace(draft, needed=tuple(needed))
+
+    def _is_same_without(self, plan: Plan, root: str, sample: Sample) -> bool:
+        """True when the model gives without an empty argument what it gives with it."""
+        claim = f"{root} may be left out where it is empty"
+        short = short_call(plan, sample, self._lab) or sample
+        rest = {name: value for name, value in short.arguments().items() if name != root}
+        got, expected = self._lab.try_run(rest, why=claim, memo=True), self._lab.expected(short)
+        holds = got is not None and expected is not None and _have_same_parts(expected, got)
+        kind = FindingKind.CONFIRMED if holds else FindingKind.REFUTED
+        self._lab.record(finding=Finding(kind), claim=claim, argument=root)
+        return holds
+
     def untested(self, spent: SpentError) -> BlindSpot:
         """All of them: what was found alone may not hold together."""
         return BlindSpot(BlindKind.BUDGET, detail="every argument was left out", limit=spent.limit)
+
+
+def _calls(draft: Draft) -> Iterator[Call]:
+    return (call for form in draft.union.forms for call in form.calls)
+
+
+def _n_leaves(call: Call, root: str) -> int | None:
+    """How many leaves an argument of a call has; None for one that is absent, or None itself."""
+    structure = call.inputs.structure
+    for entry, child in zip(structure.entries, structure.children, strict=True):
+        if Path((entry,)).root == root:
+            return None if child.is_leaf else child.n_leaves
+    return None
+
+
+def _may_be_empty(plan: Plan, root: str) -> bool:
+    """True for an argument with parts of which each has a fill."""
+    leaves = [leaf for leaf in plan.inputs if leaf.path.root == root]
+    return all(len(leaf.path.entries) > 1 and leaf.fill is not None for leaf in leaves)
+
+
+def _have_same_parts(expected: Tree[Any], got: Tree[Any]) -> bool:
+    """True for the same leaves with the same values; classes of containers may differ in flags."""
+    paths = list(expected.structure.paths())
+    if paths != list(got.structure.paths()):
+        return False
+    return agreement(paths, expected.leaves, got.leaves).holds
 
 
 def _is_candidate(leaf: LeafPlan, plan: Plan, lab: Lab) -> bool:

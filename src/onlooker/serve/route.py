@@ -58,6 +58,7 @@ class Route:
         self._constants = _constants(plan, places, signature)
         self._objects = _objects(plan, places)
         self._rest = _rest(plan, places, signature)
+        _check_needed(plan, structure)
         reason = conflict(plan.structure, structure)
         if reason is not None:
             raise Mismatch(reason)
@@ -195,6 +196,16 @@ def _place_ints(
 
 def _other_kind(leaf: LeafPlan, value: Any) -> Breach:
     return Breach(BreachKind.TYPE, str(leaf.path), kind_of(leaf), str(spec_of(value)))
+
+
+def _check_needed(plan: Plan, structure: Structure) -> None:
+    """The arguments that must be there, if only without parts; None is not there."""
+    pairs = zip(structure.entries, structure.children, strict=True)
+    given = {Path((entry,)).root for entry, child in pairs if not child.is_leaf}
+    for name in plan.needed:
+        if name not in given:
+            expected = "given, as in every observed call"
+            raise Mismatch(Breach(BreachKind.ABSENT, name, expected, "nothing"))
 
 
 def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:

@@ -94,7 +94,8 @@ def _shapes_of_running_sums() -> Iterator[None]:
     try:
         yield
     finally:
-        table.update(before)
+        for func, known in before.items():
+            table[func] = known
 
 
 def _running(values: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:

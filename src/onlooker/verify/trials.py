@@ -414,8 +414,12 @@ def _without_fills(plan: Plan, values: Mapping[Path, Any]) -> tuple[str, dict[st
     gone = []
     for root in dict.fromkeys(leaf.path.root for leaf in plan.leaves):
         leaves = [leaf for leaf in plan.inputs if leaf.path.root == root]
-        if leaves and all(
-            leaf.fill is not None and _is_filled(leaf, values[leaf.path]) for leaf in leaves
+        if (
+            root not in plan.needed
+            and leaves
+            and all(
+                leaf.fill is not None and _is_filled(leaf, values[leaf.path]) for leaf in leaves
+            )
         ):
             gone.append(root)
     for root in gone:

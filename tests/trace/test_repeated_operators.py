@@ -129,6 +129,84 @@ def test_the_graph_is_the_one_that_torch_makes(layer: Any) -> None:
             torch.testing.assert_close(quick.module()(x), model(x))
 
 
+class Pyramid(nn.Module):
+    """Convolutions that halve the sides, each with channels of its own."""
+
+    def __init__(self, activation: Any, count: int = 3) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Conv2d(2 + i, 3 + i, 3, stride=2, padding=1) for i in range(count))
+        self.activation = activation
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for block in self.blocks:
+            x = block(x)
+            x = self.activation(x) + x
+        return x
+
+
+def exported_pyramid(model: nn.Module, block: Any) -> torch.export.ExportedProgram:
+    dims = {0: AUTO, 2: AUTO, 3: AUTO}
+    with block(), torch.no_grad():
+        return torch.export.export(model, (torch.randn(3, 2, 41, 56),), dynamic_shapes=(dims,), strict=False)
+
+
+ACTIVATIONS = [
+    nn.functional.relu6,
+    nn.functional.gelu,
+    lambda x: torch.where(x > 0, x.to(torch.float64), x * 2).float(),
+    lambda x: (x.int() + 1.5) * x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2).clamp(0, 1),
+    lambda x: nn.functional.silu(x.to(memory_format=torch.channels_last)) + x[:, :1].sigmoid() + x[:, 1:2].tanh(),
+    lambda x: x.mul(x.shape[2]).pow(2) / x.shape[3],
+]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_graph_of_convolutions_is_the_one_that_torch_makes(activation: Any) -> None:
+    torch.manual_seed(0)
+    model = Pyramid(activation).eval()
+    quick, known = exported_pyramid(model, quickly), exported_pyramid(model, contextlib.nullcontext)
+    assert nodes(quick) == nodes(known)
+    assert quick.range_constraints == known.range_constraints
+    x = torch.randn(2, 2, 58, 43)
+    with torch.no_grad():
+        torch.testing.assert_close(quick.module()(x), model(x))
+
+
+def test_an_elementwise_operator_of_other_channels_is_not_computed() -> None:
+    def computed(count: int) -> int:
+        found = 0
+        dispatch = FakeTensorMode.dispatch
+
+        def counted(mode: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+            nonlocal found
+            found += func is torch.ops.aten.gelu.default
+            return dispatch(mode, func, *args, **kwargs)
+
+        with swapped(FakeTensorMode, "dispatch", counted):
+            exported_pyramid(Pyramid(nn.functional.gelu, count).eval(), quickly)
+        return found
+
+    assert computed(4) == computed(2)
+
+
+def test_equal_tensors_are_asked_once_whether_they_are_contiguous() -> None:
+    asked = 0
+    ask = torch._prims_common.check_contiguous_sizes_strides
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return ask(*args, **kwargs)
+
+    counts = []
+    for block in (contextlib.nullcontext, quickly):
+        asked = 0
+        with swapped(torch._prims_common, "check_contiguous_sizes_strides", counted):
+            exported_pyramid(Pyramid(nn.functional.relu).eval(), block)
+        counts.append(asked)
+    assert counts[1] <= counts[0] / 2
+
+
 @pytest.mark.parametrize("layer", [plain, parts, own_argument, twice])
 def test_further_layers_compute_no_shapes(layer: Any) -> None:
     def computed(count: int) -> int:

@@ -35,6 +35,7 @@ from .operator_trials import OperatorTrials, sizes_of_symbol
 from .path_condition import Atom, proofs_of
 from .regions import ProvenRegion, contract_of
 from .same_graph import Comparison
+from .size_proofs import is_periodic
 from .torch_export import Traced, export_graph
 from .torch_run import as_guards, write_contract
 
@@ -44,6 +45,9 @@ logger = logging.getLogger(__name__)
 #: what may be spent on traces for sizes that no watched call had: a trace costs 1, and 1 more per
 #: so many conditions
 _MOST_SPENT, _CONDITIONS = 12, 10
+#: a plan with more conditions on remainders than this has too many sides for a graph each; so many
+#: graphs with other pads tell that a further side would be one more
+_MOST_REMAINDERS, _MOST_SIDES = 4, 3
 _SMALL = 24
 #: how many sizes on the other side of a condition are looked at for a general one
 _MOST_NEAR = 8
@@ -128,6 +132,9 @@ class PlanSearch:
         """
         spent = 0
         while spent < _MOST_SPENT:
+            if self._each_side_is_a_graph:
+                self.notes.append(self._note_on_sides())
+                return
             choice = next(self._open_sizes(), None)
             if choice is None:
                 return
@@ -139,6 +146,26 @@ class PlanSearch:
     def _n_conditions(self) -> int:
         """The conditions of the last trace: with them grows the time that torch takes."""
         return max(len(proven.regions[-1].atoms) for proven in self.graphs)
+
+    @property
+    def _each_side_is_a_graph(self) -> bool:
+        """True where the sides of many conditions on remainders gave graphs of their own.
+
+        Five halvings of a height and a width that each pad by ``height % 2`` are 1,024 graphs, of
+        which the watched calls have theirs. Where a pad of 0 is in the graph as well, one trace
+        serves several sides, and all are looked at.
+        """
+        many = [graph for graph in self.graphs if len(_remainders(graph)) > _MOST_REMAINDERS]
+        return len(many) >= _MOST_SIDES
+
+    def _note_on_sides(self) -> str:
+        first, *others = max(map(_remainders, self.graphs), key=len)
+        where = f" at {first.line}" if first.line else ""
+        return (
+            f"the other sides of {first.formula}{where}, and of {len(others)} more conditions on"
+            " remainders, were not all traced, since each that was is a graph of its own: such sizes"
+            " are refused"
+        )
 
     def _trace(self, choice: Sizes) -> None:
         """One trace: the graph of these sizes is a known one, proven there from now on, or a new
@@ -413,6 +440,11 @@ class PlanSearch:
                 )
                 for position, (name, unit) in enumerate(units.items())
             }
+
+
+def _remainders(proven: ProvenGraph) -> list[Atom]:
+    """The conditions of the last trace of a graph that hang on remainders of sizes alone."""
+    return [atom for atom in proven.regions[-1].atoms.values() if is_periodic(atom.condition)]
 
 
 def _mark(formula: str, pins: Mapping[str, int]) -> tuple[str, tuple[tuple[str, int], ...]]:

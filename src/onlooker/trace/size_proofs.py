@@ -24,7 +24,7 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from ..core.floor import Floor
 
-__all__ = ["SizeProofs", "is_fact", "is_number", "lower_bounds"]
+__all__ = ["SizeProofs", "is_fact", "is_number", "is_periodic", "lower_bounds"]
 
 _DIVISIONS = (FloorDiv, Floor)
 _REMAINDERS = (Mod, PythonMod)
@@ -59,7 +59,7 @@ class SizeProofs:
         for fact in facts:
             for symbol, low in lower_bounds(fact).items():
                 self._lows[symbol.name] = max(low, self._lows.get(symbol.name, 0))
-        self._facts = [fact for fact in facts if _is_periodic(fact)]
+        self._facts = [fact for fact in facts if is_periodic(fact)]
         self._numbers = dict(number for fact in facts for number in _numbers(fact))
         self._known: dict[Any, Any] = {}
         self._alike: dict[tuple[int, ...], list[Any]] = {}
@@ -325,7 +325,7 @@ def _least(value: Any, bound: int) -> dict[Any, int]:
 
 def is_fact(condition: Any) -> bool:
     """True for a condition that proofs can make use of."""
-    return _is_periodic(condition) or bool(lower_bounds(condition)) or is_number(condition)
+    return is_periodic(condition) or bool(lower_bounds(condition)) or is_number(condition)
 
 
 def is_number(condition: Any) -> bool:
@@ -341,7 +341,7 @@ def _numbers(fact: Any) -> list[tuple[Any, Any]]:
     return [(value, number)] if number.is_Integer and value.free_symbols else []
 
 
-def _is_periodic(fact: Any) -> bool:
+def is_periodic(fact: Any) -> bool:
     """True for an equation, or its opposite, that hangs on remainders of sizes by numbers alone."""
     if not isinstance(fact, Relational):
         return False

@@ -261,7 +261,10 @@ class _Search:
         """
         try:
             traced = export_graph(
-                plan, samples or self.samples, self.lab, like=Asked(oblivious=self._oblivious)
+                plan,
+                samples or self.samples,
+                self.lab,
+                like=Asked(oblivious=True) if self._oblivious else None,
             )
         except ExportError as error:
             logger.debug("%s", error)

@@ -128,7 +128,8 @@ def export_graph(
             (Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),)
         )
         checked = checked_floats(replace(graph, contract=contract), samples, lab)
-        difference = mask_difference(checked, samples, lab)
+        # a trace like another one goes the way that was found right there
+        difference = mask_difference(checked, samples, lab) if like is None else ""
         if not difference:
             return Traced(checked, condition, asked)
         if asked.untold:

@@ -89,3 +89,31 @@ def test_sizes_of_an_export_are_twice_the_least_size_where_they_can_be() -> None
     assert all(size >= 64 for size in choose_sizes(plan_with(symbols)).values())
     capped = [Symbol("height", (32,), low=32, high=48)]
     assert 32 < choose_sizes(plan_with(capped))["height"] <= 48
+
+
+class Steps(torch.nn.Module):
+    """A loop over steps, each of which needs the one before."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros_like(x[:, 0])
+        found = []
+        for step in range(x.shape[1]):
+            state = torch.tanh(x[:, step] + state)
+            found.append(state)
+        return torch.stack(found, 1)
+
+
+def test_a_loop_over_steps_has_graphs_of_the_watched_lengths_and_of_the_example_alone() -> None:
+    model, observer = Steps(), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 10), (2, 1), (3, 1)):
+            model(torch.randn(batch, length, 4))
+    program = observer.export()
+    lengths = {graph.obtained["x.shape[1]"] for graph in program.graphs}
+    assert lengths >= {"10", "1"}
+    assert len(program.graphs) <= 3
+    for length in (10, 1):
+        x = torch.randn(4, length, 4)
+        torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(RejectedCallError, match="for step in range"):
+        program(torch.randn(4, 8, 4))

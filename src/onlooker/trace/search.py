@@ -407,9 +407,16 @@ class PlanSearch:
                 yield choice
 
     def _has_known_numbers(self, sizes: Sizes) -> bool:
-        """True where each size that became a number in some trace is that number."""
-        regions = [region for proven in self.graphs for region in proven.regions]
-        return any(region.has_its_numbers(sizes) for region in regions)
+        """True where each size that became a number in some trace is that number.
+
+        A trace with a size of 0 or 1 does not tell whether it makes numbers of others.
+        """
+        return any(
+            all(sizes[name] == size for name, size in {**proven.pins, **region.pins}.items())
+            and region.has_its_numbers(sizes)
+            for proven in self.graphs
+            for region in proven.regions
+        )
 
     def _base(self, name: str, size: int) -> int:
         return self.graphs[0].regions[0].sizes.get(name, size) if self.graphs else size

@@ -317,4 +317,6 @@ def test_a_cache_that_is_changed_and_not_returned_takes_its_new_state() -> None:
         assert all(agree(model(chunk, cache), y) for chunk, y in zip(chunks, expected, strict=True))
     assert cache.get_seq_length() == own.get_seq_length() == 9
     program.reset_state()
-    assert agree(program(chunks[0]), expected[0])
+    assert agree(program(chunks[0], transformers_cache()), expected[0])
+    with pytest.raises(onlooker.RejectedCallError, match="cache was in every observed call"):
+        program(chunks[0])  # without a cache there is none that could be handed back

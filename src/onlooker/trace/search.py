@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 _MOST_SPENT, _CONDITIONS = 12, 10
 #: a plan with more conditions on remainders than this has too many sides for a graph each; so many
 #: graphs with other pads tell that a further side would be one more
-_MOST_REMAINDERS, _MOST_SIDES = 4, 3
+_MOST_REMAINDERS, _MOST_SIDES = 4, 6
 _SMALL = 24
 #: how many sizes on the other side of a condition are looked at for a general one
 _MOST_NEAR = 8

@@ -10,11 +10,6 @@ of its own. An operator whose result depends on values, writes to an argument, d
 or is not one of torch's own, is always computed. Decisions about sizes are the same for the same
 sizes, so that the second run of an operator would decide nothing new.
 
-The layers of a convolution network differ in their channels, so that few of their operators repeat.
-Two more things are known there without computing them: an elementwise operator on contiguous tensors
-of one shape gives a tensor of that shape, and whether a tensor is contiguous, which torch asks about
-ten times per operator, hangs on its sizes and strides alone.
-
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/proxy_tensor.py
 """
 
@@ -22,10 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import operator
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,7 +28,6 @@ from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manag
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as torch_pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..patches.swap import swapped
 
@@ -66,44 +59,14 @@ def operators_repeat() -> Iterator[None]:
         key = known.key(mode, func, args, kwargs or {})
         if key is None:
             return dispatch(mode, func, types, args, kwargs)
-        shapes = known.results.get(key) or known.elementwise(func, args, kwargs or {})
+        shapes = known.results.get(key)
         if shapes is not None:
             return known.repeated(shapes, func, args, kwargs or {})
         result = dispatch(mode, func, types, args, kwargs)
         known.remember(key, func, result, (args, kwargs))
         return result
 
-    with (
-        swapped(proxy_tensor.ProxyTorchDispatchMode, "__torch_dispatch__", remembered),
-        _contiguity_is_asked_once(),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def _contiguity_is_asked_once() -> Iterator[None]:
-    """Inside the block torch finds out once whether tensors of equal sizes and strides are
-    contiguous.
-    """
-    known: dict[Hashable, bool] = {}
-    ask = torch._prims_common.is_contiguous_for_memory_format
-
-    def remembered(
-        a: Any, *, memory_format: torch.memory_format, false_if_dde: bool = False
-    ) -> bool:
-        sizes, strides = tuple(a.shape), tuple(a.stride())
-        environments = {
-            size.node.shape_env for size in (*sizes, *strides) if isinstance(size, torch.SymInt)
-        }
-        if len(environments) != 1 or not all(map(_is_expression, (*sizes, *strides))):
-            return ask(a, memory_format=memory_format, false_if_dde=false_if_dde)
-        [environment] = environments
-        key = (environment, _numbers(sizes), _numbers(strides), memory_format, false_if_dde)
-        if key not in known:
-            known[key] = ask(a, memory_format=memory_format, false_if_dde=false_if_dde)
-        return known[key]
-
-    with swapped(torch._prims_common, "is_contiguous_for_memory_format", remembered):
+    with swapped(proxy_tensor.ProxyTorchDispatchMode, "__torch_dispatch__", remembered):
         yield
 
 
@@ -112,8 +75,6 @@ class _Known:
     """The shapes of results by operator and arguments, in one trace."""
 
     results: dict[Hashable, _Results] = field(default_factory=dict)
-    #: those whose results are tensors of their own, and nodes of the graph as they are
-    elementwise_operators: set[OpOverload] = field(default_factory=set)
     #: the tracer of the graph; the body of a loop or a branch has another one
     tracer: Any = None
 
@@ -148,7 +109,7 @@ class _Known:
             return (type(value), value)
         raise _NotComparableError
 
-    def _key_of_tensor(self, value: torch.Tensor) -> tuple[Hashable, ...]:
+    def _key_of_tensor(self, value: torch.Tensor) -> Hashable:
         if not _shows_its_shape(value) or value not in self.tracer.tensor_tracker:
             raise _NotComparableError
         return (
@@ -158,30 +119,6 @@ class _Known:
             _numbers(value.stride()),
             _numbers((value.storage_offset(),)),
         )
-
-    def elementwise(
-        self, func: OpOverload, args: Any, kwargs: Mapping[str, Any]
-    ) -> _Results | None:
-        """The shape of the result of an elementwise operator whose tensors are contiguous and of
-        one shape: it is theirs. None for other operators and arguments.
-        """
-        given = (*args, *kwargs.values())
-        tensors: list[Any] = [value for value in given if isinstance(value, torch.Tensor)]
-        if (
-            func not in self.elementwise_operators
-            or not tensors
-            or not all(_is_plain(value) for value in tensors)
-            or not all(isinstance(value, (torch.Tensor, *_PLAIN)) for value in given)
-        ):
-            return None
-        first, *others = (self._key_of_tensor(tensor)[1:] for tensor in tensors)
-        if any(other != first for other in others) or not _has_large_shape(tensors[0]):
-            return None
-        named = tuple((name, _without_values(value)) for name, value in kwargs.items())
-        dtype = _dtype_of(func, tuple(map(_without_values, args)), named)
-        if dtype is None:
-            return None
-        return _Results((_Shape.like(tensors[0], dtype, self.tracer),), None, None)
 
     def remember(self, key: Hashable, func: OpOverload, result: Any, given: Any) -> None:
         """Keeps the shapes of a result that is made of tensors alone and stands in the graph as
@@ -197,8 +134,6 @@ class _Known:
             return
         shapes = tuple(_Shape.of(tensor, self.tracer) for tensor in tensors)
         self.results[key] = _Results(shapes, type(result) if several else None, same)
-        if torch.Tag.pointwise in func.tags and not several and same is None:
-            self.elementwise_operators.add(func)
 
     def _is_result(self, tensor: torch.Tensor, func: OpOverload) -> bool:
         tracked = proxy_tensor.get_proxy_slot(tensor, self.tracer, None)
@@ -287,14 +222,6 @@ class _Shape:
             node.meta["tensor_meta"],
         )
 
-    @classmethod
-    def like(cls, tensor: FakeTensor, dtype: torch.dtype, tracer: Any) -> _Shape:
-        """The shape of a contiguous ``tensor`` with elements of another dtype."""
-        shape = cls.of(tensor, tracer)
-        elements = math.prod(tensor.shape)
-        described = shape.described._replace(dtype=dtype, requires_grad=False)
-        return replace(shape, bytes=elements * dtype.itemsize, dtype=dtype, described=described)
-
     def fresh(self) -> tuple[FakeTensor, FakeTensor]:
         """A tensor of this shape in memory of its own, and a copy for the graph in that memory."""
         with in_kernel_invocation_manager(self.mode):
@@ -337,60 +264,8 @@ def _is_pure(func: OpOverload) -> bool:
     )
 
 
-def _has_large_shape(tensor: FakeTensor) -> bool:
-    """True for a contiguous tensor from the start of its memory, with sizes that are symbolic and
-    none that is a plain 0 or 1: for others torch may choose other strides.
-    """
-    sizes = tuple(tensor.shape)
-    return (
-        any(isinstance(size, torch.SymInt) for size in sizes)
-        and all(isinstance(size, torch.SymInt) or size > 1 for size in sizes)
-        and type(tensor.storage_offset()) is int
-        and tensor.storage_offset() == 0
-        and torch._prims_common.is_contiguous_for_memory_format(
-            tensor, memory_format=torch.contiguous_format, false_if_dde=True
-        )
-    )
-
-
-def _without_values(value: Any) -> tuple[type, Any]:
-    """What the dtype of a result hangs on in one argument: of a tensor the dtype alone."""
-    if isinstance(value, torch.Tensor):
-        return torch.Tensor, value.dtype
-    return type(value), value
-
-
-@functools.lru_cache(maxsize=4096)
-def _dtype_of(
-    func: OpOverload,
-    args: tuple[tuple[type, Any], ...],
-    named: tuple[tuple[str, tuple[type, Any]], ...],
-) -> torch.dtype | None:
-    """The dtype of the result of an elementwise operator; None where it gives no single tensor of
-    the shape of its arguments.
-    """
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
-        try:
-            result = func(*map(_small, args), **{name: _small(value) for name, value in named})
-        except Exception:
-            return None
-    is_alike = isinstance(result, torch.Tensor) and result.shape == (2, 2)
-    return result.dtype if is_alike else None
-
-
-def _small(argument: tuple[type, Any]) -> Any:
-    """An argument, for a tensor one of two rows and columns without values."""
-    kind, value = argument
-    return torch.empty(2, 2, dtype=value, device="meta") if kind is torch.Tensor else value
-
-
 def _autocast_is_on() -> bool:
     return any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
-
-
-def _is_expression(size: Any) -> bool:
-    """True for a plain size, and for one that is an expression of torch's symbols."""
-    return type(size) is int or (isinstance(size, torch.SymInt) and hasattr(size.node, "_expr"))
 
 
 def _numbers(sizes: Iterable[Any]) -> tuple[Hashable, ...]:

@@ -176,11 +176,10 @@ def decoder(name: str) -> Traced:
     return Traced(transformers.AutoModelForCausalLM.from_config(config).eval())
 
 
-#: the two places of torch where the decisions of a trace are read, and the two where equal operators and equal sizes
-#: are found; they do what they did, and are put back
+#: the two places of torch where the decisions of a trace are read, and the one where equal operators are found; they
+#: do what they did, and are put back
 READ = re.compile(
-    r"torch\._prims_common\.is_contiguous_for_memory_format"
-    r"|torch\.fx\.experimental\.(sym_node\.SymNode\.(eq|ne|lt|le|gt|ge)|.*evaluate_sym_node"
+    r"torch\.fx\.experimental\.(sym_node\.SymNode\.(eq|ne|lt|le|gt|ge)|.*evaluate_sym_node"
     r"|proxy_tensor\.ProxyTorchDispatchMode\.__torch_dispatch__)"
 )
 

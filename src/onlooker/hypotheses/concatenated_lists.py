@@ -15,10 +15,10 @@ from ..core.experiment import Finding, FindingKind
 from ..core.path import Path
 from ..core.structure import Tree
 from ..lab.lab import Lab, SpentError
+from ..lab.rerun import difference
 from ..materialise.domains import Domains, domains_of
 from ..materialise.tensors import resized
 from ..observing.store import Sample
-from ..pytrees.agree import agreement
 from ..pytrees.joins import Join, join_tensors, joined, joined_results, lists_of_tensors, split
 from ..pytrees.open import close_tree
 
@@ -119,10 +119,7 @@ def _giving_the_same(
     after = _lists_like(got, inputs, join.path, dim)
     found = replace(join, results=tuple(path for path in before if path in after))
     expected, came = (joined_results(tree, (found,)) for tree in (sample.outputs, got))
-    paths = list(expected.structure.paths())
-    if paths != list(came.structure.paths()):
-        return None
-    return found if agreement(paths, expected.leaves, came.leaves).holds else None
+    return None if difference(expected, came) else found
 
 
 def _result(inputs: Tree[Any], why: str, lab: Lab) -> Tree[Any] | None:

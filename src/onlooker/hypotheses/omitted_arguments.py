@@ -26,13 +26,13 @@ from ..core.structure import Tree
 from ..infer.sizes import Sizes, cut_sizes, example_sizes, size_label
 from ..lab.judge import results_agree
 from ..lab.lab import Lab, SpentError
+from ..lab.rerun import difference
 from ..lab.small_sizes import representative, short_call
 from ..materialise.arguments import close_arguments, fill_of, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..materialise.domain import Domain
 from ..materialise.domains import Domains, domains_of
 from ..observing.store import Sample
-from ..pytrees.agree import agreement
 from .draft import Draft
 
 __all__ = ["OmittedArguments"]
@@ -108,7 +108,7 @@ class OmittedArguments:
         short = short_call(plan, sample, self._lab) or sample
         rest = {name: value for name, value in short.arguments().items() if name != root}
         got, expected = self._lab.try_run(rest, why=claim, memo=True), self._lab.expected(short)
-        holds = got is not None and expected is not None and _have_same_parts(expected, got)
+        holds = got is not None and expected is not None and not difference(expected, got)
         kind = FindingKind.CONFIRMED if holds else FindingKind.REFUTED
         self._lab.record(finding=Finding(kind), claim=claim, argument=root)
         return holds
@@ -135,14 +135,6 @@ def _may_be_empty(plan: Plan, root: str) -> bool:
     """True for an argument with parts of which each has a fill."""
     leaves = [leaf for leaf in plan.inputs if leaf.path.root == root]
     return all(len(leaf.path.entries) > 1 and leaf.fill is not None for leaf in leaves)
-
-
-def _have_same_parts(expected: Tree[Any], got: Tree[Any]) -> bool:
-    """True for the same leaves with the same values; classes of containers may differ in flags."""
-    paths = list(expected.structure.paths())
-    if paths != list(got.structure.paths()):
-        return False
-    return agreement(paths, expected.leaves, got.leaves).holds
 
 
 def _is_candidate(leaf: LeafPlan, plan: Plan, lab: Lab) -> bool:

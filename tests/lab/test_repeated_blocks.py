@@ -7,7 +7,7 @@ import torch
 
 from onlooker import InputObserver
 from onlooker.lab import repeated_blocks
-from onlooker.lab.repeated_blocks import repeats_of
+from onlooker.lab.repeated_blocks import equal_blocks_of
 
 #: how many blocks each run of a model had
 RUNS: list[int] = []
@@ -49,7 +49,7 @@ def small_models(monkeypatch):
 
 
 def names_left_out(model):
-    return [names for _, names in repeats_of(model).left_out]
+    return [names for _, names in equal_blocks_of(model).left_out]
 
 
 def test_equal_blocks_are_left_out_but_for_two(small_models):
@@ -57,11 +57,11 @@ def test_equal_blocks_are_left_out_but_for_two(small_models):
 
 
 def test_a_small_model_runs_whole():
-    assert not repeats_of(Stack(Block(place) for place in range(6)))
+    assert not equal_blocks_of(Stack(Block(place) for place in range(6)))
 
 
 def test_a_plain_callable_has_no_blocks(small_models):
-    assert not repeats_of(lambda x: x)
+    assert not equal_blocks_of(lambda x: x)
 
 
 @pytest.mark.parametrize(
@@ -82,17 +82,17 @@ def test_a_block_that_differs_ends_a_run_of_equal_ones(small_models, other):
 
 def test_alternating_blocks_are_kept(small_models):
     kinds = ["full", "sliding"] * 4
-    assert not repeats_of(Stack(Block(place, kind=kind) for place, kind in enumerate(kinds)))
+    assert not equal_blocks_of(Stack(Block(place, kind=kind) for place, kind in enumerate(kinds)))
 
 
 def test_one_block_that_is_used_many_times_is_kept(small_models):
     block = Block(0)
-    assert not repeats_of(Stack([block] * 8))
+    assert not equal_blocks_of(Stack([block] * 8))
 
 
 def test_few_repeated_parameters_are_not_worth_it(small_models):
     model = torch.nn.Sequential(Stack(Block(place) for place in range(6)), torch.nn.Linear(99, 99))
-    assert not repeats_of(model)
+    assert not equal_blocks_of(model)
 
 
 def exported(model):

@@ -20,7 +20,7 @@ from ..observing.store import Sample
 from .budget import BUDGET, Budget
 from .memo import Memo, key_of
 from .memory import is_out_of_memory
-from .repeated_blocks import Repeats, repeats_of
+from .repeated_blocks import EqualBlocks, equal_blocks_of
 from .runner import ModelRunner, opened
 from .stages import Stages
 from .work import MOST_WORK, rows_of
@@ -106,7 +106,7 @@ class Lab:
         """Inside the block experiments run two of the equal blocks of a large model, where it can do
         without the others: in the smallest kept call these two give the shape that they are given.
         """
-        repeats = repeats_of(self.model)
+        repeats = equal_blocks_of(self.model)
         smallest = min(samples, key=lambda sample: rows_of(leaf_values(sample)), default=None)
         if repeats and smallest is not None:
             subject = replace(self.subject, repeats=repeats)
@@ -121,7 +121,7 @@ class Lab:
         try:
             yield
         finally:
-            self.subject = replace(self.subject, repeats=Repeats())
+            self.subject = replace(self.subject, repeats=EqualBlocks())
 
     def expected(self, sample: Sample) -> Tree[Any] | None:
         """The result of a kept call for the model as experiments run it: what was seen, or a run

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from .work import parameters_of
 
-__all__ = ["Repeats", "repeats_of"]
+__all__ = ["EqualBlocks", "equal_blocks_of"]
 
 #: of equal blocks in a row so many are run
 _KEPT = 2
@@ -28,7 +28,7 @@ _TABLES = frozenset({"_parameters", "_buffers", "_modules"})
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
+class EqualBlocks:
     """The equal blocks in the lists of a model: ``left_out`` are pairs of a list and the names in it
     that an experiment does without.
     """
@@ -43,7 +43,7 @@ class Repeats:
         """Takes the blocks out of their lists: for a run after which the model is put back.
 
         >>> model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(9)))
-        >>> Repeats((), ((model, ("7", "8")),)).remove()
+        >>> EqualBlocks((), ((model, ("7", "8")),)).remove()
         >>> len(model)
         7
         """
@@ -72,7 +72,7 @@ class Repeats:
                 handle.remove()
 
 
-def repeats_of(model: Any) -> Repeats:
+def equal_blocks_of(model: Any) -> EqualBlocks:
     """The blocks that experiments with a model may leave out; none for a model that is small, or that
     has few of them.
 
@@ -81,7 +81,7 @@ def repeats_of(model: Any) -> Repeats:
     """
     total = parameters_of(model)
     if not isinstance(model, torch.nn.Module) or total < _LEAST_PARAMETERS:
-        return Repeats()
+        return EqualBlocks()
     kept: list[torch.nn.Module] = []
     left_out: list[tuple[torch.nn.Module, tuple[str, ...]]] = []
     n_removed = 0
@@ -92,7 +92,11 @@ def repeats_of(model: Any) -> Repeats:
             removed = children[first + _KEPT : last]
             left_out.append((blocks, tuple(name for name, _ in removed)))
             n_removed += sum(parameters_of(child) for _, child in removed)
-    return Repeats(tuple(kept), tuple(left_out)) if n_removed >= _LEAST_PART * total else Repeats()
+    return (
+        EqualBlocks(tuple(kept), tuple(left_out))
+        if n_removed >= _LEAST_PART * total
+        else EqualBlocks()
+    )
 
 
 def _outermost(module: torch.nn.Module) -> Iterator[torch.nn.Module]:

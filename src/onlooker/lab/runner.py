@@ -23,7 +23,7 @@ from ..pytrees.open import map_tensors
 from ..pytrees.unread import open_result
 from .one_process import check_one_process
 from .recorder import Recorder
-from .repeated_blocks import Repeats
+from .repeated_blocks import EqualBlocks
 
 __all__ = ["ModelRunner", "cuda_devices", "opened"]
 
@@ -63,7 +63,7 @@ class ModelRunner:
     former: Mapping[tuple[str, str], Any] = field(default_factory=dict)
     autocast: tuple[Autocast, ...] = ()
     gradients: bool = False
-    repeats: Repeats = field(default_factory=Repeats)
+    repeats: EqualBlocks = field(default_factory=EqualBlocks)
     copy_of: Any = None
 
     def __call__(self, arguments: dict[str, Any]) -> Any:

@@ -113,6 +113,7 @@ def test_many_forks_under_threads_that_call() -> None:
         return len(observer.recording()) - before
 
     with observer(model):
+        model(torch.ones(1, 3))  # a recording without calls is an error
         threads = [threading.Thread(target=call) for _ in range(3)]
         for thread in threads:
             thread.start()

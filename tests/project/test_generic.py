@@ -73,8 +73,9 @@ def test_names_are_found(text: str, found: set[str]) -> None:
     assert bool(known_in(text)) is bool(found)
 
 
-#: names of architectures that are words for other things: torch.fx.graph.CodeGen, the decisions of a trace
-OF_TORCH = {"codegen", "decision"}
+#: names of architectures that are words for other things: torch.fx.graph.CodeGen, the decisions of a trace,
+#: align_corners of torch
+OF_TORCH = {"codegen", "decision", "align"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())

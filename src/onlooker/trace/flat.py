@@ -27,6 +27,7 @@ from .guard_count import fewer_guards
 from .size_ints import builtins_swapped
 from .size_reads import SizeReads
 from .size_tensors import SizeTensors
+from .sized_operators import SizedOperators
 from .whole_rows import WholeRows
 
 __all__ = ["FlatModel", "identifiers", "output_labels"]
@@ -157,9 +158,15 @@ class _Runner:
         )
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
-        with fewer_guards(inputs.values(), self.most_guards), rows, counted, SizeTensors():
-            with SizeReads() as reads:
-                result = self.lab(arguments)
+        with (
+            fewer_guards(inputs.values(), self.most_guards),
+            rows,
+            counted,
+            SizedOperators(),
+            SizeTensors(),
+            SizeReads() as reads,
+        ):
+            result = self.lab(arguments)
             leaves = open_result(result).leaves
         self.reads = reads.sizes
         self.flags[:] = [

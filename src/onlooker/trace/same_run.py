@@ -15,9 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from ..lab.recorder import Recorder
 from .same_graph import Numbered, digest, frozen, simplified
+from .sized_operators import SizedOperators
 
 __all__ = ["Numbers", "as_in_a_trace"]
 
@@ -27,8 +29,8 @@ _SMALL = 4096
 
 @contextlib.contextmanager
 def as_in_a_trace() -> Iterator[None]:
-    """Inside the block ``torch.compiler.is_exporting()`` is true: a model then takes the way that
-    it took in the trace.
+    """Inside the block ``torch.compiler.is_exporting()`` is true, and functions of torch are
+    replaced as in a trace: a model then takes the way that it took there.
 
     The flags are those of ``torch._export.utils._compiling_state_context`` (checked with torch
     2.13).
@@ -40,7 +42,8 @@ def as_in_a_trace() -> Iterator[None]:
     for name in before:
         setattr(torch.compiler, name, True)
     try:
-        yield
+        with SizedOperators():
+            yield
     finally:
         for name, value in before.items():
             setattr(torch.compiler, name, value)
@@ -55,6 +58,7 @@ class Numbers:
 
     def __init__(self) -> None:
         self._known: dict[Any, int] = {}
+        self._constants: set[int] = set()
 
     def of(self, recorder: Recorder, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         """What a run gave, as numbers; tensors among ``inputs`` are numbered by their place."""
@@ -76,6 +80,9 @@ class Numbers:
             key: tuple[Any, ...] = (str(func), frozen(given), frozen(dict(named)))
             if torch.Tag.nondeterministic_seeded in func.tags:
                 key, random = (*key, random), random + 1
+            elif not writes and self._is_constant(result, (given, named)):
+                found.note(result, self._constant(result))
+                continue
             for place, value in enumerate(_written(func, args, kwargs) if writes else ()):
                 for other, number in found.sharing(value):
                     found.note(
@@ -110,10 +117,22 @@ class Numbers:
             return value
         known = found.get(value)
         if known is None:
-            content = digest(value) if value.numel() <= _SMALL else value.data_ptr()
-            known = self._numbered(("constant", content), value)
+            known = self._constant(value)
             found.note(value, known)
         return known
+
+    def _constant(self, value: torch.Tensor) -> Numbered:
+        content = digest(value) if value.numel() <= _SMALL else value.data_ptr()
+        number = self._numbered(("constant", content), value)
+        self._constants.add(number.number)
+        return number
+
+    def _is_constant(self, result: Any, arguments: Any) -> bool:
+        """True for a small tensor that is computed of constants: by which operators is all one."""
+        if not isinstance(result, torch.Tensor) or result.numel() > _SMALL:
+            return False
+        given = pytree.tree_leaves(arguments, is_leaf=lambda leaf: isinstance(leaf, Numbered))
+        return all(leaf.number in self._constants for leaf in given if isinstance(leaf, Numbered))
 
 
 class _Found:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ..lab.recorder import Recorder
 from .same_graph import Numbered, digest, frozen, simplified
@@ -131,8 +130,17 @@ class Numbers:
         """True for a small tensor that is computed of constants: by which operators is all one."""
         if not isinstance(result, torch.Tensor) or result.numel() > _SMALL:
             return False
-        given = pytree.tree_leaves(arguments, is_leaf=lambda leaf: isinstance(leaf, Numbered))
-        return all(leaf.number in self._constants for leaf in given if isinstance(leaf, Numbered))
+        return all(value.number in self._constants for value in _numbered_in(arguments))
+
+
+def _numbered_in(value: Any) -> Iterator[Numbered]:
+    if isinstance(value, Numbered):
+        yield value
+    elif isinstance(value, dict):
+        yield from _numbered_in(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _numbered_in(item)
 
 
 class _Found:

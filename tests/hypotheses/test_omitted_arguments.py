@@ -158,3 +158,39 @@ def test_an_empty_cache_stands_for_none_where_the_model_says_so(always):
             with pytest.raises(RejectedCallError, match="cache was in every observed call"):
                 program(x, **absent)
     assert program.verify().verified
+
+
+class Packs(nn.Module):
+    """Without a mask and a cache, places that begin anew are the texts of one row."""
+
+    def forward(
+        self, x, mask: torch.Tensor | None = None, places: torch.Tensor | None = None, cache: list | None = None
+    ):
+        hides = torch.ones(x.shape[1], x.shape[1]).tril()[None]
+        if mask is None and cache is None and places is not None:
+            text = (places.diff(dim=1) != 1).cumsum(1)
+            text = torch.cat([torch.zeros_like(text[:, :1]), text], 1)
+            hides = hides * (text[:, :, None] == text[:, None, :])
+        past = cache[0] if cache else x[:, :0]
+        seen = (
+            past.sum(1, keepdim=True) if mask is None else (past * mask[:, : past.shape[1], None]).sum(1, keepdim=True)
+        )
+        own = x if mask is None else x * mask[:, past.shape[1] :, None]
+        return {"out": hides @ own + seen, "cache": [torch.cat([past, x], 1)]}
+
+
+def test_what_may_be_left_out_alone_and_not_together_is_not_left_out():
+    model, observer = Packs(), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 7)):
+            mask = torch.ones(batch, length + 1)
+            mask[0, :2] = 0
+            places = (mask.long().cumsum(1) - 1).clamp(min=0)
+            cache = model(torch.randn(batch, length, 4), mask[:, :-1], places[:, :-1], [])["cache"]
+            model(torch.randn(batch, 1, 4), mask, places[:, -1:], cache)
+    program = observer.export()
+    x, places = torch.randn(2, 6, 4), torch.tensor([[0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 1, 2]])
+    with pytest.raises(RejectedCallError, match="mask was in every observed call"):
+        program(x, places=places)
+    torch.testing.assert_close(program(x, torch.ones(2, 6), places)["out"], model(x, torch.ones(2, 6), places)["out"])
+    assert program.verify().verified

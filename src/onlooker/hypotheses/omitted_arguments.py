@@ -23,7 +23,7 @@ from ..core.path import Path
 from ..core.plan import Fill, LeafPlan, Plan
 from ..core.spec import ConstantSpec
 from ..core.structure import Tree
-from ..infer.sizes import Sizes, cut_sizes, example_sizes, size_label
+from ..infer.sizes import Sizes, cut_sizes, example_sizes, is_possible, size_label
 from ..lab.judge import results_agree
 from ..lab.lab import Lab, SpentError
 from ..lab.rerun import difference
@@ -152,9 +152,19 @@ def _is_candidate(leaf: LeafPlan, plan: Plan, lab: Lab) -> bool:
     return leaf.constant is not None and leaf.constant not in (ConstantSpec(None), default)
 
 
-def _bases(plan: Plan, samples: Sequence[Sample], lab: Lab) -> Iterator[dict[Path, Any]]:
-    """The values of calls: at the sizes of the last one and of the first one, each as small as the
-    model is the same there, then at general ones.
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A call that an argument is left out of; ``empty`` are arguments without elements, which are
+    left out together with it.
+    """
+
+    values: Mapping[Path, Any]
+    empty: frozenset[str] = frozenset()
+
+
+def _bases(plan: Plan, samples: Sequence[Sample], lab: Lab) -> Iterator[_Base]:
+    """At the sizes of the last call and of the first one, each as small as the model is the same
+    there, then at general ones, and at general ones with what may be empty.
     """
     general = list(islice(representative(plan, samples, lab, example_sizes(plan)), _CHOICES))
     observed = [sizes_of(plan, leaf_values(sample)) for sample in (samples[-1], samples[0])]
@@ -163,7 +173,13 @@ def _bases(plan: Plan, samples: Sequence[Sample], lab: Lab) -> Iterator[dict[Pat
         choices = [*(cut_sizes(plan, sizes, small) for small in general), sizes]
         seen.append(next(representative(plan, samples, lab, choices), sizes))
     for sizes in {size_label(sizes): sizes for sizes in (*seen, *general)}.values():
-        yield materialise(plan, sizes, samples)
+        yield _Base(materialise(plan, sizes, samples))
+    roots = dict.fromkeys(leaf.path.root for leaf in plan.inputs)
+    empty = frozenset(root for root in roots if _may_be_empty(plan, root)) - {*plan.needed}
+    for sizes in general if empty else ():
+        smallest = {**sizes, **{symbol.name: 0 for symbol in plan.symbols if symbol.allows(0)}}
+        if is_possible(plan, smallest):
+            yield _Base(materialise(plan, smallest, samples), empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +188,7 @@ class _OmissionTest:
 
     plan: Plan
     lab: Lab
-    bases: tuple[Mapping[Path, Any], ...]
+    bases: tuple[_Base, ...]
     domains: Domains
 
     def alone(self, leaves: Sequence[LeafPlan]) -> _Defaults:
@@ -212,12 +228,13 @@ class _OmissionTest:
         roots = {path.root for path in omitted}
         n_held = 0
         for number, base in enumerate(self.bases):
-            arguments = close_arguments(self.plan, base)
-            rest = {name: value for name, value in arguments.items() if name not in roots}
+            arguments = close_arguments(self.plan, base.values)
+            absent = roots | base.empty
+            rest = {name: value for name, value in arguments.items() if name not in absent}
             without = self._run(rest, omitted, "left out")
             if without is None and number == 0:
                 return False
-            with_defaults = self._filled(base, omitted)
+            with_defaults = self._filled(base.values, omitted)
             if with_defaults is None and without is None:
                 continue
             if (

@@ -130,6 +130,9 @@ class InputObserver:
         where = self._watcher.changed_copy(store)
         if where:
             warnings.warn(_of_a_copy(store, where), stacklevel=3)
+        part = self._watcher.followed_part(store)
+        if part:
+            warnings.warn(_of_a_part(store, self._watcher.model, part), stacklevel=3)
 
     def num_obs(self) -> int:
         """The number of calls whose values were kept because ``store_n_calls`` asked for them."""
@@ -526,6 +529,17 @@ def _of_a_copy(store: Store, where: str) -> OnlookerWarning:
         f" which is another model ({where} differs). What is inferred and exported is that copy.",
         slug="copy-watched",
         hint=f"Watch the object that is called, or call the {name} that is watched.",
+    )
+
+
+def _of_a_part(store: Store, model: Any, part: str) -> OnlookerWarning:
+    name = type(model).__name__
+    return OnlookerWarning(
+        f"The {name} itself was not called inside the block: the calls are those of {part}, a"
+        f" {type(store.model).__name__} that has all weights of it. What is inferred and exported"
+        " is that part.",
+        slug="part-watched",
+        hint=f"Watch model.{part}, or call the {name} that is watched.",
     )
 
 

@@ -26,6 +26,7 @@ from .lab.stages import Stages
 from .lab.stateful import Stateful
 from .materialise.domains import limits_of
 from .observing.bind import as_args_kwargs
+from .observing.instead import part_of_class
 from .observing.state import kept_state
 from .observing.store import Sample
 from .observing.surroundings import autocast_of, record_gradients
@@ -153,7 +154,8 @@ class Program:
 
         ``model.generate(...)`` and pipelines then use the graphs: a cache that they hold is changed
         in place, as the model changes it. Copies of the model run eagerly, but for the one whose
-        calls were watched in place of those of the model. On exit ``vars(model)`` is what it was. A call that no
+        calls were watched in place of those of the model; of a part that was watched in this way,
+        the part runs on them. On exit ``vars(model)`` is what it was. A call that no
         graph takes raises from inside; with ``fallback`` it runs on the model, and is counted.
         Gives the number of calls that each graph served.
 
@@ -165,8 +167,9 @@ class Program:
         watched = self._subject.subject if self._subject is not None else None
         own = () if watched is None else (_watched_model(watched), watched.copy_of)
         chosen = _watched_model(self._watched()) if model is None else model
+        chosen = part_of_class(chosen, self._recording.model)
         is_own = any(chosen is one for one in own)
-        objects = [one for one in own if one is not None] if is_own else [chosen]
+        objects = [one for one in own if type(one) is type(chosen)] if is_own else [chosen]
         with installed(
             self._serving,
             objects,

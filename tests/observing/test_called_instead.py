@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from onlooker import InputObserver, ObservationError
+import onlooker
+from onlooker import InputObserver, ObservationError, OnlookerWarning
 
 X = torch.ones(2, 3)
 
@@ -151,3 +153,86 @@ def test_nested_blocks_of_model_and_part() -> None:
     assert len(inner.recording()) == 1
     with pytest.raises(ObservationError, match=r"encoder \(1 call\)"):
         outer.recording()
+
+
+class Inner(torch.nn.Module):
+    def __init__(self, tied: bool = False) -> None:
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 3, bias=False)
+        if tied:
+            self.head.weight = self.body.weight
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        made: torch.Tensor = self.head(self.body(x).relu()) * scale
+        return made
+
+    def generate(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = self(x)
+        return x
+
+
+class Wrapped(torch.nn.Module):
+    """Gives ``generate`` to the one inside; its own forward has another signature."""
+
+    def __init__(self, inner: torch.nn.Module, prompt: bool = False) -> None:
+        super().__init__()
+        self.inner = inner
+        if prompt:
+            self.prompt = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inner(*args, **kwargs)
+
+    def generate(self, x: torch.Tensor) -> Any:
+        return self.inner.generate(x)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_part_with_all_weights_is_followed(depth: int) -> None:
+    model: Any = Inner()
+    for _ in range(depth):
+        model = Wrapped(model)
+    observer = InputObserver()
+    with pytest.warns(OnlookerWarning, match=r"inner(\.inner)?, a Inner that has all weights"), observer(model):
+        model.generate(torch.ones(2, 3))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.randn(7, 3)
+    expected = model.generate(x)
+    with program.installed(model) as served:
+        torch.testing.assert_close(model.generate(x), expected)
+    assert sum(served.calls.values()) == 2
+
+
+def test_a_program_of_a_part_is_installed_in_another_wrapper(tmp_path: Path) -> None:
+    model, observer = Wrapped(Inner()), InputObserver()
+    with pytest.warns(OnlookerWarning, match="all weights"), observer(model):
+        model.generate(X)
+    observer.export().save(tmp_path / "saved", values=True)
+    other = Wrapped(Inner())
+    other.load_state_dict(model.state_dict())
+    program = onlooker.load(tmp_path / "saved")
+    assert program.verify(model=other).verified
+    with program.installed(other) as served:
+        torch.testing.assert_close(other.generate(X), model.generate(X))
+    assert sum(served.calls.values()) == 2
+
+
+@pytest.mark.parametrize("model", [Wrapped(Inner(), prompt=True), Inner(tied=True)], ids=["a prompt", "a tied head"])
+def test_a_part_that_lacks_something_is_not_followed(model: Any) -> None:
+    observer = InputObserver()
+    part = model.inner if hasattr(model, "inner") else model.body
+    with observer(model):
+        part(X)
+    with pytest.raises(ObservationError, match="Parts of it were called instead"):
+        observer.export()
+
+
+def test_a_wrapper_that_is_called_is_what_is_watched() -> None:
+    model, observer = Wrapped(Inner()), InputObserver()
+    with observer(model):
+        model.generate(X)
+        model(X)
+    assert observer.recording().model.endswith("Wrapped")
+    assert len(observer.recording()) == 1

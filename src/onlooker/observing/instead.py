@@ -1,7 +1,9 @@
 """What was called instead of the watched method: other objects of its class, or parts of the model.
 
 A pipeline may call a copy of the model that it makes itself, or the parts of the model one by one.
-Then nothing is recorded, and the error names what was called, and how often.
+Then nothing is recorded, and the error names what was called, and how often. A part in which all
+weights of the model are is the model without a wrapper: ``generate()`` of an adapted model calls the
+one inside.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from typing import Any
 
 import torch
 
+from ..pytrees.nodes import qualified_name
 from .hook import replaced_method
+from .wrapper import Around
 
-__all__ = ["Parts", "advice_on_parts"]
+__all__ = ["Parts", "advice_on_parts", "part_of_class"]
 
 _MOST_NAMED = 5
 #: parts of parts further down are not looked at, and no more than these
@@ -28,21 +32,25 @@ class Parts:
     first time.
 
     They are watched as the model is, by their classes: a hook of torch on all modules would be seen
-    by others.
+    by others. ``followed(name, part)`` gives what runs around the calls of a part that holds all
+    weights.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, followed: Callable[[str, Any], Around]) -> None:
         self.calls: Counter[str] = Counter()
         self._modules = list(_submodules(model))
+        weighted = _weighted(model) if self._modules else frozenset()
+        self._followed = {
+            name: followed(name, part) for name, part in self._modules if _has_all(part, weighted)
+        }
         self._held = contextlib.ExitStack()
 
     def begin(self) -> None:
         """Counts from now on."""
         for name, module in self._modules:
             with contextlib.suppress(Exception):  # what cannot be watched is not counted
-                self._held.enter_context(
-                    replaced_method(module, "forward", functools.partial(self._count, name))
-                )
+                around = self._followed.get(name) or functools.partial(self._count, name)
+                self._held.enter_context(replaced_method(module, "forward", around))
 
     def end(self) -> None:
         """Counts no further."""
@@ -72,6 +80,34 @@ def _submodules(model: Any) -> Iterator[tuple[str, torch.nn.Module]]:
             if name.count(".") < _DEEPEST and type(module).forward is not torch.nn.Module.forward
         ]
         yield from callable_ones[:_MOST]
+
+
+def _weighted(model: Any) -> frozenset[int]:
+    """The modules that have weights of their own, by identity."""
+    return frozenset(
+        id(module)
+        for module in model.modules()
+        if [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    )
+
+
+def _has_all(part: torch.nn.Module, weighted: frozenset[int]) -> bool:
+    return bool(weighted) and weighted <= set(map(id, part.modules()))
+
+
+def part_of_class(model: Any, name: str) -> Any:
+    """The part of a model that is of a class and has all weights of the model; the model itself
+    where it is of that class, or has no such part.
+
+    >>> inner = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+    >>> part_of_class(torch.nn.Sequential(inner), "torch.nn.modules.linear.Linear")
+    Linear(in_features=2, out_features=3, bias=True)
+    """
+    if qualified_name(type(model)) == name:
+        return model
+    parts = [part for _, part in _submodules(model) if qualified_name(type(part)) == name]
+    weighted = _weighted(model) if parts else frozenset()
+    return next((part for part in parts if _has_all(part, weighted)), model)
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:

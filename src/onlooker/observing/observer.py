@@ -12,6 +12,7 @@ import torch
 from ..core.call import Signature
 from ..core.errors import ObservationError, UsageError
 from ..core.kinds import check_kind
+from ..core.locks import lock_of
 from ..core.recording import Recording
 from ..pytrees.nodes import qualified_name
 from ..pytrees.same_object import difference_of
@@ -34,17 +35,21 @@ _COMPILED = "_compiled_call_impl"
 
 
 class _Watched:
-    """The calls of one method of a model, and those of a copy of it that is called instead.
+    """The calls of one method of a model, and those of a copy or a part of it that is called
+    instead.
 
     A deep copy that holds what the model holds is the same program: its calls are calls of the
-    model. One that was changed is a model of its own; it is followed where the model itself is
-    not called.
+    model. One that was changed is a model of its own, and so is a part in which all weights are;
+    such a one, ``copy``, is followed where the model itself is not called. ``where`` says where it
+    differs, ``part`` which part it is.
     """
 
     def __init__(self, own: Store) -> None:
         self.own = own
         self.copy: Store | None = None
         self.where = ""
+        self.part = ""
+        self._lock = lock_of(self)
         self.twins = self._new_twins()
         self._before: Attributes = {}
         self._former: Attributes = {}
@@ -88,6 +93,28 @@ class _Watched:
         with unseen():
             differs = difference_of(self.copy.model, copy)
         return self._leave_out if differs else self.copy.watch
+
+    def followed(self, name: str, part: Any) -> Around:
+        """What runs around the calls of a part that has all weights: the first such part that is
+        called while the model itself is not.
+        """
+
+        def around(
+            original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> Any:
+            if self.own.state is None and not torch.compiler.is_compiling():
+                self._begin_part(name, part)
+            if self.copy is None or self.copy.model is not part:
+                return original(*args, **kwargs)
+            return self.copy.watch(original, args, kwargs)
+
+        return around
+
+    def _begin_part(self, name: str, part: Any) -> None:
+        with self._lock, contextlib.suppress(Exception):  # what cannot be watched is only called
+            if self.copy is None:
+                made = self.own.of_part(part)
+                self.part, self.copy, self._before = name, made, _attributes(part)
 
     def _leave_out(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -143,6 +170,10 @@ class Watcher:
         """
         return next((w.where for w in self._watched.values() if w.copy is store), "")
 
+    def followed_part(self, store: Store) -> str:
+        """Which part of the watched model the model of a store is; empty for another one."""
+        return next((w.part for w in self._watched.values() if w.copy is store), "")
+
     @contextlib.contextmanager
     def watch(self, model: Any, method: str, n_values: int) -> Iterator[Store]:
         """Records the calls of ``model.method`` inside the block; blocks add up.
@@ -195,7 +226,7 @@ class Watcher:
             # the state that is followed is that of the model, not that of a copy
             twins = watched.twins if store.state is None else None
             if twins is not None:
-                copies = [watched.copy.model] if watched.copy else []
+                copies = [watched.copy.model] if watched.copy and not watched.part else []
                 store.hook.enter_context(twins.noted(*copies))
             store.place = store.hook.enter_context(
                 replaced_method(model, method, store.watch, twins)
@@ -203,7 +234,7 @@ class Watcher:
             if method == "forward" and own_attributes(model).get(_COMPILED) is not None:
                 hook = replaced_method(model, _COMPILED, store.watch_compiled)
                 store.hook.enter_context(hook)
-            store.begin_block(model)
+            store.begin_block(model, watched.followed)
         store.blocks += 1
 
     def _end(self, watched: _Watched, method: str) -> None:

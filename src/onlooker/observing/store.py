@@ -21,11 +21,13 @@ from ..core.locks import lock_of
 from ..core.recording import Recording
 from ..core.structure import Structure, Tree
 from ..core.surroundings import Surroundings
+from ..pytrees.nodes import qualified_name
 from ..pytrees.open import open_arguments, open_tree
 from .bind import Binder
 from .budget import Budget
 from .copies import Copying, copy_leaves, why_without_values, without_function_modes
 from .forks import Elsewhere
+from .inner import method_signature
 from .instead import Parts
 from .ledger import Ledger
 from .missed import Missed, reason
@@ -41,6 +43,7 @@ from .tracked_state import (
     with_state_parameter,
 )
 from .unkept import Unkept, note_unkept
+from .wrapper import Around
 
 __all__ = ["Sample", "Store", "copy_leaves"]
 
@@ -167,10 +170,20 @@ class Store:
         made.n_values = self.n_values
         return made
 
-    def begin_block(self, model: Any) -> None:
-        """Counts what is called instead, until the method is called."""
+    def of_part(self, part: Any) -> Store:
+        """A store for the calls of a part, with the same budget and as many values."""
+        signature, value = method_signature(part, "forward")
+        recording = Recording(qualified_name(type(part)), "forward", value)
+        made = Store(signature, recording, self._budget, part)
+        made.n_values = self.n_values
+        return made
+
+    def begin_block(self, model: Any, followed: Callable[[str, Any], Around]) -> None:
+        """Counts what is called instead, until the method is called; ``followed(name, part)`` gives
+        what runs around the calls of a part that has all weights.
+        """
         if not self.n_calls:
-            self._parts = Parts(model)
+            self._parts = Parts(model, followed)
             self._parts.begin()
 
     def end_parts(self) -> None:

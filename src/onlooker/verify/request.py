@@ -11,6 +11,7 @@ from ..core.kinds import check_kind
 from ..core.plan import Plan
 from ..core.recording import Recording
 from ..observing.inner import method_signature
+from ..observing.instead import part_of_class
 from .trials import symbol_sizes
 
 __all__ = ["SizesOption", "check_model", "check_request"]
@@ -118,11 +119,12 @@ def _check_name(plans: Sequence[Plan], name: object) -> None:
 
 
 def check_model(model: Any, recording: Recording) -> Any:
-    """The model, when it has the method that was watched, with the same parameters.
+    """The model, or the part of it that was watched, when it has the method, with the same
+    parameters.
 
     :raises UsageError: ``another-signature``
     """
-    method = recording.method
+    method, model = recording.method, part_of_class(model, recording.model)
     known = callable(getattr(model, method, None)) and method_signature(model, method)[1].names
     if known != recording.signature.names:
         raise UsageError(

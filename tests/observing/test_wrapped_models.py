@@ -682,17 +682,28 @@ def test_models_of_peft_run_as_without_us(kind: str) -> None:
 
 
 @of_peft
-@pytest.mark.parametrize("kind", ["LoRA", "prefix tuning"])
-def test_where_generate_passed_a_wrapper_the_model_inside_is_named(kind: str) -> None:
-    model, observer = adapted(kind), InputObserver()
+def test_where_generate_passed_a_wrapper_the_model_inside_is_named() -> None:
+    """Prefix tuning has weights of its own beside the model inside: that one alone is another program."""
+    model, observer = adapted("prefix tuning"), InputObserver()
     with observer(model):
         generated(model)
     with pytest.raises(ObservationError) as caught:
         observer.export()
-    path = "base_model.model" if kind == "LoRA" else "base_model"
-    text = f"This PeftModelForCausalLM wraps a LlamaForCausalLM: watch model.{path} instead."
+    text = "This PeftModelForCausalLM wraps a LlamaForCausalLM: watch model.base_model instead."
     assert caught.value.slug == "no-calls"
     assert caught.value.hint.startswith(text)
+
+
+@of_peft
+def test_a_wrapper_with_lora_generates_on_the_program_of_the_model_inside() -> None:
+    model, observer = adapted(), InputObserver()
+    with pytest.warns(OnlookerWarning, match="base_model.model, a LlamaForCausalLM"), observer(model):
+        expected = generated(model)
+    program = observer.export()
+    assert program.verify().verified
+    with program.installed(model) as served:
+        assert generated(model) == expected
+    assert (sum(served.calls.values()), served.eager) == (6, 0)
 
 
 @of_peft

@@ -16,10 +16,10 @@ import torch
 
 from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError, OnlookerWarning, RejectedCallError, SavedFileError, UsageError
+from onlooker.targets.names import names_of
 from onlooker.targets.onnx import target as onnx_target
 from onlooker.targets.onnx import weights as onnx_weights
 from onlooker.targets.onnx.merge import merged_model
-from onlooker.targets.onnx.names import names_of
 from onlooker.targets.onnx.target import Onnx
 
 Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]

@@ -19,14 +19,9 @@ import torch
 from torch.fx import Graph, Node
 
 from ...patches.swap import swapped
+from ..asserted import asserted_in
 
 __all__ = ["assertions_kept", "name_assertions"]
-
-_ASSERTIONS = (
-    torch.ops.aten._assert_async.default,
-    torch.ops.aten._assert_async.msg,
-    torch.ops.aten._assert_scalar.default,
-)
 
 
 @contextlib.contextmanager
@@ -64,12 +59,7 @@ def _tied(graph: Graph) -> Iterator[str]:
     """Makes one result of a graph depend on all its assertions, that with the fewest axes; gives its
     name.
     """
-    conditions = [
-        node.args[0]
-        for target in _ASSERTIONS
-        for node in graph.find_nodes(op="call_function", target=target)
-        if isinstance(node.args[0], Node)
-    ]
+    conditions = asserted_in(graph)
     from .operators_asserted import asserted
 
     (output,) = graph.find_nodes(op="output")
@@ -78,7 +68,7 @@ def _tied(graph: Graph) -> Iterator[str]:
         return
     result = min(results, key=_rank)
     with graph.inserting_before(output):
-        checked = graph.call_function(asserted, (result, *dict.fromkeys(conditions)))
+        checked = graph.call_function(asserted, (result, *conditions))
     checked.meta = dict(result.meta)
     output.replace_input_with(result, checked)
     name = result.name  # the signature of the program names its outputs so

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...core.codec_text import damaged
 from ...core.errors import SavedFileError
+from ..places import places_of, write_weights
 from .bounds import check_bounds
 from .weights import (
     WEIGHTS,
@@ -16,8 +17,6 @@ from .weights import (
     external_proto,
     external_weights,
     mapped,
-    places_of,
-    write_weights,
 )
 
 __all__ = ["read_models", "write_models"]

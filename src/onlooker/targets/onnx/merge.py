@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...core.errors import ExportError
-from .weights import external_proto, large_tensors, places_of
+from ..places import places_of
+from .weights import external_proto, large_tensors
 
 __all__ = ["MERGED", "SELECTOR", "merged_model"]
 

@@ -5,51 +5,16 @@ one plan.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...trace.graph import Graph
 from ...trace.obtained import symbols_of
+from ..names import Names
 
-__all__ = ["Names", "name_model", "names_of", "unique"]
+__all__ = ["name_model"]
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What the inputs and the outputs of a model are called, in their order; no name stands
-    twice.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-def names_of(graph: Graph) -> Names:
-    """The labels of the leaves, numbered where two leaves have one label."""
-    labels = unique([*graph.labels, *graph.outputs.names])
-    count = len(graph.labels)
-    return Names(tuple(labels[:count]), tuple(labels[count:]))
-
-
-def unique(labels: Iterable[str]) -> list[str]:
-    """The labels, with a number behind those that stood before.
-
-    >>> unique(["x", "y", "x", "x_1", "x"])
-    ['x', 'y', 'x_1', 'x_1_1', 'x_2']
-    """
-    taken: set[str] = set()
-    found: list[str] = []
-    for label in labels:
-        name, number = label, 0
-        while name in taken:
-            number += 1
-            name = f"{label}_{number}"
-        taken.add(name)
-        found.append(name)
-    return found
 
 
 def name_model(model: Any, graph: Graph, names: Names) -> None:

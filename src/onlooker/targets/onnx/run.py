@@ -18,9 +18,9 @@ import torch
 from torch.utils.dlpack import from_dlpack
 from torch.utils.dlpack import to_dlpack as to_dlpack  # type: ignore[attr-defined]  # documented, not in __all__
 
-__all__ = ["ort_runner"]
+from ..results import Runner, as_the_model_gives
 
-Runner = Callable[[Sequence[Any]], list[Any]]
+__all__ = ["ort_runner"]
 
 #: the types of ONNX that numpy has
 _NUMPY = frozenset(
@@ -72,24 +72,7 @@ def ort_runner(
         kinds[name] for name in names
     )
     start = _by_numpy(session, used, names) if plain else _by_dlpack(session, used, names, kinds)
-    ints = tuple(position for position, is_int in enumerate(are_ints) if is_int)
-    floats = tuple(position for position, is_float in enumerate(are_floats) if is_float)
-
-    def run(inputs: Sequence[Any]) -> list[Any]:
-        try:
-            results = start(inputs)
-        except Exception as error:
-            raise RuntimeError(str(error)) from error
-        device = _device(inputs)
-        if device is not None:
-            results = [result.to(device) for result in results]
-        for position in ints:
-            results[position] = int(results[position])
-        for position in floats:
-            results[position] = float(results[position])
-        return results
-
-    return run
+    return as_the_model_gives(start, are_ints, are_floats)
 
 
 def _by_numpy(session: Any, used: Sequence[tuple[int, str]], names: Sequence[str]) -> Runner:
@@ -154,11 +137,3 @@ def _bytes_of(value: Any) -> torch.Tensor:
     if not content:
         return torch.empty(shape, dtype=torch.uint8)
     return torch.frombuffer(content, dtype=torch.uint8).reshape(shape)
-
-
-def _device(inputs: Sequence[Any]) -> torch.device | None:
-    """Where the results have to be, when it is not the CPU."""
-    for value in inputs:
-        if isinstance(value, torch.Tensor) and not value.is_cpu:
-            return value.device
-    return None

@@ -15,16 +15,17 @@ from typing import Any
 import torch
 
 from ...core.codec_text import damaged
-from ...core.errors import MissingPackageError
 from ...core.spec import Axis
 from ...trace.graph import Graph
+from ..names import Names, names_of
+from ..packages import require_packages
 from ..target import file_name
 from .about import write_about
 from .convert import check_opset, convert_graph
 from .files import read_models, write_models
 from .kernels import no_kernels, warn_of_kernels
 from .merge import MERGED, SELECTOR, merged_model
-from .names import Names, name_model, names_of
+from .names import name_model
 from .run import ort_runner
 from .session import Session, open_session
 from .settings import DEFAULT, SETTINGS, SessionSettings, settings_of
@@ -55,13 +56,7 @@ class Onnx:
 
         :raises MissingPackageError: ``missing-package``
         """
-        missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if not _is_there(name)]
-        if missing:
-            raise MissingPackageError(
-                f"An export to ONNX needs {', '.join(missing)}.",
-                slug="missing-package",
-                hint="Install it with: pip install 'onlooker[onnx]'.",
-            )
+        require_packages("onnx", "onnxscript", "onnxruntime", target="ONNX", extra="onnx")
 
     def convert(
         self,
@@ -174,14 +169,6 @@ def to_onnx(graph: Graph, *, opset: int | None = None) -> Graph:
     target = Onnx()
     target.require()
     return target.convert([graph], opset=opset)[0]
-
-
-def _is_there(name: str) -> bool:
-    try:
-        __import__(name)
-    except ImportError:
-        return False
-    return True
 
 
 def _model(graph: Graph, opset: int | None) -> Any:

@@ -7,18 +7,17 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy
 
 from ...core.codec_text import damaged
+from ..places import Place
 
 __all__ = [
     "MOST_INSIDE",
     "WEIGHTS",
-    "Place",
     "attach",
     "check_places",
     "external_proto",
@@ -26,9 +25,7 @@ __all__ = [
     "large_tensors",
     "lent_tensors",
     "mapped",
-    "places_of",
     "share",
-    "write_weights",
 ]
 
 #: the file with the weights that several graphs use, beside the graphs
@@ -39,16 +36,6 @@ SMALLEST = 1024
 MOST_INSIDE = 2**24
 #: the operators that ONNX Runtime moves no Transpose past
 _LENT_TO = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Gather", "LSTM", "GRU", "RNN"})
-_ALIGNED = 64
-_PAGE = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the bytes of a weight are in a file."""
-
-    offset: int
-    length: int
 
 
 def share(models: Sequence[Any]) -> None:
@@ -128,28 +115,6 @@ def lent_tensors(model: Any) -> dict[str, Any]:
         for name, tensor in large_tensors(model).items()
         if {usage.node.op_type for usage in model.graph.initializers[name].uses()} <= _LENT_TO
     }
-
-
-def places_of(arrays: Mapping[int, Any]) -> dict[int, Place]:
-    """Where each array goes in the file, one after the other; large ones begin on a page, to be
-    mapped.
-    """
-    places: dict[int, Place] = {}
-    end = 0
-    for key, array in arrays.items():
-        step = _PAGE if array.nbytes >= _PAGE else _ALIGNED
-        start = -(-end // step) * step
-        places[key] = Place(start, array.nbytes)
-        end = start + array.nbytes
-    return places
-
-
-def write_weights(file: BinaryIO, arrays: Mapping[int, Any], places: Mapping[int, Place]) -> None:
-    """Writes the arrays at their places."""
-    for key, array in arrays.items():
-        file.write(b"\0" * (places[key].offset - file.tell()))
-        file.write(memoryview(array.reshape(-1).view(numpy.uint8)))
-    file.flush()
 
 
 def external_proto(model: Any, places: Mapping[int, Place]) -> Any:

@@ -1,0 +1,40 @@
+"""What the files of a graph say about it: plan, ranges, conditions and versions."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ..contract.places import formulas_of, spelled_axis
+from ..core.codec import write_document
+from ..core.plan import Plan
+from ..trace.graph import Graph
+
+__all__ = ["known_of"]
+
+
+def known_of(graph: Graph, converter: str) -> dict[str, Any]:
+    """What is known of a graph of torch, as plain values for JSON; ``converter`` is the package
+    that makes the files.
+
+    ``versions``, ``inputs`` (name -> path), ``outputs``, ``symbols`` (name -> least and greatest
+    size), ``conditions`` (what the inputs have to obey) and ``plan``.
+    """
+    return {
+        "versions": {name: _version(name) for name in ("onlooker", "torch", converter)},
+        "inputs": {
+            label: leaf.path.code()
+            for label, leaf in zip(graph.labels, graph.plan.inputs, strict=True)
+        },
+        "outputs": list(graph.outputs.names),
+        "symbols": {symbol.name: [symbol.low, symbol.high] for symbol in graph.plan.symbols},
+        "conditions": list(formulas_of(graph.plan, graph.contract, spelled_axis(graph.names))),
+        "plan": write_document("plan", Plan, graph.plan),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from its source
+        return "unknown"

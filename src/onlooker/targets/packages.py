@@ -1,0 +1,29 @@
+"""The packages that a target needs."""
+
+from __future__ import annotations
+
+from ..core.errors import MissingPackageError
+
+__all__ = ["require_packages"]
+
+
+def require_packages(*names: str, target: str, extra: str) -> None:
+    """Passes when these packages can be imported; ``extra`` is what brings them with onlooker.
+
+    :raises MissingPackageError: ``missing-package``
+    """
+    missing = [name for name in names if not _is_there(name)]
+    if missing:
+        raise MissingPackageError(
+            f"An export to {target} needs {', '.join(missing)}.",
+            slug="missing-package",
+            hint=f"Install it with: pip install 'onlooker[{extra}]'.",
+        )
+
+
+def _is_there(name: str) -> bool:
+    try:
+        __import__(name)
+    except ImportError:
+        return False
+    return True

@@ -5,12 +5,13 @@ from __future__ import annotations
 from ..core.errors import UsageError
 from .aoti.target import Aoti
 from .onnx.target import Onnx
+from .openvino.target import OpenVino
 from .target import Target
 from .torch.target import TorchFiles
 
 __all__ = ["TARGETS", "target_of"]
 
-TARGETS: tuple[Target, ...] = (TorchFiles(), Onnx(), Aoti())
+TARGETS: tuple[Target, ...] = (TorchFiles(), Onnx(), Aoti(), OpenVino())
 
 
 def target_of(name: str) -> Target:

@@ -1,0 +1,1 @@
+"""Graphs as models of OpenVINO, and what runs them."""

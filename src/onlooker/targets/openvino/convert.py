@@ -1,0 +1,222 @@
+"""Converts an exported graph to a model of OpenVINO.
+
+The front end of OpenVINO is called itself: ``openvino.convert_model`` does the same, and reports
+each conversion to its makers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from ...core.errors import ExportError
+from ...patches.masked_rows import masked_rows_give_zeros
+from ...patches.recurrent_steps import steps_stay_sizes
+from ...trace.graph import Graph
+from ...trace.lines import place_of_node
+from ..about import known_of
+from ..asserted import asserted_in
+from ..names import names_of
+from .shapes import shape_of
+
+__all__ = ["ASSERTED", "convert_graph"]
+
+#: the output, behind those of the model, that is true where all assertions of the model hold
+ASSERTED = "onlooker_asserted"
+_MISSING = re.compile(r"No conversion rule found for operations: ([^\n]+)")
+
+
+def convert_graph(graph: Graph) -> Any:
+    """The openvino.Model of a graph of torch, with the names, ranges and numbers of its plan.
+
+    A graph that asserts something of values has one more output, :data:`ASSERTED`.
+
+    :raises ExportError: ``openvino-refused`` with the message of the converter
+    """
+    try:
+        with (
+            warnings.catch_warnings(),
+            torch.no_grad(),
+            masked_rows_give_zeros(graph.artifact),
+            steps_stay_sizes(graph.artifact),
+        ):
+            warnings.simplefilter("ignore")
+            module = graph.artifact.run_decompositions(_decompositions()).module(check_guards=False)
+    except Exception as error:
+        raise _refused(graph, f"{type(error).__name__}: {error}") from error
+    outputs = _outputs_of(module)
+    conditions = asserted_in(module.graph)
+    _give_computed(module, [*outputs, *conditions])
+    try:
+        converted = _converted(module, graph)
+        return _finished(converted, module, graph, outputs, conditions)
+    except Exception as error:
+        raise _refused(graph, _reason(error, module)) from error
+
+
+@cache
+def _decompositions() -> dict[Any, Any]:
+    """What torch takes apart before: all operators but those that OpenVINO knows whole."""
+    from openvino.frontend.pytorch.torchdynamo.export_decompositions import ops_to_not_decompose
+
+    known = set(ops_to_not_decompose())
+    table: Any = torch.export.default_decompositions()
+    return {operator: way for operator, way in table.items() if operator not in known}
+
+
+def _outputs_of(module: GraphModule) -> list[Any]:
+    """The nodes and numbers that the graph gives, in their order."""
+    (given,) = module.graph.output_node().args
+    return list(given) if isinstance(given, (tuple, list)) else [given]
+
+
+def _give_computed(module: GraphModule, values: Iterable[Any]) -> None:
+    """Lets the graph give each computed value once: the front end takes neither an input for an
+    output nor one output twice.
+    """
+    output = module.graph.output_node()
+    output.args = (tuple(_computed(values)),)
+    module.graph.eliminate_dead_code(_has_effect)
+    module.recompile()
+
+
+def _has_effect(node: Node) -> bool:
+    """Inputs stay; an assertion is one of the outputs by now."""
+    return node.op in ("placeholder", "output")
+
+
+def _computed(values: Iterable[Any]) -> list[Node]:
+    nodes = [value for value in values if isinstance(value, Node) and value.op != "placeholder"]
+    return list(dict.fromkeys(nodes))
+
+
+def _converted(module: GraphModule, graph: Graph) -> Any:
+    """The model as the front end makes it, whose inputs have types and ranges from the start."""
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
+
+    leaves = {graph.names[leaf.path]: leaf for leaf in graph.plan.inputs}
+    placeholders = module.graph.find_nodes(op="placeholder")
+    decoder = TorchFXPythonDecoder(
+        module,
+        input_shapes=[shape_of(graph.plan, leaves[str(node.target)]) for node in placeholders],
+        input_types=[_dtype_of(node) for node in placeholders],
+        dynamic_shapes=True,
+    )
+    front_end = FrontEndManager().load_by_framework("pytorch")
+    return front_end.convert(front_end.load(decoder))
+
+
+def _dtype_of(node: Node) -> torch.dtype:
+    """The dtype of a value in the file: an int is an int64, a float a float64."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return value.dtype
+    return torch.float64 if isinstance(value, (float, torch.SymFloat)) else torch.int64
+
+
+def _finished(
+    converted: Any,
+    module: GraphModule,
+    graph: Graph,
+    outputs: Sequence[Any],
+    conditions: Sequence[Node],
+) -> Any:
+    """The model with all its outputs, its names, and what is known of the graph inside."""
+    import openvino
+    from openvino import opset13
+
+    names = names_of(graph)
+    placeholders = module.graph.find_nodes(op="placeholder")
+    parameters = dict(zip(placeholders, converted.get_parameters(), strict=True))
+    sources = dict(zip(_computed([*outputs, *conditions]), converted.get_results(), strict=True))
+    ports = {
+        **{node: parameter.output(0) for node, parameter in parameters.items()},
+        **{node: result.input_value(0) for node, result in sources.items()},
+    }
+    given = [_typed(ports, value) for value in outputs]
+    labels = list(names.outputs)
+    if conditions:
+        held = [_typed(ports, condition, torch.bool) for condition in conditions]
+        whole = held[0]
+        for other in held[1:]:
+            whole = opset13.logical_and(whole, other).output(0)
+        given.append(whole)
+        labels.append(ASSERTED)
+    by_name = {str(node.target): parameter for node, parameter in parameters.items()}
+    inputs = [by_name[name] for name in (graph.names[leaf.path] for leaf in graph.plan.inputs)]
+    for parameter, label in zip(inputs, names.inputs, strict=True):
+        _call(parameter, label)
+    results = [_result(port, label) for port, label in zip(given, labels, strict=True)]
+    model = openvino.Model(results, inputs, graph.name)
+    for key, value in known_of(graph, "openvino").items():
+        model.set_rt_info(json.dumps(value), ["onlooker", key])
+    return model
+
+
+def _typed(ports: dict[Node, Any], value: Any, dtype: torch.dtype | None = None) -> Any:
+    """A port of the value in the dtype that the graph of torch gives it, which nothing else names."""
+    from openvino import opset13
+    from openvino.frontend.pytorch.utils import pt_to_ov_type_map
+
+    if not isinstance(value, Node):
+        is_float = isinstance(value, float)
+        return opset13.constant(value, dtype="float64" if is_float else "int64").output(0)
+    port = ports[value]
+    wanted = pt_to_ov_type_map[str(dtype or _dtype_of(value))]
+    if port.get_element_type() != wanted:
+        port = opset13.convert(port, wanted.to_string()).output(0)
+    return port
+
+
+def _result(port: Any, label: str) -> Any:
+    """A result of this name. A value that has a name already, an input or another result, is given
+    one more: the names of a value go with it everywhere.
+    """
+    from openvino import opset13, opset16
+
+    if port.get_names():
+        port = opset16.identity(port).output(0)
+    result = opset13.result(port)
+    _call(result, label)
+    return result
+
+
+def _call(node: Any, label: str) -> None:
+    node.set_friendly_name(label)
+    node.output(0).get_tensor().set_names({label})
+
+
+def _reason(error: BaseException, module: GraphModule) -> str:
+    """What the converter says: the operators that it does not know, with the lines that call them,
+    or its last words.
+    """
+    text = str(error)
+    missing = _MISSING.search(text)
+    if missing is None:
+        return f"{type(error).__name__}: {' '.join(text.split())[-500:]}"
+    names = [name.strip() for name in missing[1].split(",")]
+    return f"OpenVINO has no operators for {'; '.join(_placed(name, module) for name in names)}."
+
+
+def _placed(name: str, module: GraphModule) -> str:
+    for node in module.graph.nodes:
+        place = place_of_node(node) if str(node.target) == name else ""
+        if place:
+            return f"{name} (at {place})"
+    return name
+
+
+def _refused(graph: Graph, reason: str) -> ExportError:
+    return ExportError(
+        f"{graph.name} cannot be converted to OpenVINO: {reason}",
+        slug="openvino-refused",
+        hint="The torch program of the same plan may hold: export with to='torch'.",
+    )

@@ -1,0 +1,97 @@
+"""Models of OpenVINO as files: an ``.xml`` a graph, and the weights beside it.
+
+An ``.xml`` says of each weight where it stands in a file of weights, and OpenVINO reads any pair of
+the two: ``core.read_model("main_2.xml", "weights.bin")``. So several graphs can use one such file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from ...core.codec_text import damaged
+from ..places import Place, places_of, write_weights
+
+__all__ = ["WEIGHTS", "read_models", "write_models"]
+
+#: the file with the weights of all graphs, where there are several
+WEIGHTS = "weights.bin"
+#: what OpenVINO writes of a weight, in this order
+_PLACE = re.compile(r'offset="(\d+)" size="(\d+)"')
+
+
+def write_models(models: Sequence[Any], paths: Sequence[Path]) -> list[Path]:
+    """Writes the models, each weight as it is, and gives the paths of all files."""
+    import openvino
+
+    if len(models) == 1:
+        openvino.save_model(models[0], paths[0], compress_to_fp16=False)
+        return [paths[0], paths[0].with_suffix(".bin")]
+    with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
+        written = [Path(folder, path.name) for path in paths]
+        for model, path in zip(models, written, strict=True):
+            openvino.save_model(model, path, compress_to_fp16=False)
+        weights = paths[0].parent / WEIGHTS
+        _merge(written, paths, weights)
+    return [*paths, weights]
+
+
+def _merge(written: Sequence[Path], paths: Sequence[Path], weights: Path) -> None:
+    """Writes the models again with places in one file, in which equal weights are one."""
+    arrays: dict[int, Any] = {}
+    by_content: dict[tuple[int, bytes], int] = {}
+    keys: list[dict[Place, int]] = []
+    texts = [path.read_text(encoding="utf-8") for path in written]
+    for path, text in zip(written, texts, strict=True):
+        content = _mapped(path.with_suffix(".bin"))
+        own: dict[Place, int] = {}
+        for place in {Place(int(start), int(size)) for start, size in _PLACE.findall(text)}:
+            array = content[place.offset : place.offset + place.length]
+            key = by_content.setdefault(
+                (place.length, hashlib.sha256(array).digest()), len(by_content)
+            )
+            own[place] = key
+            arrays.setdefault(key, array)
+        keys.append(own)
+    places = places_of(arrays)
+    for path, text, own in zip(paths, texts, keys, strict=True):
+
+        def moved(found: re.Match[str], own: dict[Place, int] = own) -> str:
+            place = places[own[Place(int(found[1]), int(found[2]))]]
+            return f'offset="{place.offset}" size="{place.length}"'
+
+        path.write_text(_PLACE.sub(moved, text), encoding="utf-8")
+    with weights.open("wb") as file:
+        write_weights(file, arrays, places)
+
+
+def _mapped(path: Path) -> Any:
+    """The bytes of a file, which is mapped and not read."""
+    if not path.stat().st_size:
+        return numpy.empty(0, dtype=numpy.uint8)
+    return numpy.memmap(path, dtype=numpy.uint8, mode="r")
+
+
+def read_models(paths: Sequence[Path]) -> list[Any]:
+    """Models from one folder.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    weights = paths[0].parent / WEIGHTS
+    return [_read(path, weights if len(paths) > 1 else path.with_suffix(".bin")) for path in paths]
+
+
+def _read(path: Path, weights: Path) -> Any:
+    import openvino
+
+    try:
+        return openvino.Core().read_model(path, weights)
+    except Exception as error:
+        said = " ".join(str(error).split())[-300:]
+        raise damaged(path.name, f"it is no model of OpenVINO ({said})") from error

@@ -1,0 +1,80 @@
+"""How OpenVINO runs models here: the device, and the properties that they are compiled with.
+
+They belong to one process and one machine: no file that is saved holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...core.errors import UsageError
+
+__all__ = ["SETTINGS", "Settings", "settings_of"]
+
+#: the keywords that users give
+SETTINGS = ("device", "config")
+#: a device would else compute in the dtype that is fastest there: bfloat16 on many processors
+_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "EXECUTION_MODE_HINT": "ACCURACY"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``device`` is a name as ``"CPU"``, ``"GPU.0"`` or ``"AUTO:GPU,CPU"``; ``config`` are
+    properties by name, which go before those that keep float32 what it is.
+    """
+
+    device: str = "CPU"
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """All properties that a model is compiled with."""
+        return {**_EXACT, **self.config}
+
+
+def settings_of(device: Any = None, config: Any = None) -> Settings:
+    """What a user gave, checked before any work is done with it; None stands for the default.
+
+    :raises UsageError: ``bad-openvino-options``
+    """
+    if device is not None and not (isinstance(device, str) and device):
+        raise _bad(f"device is {device!r}, which is no name of a device.")
+    if config is not None and not _is_config(config):
+        raise _bad(f"config is {config!r}, which has not properties by their names.")
+    settings = Settings(device or "CPU", dict(config or {}))
+    _check(settings)
+    return settings
+
+
+def _is_config(config: Any) -> bool:
+    return isinstance(config, Mapping) and all(isinstance(name, str) for name in config)
+
+
+def _check(settings: Settings) -> None:
+    """Compiles a model of one addition: OpenVINO says what it does not know."""
+    import numpy
+    import openvino
+    from openvino import opset13
+
+    value = opset13.parameter([1], numpy.float32)
+    model = openvino.Model([opset13.add(value, value)], [value], "settings")
+    try:
+        openvino.Core().compile_model(model, settings.device, settings.properties)
+    except Exception as error:
+        said = " ".join(str(error).split())[-300:]
+        raise _bad(
+            f"OpenVINO does not take device={settings.device!r} with this config: {said}"
+        ) from error
+
+
+def _bad(message: str) -> UsageError:
+    return UsageError(
+        message,
+        slug="bad-openvino-options",
+        hint=(
+            "Give device='CPU' or a name of openvino.Core().available_devices, and config with"
+            " properties of OpenVINO, as in {'INFERENCE_NUM_THREADS': 4}."
+        ),
+    )

@@ -1,0 +1,142 @@
+"""The target OpenVINO: a model in two files, ``.xml`` and ``.bin``, with readable names, ranges and
+plan inside, run by OpenVINO.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...core.codec_text import damaged
+from ...core.errors import ExportError
+from ...trace.graph import Graph
+from ..names import Names, names_of
+from ..packages import require_packages
+from ..target import file_name
+from .convert import ASSERTED, convert_graph
+from .files import read_models, write_models
+from .run import openvino_runner
+from .settings import SETTINGS, Settings, settings_of
+from .shapes import obtained_of
+
+__all__ = ["OpenVino"]
+
+logger = logging.getLogger(__name__)
+
+
+class OpenVino:
+    """Models of OpenVINO, one a graph. ``device`` and ``config`` say how they are run here, and are
+    not saved.
+    """
+
+    name = "openvino"
+    suffix = ".xml"
+    options: tuple[str, ...] = SETTINGS
+    reading: tuple[str, ...] = SETTINGS
+
+    def require(self) -> None:
+        """Passes when openvino can be imported.
+
+        :raises MissingPackageError: ``missing-package``
+        """
+        require_packages("openvino", target="OpenVINO", extra="openvino")
+
+    def convert(
+        self, graphs: Sequence[Graph], *, device: Any = None, config: Any = None, **_: Any
+    ) -> list[Graph]:
+        """The same regimes as models of OpenVINO, already written to files once, and read from
+        there.
+
+        :raises ExportError: ``openvino-refused`` with the message of the converter or of the device
+        :raises UsageError: ``bad-openvino-options``
+        """
+        settings = settings_of(device, config)
+        models, made = [], []
+        for graph in graphs:
+            start = time.perf_counter()
+            logger.info("converting %s to OpenVINO", graph.name)
+            models.append(convert_graph(graph))
+            seconds = graph.seconds + time.perf_counter() - start
+            made.append(replace(graph, target=self.name, seconds=seconds))
+        with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
+            write_models(models, [Path(folder, file_name(graph, self)) for graph in graphs])
+            return self._read(made, Path(folder), settings)
+
+    def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
+        """One ``.xml`` a graph. The weights of a single graph are in the ``.bin`` of its name, those
+        of several in ``weights.bin``, where what is equal is once.
+        """
+        paths = [folder / file_name(graph, self) for graph in graphs]
+        models = [graph.artifact for graph in graphs]
+        return [path.name for path in write_models(models, paths)]
+
+    def read(
+        self,
+        graphs: Sequence[Graph],
+        folder: Path,
+        device: Any = None,
+        config: Any = None,
+        **_: Any,
+    ) -> list[Graph]:
+        """The graphs with compiled models; what was obtained is read from the models, which somebody
+        else may have made.
+
+        :raises SavedFileError: ``file-damaged``
+        :raises ExportError: ``openvino-refused``
+        :raises UsageError: ``bad-openvino-options``
+        :raises MissingPackageError: ``missing-package``
+        """
+        self.require()
+        return self._read(graphs, folder, settings_of(device, config))
+
+    def _read(self, graphs: Sequence[Graph], folder: Path, settings: Settings) -> list[Graph]:
+        paths = [folder / file_name(graph, self) for graph in graphs]
+        models = read_models(paths)
+        triples = zip(graphs, models, paths, strict=True)
+        return [_loaded(graph, model, path.name, settings) for graph, model, path in triples]
+
+
+def _loaded(graph: Graph, model: Any, where: str, settings: Settings) -> Graph:
+    """The graph with the model compiled."""
+    names = names_of(graph)
+    _check_outputs(model, names, where)
+    ports = {name: port for port in model.inputs for name in port.get_names()}
+    unknown = sorted(set(ports) - set(names.inputs))
+    if unknown:
+        raise damaged(where, f"it has an input {unknown[0][:80]!r}, and its plan has not")
+    outputs = graph.outputs
+    run = openvino_runner(
+        _compiled(model, where, settings),
+        names.inputs,
+        len(names.outputs),
+        outputs.are_ints,
+        outputs.are_floats,
+    )
+    obtained = obtained_of(graph, [ports.get(name) for name in names.inputs])
+    return replace(graph, run=run, artifact=model, obtained=obtained, example=())
+
+
+def _check_outputs(model: Any, names: Names, where: str) -> None:
+    found = [sorted(port.get_names()) for port in model.outputs]
+    wanted = [[name] for name in names.outputs]
+    if found not in (wanted, [*wanted, [ASSERTED]]):
+        raise damaged(where, "its outputs are not those of its plan")
+
+
+def _compiled(model: Any, where: str, settings: Settings) -> Any:
+    import openvino
+
+    try:
+        return openvino.Core().compile_model(model, settings.device, settings.properties)
+    except Exception as error:
+        raise ExportError(
+            f"OpenVINO does not run {where} on {settings.device}:"
+            f" {' '.join(str(error).split())[-500:]}",
+            slug="openvino-refused",
+            hint="Another device may: device='GPU'; to='torch' needs no OpenVINO.",
+        ) from error

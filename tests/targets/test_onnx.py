@@ -14,31 +14,14 @@ import onnxruntime
 import pytest
 import torch
 
-from onlooker import InputObserver, Program
+from onlooker import Program
 from onlooker.core.errors import ExportError, OnlookerWarning, RejectedCallError, SavedFileError, UsageError
 from onlooker.targets.names import names_of
 from onlooker.targets.onnx import target as onnx_target
 from onlooker.targets.onnx import weights as onnx_weights
 from onlooker.targets.onnx.merge import merged_model
 from onlooker.targets.onnx.target import Onnx
-
-Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
-
-
-def rand(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
-
-
-def call(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return args, kwargs
-
-
-def exported(model: torch.nn.Module, calls: Calls) -> Program:
-    observer = InputObserver()
-    with observer(model.eval()), torch.no_grad():
-        for args, kwargs in calls:
-            model(*args, **kwargs)
-    return observer.export()
+from target_models import AWKWARD, GROWING, SIDED, Awkward, Growing, Sided, call, exported, rand
 
 
 def saved(program: Program, folder: Path) -> list[str]:
@@ -50,60 +33,6 @@ def loaded(program: Program, folder: Path) -> Program:
     bare = [replace(graph, run=None, artifact=None, obtained={}) for graph in program.graphs]  # type: ignore[arg-type]
     graphs = Onnx().read(bare, folder)
     return Program(graphs, program._recording, program._samples, program._subject, program.refusals, program._joins)
-
-
-class Awkward(torch.nn.Module):
-    """Outputs that are inputs, stand twice, are ints, have no dimension, or do not change; an unused input."""
-
-    def forward(self, x: torch.Tensor, n: int, unused: torch.Tensor, scalar: torch.Tensor) -> dict[str, Any]:
-        y = x * n
-        return {
-            "same": x,
-            "y": y,
-            "again": y,
-            "rows": x.shape[0],
-            "twice": 2 * x.shape[0],
-            "n": n,
-            "scalar": scalar,
-            "sum": scalar.sum(),
-            "flags": x > 0,
-            "nothing": None,
-            "seven": 7,
-            "half": 0.5,
-        }
-
-
-AWKWARD = [call(rand(b, 4), n, rand(2), torch.tensor(float(n))) for b, n in ((2, 3), (3, 5), (5, 4))]
-
-
-class Growing(torch.nn.Module):
-    """Two linear layers over what came before: one graph, whatever the sizes."""
-
-    def __init__(self, width: int = 32) -> None:
-        super().__init__()
-        self.first, self.second = torch.nn.Linear(width, width), torch.nn.Linear(width, width)
-
-    def forward(self, x: torch.Tensor, past: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        total = torch.cat([past, self.first(x)], dim=1)
-        return self.second(torch.relu(total)), total
-
-
-GROWING = [call(rand(b, s, 32), rand(b, p, 32)) for b, s, p in ((1, 4, 0), (2, 1, 4), (3, 2, 7))]
-
-
-class Sided(torch.nn.Module):
-    """The path, not the form of the call, depends on a size: two graphs on the same weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(64, 64)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.linear(x)
-        return y + 1 if x.shape[1] > 6 else y * 2
-
-
-SIDED = [call(rand(2, 3, 64)), call(rand(3, 9, 64)), call(rand(1, 4, 64)), call(rand(2, 12, 64))]
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from ...trace.lines import place_of_node
 from ..about import known_of
 from ..asserted import asserted_in
 from ..names import names_of
+from .operators import taken_apart, use_known_operators
 from .shapes import shape_of
 
 __all__ = ["ASSERTED", "convert_graph"]
@@ -50,7 +51,9 @@ def convert_graph(graph: Graph) -> Any:
             warnings.simplefilter("ignore")
             module = graph.artifact.run_decompositions(_decompositions()).module(check_guards=False)
     except Exception as error:
-        raise _refused(graph, f"{type(error).__name__}: {error}") from error
+        first = next(iter(str(error).strip().splitlines()), "")
+        raise _refused(graph, f"{type(error).__name__}: {first[:500]}") from error
+    use_known_operators(module)
     outputs = _outputs_of(module)
     conditions = asserted_in(module.graph)
     _give_computed(module, [*outputs, *conditions])
@@ -68,7 +71,8 @@ def _decompositions() -> dict[Any, Any]:
 
     known = set(ops_to_not_decompose())
     table: Any = torch.export.default_decompositions()
-    return {operator: way for operator, way in table.items() if operator not in known}
+    own = {operator: way for operator, way in table.items() if operator not in known}
+    return {**own, **taken_apart()}
 
 
 def _outputs_of(module: GraphModule) -> list[Any]:

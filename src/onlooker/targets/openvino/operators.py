@@ -1,0 +1,131 @@
+"""Operators of a graph as those that the front end of OpenVINO knows.
+
+Why: the front end knows a size as a scalar, and of the operators of Python on such only ``+``,
+``-``, ``*`` and ``//``; what stands in the table does the same to scalars. It joins no tensor of
+shape ``(0,)`` with tensors of other ranks, and lacks some operators that torch takes apart nowhere.
+
+Upstream: https://github.com/openvinotoolkit/openvino/blob/master/src/frontends/pytorch/src/op_table.cpp,
+where ``<built-in function add>`` is such a name. A line may go when its operator stands there.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+__all__ = ["taken_apart", "use_known_operators"]
+
+_aten = torch.ops.aten
+_SAME: dict[Any, Any] = {
+    operator.mod: _aten.remainder.Scalar,
+    operator.truediv: _aten.div.Tensor,
+    operator.pow: _aten.pow.Tensor_Tensor,
+    operator.eq: _aten.eq.Scalar,
+    operator.ne: _aten.ne.Scalar,
+    operator.lt: _aten.lt.Scalar,
+    operator.le: _aten.le.Scalar,
+    operator.gt: _aten.gt.Scalar,
+    operator.ge: _aten.ge.Scalar,
+    operator.and_: _aten.logical_and.default,
+    operator.or_: _aten.logical_or.default,
+    torch.sym_not: _aten.logical_not.default,
+    torch.sym_ite: _aten.where.self,
+    torch.sym_max: _aten.maximum.default,
+    torch.sym_min: _aten.minimum.default,
+    math.ceil: _aten.ceil.default,
+    math.floor: _aten.floor.default,
+    torch._sym_sqrt: _aten.sqrt.default,  # type: ignore[attr-defined]
+}
+#: those that give an int where the operator of torch gives what it was given, and the other way round
+_TO = {torch.sym_float: torch.float64, torch.sym_int: torch.int64}
+
+
+def _same() -> dict[Any, Any]:
+    """The table, with the operators of transformers once it has defined them."""
+    if not hasattr(torch.ops.transformers, "grouped_mm_fallback"):
+        return _SAME
+    grouped = torch.ops.transformers.grouped_mm_fallback.default
+    return {**_SAME, grouped: _aten._grouped_mm.default}
+
+
+def use_known_operators(module: GraphModule) -> None:
+    """Replaces the operators in the graph of a module; what it computes stays the same."""
+    same = _same()
+    for node in list(module.graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target in same:
+            node.target = same[node.target]
+            if node.target in (_aten.ceil.default, _aten.floor.default):
+                _convert_after(module.graph, node)
+        elif node.target in _TO:
+            node.kwargs = {"dtype": _TO[node.target]}
+            node.target = _aten._to_copy.default
+        elif node.target is torch.sym_sum:
+            _add_up(module.graph, node)
+        elif node.target is _aten.cat.default:
+            _leave_out_nothing(node)
+        elif node.target is _aten.copy_.default:
+            _take_the_source(node)
+
+
+def _convert_after(graph: Graph, node: Node) -> None:
+    """Makes an int of a result that is a float."""
+    with graph.inserting_after(node):
+        number = graph.call_function(_aten._to_copy.default, (node,), {"dtype": torch.int64})
+    number.meta = dict(node.meta)
+    node.replace_all_uses_with(number, delete_user_cb=lambda user: user is not number)
+
+
+def _add_up(graph: Graph, node: Node) -> None:
+    """``sym_sum([a, b, c])`` as ``a + b + c``."""
+    terms: Any = node.args[0]
+    total = terms[0]
+    with graph.inserting_before(node):
+        for term in terms[1:]:
+            total = graph.call_function(operator.add, (total, term))
+            total.meta = dict(node.meta)
+    node.replace_all_uses_with(total)
+    graph.erase_node(node)
+
+
+def _leave_out_nothing(node: Node) -> None:
+    """Leaves the tensors of shape ``(0,)`` out of those that are joined to one of another rank."""
+    tensors: Any = node.args[0]
+    if node.meta["val"].dim() > 1:
+        kept = [tensor for tensor in tensors if tensor.meta["val"].dim() > 1]
+        node.update_arg(0, kept)
+
+
+def _take_the_source(node: Node) -> None:
+    """What an input holds after the model wrote to it, as a value of its own."""
+    target, source = node.args[:2]
+    node.meta = dict(target.meta)  # type: ignore[union-attr]
+    node.target, node.args = _aten._to_copy.default, (source,)
+    node.kwargs = {"dtype": node.meta["val"].dtype}
+
+
+def _histogram(values: torch.Tensor, bins: int = 100, low: int = 0, high: int = 0) -> Any:
+    """``histc`` between two numbers: how many values lie in each of the parts of equal width."""
+    if low == high:
+        return NotImplemented
+    flat = values.reshape(-1).to(torch.float32)
+    part = torch.floor((flat - low) * (bins / (high - low))).clamp(max=bins - 1)
+    is_inside = (flat >= low) & (flat <= high)
+    numbers = torch.arange(bins, device=values.device)
+    return ((part[:, None] == numbers) & is_inside[:, None]).sum(0).to(values.dtype)
+
+
+def _zeros(size: Sequence[Any], order: Sequence[int], **options: Any) -> torch.Tensor:
+    """``empty_permuted``: what is there does not matter, nor how it lies in memory."""
+    return torch.zeros(size, dtype=options.get("dtype"), device=options.get("device"))
+
+
+def taken_apart() -> dict[Any, Any]:
+    """Per operator that OpenVINO lacks the function of other operators that does the same."""
+    return {_aten.histc.default: _histogram, _aten.empty_permuted.default: _zeros}

@@ -1,0 +1,43 @@
+"""Operators of a graph as those that OpenVINO knows: they compute what they computed before."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from target_models import call, exported, rand
+
+pytest.importorskip("openvino")
+
+
+class Sizes(torch.nn.Module):
+    """Every operator on sizes that a graph may have."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        n, m = x.shape
+        return {
+            "largest": x.new_zeros((max(n, m), min(n, m))),
+            "least": torch.sym_min(n, 5),
+            "rest": x.new_zeros((n % 4 + 1, -m % 3 + 1)),
+            "ceil": math.ceil(n / 4),
+            "floor": math.floor(m / 3),
+            "quotient": x.sum() * (n / m),
+            "sum": torch.sym_sum([n, m, 3]),
+            "part": x.reshape(-1)[: (n * m + 7) // 8],
+        }
+
+
+class Joined(torch.nn.Module):
+    """An empty list is joined to a tensor of another rank, as caches of transformers begin."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.tensor([]), x, x + 1], dim=-2)
+
+
+@pytest.mark.parametrize("model", [Sizes(), Joined()], ids=["sizes", "joined"])
+def test_a_model_gives_the_same_for_sizes_never_seen(model: torch.nn.Module) -> None:
+    program = exported(model, [call(rand(4, 6)), call(rand(5, 12)), call(rand(7, 9)), call(rand(9, 3))]).to("openvino")
+    assert program.verify().verified, program.report

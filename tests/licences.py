@@ -25,6 +25,7 @@ TITLES = {
     "": "Always needed",
     "transformers": "With `onlooker[transformers]`",
     "onnx": "With `onlooker[onnx]`",
+    "openvino": "With `onlooker[openvino]`",
     "dev": "To develop and test it, never by a user",
 }
 

@@ -228,8 +228,8 @@ class InputObserver:
         """Infers, probes, materialises and exports; ``program.verify()`` then proves it.
 
         ``to`` is ``"torch"`` for a program of torch.export, ``"onnx"`` for ONNX models of the same
-        plans, which ONNX Runtime runs, ``"aoti"`` for code that AOTInductor compiles; what these
-        take as options is given to ``program.to()``. The other options are those of :meth:`plans`.
+        plans, which ONNX Runtime runs, ``"aoti"`` for code that AOTInductor compiles,
+        ``"openvino"`` for models of OpenVINO; what these take as options is given to ``program.to()``. The other options are those of :meth:`plans`.
 
         Kept calls are run again first: a warning, ``training-mode`` or
         ``outputs-depend-on-earlier-calls``, says when the results are not those that were observed.

@@ -397,8 +397,8 @@ class Program:
 
     @quietly
     def to(self, target: str, **options: Any) -> Program:
-        """The same plans for another target: ``"onnx"`` or ``"aoti"`` from a program of
-        torch.export.
+        """The same plans for another target: ``"onnx"``, ``"aoti"`` or ``"openvino"`` from a program
+        of torch.export.
 
         ``options`` are those of the target: ``opset=21`` for ONNX. ``onlooker.targets.targets``
         lists the options and the packages of each target.
@@ -411,14 +411,18 @@ class Program:
         its own. ``providers`` are as InferenceSession takes them. Where these have no kernels for
         the dtype of the model, a warning, ``no-kernels``, says so before the model is converted.
 
+        For OpenVINO, ``device`` (``"CPU"`` by default) and ``config``, properties of OpenVINO by name,
+        are the same for its models.
+
         The watched calls and some other sizes are tried on both programs. A warning,
         ``serves-less``, and a note of the graph in :attr:`report` name those that this program
         serves and the new one refuses or answers otherwise, with the reason.
 
         :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of
-            the target: ``bad-opset``, ``bad-session-options``, ``bad-providers``
+            the target: ``bad-opset``, ``bad-session-options``, ``bad-providers``,
+            ``bad-openvino-options``
         :raises MissingPackageError: ``missing-package``, ``no-compiler``
-        :raises ExportError: ``onnx-refused``, ``aoti-refused``
+        :raises ExportError: ``onnx-refused``, ``aoti-refused``, ``openvino-refused``
         """
         chosen = target_of(target)
         check_options(chosen, options, chosen.options)

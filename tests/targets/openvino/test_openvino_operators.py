@@ -41,3 +41,17 @@ class Joined(torch.nn.Module):
 def test_a_model_gives_the_same_for_sizes_never_seen(model: torch.nn.Module) -> None:
     program = exported(model, [call(rand(4, 6)), call(rand(5, 12)), call(rand(7, 9)), call(rand(9, 3))]).to("openvino")
     assert program.verify().verified, program.report
+
+
+class Products(torch.nn.Module):
+    """Products whose parts may have any size, 1 among them."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = x[:, :, None] @ y[:, None]
+        return z, torch.einsum("bij, bkj", x, y), torch.einsum("bij,bkj->bik", x, y)
+
+
+def test_a_product_is_right_where_a_size_is_one() -> None:
+    calls = [call(rand(b, 1, 4), rand(b, 4, 4)) for b in (2, 3)] + [call(rand(b, 3, 4), rand(b, 4, 4)) for b in (2, 5)]
+    program = exported(Products(), calls).to("openvino")
+    assert program.verify().verified, program.report

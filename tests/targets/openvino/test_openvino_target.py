@@ -250,3 +250,21 @@ def test_a_llama_generates_the_same_tokens_from_the_saved_program(tmp_path: Path
     expected = tiny.model.generate(ids, **options)
     with read.installed(tiny.model):
         assert torch.equal(tiny.model.generate(ids, **options), expected)
+
+
+def test_a_model_that_would_grow_when_it_is_compiled_is_refused(growing: Program, tmp_path: Path) -> None:
+    from openvino import opset13
+
+    OpenVino().write(growing.graphs, tmp_path)
+    core = openvino.Core()
+    model = core.read_model(tmp_path / "main.xml")
+    bomb = opset13.broadcast(opset13.constant(1.0, dtype="float32"), opset13.constant([1 << 20, 1 << 20], dtype="int64"))
+    result = model.get_results()[0]
+    whole = opset13.add(result.input_value(0), opset13.reduce_sum(bomb, opset13.constant([0, 1])))
+    result.input(0).replace_source_output(whole.output(0))
+    names = [port.get_names() for port in model.outputs]
+    (tmp_path / "bomb").mkdir()
+    openvino.save_model(model, tmp_path / "bomb" / "main.xml", compress_to_fp16=False)
+    assert names
+    with pytest.raises(SavedFileError, match=r"its constants alone make \d+ bytes"):
+        loaded(growing, tmp_path / "bomb")

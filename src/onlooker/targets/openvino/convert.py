@@ -24,6 +24,7 @@ from ...trace.lines import place_of_node
 from ..about import known_of
 from ..asserted import asserted_in
 from ..names import names_of
+from .conversions import CONVERSIONS, extensions
 from .operators import taken_apart, use_known_operators
 from .shapes import shape_of
 
@@ -69,7 +70,7 @@ def _decompositions() -> dict[Any, Any]:
     """What torch takes apart before: all operators but those that OpenVINO knows whole."""
     from openvino.frontend.pytorch.torchdynamo.export_decompositions import ops_to_not_decompose
 
-    known = set(ops_to_not_decompose())
+    known = {*ops_to_not_decompose(), *CONVERSIONS}
     table: Any = torch.export.default_decompositions()
     own = {operator: way for operator, way in table.items() if operator not in known}
     return {**own, **taken_apart()}
@@ -115,6 +116,8 @@ def _converted(module: GraphModule, graph: Graph) -> Any:
         dynamic_shapes=True,
     )
     front_end = FrontEndManager().load_by_framework("pytorch")
+    for extension in extensions():
+        front_end.add_extension(extension)
     return front_end.convert(front_end.load(decoder))
 
 

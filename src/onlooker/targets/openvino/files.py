@@ -7,6 +7,7 @@ the two: ``core.read_model("main_2.xml", "weights.bin")``. So several graphs can
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ __all__ = ["WEIGHTS", "read_models", "write_models"]
 
 #: the file with the weights of all graphs, where there are several
 WEIGHTS = "weights.bin"
+#: the bytes that a model may make of its constants, also where its files have far fewer
+_MOST_COMPUTED = 2**28
+#: and how many times what is written
+_GROWTH = 4
 #: what OpenVINO writes of a weight, in this order
 _PLACE = re.compile(r'offset="(\d+)" size="(\d+)"')
 
@@ -79,7 +84,7 @@ def _mapped(path: Path) -> Any:
 
 
 def read_models(paths: Sequence[Path]) -> list[Any]:
-    """Models from one folder.
+    """Models from one folder, which somebody else may have made.
 
     :raises SavedFileError: ``file-damaged``
     """
@@ -91,7 +96,43 @@ def _read(path: Path, weights: Path) -> Any:
     import openvino
 
     try:
-        return openvino.Core().read_model(path, weights)
+        model = openvino.Core().read_model(path, weights)
+        computed = _computed_bytes(model)
+        limit = max(_MOST_COMPUTED, _GROWTH * (path.stat().st_size + weights.stat().st_size))
     except Exception as error:
         said = " ".join(str(error).split())[-300:]
         raise damaged(path.name, f"it is no model of OpenVINO ({said})") from error
+    if computed > limit:
+        raise damaged(path.name, f"its constants alone make {computed} bytes")
+    return model
+
+
+def _computed_bytes(model: Any) -> int:
+    """The bytes of all results that depend on constants alone: they are computed when a model is
+    compiled, and a file of some kilobytes can ask for any number of them.
+    """
+    total = 0
+    known: set[str] = set()
+    for node in model.get_ordered_ops():
+        total += sum(_computed_bytes(body) for body in _bodies(node))
+        sources = [port.get_node().get_name() for port in node.input_values()]
+        if node.get_type_name() == "Constant":
+            known.add(node.get_name())
+        elif sources and known.issuperset(sources):
+            known.add(node.get_name())
+            total += sum(_bytes_of(port) for port in node.outputs())
+    return total
+
+
+def _bodies(node: Any) -> list[Any]:
+    """The models inside of a branch or a loop."""
+    if node.get_type_name() == "If":
+        return [node.get_then_body(), node.get_else_body()]
+    return [node.get_function()] if hasattr(node, "get_function") else []
+
+
+def _bytes_of(port: Any) -> int:
+    shape = port.get_partial_shape()
+    if not shape.is_static:
+        return 0
+    return int(math.prod(shape.to_shape()) * max(1, port.get_element_type().bitwidth // 8))

@@ -35,6 +35,8 @@ _SAME: dict[Any, Any] = {
     operator.or_: _aten.logical_or.default,
     torch.sym_not: _aten.logical_not.default,
     torch.sym_ite: _aten.where.self,
+    _aten._is_all_true.default: _aten.all.default,
+    _aten._is_any_true.default: _aten.any.default,
     torch.sym_max: _aten.maximum.default,
     torch.sym_min: _aten.minimum.default,
     math.ceil: _aten.ceil.default,

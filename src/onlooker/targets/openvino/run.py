@@ -46,7 +46,7 @@ def openvino_runner(
         given = [_value(inputs[position]) for position, _ in used]  # they own what OpenVINO reads
         for (_, index), value in zip(used, given, strict=True):
             request.set_input_tensor(index, value)
-        request.infer()
+        _infer(request)
         if is_asserting and not request.get_output_tensor(count).data.all():
             raise RuntimeError("an assertion of the model does not hold for this call")
         results = [reader(request.get_output_tensor(index)) for index, reader in enumerate(readers)]
@@ -54,6 +54,18 @@ def openvino_runner(
         return results
 
     return as_the_model_gives(start, are_ints, are_floats)
+
+
+def _infer(request: Any) -> None:
+    """Runs the request; the first lines of an error of OpenVINO say where in its source, the last
+    ones what.
+    """
+    try:
+        request.infer()
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        told = [line for line in lines if not line.startswith("Exception from ")]
+        raise RuntimeError(" ".join(told)[:500]) from error
 
 
 def _value(value: Any) -> Any:

@@ -24,10 +24,11 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from .swap import swapped
 
-__all__ = ["steps_stay_sizes"]
+__all__ = ["RECURRENT_OPERATORS", "steps_stay_sizes"]
 
 _LAYERS = ("one_layer_rnn", "one_layer_lstm")
-_OPERATORS = frozenset(
+#: the operators that a recurrent layer is in a graph
+RECURRENT_OPERATORS = frozenset(
     {
         torch.ops.aten.gru.input,
         torch.ops.aten.lstm.input,
@@ -56,7 +57,7 @@ def _has_layers(model: Any) -> bool:
     if isinstance(model, torch.export.ExportedProgram):
         modules = model.graph_module.modules()  # a block of autocast is a graph of its own
         graphs = [module.graph for module in modules if isinstance(module, torch.fx.GraphModule)]
-        return any(node.target in _OPERATORS for graph in graphs for node in graph.nodes)
+        return any(node.target in RECURRENT_OPERATORS for graph in graphs for node in graph.nodes)
     modules = model.modules() if isinstance(model, torch.nn.Module) else ()
     return any(isinstance(module, torch.nn.RNNBase) for module in modules)
 

@@ -216,6 +216,13 @@ def test_an_operator_that_openvino_lacks_is_named_with_its_line() -> None:
         program.to("openvino")
 
 
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
+def test_a_recurrent_layer_is_refused_and_not_made_of_the_steps_of_the_example(kind: Any) -> None:
+    program = exported(kind(4, 3), [call(rand(5, 2, 4)), call(rand(7, 3, 4))])
+    with pytest.raises(ExportError, match=r"no operators for aten.(lstm|gru).input"):
+        program.to("openvino")
+
+
 def test_a_missing_package_is_named(growing_torch: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     with pytest.raises(MissingPackageError, match=r"needs openvino. .*onlooker\[openvino\]"):
@@ -258,7 +265,9 @@ def test_a_model_that_would_grow_when_it_is_compiled_is_refused(growing: Program
     OpenVino().write(growing.graphs, tmp_path)
     core = openvino.Core()
     model = core.read_model(tmp_path / "main.xml")
-    bomb = opset13.broadcast(opset13.constant(1.0, dtype="float32"), opset13.constant([1 << 20, 1 << 20], dtype="int64"))
+    bomb = opset13.broadcast(
+        opset13.constant(1.0, dtype="float32"), opset13.constant([1 << 20, 1 << 20], dtype="int64")
+    )
     result = model.get_results()[0]
     whole = opset13.add(result.input_value(0), opset13.reduce_sum(bomb, opset13.constant([0, 1])))
     result.input(0).replace_source_output(whole.output(0))

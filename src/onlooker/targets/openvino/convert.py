@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from ...core.errors import ExportError
 from ...patches.masked_rows import masked_rows_give_zeros
-from ...patches.recurrent_steps import steps_stay_sizes
+from ...patches.recurrent_steps import RECURRENT_OPERATORS, steps_stay_sizes
 from ...trace.graph import Graph
 from ...trace.lines import place_of_node
 from ..about import known_of
@@ -67,10 +67,12 @@ def convert_graph(graph: Graph) -> Any:
 
 @cache
 def _decompositions() -> dict[Any, Any]:
-    """What torch takes apart before: all operators but those that OpenVINO knows whole."""
+    """What torch takes apart before: all operators but those that OpenVINO knows whole, and the
+    recurrent ones, whose parts would be as many as the steps of the example.
+    """
     from openvino.frontend.pytorch.torchdynamo.export_decompositions import ops_to_not_decompose
 
-    known = {*ops_to_not_decompose(), *CONVERSIONS}
+    known = {*ops_to_not_decompose(), *CONVERSIONS, *RECURRENT_OPERATORS}
     table: Any = torch.export.default_decompositions()
     own = {operator: way for operator, way in table.items() if operator not in known}
     return {**own, **taken_apart()}

@@ -229,7 +229,8 @@ class InputObserver:
 
         ``to`` is ``"torch"`` for a program of torch.export, ``"onnx"`` for ONNX models of the same
         plans, which ONNX Runtime runs, ``"aoti"`` for code that AOTInductor compiles,
-        ``"openvino"`` for models of OpenVINO; what these take as options is given to ``program.to()``. The other options are those of :meth:`plans`.
+        ``"openvino"`` for models of OpenVINO; what these take as options is given to
+        ``program.to()``. The other options are those of :meth:`plans`.
 
         Kept calls are run again first: a warning, ``training-mode`` or
         ``outputs-depend-on-earlier-calls``, says when the results are not those that were observed.

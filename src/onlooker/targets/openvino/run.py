@@ -42,7 +42,10 @@ def openvino_runner(
     idle: list[Any] = []
 
     def start(inputs: Sequence[Any]) -> list[Any]:
-        request = idle.pop() if idle else compiled.create_infer_request()
+        try:
+            request = idle.pop()
+        except IndexError:
+            request = compiled.create_infer_request()
         given = [_value(inputs[position]) for position, _ in used]  # they own what OpenVINO reads
         for (_, index), value in zip(used, given, strict=True):
             request.set_input_tensor(index, value)

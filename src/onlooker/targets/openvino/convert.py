@@ -21,6 +21,7 @@ from ...patches.masked_rows import masked_rows_give_zeros
 from ...patches.recurrent_steps import RECURRENT_OPERATORS, steps_stay_sizes
 from ...trace.graph import Graph
 from ...trace.lines import place_of_node
+from ...trace.repeated_operators import operators_repeat
 from ..about import known_of
 from ..asserted import asserted_in
 from ..names import names_of
@@ -48,6 +49,7 @@ def convert_graph(graph: Graph) -> Any:
             torch.no_grad(),
             masked_rows_give_zeros(graph.artifact),
             steps_stay_sizes(graph.artifact),
+            operators_repeat(),
         ):
             warnings.simplefilter("ignore")
             module = graph.artifact.run_decompositions(_decompositions()).module(check_guards=False)

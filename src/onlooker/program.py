@@ -608,8 +608,8 @@ class Program:
         return program
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:
-        """Writes one file per graph (``.pt2`` or ``.onnx``) into ``directory`` and gives their
-        paths.
+        """Writes one file per graph (``.pt2``, ``.onnx``, ``.xml``), and those with their weights, into
+        ``directory`` and gives their paths.
 
         Other files there stay; where a disk is full, all files that stood there are as they were.
 

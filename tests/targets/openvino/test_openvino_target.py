@@ -277,3 +277,59 @@ def test_a_model_that_would_grow_when_it_is_compiled_is_refused(growing: Program
     assert names
     with pytest.raises(SavedFileError, match=r"its constants alone make \d+ bytes"):
         loaded(growing, tmp_path / "bomb")
+
+
+def test_a_vision_model_takes_its_program_in_its_place() -> None:
+    tiny = tiny_model("vit")
+    observer = InputObserver()
+    with observer(tiny.model):
+        tiny.watch()
+    program = observer.export(to="openvino")
+    assert program.verify().verified, program.report
+    images = rand(5, 3, 32, 32)
+    with torch.no_grad():
+        expected = tiny.model(images).logits
+        with program.installed(tiny.model):
+            torch.testing.assert_close(tiny.model(images).logits, expected, atol=1e-5, rtol=1e-5)
+
+
+class Summary(torch.nn.Module):
+    """An encoder whose result each step of a decoder reads, beside a cache of the steps before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.attention = torch.nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(
+        self, step: torch.Tensor, past: torch.Tensor, text: torch.Tensor | None = None, read: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if read is None:
+            read = self.encoder(text)
+        past = torch.cat([past, step], 1)
+        return (
+            self.attention(step, torch.cat([past, read], 1), read.mean(1, True) + torch.cat([past, read], 1))[0],
+            past,
+            read,
+        )
+
+
+def test_an_encoder_and_its_decoder_are_two_graphs_that_share_weights(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, observer = Summary().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, length in ((2, 7), (3, 9)):
+            _, past, read = model(rand(rows, 1, 16), rand(rows, 0, 16), text=rand(rows, length, 16))
+            for _ in range(3):
+                _, past, read = model(rand(rows, 1, 16), past, read=read)
+    program = observer.export(to="openvino")
+    assert len(program.graphs) == 2
+    assert program.verify().verified, program.report
+    program.save(tmp_path / "p")
+    read_again = onlooker.load(tmp_path / "p")
+    args, text = (rand(4, 1, 16), rand(4, 0, 16)), rand(4, 11, 16)
+    with torch.no_grad():
+        expected, past, read = model(*args, text=text)
+        got = read_again(*args, text=text)
+        torch.testing.assert_close(got[0], expected)
+        torch.testing.assert_close(read_again(args[0], got[1], read=got[2])[0], model(args[0], past, read=read)[0])

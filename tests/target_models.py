@@ -8,7 +8,20 @@ import torch
 
 from onlooker import InputObserver, Program
 
-__all__ = ["AWKWARD", "GROWING", "SIDED", "Awkward", "Calls", "Growing", "Sided", "call", "exported", "rand"]
+__all__ = [
+    "AWKWARD",
+    "GROWING",
+    "SIDED",
+    "Attention",
+    "Awkward",
+    "Calls",
+    "Growing",
+    "Sided",
+    "call",
+    "exported",
+    "masked_calls",
+    "rand",
+]
 
 Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -81,3 +94,24 @@ class Sided(torch.nn.Module):
 
 
 SIDED = [call(rand(2, 3, 64)), call(rand(3, 9, 64)), call(rand(1, 4, 64)), call(rand(2, 12, 64))]
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, query: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        added = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+        chosen = mask if self.kind == "bool" else added
+        return torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=chosen)
+
+
+def masked_calls() -> Calls:
+    """Calls of an attention whose first row may look at nothing."""
+    calls = []
+    for rows, length in ((2, 3), (3, 5)):
+        mask = torch.ones(rows, 1, length, length).tril() > 0
+        mask[0, :, 0] = False
+        calls.append(call(rand(rows, 4, length, 8), mask))
+    return calls

@@ -21,7 +21,19 @@ from onlooker.targets.onnx import target as onnx_target
 from onlooker.targets.onnx import weights as onnx_weights
 from onlooker.targets.onnx.merge import merged_model
 from onlooker.targets.onnx.target import Onnx
-from target_models import AWKWARD, GROWING, SIDED, Awkward, Growing, Sided, call, exported, rand
+from target_models import (
+    AWKWARD,
+    GROWING,
+    SIDED,
+    Attention,
+    Awkward,
+    Growing,
+    Sided,
+    call,
+    exported,
+    masked_calls,
+    rand,
+)
 
 
 def saved(program: Program, folder: Path) -> list[str]:
@@ -236,25 +248,9 @@ def test_the_file_says_what_it_is(growing_onnx: Program, tmp_path: Path) -> None
     assert model.producer_name == "onlooker"
 
 
-class Attention(torch.nn.Module):
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def forward(self, query: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        added = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
-        chosen = mask if self.kind == "bool" else added
-        return torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=chosen)
-
-
 @pytest.mark.parametrize("kind", ["bool", "minus infinity"])
 def test_a_query_that_may_look_at_nothing_gives_zeros_as_in_torch(kind: str) -> None:
-    calls = []
-    for rows, length in ((2, 3), (3, 5)):
-        mask = torch.ones(rows, 1, length, length).tril() > 0
-        mask[0, :, 0] = False
-        calls.append(call(rand(rows, 4, length, 8), mask))
-    program = exported(Attention(kind), calls).to("onnx")
+    program = exported(Attention(kind), masked_calls()).to("onnx")
     assert program.verify().verified, program.report
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from target_models import call, exported, rand
+from target_models import Attention, call, exported, masked_calls, rand
 
 pytest.importorskip("openvino")
 
@@ -54,4 +54,10 @@ class Products(torch.nn.Module):
 def test_a_product_is_right_where_a_size_is_one() -> None:
     calls = [call(rand(b, 1, 4), rand(b, 4, 4)) for b in (2, 3)] + [call(rand(b, 3, 4), rand(b, 4, 4)) for b in (2, 5)]
     program = exported(Products(), calls).to("openvino")
+    assert program.verify().verified, program.report
+
+
+@pytest.mark.parametrize("kind", ["bool", "minus infinity"])
+def test_a_query_that_may_look_at_nothing_gives_zeros_as_in_torch(kind: str) -> None:
+    program = exported(Attention(kind), masked_calls()).to("openvino")
     assert program.verify().verified, program.report

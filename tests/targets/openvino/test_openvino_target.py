@@ -307,11 +307,8 @@ class Summary(torch.nn.Module):
         if read is None:
             read = self.encoder(text)
         past = torch.cat([past, step], 1)
-        return (
-            self.attention(step, torch.cat([past, read], 1), read.mean(1, True) + torch.cat([past, read], 1))[0],
-            past,
-            read,
-        )
+        seen = torch.cat([past, read], 1)
+        return self.attention(step, seen, seen)[0], past, read
 
 
 def test_an_encoder_and_its_decoder_are_two_graphs_that_share_weights(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from .core.errors import OnlookerWarning, UsageError
 from .core.kinds import check_kind
@@ -16,7 +16,6 @@ from .core.recording import Recording
 from .core.surroundings import Autocast
 from .export.graphs import export_graphs
 from .export.plans import find_plans
-from .export.quiet import quietly
 from .hypotheses.attributes import unread_attributes
 from .hypotheses.overrides import Dims, Overrides, Range, overrides_of
 from .hypotheses.replay import find_doubt
@@ -43,9 +42,12 @@ from .observing.state import Attributes, kept_state
 from .observing.store import Sample, Store
 from .observing.surroundings import autocast_of, record_gradients
 from .observing.tracked_state import StateTracker
+from .patches.quiet import quietly
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
 from .serve.state import ProgramState
+from .targets.ranges import bounded_plans, seen_sizes
+from .targets.target import check_options
 from .targets.targets import target_of
 from .trace.exportable import check_exportable
 from .trace.prepare import Prepared, prepare
@@ -222,20 +224,25 @@ class InputObserver:
         probe: bool = True,
         static: Dims | None = None,
         dynamic: Dims | None = None,
-        ranges: Mapping[str, Range] | None = None,
+        ranges: Mapping[str, Range] | Literal["observed"] | None = None,
         budget: BudgetOption = BUDGET,
     ) -> Program:
         """Infers, probes, materialises and exports; ``program.verify()`` then proves it.
 
         ``to`` is ``"torch"`` for a program of torch.export, ``"onnx"`` for ONNX models of the same
         plans, which ONNX Runtime runs, ``"aoti"`` for code that AOTInductor compiles,
-        ``"openvino"`` for models of OpenVINO; what these take as options is given to
-        ``program.to()``. The other options are those of :meth:`plans`.
+        ``"openvino"`` for models of OpenVINO, ``"executorch"`` for methods of a program of
+        ExecuTorch; what these take as options is given to ``program.to()``. The other options are
+        those of :meth:`plans`.
+
+        ExecuTorch needs an upper bound of every symbol. ``ranges="observed"`` takes those that are
+        missing from the watched calls, as :meth:`Program.to` says.
 
         Kept calls are run again first: a warning, ``training-mode`` or
         ``outputs-depend-on-earlier-calls``, says when the results are not those that were observed.
 
-        :raises UsageError: ``unknown-target``, and what :meth:`plans` raises for pins
+        :raises UsageError: ``unknown-target``, ``bounds-needed``, ``unknown-option``, and what
+            :meth:`plans` raises for pins
         :raises ObservationError: ``no-calls`` when no call was seen; ``different-autocast`` for calls
             in different autocast
         :raises UnsupportedError: ``unusual-tensor``; ``sharded-weights``, ``distributed-wrapper``
@@ -244,7 +251,11 @@ class InputObserver:
             watched; ``model-keeps-state`` when its calls read attributes that calls before them
             wrote; ``export-refused``, ``no-lawful-sizes`` when no graph could be made
         """
-        target_of(to)
+        target = target_of(to)
+        options: dict[str, Any] = {}
+        if isinstance(ranges, str):
+            options, ranges = {"ranges": ranges}, None
+            check_options(target, options, target.options)
         overrides = overrides_of(static, dynamic, ranges, probe=probe)
         runs = budget_of(budget)
         store = self._watcher.store(method_name)
@@ -254,6 +265,9 @@ class InputObserver:
         doubt = find_doubt(store.samples, lab, store.recording.calls)
         plans, prepared = self._find(store, lab, overrides)
         plans = _doubted(plans, doubt)
+        if "ranges" in target.options:  # what they lack is said before the model is traced
+            seen = seen_sizes(plans, store.recording, prepared.joins)
+            bounded_plans(plans, options.get("ranges"), seen, to)
         with (
             lab.stages.stage("export"),
             kept_state(lab.model, {}),
@@ -264,7 +278,7 @@ class InputObserver:
             program = Program(
                 graphs, store.recording, store.samples, lab, refusals, prepared.joins, state
             )
-            return program.to(to)
+            return program.to(to, **options)
 
     def code(self, *, to: str = "torch", **options: Any) -> str:
         """A Python script that exports the model again, without onlooker; see :meth:`Program.code`.

@@ -18,7 +18,6 @@ from .core.path import Path
 from .core.plan import Plan
 from .core.recording import Recording
 from .core.verdict import Tally
-from .export.quiet import quietly
 from .keep.folder import Kept, save_folder
 from .lab.lab import Lab
 from .lab.runner import ModelRunner
@@ -30,6 +29,7 @@ from .observing.instead import part_of_class
 from .observing.state import kept_state
 from .observing.store import Sample
 from .observing.surroundings import autocast_of, record_gradients
+from .patches.quiet import quietly
 from .pytrees.hidden import hidden_tensors
 from .pytrees.joins import Join, join_tensors, joined, joined_results
 from .report.blind import blind_spots
@@ -42,6 +42,7 @@ from .report.traffic import Conformity
 from .serve.dispatch import Dispatcher
 from .serve.installed import Installed, installed
 from .serve.state import ProgramState, StatefulDispatcher, of_given_caches, without_state
+from .targets.ranges import bounded_plans, seen_sizes
 from .targets.save import save_graph
 from .targets.target import check_options, read_again
 from .targets.targets import target_of
@@ -397,8 +398,8 @@ class Program:
 
     @quietly
     def to(self, target: str, **options: Any) -> Program:
-        """The same plans for another target: ``"onnx"``, ``"aoti"`` or ``"openvino"`` from a program
-        of torch.export.
+        """The same plans for another target: ``"onnx"``, ``"aoti"``, ``"openvino"`` or
+        ``"executorch"`` from a program of torch.export.
 
         ``options`` are those of the target: ``opset=21`` for ONNX. ``onlooker.targets.targets``
         lists the options and the packages of each target.
@@ -414,15 +415,22 @@ class Program:
         For OpenVINO, ``device`` (``"CPU"`` by default) and ``config``, properties of OpenVINO by name,
         are the same for its models.
 
+        For ExecuTorch every symbol needs an upper bound: from the ``ranges`` of the export, or from
+        ``ranges`` given here, limits by symbol, or ``"observed"`` for the greatest sizes of the
+        watched calls, each rounded up to a power of two and a multiple of the step. ``backend`` is
+        ``"portable"`` or ``"xnnpack"``.
+
         The watched calls and some other sizes are tried on both programs. A warning,
         ``serves-less``, and a note of the graph in :attr:`report` name those that this program
         serves and the new one refuses or answers otherwise, with the reason.
 
         :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of
             the target: ``bad-opset``, ``bad-session-options``, ``bad-providers``,
-            ``bad-openvino-options``
+            ``bad-openvino-options``, ``bad-backend``, ``bounds-needed``, ``bad-pin``,
+            ``no-such-symbol``, ``pin-contradicts-calls``
         :raises MissingPackageError: ``missing-package``, ``no-compiler``
-        :raises ExportError: ``onnx-refused``, ``aoti-refused``, ``openvino-refused``
+        :raises ExportError: ``onnx-refused``, ``aoti-refused``, ``openvino-refused``,
+            ``executorch-refused``
         """
         chosen = target_of(target)
         check_options(chosen, options, chosen.options)
@@ -440,9 +448,22 @@ class Program:
                 ),
             )
         chosen.require()
+        graphs = self.graphs
+        if "ranges" in chosen.options:
+            graphs = self._bounded(options.pop("ranges", None), chosen.name)
         with self._stages.stage("export"):
-            graphs = self._compared_with(chosen.convert(self.graphs, **options))
-        return self._with_graphs(graphs)
+            converted = self._compared_with(chosen.convert(graphs, **options))
+        return self._with_graphs(converted)
+
+    def _bounded(self, ranges: Any, target: str) -> tuple[Graph, ...]:
+        """The graphs with an upper bound of every symbol, for a target that plans its memory.
+
+        :raises UsageError: ``bounds-needed`` and others of the ranges
+        """
+        seen = seen_sizes(self.plans, self._recording, self._joins)
+        plans = bounded_plans(self.plans, ranges, seen, target)
+        pairs = zip(self.graphs, plans, strict=True)
+        return tuple(replace(graph, plan=plan) for graph, plan in pairs)
 
     def _compared_with(self, graphs: Sequence[Graph]) -> list[Graph]:
         """Graphs that were made of these ones, with notes of the calls that they serve no more.
@@ -460,7 +481,7 @@ class Program:
             checks = lost_checks(
                 self._with_graphs(graphs)._serve,
                 self._serve,
-                few_trials(self.graphs, self._samples, kept),
+                few_trials(graphs, self._samples, kept),
                 Effort(model),
                 atol=_ATOL,
             )

@@ -16,9 +16,10 @@ import torch._inductor.cpp_builder
 import onlooker
 from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError, MissingPackageError, RejectedCallError, SavedFileError
-from onlooker.targets.aoti.compile import CONDITIONS, LAYOUTS, Package, as_tensor
-from onlooker.targets.aoti.run import _laid, open_package
+from onlooker.targets.aoti.compile import CONDITIONS, LAYOUTS, Package
+from onlooker.targets.aoti.run import open_package
 from onlooker.targets.aoti.target import Aoti
+from onlooker.targets.inputs import as_tensor, laid
 from onlooker.zoo import tiny_model
 
 Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
@@ -262,12 +263,12 @@ def test_what_the_compiler_refuses_is_told_with_its_words(
 def test_an_input_is_laid_out_as_the_export_had_it() -> None:
     assert as_tensor(5).shape == (5, 0)
     value = rand(2, 3, 4)
-    laid = _laid(value, "cpu", (0, 2, 1))
-    assert torch.equal(laid, value)
-    assert laid.stride() == (12, 1, 3)
-    assert _laid(value, "cpu", None) is value
+    moved = laid(value, "cpu", (0, 2, 1))
+    assert torch.equal(moved, value)
+    assert moved.stride() == (12, 1, 3)
+    assert laid(value, "cpu", None) is value
     with pytest.raises(RuntimeError, match="cannot be negative"):
-        _laid(-1, "", None)
+        laid(-1, "", None)
 
 
 @needs_compiler

@@ -14,6 +14,7 @@ from .._api import InputObserver
 from ..core.errors import UsageError
 from ..program import Program
 from ..programs import Programs
+from ..targets.ranges import OBSERVED
 from ..targets.targets import TARGETS
 from .command import Answer, ExitCode, to_type
 from .entries import add_entry, entry_name, texts_by_entry, watch_entries
@@ -178,11 +179,14 @@ def dimensions(texts: Sequence[str], option: str) -> dict[str, list[int]]:
     return found
 
 
-def ranges(texts: Sequence[str]) -> dict[str, tuple[int | None, int | None]]:
-    """``batch=1:64`` as ``{"batch": (1, 64)}``; a side that is left out has no limit.
+def ranges(texts: Sequence[str]) -> dict[str, tuple[int | None, int | None]] | str:
+    """``batch=1:64`` as ``{"batch": (1, 64)}``; a side that is left out has no limit. ``observed``
+    alone stays as it is.
 
     :raises UsageError: ``bad-command-line``
     """
+    if list(texts) == [OBSERVED]:
+        return OBSERVED
     found: dict[str, tuple[int | None, int | None]] = {}
     for text in texts:
         name, _, limits = text.partition("=")

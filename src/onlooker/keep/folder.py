@@ -32,8 +32,7 @@ from ..core.verdict import Tally
 from ..observing.store import Sample
 from ..pytrees.joins import Join
 from ..serve.state import ProgramState
-from ..targets.onnx.merge import MERGED
-from ..targets.target import check_options, file_name
+from ..targets.target import check_options, files_of
 from ..targets.targets import target_of
 from ..trace.graph import Graph
 from .atomic import is_being_saved, left_whole, new_folder
@@ -138,14 +137,8 @@ def _written(
     write_manifest(folder, target.name, [*documents, *files, *kept_values], timings)
     return tuple(
         replace(graph, file=file)
-        for graph, file in zip(kept.graphs, _held(kept.graphs, files), strict=True)
+        for graph, file in zip(kept.graphs, files_of(kept.graphs, target, files), strict=True)
     )
-
-
-def _held(graphs: Sequence[Graph], files: Sequence[str]) -> list[str]:
-    """The file of each graph; one file may have all of them."""
-    target = target_of(graphs[0].target)
-    return [MERGED if MERGED in files else file_name(graph, target) for graph in graphs]
 
 
 def load_folder(
@@ -270,16 +263,13 @@ def _read_graphs(
     where = str(directory / "plan.json")
     try:
         target = target_of(name)
-        own = [file_name(graph, target) for graph in graphs]
+        held = files_of(graphs, target, files)
     except OnlookerError as error:
         raise damaged(where, error.message) from error
-    if MERGED not in files:  # one file for all graphs
-        _check_listed(own, listed, directory)
-    _check_listed(files, listed, directory)
+    _check_listed([*held, *files], listed, directory)
     check_options(target, options, target.reading)
     target.require()
     try:
-        held = [MERGED] * len(own) if MERGED in files else own
         read = target.read(graphs, directory, **options)
         return [replace(graph, file=file) for graph, file in zip(read, held, strict=True)]
     except OnlookerError:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path as FilePath
 from typing import Any, Protocol
 
 from ..core.errors import UsageError
 from ..trace.graph import Graph
 
-__all__ = ["Target", "check_options", "file_name", "read_again"]
+__all__ = ["Target", "check_options", "file_name", "files_of", "read_again"]
 
 
 class Target(Protocol):
@@ -88,6 +88,18 @@ def file_name(graph: Graph, target: Target) -> str:
             hint="Names of graphs have letters, digits, _, - and dots.",
         )
     return f"{graph.name}{target.suffix}"
+
+
+def files_of(graphs: Sequence[Graph], target: Target, files: Collection[str]) -> list[str]:
+    """The file of each graph, among the ``files`` that :meth:`Target.write` named: its own, or the
+    one that has all graphs.
+
+    :raises UsageError: ``bad-graph-name``
+    """
+    own = [file_name(graph, target) for graph in graphs]
+    whole = [file for file in files if file.endswith(target.suffix) and file not in own]
+    is_whole = len(whole) == 1 and not set(own) & set(files)
+    return [whole[0]] * len(own) if is_whole else own
 
 
 def check_options(target: Target, given: Iterable[str], known: Sequence[str]) -> None:

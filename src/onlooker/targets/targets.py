@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..core.errors import UsageError
 from .aoti.target import Aoti
+from .executorch.target import Executorch
 from .onnx.target import Onnx
 from .openvino.target import OpenVino
 from .target import Target
@@ -11,7 +12,7 @@ from .torch.target import TorchFiles
 
 __all__ = ["TARGETS", "target_of"]
 
-TARGETS: tuple[Target, ...] = (TorchFiles(), Onnx(), Aoti(), OpenVino())
+TARGETS: tuple[Target, ...] = (TorchFiles(), Onnx(), Aoti(), OpenVino(), Executorch())
 
 
 def target_of(name: str) -> Target:

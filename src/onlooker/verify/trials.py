@@ -158,7 +158,7 @@ def unseen_trials(
         for sizes in sorted(tried, key=_cost)
         if graph.contract.holds(sizes)
     ]
-    known = [("the sizes of the export", dict(graph.sizes))]
+    known = [] if lawful else [("the sizes of the export", _own_sizes(graph))]
     for number, (label, sizes) in enumerate((lawful or known)[:2]):
         yield from _of_values(
             graph, samples, label, sizes, beyond=number == 1 or not lawful, seed=seed
@@ -292,14 +292,28 @@ def _of_floats(graph: Graph, samples: Sequence[Sample]) -> Iterator[Trial]:
     """The sizes of the export with floats that no call had: between those of calls, beyond them,
     negative, zero.
     """
-    plan, pairs = graph.plan, tuple(graph.sizes.items())
+    plan = graph.plan
     choices = float_choices(plan, watched=False)
-    values = materialise(plan, graph.sizes, samples) if choices else {}
+    sizes = _own_sizes(graph) if choices else {}
+    pairs = tuple(sizes.items())
+    values = materialise(plan, sizes, samples) if choices else {}
     for choice in choices:
         label = ", ".join(f"{path} = {value}" for path, value in choice.items())
         yield Trial(
             "unseen", label, close_arguments(plan, values | choice), pairs, plan, focus=Focus.FLOATS
         )
+
+
+def _own_sizes(graph: Graph) -> dict[str, int]:
+    """The sizes of the export; where the program has bounds that exclude them, others that it
+    takes.
+    """
+    sizes = dict(graph.sizes)
+    if _is_promised(graph, sizes):
+        return sizes
+    nearest = {s.name: _allowed(s, sizes[s.name]) for s in graph.plan.symbols}
+    choices = [nearest, *(found for _, found in trial_sizes(graph.plan, ()))]
+    return next((choice for choice in choices if _is_promised(graph, choice)), sizes)
 
 
 def _wide_sizes(plan: Plan) -> Iterator[dict[str, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import tempfile
@@ -10,25 +9,16 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch._inductor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from ...contract.places import formulas_of, spelled_axis
 from ...core.errors import ExportError
 from ...trace.graph import Graph
+from ..inputs import fake_inputs, layout_of, with_tensors_for_ints
 
-__all__ = [
-    "CONDITIONS",
-    "LAYOUTS",
-    "Package",
-    "as_tensor",
-    "compile_graph",
-    "with_tensors_for_ints",
-]
+__all__ = ["CONDITIONS", "LAYOUTS", "Package", "compile_graph"]
 
 logger = logging.getLogger(__name__)
 #: where the metadata of a package has what the inputs have to obey, and how they have to lie
@@ -82,86 +72,15 @@ def _shortened(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(lines[:3])[:500]}"
 
 
-def with_tensors_for_ints(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program, taking for every int ``n`` an empty tensor of shape ``(n, 0)``: AOTInductor
-    drops ints.
-
-    Upstream: ``AOTICompiledModel.__call__`` keeps tensors only (torch 2.13). This may go when it
-    passes ints on.
-    """
-    ints = {
-        n.name: n
-        for n in program.graph.nodes
-        if n.op == "placeholder" and isinstance(n.meta["val"], torch.SymInt)
-    }
-    if not ints:
-        return program
-    module = torch.fx.GraphModule(program.graph_module, copy.deepcopy(program.graph))
-    module.meta.update(program.graph_module.meta)
-    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
-    for node in nodes:
-        if node.name in ints:
-            _carry(module.graph, node, nodes[-1])
-    module.recompile()
-    signature = copy.copy(program.graph_signature)
-    specs = [
-        (
-            InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None)
-            if getattr(spec.arg, "name", "") in ints
-            else spec
-        )
-        for spec in signature.input_specs
-    ]
-    made = program._update(module, type(signature)(specs, signature.output_specs))
-    if program.example_inputs is not None:
-        args, kwargs = program.example_inputs
-        made._example_inputs = (
-            tuple(as_tensor(value) for value in args),
-            {name: as_tensor(value) for name, value in kwargs.items()},
-        )
-    return made
-
-
-def _carry(graph: torch.fx.Graph, node: torch.fx.Node, last: torch.fx.Node) -> None:
-    """Lets a placeholder be a tensor, and reads the int from its shape."""
-    size = node.meta["val"]
-    others: list[Any] = [n.meta["val"] for n in graph.nodes if n.op == "placeholder"]
-    modes = [
-        value.fake_mode for value in others if hasattr(value, "fake_mode")
-    ]  # all inputs have to be of one
-    with modes[0] if modes else FakeTensorMode(shape_env=size.node.shape_env):
-        carrier = torch.empty((size, 0), dtype=torch.uint8)
-    with graph.inserting_after(last):
-        read = graph.call_function(torch.ops.aten.sym_size.int, (node, 0))
-    node.replace_all_uses_with(read, delete_user_cb=lambda user: user is not read)
-    node.meta["val"], read.meta["val"] = carrier, size
-
-
-def as_tensor(value: Any) -> Any:
-    """An int as the shape of an empty tensor."""
-    return torch.empty((value, 0), dtype=torch.uint8) if type(value) is int else value
-
-
 def _layouts(graph: Graph) -> list[list[int] | None]:
     """Per input the order of its dimensions in memory; None for an int.
 
     :raises ExportError: ``aoti-refused`` for an input with gaps
     """
-    program = graph.artifact
-    values = {
-        node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"
-    }
-    slots = [
-        s.arg.name for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT
-    ]
     found: list[list[int] | None] = []
-    for slot, path in zip(slots, graph.names, strict=True):
-        value = values[slot]
-        if not isinstance(value, torch.Tensor):
-            found.append(None)
-            continue
-        order = _order(value)
-        if not value.permute(order).is_contiguous():
+    for path, value in fake_inputs(graph):
+        order = layout_of(value) if isinstance(value, torch.Tensor) else None
+        if order is None and isinstance(value, torch.Tensor):
             raise ExportError(
                 f"{path} was exported with gaps in memory, which AOTInductor would take for the"
                 " layout of every call.",
@@ -170,14 +89,3 @@ def _layouts(graph: Graph) -> list[list[int] | None]:
             )
         found.append(order)
     return found
-
-
-def _order(value: torch.Tensor) -> list[int]:
-    """The dimensions from the outermost in memory to the innermost."""
-    if value.is_contiguous():
-        return list(range(value.ndim))
-    strides = [
-        int(stride) if isinstance(stride, int) else int(stride.node.hint)
-        for stride in value.stride()
-    ]
-    return sorted(range(value.ndim), key=lambda dim: -strides[dim])

@@ -16,7 +16,8 @@ import torch._inductor
 from ...core.codec_text import damaged
 from ...core.errors import ExportError, SavedFileError
 from ...trace.graph import Graph
-from .compile import LAYOUTS, Package, as_tensor
+from ..inputs import laid
+from .compile import LAYOUTS, Package
 
 __all__ = ["open_package"]
 
@@ -105,35 +106,10 @@ def _runner(model: Any, graph: Graph, layouts: Sequence[Any], alive: Any) -> Run
     boxed_run = model.loader.boxed_run
 
     def run(inputs: Sequence[Any], _alive: Any = alive) -> Sequence[Any]:
-        given = [_laid(*item) for item in zip(inputs, devices, orders, strict=True)]
+        given = [laid(*item) for item in zip(inputs, devices, orders, strict=True)]
         found = boxed_run(given)
         return [
             value if kind is None else kind(value) for value, kind in zip(found, kinds, strict=True)
         ]
 
     return run
-
-
-def _laid(value: Any, device: str, order: Sequence[int] | None) -> torch.Tensor:
-    """The input as the package expects it: an int as a shape, a tensor in the memory layout of
-    the export.
-    """
-    tensor: torch.Tensor
-    if not isinstance(value, torch.Tensor):
-        if value < 0:
-            raise RuntimeError(
-                f"an int of a compiled graph cannot be negative, the call has {value}"
-            )
-        tensor = as_tensor(int(value))
-        return tensor
-    if device and value.device.type != device:
-        raise RuntimeError(
-            f"the compiled graph runs on {device}, and a tensor lies on {value.device}"
-        )
-    tensor = value.detach() if value.requires_grad else value
-    if tensor.is_neg() or tensor.is_conj():
-        tensor = tensor.resolve_neg().resolve_conj()
-    if order is None:
-        return tensor.contiguous()
-    inverse = sorted(range(len(order)), key=lambda dim: order[dim])
-    return tensor.permute(*order).contiguous().permute(*inverse)

@@ -1,8 +1,9 @@
-"""What torch prints while it traces: kept for the error and for the log, and off the user's screen.
+"""What torch prints while it traces, and ExecuTorch while it converts and runs: kept for the error
+and for the log, and off the user's screen.
 
 For each trace that fails on a value torch prints the graph so far to ``sys.stderr``, some hundred
-kilobytes for a real model, and most of these traces are only attempts. The output of all other
-code, the model above all, passes.
+kilobytes for a real model, and most of these traces are only attempts. ExecuTorch writes the log of
+its runtime to ``sys.stderr``. The output of all other code, the model above all, passes.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/export/_trace.py,
 ``partial_fx_graph``.
@@ -23,7 +24,7 @@ import torch
 from ..core.errors import OnlookerError
 from ..core.locks import lock_of
 
-__all__ = ["Printed", "quietly", "what_torch_prints"]
+__all__ = ["Printed", "quietly", "what_is_printed"]
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -31,12 +32,14 @@ R = TypeVar("R")
 
 _MOST = 20_000
 _TORCH = os.path.dirname(torch.__file__) + os.sep
+#: the file of the runtime's Python package; the package may not be there
+_EXECUTORCH = os.path.join(os.sep, "executorch", "runtime", "__init__.py")
 _lock = lock_of(sys.modules[__name__])
 _stand: _Stand | None = None
 
 
 class Printed:
-    """What torch printed: its beginning, and how much there was."""
+    """What was printed: its beginning, and how much there was."""
 
     def __init__(self) -> None:
         self._kept: list[str] = []
@@ -56,7 +59,7 @@ class Printed:
 
 
 class _Stand:
-    """Stands for ``sys.stderr``: what comes from a file of torch goes to those who listen, all
+    """Stands for ``sys.stderr``: what comes from a file of these packages goes to those who listen, all
     else passes.
     """
 
@@ -64,7 +67,8 @@ class _Stand:
         self.__dict__.update(stream=stream, heard=[])
 
     def write(self, text: str) -> int:
-        if not sys._getframe(1).f_code.co_filename.startswith(_TORCH):
+        file = sys._getframe(1).f_code.co_filename
+        if not file.startswith(_TORCH) and not file.endswith(_EXECUTORCH):
             return int(self.stream.write(text))
         for printed in list(self.heard):
             printed.add(text)
@@ -78,8 +82,8 @@ class _Stand:
 
 
 @contextlib.contextmanager
-def what_torch_prints() -> Iterator[Printed]:
-    """Inside the block what torch prints to ``sys.stderr`` is kept; blocks of several threads
+def what_is_printed() -> Iterator[Printed]:
+    """Inside the block what these packages print to ``sys.stderr`` is kept; blocks of several threads
     may overlap.
     """
     printed = Printed()
@@ -90,7 +94,7 @@ def what_torch_prints() -> Iterator[Printed]:
         if stand is not None:
             _end(stand, printed)
         if printed.text:
-            logger.debug("torch printed:\n%s", printed.text)
+            logger.debug("printed meanwhile:\n%s", printed.text)
 
 
 def _begin(printed: Printed) -> _Stand | None:
@@ -117,13 +121,13 @@ def _end(stand: _Stand, printed: Printed) -> None:
 
 
 def quietly(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, during which torch prints nothing; an error of ours has it in its
+    """The function, during which these packages print nothing; an error of ours has it in its
     ``details``.
     """
 
     @functools.wraps(function)
     def quiet(*args: P.args, **kwargs: P.kwargs) -> R:
-        with what_torch_prints() as printed:
+        with what_is_printed() as printed:
             try:
                 return function(*args, **kwargs)
             except OnlookerError as error:

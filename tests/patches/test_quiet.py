@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from onlooker import ExportError, InputObserver
-from onlooker.export import quiet
-from onlooker.export.quiet import what_torch_prints
+from onlooker.patches import quiet
+from onlooker.patches.quiet import what_is_printed
 
 
 class Branches(torch.nn.Module):
@@ -43,7 +43,7 @@ def test_graphs_are_in_the_details_and_in_the_log(
         model(torch.ones(2, 1))
         model(torch.ones(3, 1))
     before = sys.stderr
-    with caplog.at_level(logging.DEBUG, "onlooker.export.quiet"), pytest.raises(ExportError) as caught:
+    with caplog.at_level(logging.DEBUG, "onlooker.patches.quiet"), pytest.raises(ExportError) as caught:
         observer.export(probe=False)
     assert sys.stderr is before
     assert "def forward" in caught.value.details
@@ -65,7 +65,7 @@ def test_an_export_that_goes_well_prints_nothing(capsys: pytest.CaptureFixture[s
 
 
 def test_long_prints_are_cut() -> None:
-    with what_torch_prints() as printed:
+    with what_is_printed() as printed:
         for _ in range(50):
             printed_by_torch("x" * 1000)
     assert printed.text.startswith("xxx")
@@ -78,12 +78,12 @@ def test_blocks_of_threads_may_overlap(capsys: pytest.CaptureFixture[str]) -> No
     inside, leave = threading.Event(), threading.Event()
 
     def other() -> None:
-        with what_torch_prints():
+        with what_is_printed():
             inside.set()
             leave.wait(20)
 
     thread = threading.Thread(target=other)
-    with what_torch_prints() as printed:
+    with what_is_printed() as printed:
         thread.start()
         inside.wait(20)
         printed_by_torch("mine")
@@ -105,13 +105,13 @@ def test_a_stream_that_was_replaced_inside_stays_so(monkeypatch: pytest.MonkeyPa
             return len(text)
 
     mine, before = Stream(), sys.stderr
-    with what_torch_prints():
+    with what_is_printed():
         assert sys.stderr.encoding == before.encoding
         sys.stderr = mine  # type: ignore[assignment]
     assert sys.stderr is mine
     sys.stderr = before
     monkeypatch.setattr(sys, "stderr", None)
-    with what_torch_prints():
+    with what_is_printed():
         assert sys.stderr is None
 
 

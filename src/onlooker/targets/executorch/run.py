@@ -1,0 +1,101 @@
+"""Runs the methods of a program of ExecuTorch on tensors of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...core.codec_text import damaged
+from ...core.locks import lock_of
+from ...patches.quiet import Printed, what_is_printed
+from ...trace.graph import Graph
+from ..inputs import laid
+from .convert import refused, without_warnings
+
+__all__ = ["Pte", "open_pte"]
+
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class Pte:
+    """A program of ExecuTorch: the content of its file, and the runtime's view of it.
+
+    Its methods use one memory, so one of them runs at a time.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.program: Any = None
+        self._lock = lock_of(self)
+
+    def run(self, method: Any, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs of a method, in memory of their own.
+
+        :raises RuntimeError: where the runtime refuses the inputs, with what it says
+        """
+        with self._lock, what_is_printed() as printed:
+            try:
+                return list(method.execute(inputs))
+            except RuntimeError as error:
+                raise RuntimeError(_told(error, printed)) from error
+
+
+def open_pte(pte: Pte, graphs: Sequence[Graph], where: str) -> list[Run]:
+    """A function of the inputs for each graph, which runs the method of its name.
+
+    :raises SavedFileError: ``file-damaged`` where the program is none, or has other methods
+    :raises ExportError: ``executorch-refused`` where the runtime lacks an operator
+    """
+    with without_warnings():
+        from executorch.runtime import Runtime
+    with what_is_printed() as printed:
+        try:
+            pte.program = Runtime.get().load_program(pte.content)
+        except RuntimeError as error:
+            reason = f"it is no program of ExecuTorch ({_told(error, printed)})"
+            raise damaged(where, reason) from error
+    return [_opened(pte, graph, where) for graph in graphs]
+
+
+def _opened(pte: Pte, graph: Graph, where: str) -> Run:
+    if graph.name not in pte.program.method_names:
+        raise damaged(where, f"it has no method {graph.name}")
+    with what_is_printed() as printed:
+        try:
+            method = pte.program.load_method(graph.name)
+        except RuntimeError as error:
+            raise refused([graph], _told(error, printed)) from error
+    about = method.metadata
+    given, results = about.num_inputs(), about.num_outputs()
+    if given != len(graph.plan.inputs) or results != len(graph.outputs.names):
+        raise damaged(where, f"its inputs and outputs are not those of the plan of {graph.name}")
+    return _runner(pte, method, graph)
+
+
+def _told(error: Exception, printed: Printed) -> str:
+    """The error of the runtime, and the first lines of its log without the places in C++."""
+    lines = [line.partition("] ")[2] or line for line in printed.text.splitlines()]
+    return f"{error} ({'; '.join(lines[:3])[:500]})" if lines else str(error)
+
+
+def _runner(pte: Pte, method: Any, graph: Graph) -> Run:
+    """The method as a function; a size that the plan does not allow never comes here."""
+    kinds: list[Any] = [
+        int if is_int else float if is_float else None
+        for is_int, is_float in zip(graph.outputs.are_ints, graph.outputs.are_floats, strict=True)
+    ]
+
+    def run(inputs: Sequence[Any]) -> Sequence[Any]:
+        given = [laid(value, "", None) for value in inputs]
+        devices = {value.device for value in given if not value.is_cpu}
+        found = pte.run(method, [value.cpu() for value in given] if devices else given)
+        if devices:
+            (device, *_) = devices
+            found = [v.to(device) if isinstance(v, torch.Tensor) else v for v in found]
+        return [
+            value if kind is None else kind(value) for value, kind in zip(found, kinds, strict=True)
+        ]
+
+    return run

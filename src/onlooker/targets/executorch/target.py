@@ -1,0 +1,110 @@
+"""The target ExecuTorch: all graphs as methods of one ``.pte``, which plans its memory for the
+greatest sizes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import MissingPackageError
+from ...core.files import read_file
+from ...trace.graph import Graph
+from ..ranges import bounded_plans
+from .convert import check_backend, convert_graphs
+from .run import Pte, open_pte
+
+__all__ = ["Executorch"]
+
+logger = logging.getLogger(__name__)
+_FILE = "program.pte"
+
+
+class Executorch:
+    """Programs of ExecuTorch, run by its runtime for Python on the CPU.
+
+    ``backend`` is ``"portable"``, or ``"xnnpack"``. ``ranges`` give the greatest sizes; they are in
+    the plans of the graphs when :meth:`convert` is called.
+    """
+
+    name = "executorch"
+    suffix = ".pte"
+    options: tuple[str, ...] = ("backend", "ranges")
+    reading: tuple[str, ...] = ()
+
+    def require(self) -> None:
+        """Passes when executorch is installed.
+
+        :raises MissingPackageError: ``missing-package``
+        """
+        try:
+            # executorch itself is a namespace, for which any folder of that name is taken
+            is_there = importlib.util.find_spec("executorch.exir") is not None
+        except ModuleNotFoundError:
+            is_there = False
+        if not is_there:
+            raise MissingPackageError(
+                "An export to ExecuTorch needs executorch.",
+                slug="missing-package",
+                hint="Install it with: pip install 'onlooker[executorch]'.",
+            )
+
+    def convert(
+        self, graphs: Sequence[Graph], *, backend: str = "portable", ranges: Any = None, **_: Any
+    ) -> list[Graph]:
+        """The same regimes as methods of one program.
+
+        :raises ExportError: ``executorch-refused`` with the message of the converter
+        :raises UsageError: ``bad-backend``; ``bounds-needed`` and others of ``ranges``
+        """
+        check_backend(backend)
+        start = time.perf_counter()
+        plans = bounded_plans([graph.plan for graph in graphs], ranges, {}, self.name)
+        bounded = [replace(graph, plan=plan) for graph, plan in zip(graphs, plans, strict=True)]
+        logger.info("converting %d graphs to ExecuTorch", len(graphs))
+        converted = convert_graphs(bounded, backend)
+        pte = Pte(converted.content)
+        runs = open_pte(pte, bounded, _FILE)
+        seconds = (time.perf_counter() - start) / len(graphs)
+        return [
+            replace(
+                graph,
+                run=run,
+                artifact=pte,
+                target=self.name,
+                seconds=graph.seconds + seconds,
+                example=(),
+                notes=(*graph.notes, _memory(graph, converted.memory[graph.name])),
+            )
+            for graph, run in zip(bounded, runs, strict=True)
+        ]
+
+    def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
+        """One ``program.pte`` with a method for each graph; what several use is there once."""
+        (folder / _FILE).write_bytes(graphs[0].artifact.content)
+        return [_FILE]
+
+    def read(self, graphs: Sequence[Graph], folder: Path, **_: Any) -> list[Graph]:
+        """The graphs with the methods of their names.
+
+        :raises SavedFileError: ``file-damaged``
+        :raises ExportError: ``executorch-refused`` where the runtime lacks an operator
+        """
+        pte = Pte(read_file(folder / _FILE))
+        runs = open_pte(pte, graphs, _FILE)
+        return [
+            replace(graph, run=run, artifact=pte, example=())
+            for graph, run in zip(graphs, runs, strict=True)
+        ]
+
+
+def _memory(graph: Graph, nbytes: int) -> str:
+    """What the report says of the memory that is planned."""
+    bounds = ", ".join(f"{symbol.name} up to {symbol.high}" for symbol in graph.plan.symbols)
+    where = f" for {bounds}" if bounds else ""
+    return f"{nbytes:,} bytes of memory are planned{where}, beside the weights"

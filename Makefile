@@ -9,6 +9,11 @@ JOBS ?= 2
 # How long `make fuzz` looks.
 MINUTES ?= 10
 
+# ExecuTorch is tested beside .venv, which it would change: transformers imports the torchao that it needs. Of what it
+# asks for (scikit-learn, pandas, coremltools and more, half a GB) a conversion and the runtime need no more than this.
+EXECUTORCH := executorch==1.5.1 torchao==0.18.0 ruamel.yaml==0.19.1 tabulate==0.10.0
+WITH_EXECUTORCH := $(VENV)-executorch
+
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
 SOURCES := src tests examples
@@ -17,11 +22,12 @@ SOURCES := src tests examples
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help demo test fuzz lint format clean
+.PHONY: help demo test test-executorch fuzz lint format clean
 
 help:
 	@echo 'make demo    watch a tiny Llama, export it to torch and ONNX, prove both on calls they never saw'
 	@echo 'make test    ruff, mypy, import-linter and pytest: what continuous integration runs'
+	@echo 'make test-executorch   the tests of the target ExecuTorch, in an environment of their own'
 	@echo 'make fuzz    the laws of the tests on other random examples, for 10 minutes: MINUTES=1 for one'
 	@echo 'make bench   every figure beside its target, and docs/benchmarks.md; QUICK=1 for a short one, ONLY=name for one'
 	@echo 'make lint    ruff, mypy and import-linter only'
@@ -33,6 +39,9 @@ demo: $(VENV)/.installed
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --doctest-modules src tests
+
+test-executorch: $(WITH_EXECUTORCH)/.installed
+	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) tests/targets/executorch tests/targets/test_ranges.py
 
 fuzz: $(VENV)/.installed
 	$(BIN)/python tests/fuzz.py --minutes $(MINUTES) --jobs $(JOBS)
@@ -51,13 +60,21 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format $(SOURCES)
 
 clean:
-	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) $(WITH_EXECUTORCH) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps below make a second run skip the installation.
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	$(PIP) --editable '.[all]'
+	@touch $@
+
+$(WITH_EXECUTORCH)/.installed: $(VENV)/.installed Makefile
+	'$(PYTHON)' -m venv $(WITH_EXECUTORCH)
+	$(WITH_EXECUTORCH)/bin/python -m pip --disable-pip-version-check install --no-deps $(EXECUTORCH)
+	site=$$($(abspath $(BIN))/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+		own=$$($(WITH_EXECUTORCH)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+		echo "import site; site.addsitedir('$$site')" > "$$own/beside.pth"
 	@touch $@
 
 # torch alone and first: one resolution for everything may replace a CPU build with several GB of CUDA.

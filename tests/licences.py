@@ -19,8 +19,11 @@ HEAD = """\
 # Licences
 
 onlooker itself is under Apache-2.0. This page is written by `python tests/licences.py` from what the installed packages
-say of themselves, at the versions of constraints.txt on Linux; a test compares it with pyproject.toml.
+say of themselves, at the versions of constraints.txt on Linux; a test compares it with pyproject.toml. What
+`onlooker[executorch]` brings is not listed: it is tested in an environment of its own.
 """
+#: the extras that are not listed, and not pinned in constraints.txt
+APART = ("all", "executorch")
 TITLES = {
     "": "Always needed",
     "transformers": "With `onlooker[transformers]`",
@@ -37,7 +40,7 @@ def requirements() -> dict[str, list[str]]:
     return {
         extra: [canonicalize_name(Requirement(text).name) for text in texts]
         for extra, texts in found.items()
-        if extra != "all"
+        if extra not in APART
     }
 
 

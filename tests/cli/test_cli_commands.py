@@ -293,6 +293,7 @@ def test_ranges_that_are_none_are_refused(text: str) -> None:
 def test_dimensions_and_ranges_are_read() -> None:
     assert dimensions(["x:0,2", "a.b[0]:1", "x:3"], "--static") == {"x": [0, 2, 3], "a.b[0]": [1]}
     assert ranges(["batch=1:64", "sequence=2:"]) == {"batch": (1, 64), "sequence": (2, None)}
+    assert ranges(["observed"]) == "observed"
 
 
 def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,7 +112,7 @@ def test_core_is_made_of_frozen_values(module: str) -> None:
 
 
 def test_importing_onlooker_imports_no_optional_package() -> None:
-    optional = {"transformers", "onnx", "onnxscript", "onnxruntime", "openvino"}
+    optional = {"transformers", "onnx", "onnxscript", "onnxruntime", "openvino", "executorch"}
     result = run(sys.executable, "-c", f"import sys, onlooker; print({optional} & sys.modules.keys())")
     assert result.stdout == "set()\n", result.stdout + result.stderr
 

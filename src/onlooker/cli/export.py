@@ -77,7 +77,7 @@ class Export:
             action="append",
             default=[],
             metavar="SYMBOL=LOW:HIGH",
-            help="least and greatest size: batch=1:64",
+            help="least and greatest size: batch=1:64; observed alone: those of the calls",
         )
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:

@@ -312,6 +312,27 @@ def test_an_operator_without_a_kernel_is_named(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr() == ("", "")
 
 
+class Halves(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        left, right = x.split(4, 2)
+        return left * right
+
+
+@needs_executorch
+def test_the_batch_of_a_tensor_that_is_split_stays_open() -> None:
+    """The converter's own check takes the length of the first part, and torch made the batch of the example of it."""
+    program = exported(Halves(), [(rand(2, 3, 8),), (rand(3, 5, 8),)])
+    (graph,) = program.graphs
+    environment = next(n.meta["val"] for n in graph.artifact.graph.nodes if n.name == "x").fake_mode.shape_env
+    before = dict(environment.var_to_range), dict(environment.replacements)
+    bounded = program.to("executorch", ranges={"batch": (1, 40), "x_dim_1": (1, 50)})
+    for batch in (1, 2, 40):
+        x = rand(batch, 50, 8)
+        assert torch.equal(bounded(x), Halves()(x))
+    assert (dict(environment.var_to_range), dict(environment.replacements)) == before
+    assert program(rand(99, 99, 8)).shape == (99, 99, 4)
+
+
 class Image(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -70,7 +70,7 @@ def convert_graphs(graphs: Sequence[Graph], backend: str) -> Converted:
         _check_assertions(graph)
         _check_layouts(graph)
     try:
-        with without_warnings(), torch.no_grad(), bounds_in_torch(graphs):
+        with without_warnings(), torch.no_grad(), bounds_in_torch(graphs) as baked:
             programs = {
                 graph.name: layouts_kept(with_tensors_for_ints(graph.artifact)) for graph in graphs
             }
@@ -82,9 +82,12 @@ def convert_graphs(graphs: Sequence[Graph], backend: str) -> Converted:
                 plan.name: sum(plan.non_const_buffer_sizes)
                 for plan in made.executorch_program.execution_plan
             }
-            return Converted(bytes(made.buffer), memory)
+            content = bytes(made.buffer)
     except Exception as error:
         raise refused(graphs, _reason(error)) from error
+    if baked:
+        raise refused(graphs, f"its converter makes a size a number: {', '.join(baked)}")
+    return Converted(content, memory)
 
 
 def _partitioner(backend: str) -> list[Any] | None:

@@ -333,6 +333,24 @@ def test_the_batch_of_a_tensor_that_is_split_stays_open() -> None:
     assert program(rand(99, 99, 8)).shape == (99, 99, 4)
 
 
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = torch.nn.GRU(4, 6, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.gru(x)[0]
+
+
+@needs_executorch
+def test_a_conversion_that_makes_a_size_a_number_is_refused() -> None:
+    """ExecuTorch unrolls the steps of a GRU: the program would serve the number of the example alone."""
+    program = exported(Recurrent(), [(rand(2, 4, 4),), (rand(3, 8, 4),)])
+    with pytest.raises(ExportError, match=r"makes a size a number: x_dim_1 = \d+.*\[executorch-refused\]"):
+        program.to("executorch", ranges="observed")
+    assert program(rand(2, 21, 4)).shape == (2, 21, 6)
+
+
 class Image(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

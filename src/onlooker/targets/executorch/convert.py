@@ -16,6 +16,7 @@ from torch.fx import Node
 from ...core.errors import ExportError, UsageError
 from ...trace.graph import Graph
 from ...trace.lines import place_of_node
+from ..asserted import assertions_in
 from ..inputs import fake_inputs, layout_of, with_tensors_for_ints
 from .attention import layouts_kept
 from .bounds import bounds_in_torch
@@ -31,12 +32,6 @@ __all__ = [
 
 #: who computes: kernels of ExecuTorch, or XNNPACK where it has an operator
 BACKENDS = ("portable", "xnnpack")
-#: what a graph asserts of values; ExecuTorch drops it
-_ASSERTIONS = (
-    torch.ops.aten._assert_async.default,
-    torch.ops.aten._assert_async.msg,
-    torch.ops.aten._assert_scalar.default,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +99,13 @@ def _check_assertions(graph: Graph) -> None:
 
     :raises ExportError: ``executorch-refused``
     """
-    for target in _ASSERTIONS:
-        for node in graph.artifact.graph.find_nodes(op="call_function", target=target):
-            if isinstance(node.args[0], Node):
-                place = place_of_node(node)
-                raise refused(
-                    [graph],
-                    f"it asserts something of values ({target}{f', at {place}' if place else ''}),"
-                    " and ExecuTorch drops assertions",
-                )
+    for node in assertions_in(graph.artifact.graph):
+        place = place_of_node(node)
+        raise refused(
+            [graph],
+            f"it asserts something of values ({node.target}{f', at {place}' if place else ''}),"
+            " and ExecuTorch drops assertions",
+        )
 
 
 def _check_layouts(graph: Graph) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .core.verdict import Tallies as Tallies
     from .core.verdict import Tally as Tally
     from .export.patched import torch_export_patches as torch_export_patches
+    from .generating import generation as generation
     from .interop.observer.info import InputCandidate as InputCandidate
     from .interop.observer.info import InputObserverInfo as InputObserverInfo
     from .interop.shapes.from_inputs import (
@@ -78,6 +79,7 @@ __all__ = [
     "UsageError",
     "all_dynamic_shape_from_inputs",
     "all_dynamic_shapes_from_inputs",
+    "generation",
     "get_untrained_model_with_inputs",
     "load",
     "make_dynamic_cache",
@@ -118,6 +120,7 @@ _HOMES = {
     "UsageError": ".core.errors",
     "all_dynamic_shape_from_inputs": ".interop.shapes.from_inputs",
     "all_dynamic_shapes_from_inputs": ".interop.shapes.from_inputs",
+    "generation": ".generating",
     "get_untrained_model_with_inputs": ".zoo.untrained.build",
     "load": ".programs",
     "make_dynamic_cache": ".interop.trees.make",

@@ -141,7 +141,8 @@ class OperatorTrials:
 
     def _try_exceptions(self, graph: Graph, region: ProvenRegion, atom: Atom, tried: Tried) -> None:
         """Tries the graph where a condition fails, once for each way that no trial so far has
-        been at.
+        been at. Only the ways that could not be tried stay outside: ``n // 4 != 0`` of
+        ``n // 4 >= 2``.
         """
         for exception in atom.exceptions():
             formula = written(exception)
@@ -157,7 +158,8 @@ class OperatorTrials:
                 tried.sizes.append(choice)
                 tried.dropped.append(Dropped(atom.formula, _evidence(choice), atom.line))
             elif choice is not None or not choices:
-                tried.limits.append(Constraint(atom.formula, Origin.UNPROVEN, atom.line))
+                limit = written(sympy.Not(exception))
+                tried.limits.append(Constraint(limit, Origin.UNPROVEN, atom.line))
 
     def _is_outside(self, exception: Any, region: ProvenRegion) -> bool:
         """True where a condition of the region, or the plan, excludes the exception."""

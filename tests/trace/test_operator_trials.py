@@ -1,0 +1,39 @@
+"""Where only operators decided about a size: graphs are tried there, and what could not be tried is
+all that stays outside.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from onlooker import InputObserver
+
+transformers = pytest.importorskip("transformers", reason="The model is one of transformers.")
+
+
+def test_one_row_of_a_quotient_of_sizes_is_served() -> None:
+    """The rows are ``batch * codebooks // 4``, which operators ask to be more than one: none is
+    impossible, and one is the same graph.
+    """
+    torch.manual_seed(0)
+    config = transformers.MusicgenDecoderConfig(
+        vocab_size=32,
+        hidden_size=8,
+        ffn_dim=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        num_codebooks=4,
+    )
+    model = transformers.MusicgenForCausalLM(config).eval()
+    observer = InputObserver()
+    with torch.no_grad(), observer(model):
+        model(torch.randint(0, 32, (2, 4, 7)))
+    program = observer.export()
+    assert program.verify().verified
+    for batch, length in ((1, 5), (1, 1), (5, 1), (4, 11)):
+        ids = torch.randint(0, 32, (batch, 4, length))
+        with torch.no_grad():
+            expected = model(ids).logits
+        torch.testing.assert_close(program(ids).logits, expected)

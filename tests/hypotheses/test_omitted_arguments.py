@@ -194,3 +194,29 @@ def test_what_may_be_left_out_alone_and_not_together_is_not_left_out():
         program(x, places=places)
     torch.testing.assert_close(program(x, torch.ones(2, 6), places)["out"], model(x, torch.ones(2, 6), places)["out"])
     assert program.verify().verified
+
+
+class RemembersASum(nn.Module):
+    """What it keeps is a past that grows, and a sum of a fixed size: a state of a recurrent layer."""
+
+    def forward(self, x, mask: torch.Tensor | None = None, cache: list | None = None):
+        past, total = (x[:, :0], torch.zeros_like(x[:, 0])) if cache is None else cache
+        kept = torch.cat([past, x], 1)
+        kept = kept if mask is None else kept * mask[:, :, None]
+        return {"out": x + total[:, None] + kept.mean(1, keepdim=True), "cache": [kept, total + kept.sum(1)]}
+
+
+def test_a_state_of_fixed_size_is_empty_where_the_past_is():
+    """A mask was not left out: without a cache the sum is zero, and in the call beside it was a watched one."""
+    torch.manual_seed(0)
+    model, observer = RemembersASum(), InputObserver()
+    with observer(model):
+        mask = torch.tensor([[0, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]])
+        cache = model(torch.randn(2, 5, 4), mask[:, :5])["cache"]
+        for length in (6, 7):
+            cache = model(torch.randn(2, 1, 4), mask[:, :length], cache)["cache"]
+    program, x = observer.export(), torch.randn(3, 6, 4)
+    torch.testing.assert_close(program(x)["cache"], model(x)["cache"])
+    cache = model(x)["cache"]
+    torch.testing.assert_close(program(x[:, :1], None, cache), model(x[:, :1], None, cache))
+    assert program.verify().verified

@@ -179,7 +179,11 @@ def _bases(plan: Plan, samples: Sequence[Sample], lab: Lab) -> Iterator[_Base]:
     for sizes in general if empty else ():
         smallest = {**sizes, **{symbol.name: 0 for symbol in plan.symbols if symbol.allows(0)}}
         if is_possible(plan, smallest):
-            yield _Base(materialise(plan, smallest, samples), empty)
+            values = materialise(plan, smallest, samples)
+            absent = [leaf for leaf in plan.inputs if leaf.path.root in empty]
+            yield _Base(
+                {**values, **{leaf.path: fill_of(leaf, smallest) for leaf in absent}}, empty
+            )
 
 
 @dataclass(frozen=True, slots=True)

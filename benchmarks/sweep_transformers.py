@@ -163,8 +163,28 @@ def tiny(cls: Any, errors: list[str]) -> Iterator[Any]:
 
 
 def _by_rule(config: Any) -> Any:
-    """All widths, depths, heads and vocabularies."""
-    return prepared_configuration(config, "", {})
+    """All widths, depths, heads and vocabularies, and parts that fit together."""
+    return _joined(prepared_configuration(config, "", {}))
+
+
+def _joined(config: Any) -> Any:
+    """The parts of a default configuration need not fit together: features of a picture get the
+    width of the text, its patches divide by what is merged, and there is a vocabulary.
+    """
+    if getattr(config, "vocab_size", 0) is None:
+        config.vocab_size = VOCABULARY
+    text, vision = getattr(config, "text_config", None), getattr(config, "vision_config", None)
+    if text is None or vision is None:
+        return config
+    if hasattr(vision, "out_hidden_size"):
+        vision.out_hidden_size = text.hidden_size
+    elif hasattr(vision, "embed_dim") and hasattr(vision, "hidden_size"):
+        vision.hidden_size = text.hidden_size
+    merged = getattr(config, "scale_factor", None)
+    side, patch = getattr(vision, "image_size", None), getattr(vision, "patch_size", None)
+    if all(isinstance(size, int) for size in (merged, side, patch)):
+        vision.image_size = patch * merged * max(1, side // (patch * merged))
+    return config
 
 
 def _in_proportion(config: Any) -> Any:

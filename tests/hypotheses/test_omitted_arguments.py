@@ -190,9 +190,11 @@ def test_what_may_be_left_out_alone_and_not_together_is_not_left_out():
             model(torch.randn(batch, 1, 4), mask, places[:, -1:], cache)
     program = observer.export()
     x, places = torch.randn(2, 6, 4), torch.tensor([[0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 1, 2]])
-    with pytest.raises(RejectedCallError, match="mask was in every observed call"):
-        program(x, places=places)
-    torch.testing.assert_close(program(x, torch.ones(2, 6), places)["out"], model(x, torch.ones(2, 6), places)["out"])
+    for given in ({}, {"mask": torch.ones(2, 6)}):
+        with pytest.raises(RejectedCallError, match="cache was in every observed call"):
+            program(x, places=places, **given)
+        expected = model(x, places=places, cache=[], **given)["out"]
+        torch.testing.assert_close(program(x, places=places, cache=[], **given)["out"], expected)
     assert program.verify().verified
 
 

@@ -6,7 +6,8 @@ zeros, of its shape what it gives without it; a flag where it gives the same wit
 Both are tested on several sizes, each argument alone and then all of them together.
 
 A cache that was empty in some calls and absent in none is another question: the model may return
-one only where it was given one. The calls with an empty one are run without it.
+one only where it was given one. The calls with an empty one are run without it. Where a mask may be
+left out beside an empty cache and not without one, a call has to bring the cache: each call did.
 """
 
 from __future__ import annotations
@@ -75,6 +76,14 @@ class OmittedArguments:
             domains_of(self._samples),
         )
         found = test.together(test.alone(candidates))
+        always_given = self._always_given(test.empty())
+        if always_given:
+            beside = test.given(always_given)
+            more = beside.together(beside.alone(candidates))
+            if _tensors(more) > _tensors(found):
+                found = more
+                needed = dict.fromkeys((*self._draft.needed, *always_given))
+                self._draft = replace(self._draft, needed=tuple(needed))
         fills = dict(self._draft.fills)
         flags = set()
         for path, fill in found.items():
@@ -84,6 +93,14 @@ class OmittedArguments:
                 fills[path] = fill
         logger.debug("may be left out: %s", ", ".join(map(str, found)))
         yield replace(self._draft, fills=fills, optional=frozenset(flags))
+
+    def _always_given(self, roots: Collection[str]) -> tuple[str, ...]:
+        """Those arguments that each call brought, be it an empty one."""
+        return tuple(
+            root
+            for root in sorted(roots)
+            if all(_n_leaves(call, root) is not None for call in _calls(self._draft))
+        )
 
     def _with_needed(self, draft: Draft) -> Draft:
         """The draft with the arguments that were empty and never absent, and that a call has to bring.
@@ -97,8 +114,7 @@ class OmittedArguments:
             if parameter is None or parameter.required or not _may_be_empty(plan, root):
                 continue
             empty = [sample for sample in self._samples if not _n_leaves(sample.call, root)]
-            absent = any(_n_leaves(call, root) is None for call in _calls(draft))
-            if not absent and empty and not self._is_same_without(plan, root, empty[0]):
+            if self._always_given([root]) and empty and not self._is_same_without(plan, root, empty[0]):
                 needed.append(root)
         return replace(draft, needed=tuple(needed))
 
@@ -129,6 +145,11 @@ def _n_leaves(call: Call, root: str) -> int | None:
         if Path((entry,)).root == root:
             return None if child.is_leaf else child.n_leaves
     return None
+
+
+def _tensors(found: _Defaults) -> set[Path]:
+    """The tensors among what may be left out."""
+    return {path for path, fill in found.items() if fill is not None}
 
 
 def _may_be_empty(plan: Plan, root: str) -> bool:
@@ -194,6 +215,15 @@ class _OmissionTest:
     lab: Lab
     bases: tuple[_Base, ...]
     domains: Domains
+
+    def empty(self) -> frozenset[str]:
+        """The arguments that some of the calls leave out because they are empty."""
+        return frozenset[str]().union(*(base.empty for base in self.bases))
+
+    def given(self, roots: Collection[str]) -> _OmissionTest:
+        """The same test where these arguments are never left out: a call has to bring them."""
+        bases = (replace(base, empty=base.empty.difference(roots)) for base in self.bases)
+        return replace(self, bases=tuple(bases))
 
     def alone(self, leaves: Sequence[LeafPlan]) -> _Defaults:
         """The leaves that a call may leave out, each with its default.

@@ -114,7 +114,11 @@ class OmittedArguments:
             if parameter is None or parameter.required or not _may_be_empty(plan, root):
                 continue
             empty = [sample for sample in self._samples if not _n_leaves(sample.call, root)]
-            if self._always_given([root]) and empty and not self._is_same_without(plan, root, empty[0]):
+            if (
+                self._always_given([root])
+                and empty
+                and not self._is_same_without(plan, root, empty[0])
+            ):
                 needed.append(root)
         return replace(draft, needed=tuple(needed))
 

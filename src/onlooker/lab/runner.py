@@ -17,6 +17,7 @@ from ..core.call import Signature
 from ..core.structure import LEAF, Structure, Tree
 from ..core.surroundings import Autocast
 from ..observing.bind import as_args_kwargs
+from ..observing.cached_functions import without_remembered_fakes
 from ..observing.state import kept_state
 from ..observing.surroundings import inside_autocast, outside_autocast
 from ..pytrees.open import map_tensors
@@ -103,6 +104,7 @@ class ModelRunner:
             torch.set_grad_enabled(self.gradients),
             _uncompiled(traced),
             kept_state(self.model, self.former),
+            without_remembered_fakes(self.model),
             torch.random.fork_rng(devices=cuda_devices()),
         ):
             self.repeats.remove()

@@ -1,0 +1,87 @@
+"""Functions of a model's source that remember their results (``functools.lru_cache``).
+
+A run on tensors without values leaves such tensors in the cache, and the next call of the user would
+get them. They are forgotten when the run ends; a function that remembers values alone keeps them,
+since it may be what makes an object unique.
+
+Source of what a cache shows to the garbage collector (its dictionary, or each key and result):
+https://github.com/python/cpython/blob/v3.11.7/Modules/_functoolsmodule.c
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import sys
+from collections.abc import Iterable, Iterator
+from types import FunctionType
+from typing import Any, TypeAlias
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
+
+__all__ = ["without_remembered_fakes"]
+
+Cache: TypeAlias = "functools._lru_cache_wrapper[Any]"
+#: packages whose functions remember no tensor of a model
+_LIBRARIES = frozenset({"builtins", "torch"})
+
+
+@contextlib.contextmanager
+def without_remembered_fakes(model: Any) -> Iterator[None]:
+    """On exit no function of the model's source remembers a tensor without values that it did not
+    remember before.
+    """
+    caches = _caches(model)
+    before = [cache.cache_info().misses for cache in caches]
+    try:
+        yield
+    finally:
+        for cache, misses in zip(caches, before, strict=True):
+            if cache.cache_info().misses != misses and _holds_fakes(cache):
+                cache.cache_clear()
+
+
+def _caches(model: Any) -> tuple[Cache, ...]:
+    modules = model.modules() if isinstance(model, torch.nn.Module) else (model,)
+    classes = {cls for module in modules for cls in type(module).__mro__}
+    names = {cls.__module__ for cls in classes}
+    return _caches_of(
+        tuple(sorted(name for name in names if name.partition(".")[0] not in _LIBRARIES))
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _caches_of(names: tuple[str, ...]) -> tuple[Cache, ...]:
+    """The functions of some Python modules, and of the classes in them, that remember results."""
+    spaces = [vars(sys.modules[name]) for name in names if name in sys.modules]
+    classes = [value for space in spaces for value in space.values() if isinstance(value, type)]
+    found = [
+        cache
+        for space in (*spaces, *map(vars, classes))
+        for value in list(space.values())
+        for cache in _behind(value)
+    ]
+    return tuple({id(cache): cache for cache in found}.values())
+
+
+def _behind(value: Any, depth: int = 3) -> Iterator[Cache]:
+    """The cache that a value is, or that it calls: a decorator keeps it in its closure."""
+    value = getattr(value, "__func__", getattr(value, "fget", value))
+    if isinstance(value, functools._lru_cache_wrapper):
+        yield value
+    elif isinstance(value, FunctionType) and depth:
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                yield from _behind(cell.cell_contents, depth - 1)
+
+
+def _holds_fakes(cache: Cache) -> bool:
+    return any(isinstance(leaf, FakeTensor) for leaf in tree_leaves(_results(cache)))
+
+
+def _results(cache: Cache) -> Iterable[Any]:
+    held = [value for value in gc.get_referents(cache) if value is not vars(cache)]
+    return [list(value.values()) if type(value) is dict else value for value in held]

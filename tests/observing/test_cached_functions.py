@@ -1,0 +1,92 @@
+"""No tensor without values stays in what a model's functions remember."""
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+from onlooker import InputObserver
+from onlooker.lab.runner import ModelRunner
+from onlooker.observing.cached_functions import without_remembered_fakes
+
+
+@functools.lru_cache(maxsize=8)
+def places(length: int) -> torch.Tensor:
+    return torch.arange(length).float()
+
+
+@functools.cache
+def pair(length: int) -> tuple[torch.Tensor, int]:
+    return torch.arange(length).float(), length
+
+
+def remembers(function):
+    cached = functools.lru_cache(maxsize=8)(function)
+
+    @functools.wraps(function)
+    def wrapper(*args):
+        return cached(*args)
+
+    return wrapper
+
+
+@remembers
+def behind(length: int) -> torch.Tensor:
+    return torch.arange(length).float()
+
+
+@functools.cache
+def unique() -> object:
+    return object()
+
+
+KINDS = {"bounded": places, "pair": lambda n: pair(n)[0], "decorated": behind}
+
+
+class Remembers(nn.Module):
+    """Its length is a plain number, as that of a picture cut into patches is."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.object = kind, unique()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert self.object is unique()
+        return x + KINDS[self.kind](int(x.shape[1]))
+
+
+@pytest.fixture(autouse=True)
+def _empty():
+    places.cache_clear(), pair.cache_clear(), unique.cache_clear()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_remembers_results_gives_values_after_an_export(kind: str) -> None:
+    model, observer = Remembers(kind), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 7)):
+            model(torch.randn(batch, length))
+    runner = ModelRunner(model, "forward", observer.recording().signature)
+    for run in (runner.try_fake, runner.try_shapes, runner.try_out):
+        run({"x": torch.randn(2, 9)})
+    assert observer.export().verify().verified
+    for length in (9, *range(1, 20)):
+        assert type(model(torch.randn(2, length))) is torch.Tensor
+    assert model.object is unique()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fakes_are_forgotten_when_the_block_ends(kind: str) -> None:
+    model = Remembers(kind)
+    mode = torch._subclasses.FakeTensorMode()
+    with without_remembered_fakes(model), mode:
+        model(torch.randn(2, 6))
+    assert type(model(torch.randn(2, 6))) is torch.Tensor
+
+
+def test_values_stay_remembered() -> None:
+    model = Remembers("bounded")
+    with without_remembered_fakes(model):
+        model(torch.randn(2, 6))
+    assert places.cache_info().currsize == 1

@@ -40,7 +40,7 @@ __all__ = ["Decision", "is_code_of_model", "recorded_decisions"]
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = str(Path(__file__).parents[1]) + os.sep
 #: what stands for ``int`` and ``range`` in the files of a model: the line is the one that calls it
-_BUILTINS = str(Path(__file__).with_name("size_ints.py"))
+_BUILTINS = tuple(str(Path(__file__).with_name(n)) for n in ("size_ints.py", "rolled_loops.py"))
 #: files of torch that implement operators: an operator decides again when the program runs
 _OPERATORS = (
     "_refs",
@@ -246,7 +246,7 @@ def is_code_of_model(file: str) -> bool:
 def _kind_of(file: str) -> _Kind:
     if file.startswith(_TORCH):
         return _Kind.OPERATOR if file[len(_TORCH) :].startswith(_OPERATORS) else _Kind.TORCH
-    if file == _BUILTINS:
+    if file in _BUILTINS:
         return _Kind.MADE
     if file.startswith(_OWN):
         return _Kind.OWN

@@ -28,13 +28,14 @@ class Asked:
     keep every one as a guard. ``branch`` is the error of torch about a branch on a value: the
     values of the example then decide, and the program checks at run time that others decide alike.
     ``ints`` keeps ``int(size)`` of the model a size; None where it was not tried. ``untold`` answers
-    the model that it is not traced.
+    the model that it is not traced. ``unrolled`` are the lines of loops that are no ``scan``.
     """
 
     oblivious: bool = False
     branch: Exception | None = None
     ints: bool | None = None
     untold: bool = False
+    unrolled: tuple[str, ...] = ()
 
     def without_guards(self) -> Asked:
         """The same, without guards on 0 and 1."""

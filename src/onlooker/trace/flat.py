@@ -24,6 +24,7 @@ from ..pytrees.unread import open_result
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .guard_count import fewer_guards
+from .rolled_loops import NotRolledError, RolledLoops
 from .size_ints import builtins_swapped
 from .size_reads import SizeReads
 from .size_tensors import SizeTensors
@@ -117,6 +118,25 @@ class FlatModel(torch.nn.Module):
         """How often the last trace joined rows that it had taken apart."""
         return self._run.rows.joined if self._run.rows is not None else 0
 
+    def roll_loops(self, unrolled: Iterable[str]) -> None:
+        """Loops over sizes are rolled, but for those at some lines of the model."""
+        self._run.loops = RolledLoops(unrolled)
+
+    @property
+    def rolled(self) -> Sequence[str]:
+        """The lines of the loops that the last trace rolled."""
+        return self._run.loops.rolled
+
+    @property
+    def rolled_notes(self) -> Sequence[str]:
+        """The same for readers."""
+        return [f"the loop at {line} is a scan of torch" for line in dict.fromkeys(self.rolled)]
+
+    @property
+    def unrolled(self) -> NotRolledError | None:
+        """Why the last trace could not roll a loop; None where it rolled all."""
+        return self._run.loops.failure
+
     @property
     def reads(self) -> Sequence[tuple[Any, ...]]:
         """The sizes that the Python of the model read from tensors in the last trace."""
@@ -147,15 +167,14 @@ class _Runner:
         self.flags: list[bool] = []
         self.most_guards: int | None = None
         self.rows: WholeRows | None = None
+        self.loops = RolledLoops()
         self.reads: list[tuple[Any, ...]] = []
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self.floats}
         rows = self.rows or contextlib.nullcontext()
-        counted = (
-            contextlib.nullcontext() if self.rows is None else _counting(self.lab.model, self.rows)
-        )
+        counted = builtins_swapped(self.lab.model, {"len": self._length, "range": self.loops.range})
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
         with (
@@ -165,16 +184,19 @@ class _Runner:
             SizedOperators(),
             SizeTensors(),
             SizeReads() as reads,
+            self.loops,
         ):
             result = self.lab(arguments)
-            leaves = open_result(result).leaves
+            leaves = [self.loops.value(leaf) for leaf in open_result(result).leaves]
+        if self.loops.failure is not None:
+            raise self.loops.failure
         self.reads = reads.sizes
         self.flags[:] = [
             isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat)) for leaf in leaves
         ]
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
 
-
-def _counting(model: Any, rows: WholeRows) -> contextlib.AbstractContextManager[None]:
-    """Inside the block ``len`` of the model knows the rows that were taken apart."""
-    return builtins_swapped(model, {"len": rows.length})
+    def _length(self, value: Any) -> Any:
+        """``len``, which knows the rows that were taken apart, and the steps of loops."""
+        other = self.loops.length
+        return other(value) if self.rows is None else self.rows.length(value, other)

@@ -19,9 +19,9 @@ import builtins
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -30,6 +30,7 @@ from ..patches.swap import swapped
 from .decisions import Decision
 
 __all__ = [
+    "RangeOfSizes",
     "asks_for_int",
     "bakes_int",
     "builtins_swapped",
@@ -70,14 +71,29 @@ class _OfRanges(type):
         return isinstance(value, builtins.range)
 
 
-class _Range(metaclass=_OfRanges):
+class RangeOfSizes(metaclass=_OfRanges):
+    """``range``, of which only the number of steps is a constant; ``loop`` may give steps instead,
+    from the first value, the step and the number of steps.
+    """
+
+    loop: ClassVar[Callable[[Any, int, Any], Iterable[Any] | None]] = staticmethod(lambda *_: None)
+
     def __new__(cls, *args: Any) -> Any:
+        """The numbers of a ``range``, or what stands for them."""
         if not any(isinstance(value, torch.SymInt) for value in args):
             return builtins.range(*args)
         start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
-        if not isinstance(step, builtins.int) or step < 1:
+        if not isinstance(step, builtins.int) or step == 0:
             return builtins.range(*args)
-        count = builtins.int((stop - start + (step - 1)) // step)
+        way = abs(step)
+        count = ((stop - start if step > 0 else start - stop) + (way - 1)) // way
+        if isinstance(count, torch.SymInt) and not count.node.expr.is_number:
+            steps = cls.loop(start, step, count)
+            if steps is not None:
+                return steps
+        if step < 1:
+            return builtins.range(*args)
+        count = builtins.int(count)
         return [start + number * step for number in builtins.range(count)]
 
 
@@ -96,7 +112,7 @@ def length_of(value: Any) -> Any:
 
 
 #: what stands for a name while a model is traced
-_NAMES = {"int": _Int, "len": length_of, "range": _Range, "divmod": _divmod}
+_NAMES = {"int": _Int, "len": length_of, "range": RangeOfSizes, "divmod": _divmod}
 
 
 def asks_for_int(decisions: Iterable[Decision]) -> bool:

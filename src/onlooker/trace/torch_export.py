@@ -94,6 +94,7 @@ def export_graph(
         example = find_example(plan, samples, lab, choices=choices)
         flat = FlatModel.of(lab, plan, names, example.values)
         flat.join_rows(join_rows)
+        flat.roll_loops(asked.unrolled)
         decisions: list[Decision] = []
         try:
             with recorded_decisions() as log:
@@ -104,7 +105,10 @@ def export_graph(
         except Exception as error:
             refusal = error
             logger.debug("torch.export refuses: %s", error)
-            other, note = _another_way(error, asked, decisions)
+            if flat.unrolled is not None:  # whatever came of it
+                other, note = _without_loops(asked, [flat.unrolled.line]), str(flat.unrolled)
+            else:
+                other, note = _another_way(error, asked, decisions)
             if other is None:
                 break
             asked = other
@@ -121,13 +125,18 @@ def export_graph(
             join_rows = False
             continue
         condition = path_condition(decisions, plan, names, graph.ranges, flat.reads)
-        seconds, told = time.perf_counter() - start, tuple(dict.fromkeys(notes))
+        told = tuple(dict.fromkeys([*notes, *flat.rolled_notes]))
+        seconds = time.perf_counter() - start
         named = {} if asked.oblivious else takes_names(decisions, graph)
         graph = replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=named)
         contract = Contract(
             (Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),)
         )
-        checked = checked_floats(replace(graph, contract=contract), samples, lab)
+        graph = replace(graph, contract=contract)
+        if flat.rolled and not is_exact_elsewhere(graph, samples, lab):
+            asked = _without_loops(asked, flat.rolled)
+            continue
+        checked = checked_floats(graph, samples, lab)
         # a trace like another one goes the way that was found right there
         difference = mask_difference(checked, samples, lab) if like is None else ""
         if not difference:
@@ -194,6 +203,11 @@ def _refused(plan: Plan, refusal: Exception | None, lab: Lab) -> ExportError:
             " observer.plans()."
         ),
     )
+
+
+def _without_loops(asked: Asked, lines: Iterable[str]) -> Asked:
+    """The same, with the loops at some lines of the model traced step by step."""
+    return replace(asked, unrolled=(*asked.unrolled, *lines))
 
 
 def _another_way(

@@ -1,0 +1,703 @@
+"""Python loops over an axis as one ``scan`` of torch: one graph for all numbers of steps.
+
+A trace runs every step of ``for t in range(x.shape[1])``, so its graph holds for one number of
+steps. While the block of :class:`RolledLoops` lasts, such a loop runs some steps on tensors without
+values, out of sight of the trace. What a step computes is compared with every other step: the same
+functions, on constants and tensors that stay, on rows of tensors at the index of the step, and on
+results of the same step or of the one before. Then the loop is ``scan`` with this step as its body,
+whatever the number of steps; else :class:`NotRolledError` says why not, with the line, and the loop
+is traced step by step as before.
+
+The index is no int: it is added to, and reads rows, and whatever else is done with it raises. So a
+loop whose path hangs on the index, or on a number that it counts, is never rolled.
+
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_higher_order_ops/scan.py
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch._higher_order_ops.scan import scan_op
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.overrides import TorchFunctionMode
+
+from .lines import line_of
+from .size_ints import RangeOfSizes, length_of
+from .whole_rows import is_about
+
+__all__ = ["NotRolledError", "RolledLoops"]
+
+#: the steps of a loop that are compared; a number that a model hardly writes as an index
+_STEPS = 7
+_JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
+_READS_VALUES = {
+    *(torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
+    *(torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__),
+}
+_CONTEXTS = ("autocast", "set_grad_enabled")
+_SUMS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
+_WRITING = {"__setitem__", *(f"__i{name}__" for name in _SUMS)}
+
+
+class NotRolledError(Exception):
+    """A loop that is no ``scan``: ``line`` is the line of the model, ``reason`` why."""
+
+    def __init__(self, line: str, reason: str) -> None:
+        super().__init__(f"the loop at {line} is no scan of torch: {reason}")
+        self.line, self.reason = line, reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Index:
+    """The index of a step: ``first + each * step``. It is no int, so nothing decides by it."""
+
+    loop: _Loop
+    first: Any
+    each: int
+
+    def __add__(self, other: Any) -> _Index:
+        return _Index(self.loop, self.first + self._number(other), self.each)
+
+    def __sub__(self, other: Any) -> _Index:
+        return _Index(self.loop, self.first - self._number(other), self.each)
+
+    def __rsub__(self, other: Any) -> _Index:
+        return _Index(self.loop, self._number(other) - self.first, -self.each)
+
+    def __neg__(self) -> _Index:
+        return _Index(self.loop, -self.first, -self.each)
+
+    __radd__ = __add__
+
+    def _number(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+            self._decides()
+        return value
+
+    def _decides(self, *_: Any) -> Any:
+        raise self.loop.refused("what a step does hangs on its index")
+
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = __float__ = _decides
+    __mul__ = __rmul__ = __mod__ = __rmod__ = __floordiv__ = __truediv__ = __pow__ = _decides
+    __eq__ = __hash__ = __str__ = __format__ = _decides
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    kind: type
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A symbolic size, by its expression."""
+
+    expression: str
+    value: Any = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outer:
+    """A tensor that was there before the loop."""
+
+    number: int
+    tensor: torch.Tensor = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A tensor that a step computes: of the same step, or of the one ``before``."""
+
+    operation: int
+    leaf: int
+    before: bool = False
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Which result of which operation of a step it is."""
+        return self.operation, self.leaf
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a tensor, one a step: those that ``entries``, with the index among them, read.
+
+    ``dim`` is the dimension of the tensor that the index is for, ``place`` that of the rows.
+    """
+
+    number: int
+    key: Any
+    tensor: torch.Tensor = field(compare=False)
+    entries: tuple[Any, ...] = field(compare=False)
+    index: _Index = field(compare=False)
+    dim: int
+    place: int
+
+    def whole(self) -> torch.Tensor:
+        """A view of the tensor with the rows of all steps, in the order of their indices."""
+        entries = tuple(slice(None) if isinstance(e, _Index) else e for e in self.entries)
+        return self._cut()[entries]
+
+    def of_steps(self) -> torch.Tensor:
+        """The rows in the order of the steps, along the first dimension."""
+        rows = self.whole().movedim(self.place, 0)
+        return rows.flip(0) if self.index.each < 0 else rows
+
+    def of_first_index(self) -> torch.Tensor:
+        """One row, for its shape."""
+        return self.tensor[tuple(0 if isinstance(e, _Index) else e for e in self.entries)]
+
+    def _cut(self) -> torch.Tensor:
+        size, count = self.tensor.shape[self.dim], self.index.loop.count
+        first, each = self.index.first, self.index.each
+        if isinstance(first, int) and first < 0:
+            first = first + size
+        if each < -1:
+            raise self.index.loop.refused("rows are read backwards in larger steps")
+        if each > 1:
+            entries = [slice(None)] * self.dim
+            return self.tensor[(*entries, slice(first, first + each * (count - 1) + 1, each))]
+        begin = first if each == 1 else first - (count - 1)
+        if statically_known_true(begin == 0) and statically_known_true(size == count):
+            return self.tensor
+        return self.tensor.narrow(self.dim, begin, count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """One function of a step with its arguments, or rows that are read, or ``written``."""
+
+    function: Callable[..., Any] | None
+    arguments: Any = None
+    rows: _Rows | None = None
+    written: _Result | None = None
+
+    @property
+    def writes(self) -> bool:
+        """True where the function writes to an argument."""
+        return self.function is not None and _writes(self.function, self.arguments[1])
+
+
+@dataclass(slots=True)
+class _Known:
+    """Where a tensor of a loop comes from."""
+
+    tensor: Callable[[], torch.Tensor | None]
+    loop: _Loop
+    step: int
+    place: tuple[int, int]
+
+
+class _Loop:
+    """The steps of one loop: an iterable that stands for a ``range``."""
+
+    def __init__(self, loops: RolledLoops, first: Any, each: int, count: Any, line: str) -> None:
+        self.loops, self.first, self.each, self.count, self.line = loops, first, each, count, line
+        self.steps: list[list[_Operation]] = []
+        self.finals: dict[tuple[int, int], torch.Tensor] = {}
+        self.stacked: dict[tuple[int, int], torch.Tensor] = {}
+        #: the memory of tensors that other steps, or others, can read
+        self.shared: set[int] = set()
+
+    def refused(self, reason: str) -> NotRolledError:
+        """The error that the loop is no scan."""
+        return self.loops.failed(NotRolledError(self.line, reason))
+
+    def __len__(self) -> int:
+        raise self.refused("the number of its steps is read as a number")
+
+    def __reversed__(self) -> Iterator[Any]:
+        last = self.first + self.each * (self.count - 1)
+        return iter(_Loop(self.loops, last, -self.each, self.count, self.line))
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.count >= 1:
+            raise self.refused("it has no step")
+        numbers: dict[str, str] = {}
+        ended = False
+        self.loops.begin(self)
+        try:
+            with disable_proxy_modes_tracing():
+                for step in range(_STEPS):
+                    self.steps.append([])
+                    yield _Index(self, self.first, self.each)
+                    found = _numbers(sys._getframe(1))
+                    if step and any(
+                        found.get(name, text) != text for name, text in numbers.items()
+                    ):
+                        raise self.refused("a number changes from step to step")
+                    numbers = found
+            ended = True
+        finally:
+            self.loops.end()
+            if not ended:
+                self.refused("it ends before its last step")
+        self.loops.roll(self)
+
+
+def _numbers(frame: FrameType) -> dict[str, str]:
+    """The numbers among the local names of a frame, as text."""
+    kinds = (bool, int, float, str, torch.SymInt, torch.SymFloat)
+    return {n: str(value) for n, value in frame.f_locals.items() if isinstance(value, kinds)}
+
+
+class RolledLoops(TorchFunctionMode):
+    """Inside the block loops over symbolic sizes are rolled; ``rolled`` has their lines.
+
+    ``unrolled`` are the lines of loops that are traced step by step. ``range`` and ``length`` stand
+    for the builtins in the files of the model.
+    """
+
+    def __init__(self, unrolled: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.rolled: list[str] = []
+        self.failure: NotRolledError | None = None
+        self.range = type("range", (RangeOfSizes,), {"loop": staticmethod(self._loop_of)})
+        self._unrolled = frozenset(unrolled)
+        self._loop: _Loop | None = None
+        self._busy = False
+        self._known: dict[int, _Known] = {}
+
+    def _loop_of(self, start: Any, step: int, count: Any) -> _Loop | None:
+        """The steps of a ``range`` of symbolic sizes; None for one that is traced step by step."""
+        line = line_of(sys._getframe(2))
+        if line in self._unrolled:
+            return None
+        return _Loop(self, start, step, count, line)
+
+    def length(self, value: Any) -> Any:
+        """``len``: of a list with a result of each step, as many as there are steps."""
+        if isinstance(value, _Loop):
+            return value.count
+        if isinstance(value, (list, tuple)) and (run := self._run(value)) is not None:
+            return run.loop.count + (len(value) - _STEPS)
+        return length_of(value)
+
+    def begin(self, loop: _Loop) -> None:
+        """From here on functions are those of the steps of a loop."""
+        if self._loop is not None:
+            raise self._loop.refused("there is another loop over sizes in it")
+        self._loop = loop
+
+    def end(self) -> None:
+        """The last step of the loop is over."""
+        self._loop = None
+
+    def failed(self, error: NotRolledError) -> NotRolledError:
+        """Remembers an error, which the model may catch, and gives it."""
+        self.failure = self.failure or error
+        return error
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._busy or (self._loop is None and not self._known) or is_about(func):
+            return func(*args, **kwargs)
+        self._busy = True
+        try:
+            if self._loop is not None:
+                return self._in_step(self._loop, func, args, kwargs)
+            joined = self._joined(func, *args, **kwargs) if func in _JOINS else None
+            if joined is not None:
+                return joined
+            args, kwargs = _mapped((args, kwargs), self.value)
+            return func(*args, **kwargs)
+        finally:
+            self._busy = False
+
+    # -- a step
+
+    def _in_step(
+        self, loop: _Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        name = _name(func)
+        if func in _READS_VALUES or any(context in name for context in _CONTEXTS):
+            raise loop.refused(f"a step has {name}")
+        if func is torch.Tensor.__setitem__ and _leaves(args[1], _Index):
+            return self._write(loop, *args)
+        if _leaves((args, kwargs), _Index):
+            return self._read(loop, func, args, kwargs)
+        if _writes(func, kwargs):
+            self._check_write(loop, func, args, kwargs)
+        return self._compute(loop, func, args, kwargs)
+
+    def _compute(
+        self, loop: _Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        arguments = _mapped((args, kwargs), lambda leaf: self._reference(loop, leaf))
+        args, kwargs = _mapped((args, kwargs), self.value)
+        result = func(*args, **kwargs)
+        results = _leaves(result, torch.Tensor)
+        if results or result is None:
+            given = {id(leaf) for leaf in _leaves((args, kwargs), torch.Tensor)}
+            self._note(loop, _Operation(func, arguments), results, given)
+        return result
+
+    def _note(
+        self, loop: _Loop, operation: _Operation, results: Sequence[Any], given: Iterable[int] = ()
+    ) -> None:
+        """Keeps an operation of a step; a result that is an argument stays what it was."""
+        step = loop.steps[-1]
+        for number, leaf in enumerate(results):
+            if id(leaf) not in given:
+                place = (len(step), number)
+                self._known[id(leaf)] = _Known(weakref.ref(leaf), loop, len(loop.steps) - 1, place)
+        step.append(operation)
+
+    def _reference(self, loop: _Loop, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            found = self._found(leaf)
+            if found is None or found.loop is not loop:
+                outer = self.value(leaf)
+                loop.shared.add(_memory(outer))
+                return _Outer(id(outer), outer)
+            before = len(loop.steps) - 1 - found.step
+            if before > 1:
+                raise loop.refused("a step reads what was computed two steps before")
+            if before:
+                loop.shared.add(_memory(leaf))
+            return _Result(*found.place, bool(before))
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat)):
+            return _Size(str(leaf.node.expr), leaf)
+        return _Constant(type(leaf), leaf)
+
+    def _found(self, tensor: Any) -> _Known | None:
+        found = self._known.get(id(tensor))
+        return found if found is not None and found.tensor() is tensor else None
+
+    def _check_write(
+        self, loop: _Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Passes where a step writes to its own tensors alone.
+
+        :raises NotRolledError: where it writes to what other steps, or others, can read
+        """
+        for target in (*args[:1], *_leaves(kwargs.get("out"), torch.Tensor)):
+            found = self._found(target)
+            own = found is not None and found.loop is loop and found.step == len(loop.steps) - 1
+            if not own or _memory(target) in loop.shared:
+                raise loop.refused(f"{_name(func)} writes to a tensor that is not of its step")
+
+    def _read(
+        self, loop: _Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Rows of a tensor that stays, at the index of the step.
+
+        Methods such as ``select`` want an int before they come here, so only brackets do.
+        """
+        if func is not torch.Tensor.__getitem__:
+            raise loop.refused(f"{_name(func)} computes with the index")
+        key = args[1] if isinstance(args[1], tuple) else (args[1],)
+        entries, is_cut = _of_one_row(loop, key)
+        rows = self._rows(loop, args[0], entries)
+        row = rows.of_first_index()
+        self._note(loop, _Operation(None, rows=rows), [row])
+        if is_cut:
+            return self._compute(loop, torch.unsqueeze, (row, rows.place), {})
+        return row
+
+    def _rows(self, loop: _Loop, tensor: torch.Tensor, entries: tuple[Any, ...]) -> _Rows:
+        outer = self._reference(loop, tensor)
+        if not isinstance(outer, _Outer):
+            raise loop.refused("a step reads or writes its own results at its index")
+        kinds = (int, torch.SymInt, slice, type(None), type(...), _Index)
+        indices = [n for n, entry in enumerate(entries) if isinstance(entry, _Index)]
+        if len(indices) != 1 or any(type(entry) not in kinds for entry in entries):
+            raise loop.refused("its index stands beside another one, or beside a tensor")
+        index = entries[indices[0]]
+        if index.loop is not loop:
+            raise loop.refused("it reads the index of another loop")
+        n_given = sum(entry is not None and entry is not ... for entry in entries)
+        dim = place = 0
+        for entry in entries[: indices[0]]:
+            width = outer.tensor.ndim - n_given if entry is ... else 1
+            dim += 0 if entry is None else width
+            place += 0 if isinstance(entry, (int, torch.SymInt)) else width
+        key = tuple(map(_text_of_entry, entries))
+        return _Rows(outer.number, key, outer.tensor, entries, index, dim, place)
+
+    def _write(self, loop: _Loop, tensor: torch.Tensor, key: Any, value: Any) -> None:
+        """Rows of a tensor that stays are written, each by one step."""
+        rows = self._rows(loop, tensor, key if isinstance(key, tuple) else (key,))
+        row, source = rows.of_first_index(), self._reference(loop, value)
+        same_shape = isinstance(value, torch.Tensor) and (
+            row.ndim == value.ndim
+            and all(
+                statically_known_true(one == other)
+                for one, other in zip(row.shape, value.shape, strict=True)
+            )
+        )
+        if not isinstance(source, _Result) or source.before or not same_shape:
+            raise loop.refused("a step writes something else than a row of its own")
+        loop.steps[-1].append(_Operation(None, rows=rows, written=source))
+
+    # -- all steps
+
+    def roll(self, loop: _Loop) -> None:
+        """Makes the scan, and remembers which of its results stand for those of the steps.
+
+        :raises NotRolledError: where the steps differ
+        """
+        self._busy = True
+        try:
+            self._roll(loop)
+        except NotRolledError:
+            raise
+        except Exception as error:
+            raise loop.refused(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._busy = False
+
+    def _roll(self, loop: _Loop) -> None:
+        first, body, *others = loop.steps
+        if any(step != body for step in others):
+            raise loop.refused("its steps differ")
+        carries = _carries(loop, first, body)
+        written = [operation for operation in body if operation.written is not None]
+        read = {
+            one.number
+            for operation in body
+            for one in _leaves((operation.arguments, operation.rows), (_Outer, _Rows))
+            if operation.written is None
+        }
+        targets = [operation.rows.number for operation in written if operation.rows is not None]
+        if not read.isdisjoint(targets):
+            raise loop.refused("a step reads a tensor that steps write to")
+        wanted = [operation.written.place for operation in written if operation.written]
+        for known in list(self._known.values()):
+            if known.loop is loop and known.tensor() is not None:
+                wanted.append(known.place)
+        _scan(loop, body, carries, list(dict.fromkeys(wanted)))
+        for operation in written:
+            if operation.rows is not None and operation.written is not None:
+                rows, index = operation.rows, operation.rows.index
+                stacked = loop.stacked[operation.written.place]
+                stacked = stacked.flip(0) if index.each < 0 else stacked
+                rows.whole().copy_(stacked.movedim(0, rows.place))
+        self.rolled.append(loop.line)
+
+    # -- after the loop
+
+    def value(self, leaf: Any) -> Any:
+        """What stands for a tensor of the last step of a loop; other values as they are.
+
+        :raises NotRolledError: for a tensor of one of the steps before
+        """
+        if isinstance(leaf, _Index):
+            raise leaf.loop.refused("its index is read after it")
+        found = self._found(leaf) if isinstance(leaf, torch.Tensor) else None
+        if found is None or found.loop is self._loop:
+            return leaf
+        finals, stacked = found.loop.finals, found.loop.stacked
+        if found.step != _STEPS - 1 or found.place not in {**finals, **stacked}:
+            raise found.loop.refused("the result of one of its steps is read after it")
+        if found.place not in finals:
+            finals[found.place] = stacked[found.place].select(0, -1)
+        return finals[found.place]
+
+    def _run(self, values: Sequence[Any]) -> _Run | None:
+        """Where the results of all steps of a loop are in a row among some values."""
+        for begin in range(len(values) - _STEPS + 1):
+            found = [self._found(value) for value in values[begin : begin + _STEPS]]
+            one = found[0]
+            if one is None or any(f is None or f.loop is not one.loop for f in found):
+                continue
+            steps = [f.step for f in found if f is not None and f.place == one.place]
+            order = list(range(_STEPS))
+            if steps in (order, order[::-1]):
+                return _Run(one.loop, one.place, begin, steps != order)
+        return None
+
+    def _joined(
+        self, func: Callable[..., Any], tensors: Any, dim: int = 0, **others: Any
+    ) -> torch.Tensor | None:
+        """What tensors give together, with the results of all steps as one of them; None where
+        those are not among them.
+        """
+        run = self._run(tensors) if isinstance(tensors, (list, tuple)) and not others else None
+        if run is None or run.place not in run.loop.stacked:
+            return None
+        stacked = run.loop.stacked[run.place]
+        stacked = stacked.flip(0) if run.backwards else stacked
+        is_stack = func is torch.stack
+        dim = dim % (stacked.ndim if is_stack else stacked.ndim - 1)
+        whole = stacked.movedim(0, dim)
+        before, after = tensors[: run.begin], tensors[run.begin + _STEPS :]
+        if not is_stack:
+            whole = whole.flatten(dim, dim + 1)
+        if not before and not after:
+            return whole
+        parts = [
+            [value.unsqueeze(dim) if is_stack else value for value in map(self.value, side)]
+            for side in (before, after)
+        ]
+        return torch.cat([*parts[0], whole, *parts[1]], dim)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The results of all steps of a loop in a row, from ``begin`` on."""
+
+    loop: _Loop
+    place: tuple[int, int]
+    begin: int
+    backwards: bool
+
+
+def _carries(
+    loop: _Loop, first: Sequence[_Operation], body: Sequence[_Operation]
+) -> dict[tuple[int, int], torch.Tensor]:
+    """What a step has from the one before: which result it is, and what the first step has instead.
+
+    :raises NotRolledError: where the first step differs otherwise
+    """
+    carries: dict[tuple[int, int], torch.Tensor] = {}
+
+    def begun(one: Any, other: Any) -> bool:
+        if isinstance(other, _Result) and other.before:
+            if not isinstance(one, _Outer):
+                return False
+            return carries.setdefault(other.place, one.tensor) is one.tensor
+        return bool(one == other)
+
+    for one, other in zip(first, body, strict=False):
+        leaves = _leaves(one.arguments, object), _leaves(other.arguments, object)
+        same = _mapped(one.arguments, _nothing) == _mapped(other.arguments, _nothing)
+        rest = one.function, one.rows, one.written
+        if not same or rest != (other.function, other.rows, other.written):
+            raise loop.refused("its first step differs from the others")
+        if not all(map(begun, *leaves)):
+            raise loop.refused("its first step begins with something else than a tensor")
+    if len(first) != len(body):
+        raise loop.refused("its first step differs from the others")
+    return carries
+
+
+def _scan(
+    loop: _Loop,
+    body: Sequence[_Operation],
+    carries: Mapping[tuple[int, int], torch.Tensor],
+    wanted: Sequence[tuple[int, int]],
+) -> None:
+    """One ``scan`` for all steps: its results are those of the last step and of all in a row."""
+    needed = {place[0] for place in (*carries, *wanted)}
+    for number in reversed(range(len(body))):
+        if number in needed or body[number].writes:
+            needed.add(number)
+            needed |= {
+                one.operation for one in _leaves(body[number].arguments, _Result) if not one.before
+            }
+    steps = {number: body[number] for number in sorted(needed)}
+    rows = {number: one.rows.of_steps() for number, one in steps.items() if one.rows is not None}
+    stays: dict[Any, Any] = {}
+    for operation in steps.values():
+        for one in _leaves(operation.arguments, (_Outer, _Size)):
+            stays.setdefault(one, one.tensor if isinstance(one, _Outer) else one.value)
+    stacked = [place for place in wanted if place[0] not in rows]
+
+    def step(*values: torch.Tensor) -> list[torch.Tensor]:
+        n_begun, n_read = max(len(carries), 1), max(len(rows), 1)
+        before = dict(zip(carries, values[:n_begun], strict=False))
+        known = dict(zip(((n, 0) for n in rows), values[n_begun : n_begun + n_read], strict=False))
+        constant = dict(zip(stays, values[n_begun + n_read :], strict=True))
+
+        def value(one: Any) -> Any:
+            if isinstance(one, _Result):
+                return before[one.place] if one.before else known[one.place]
+            return constant[one] if isinstance(one, (_Outer, _Size)) else one.value
+
+        for number, operation in steps.items():
+            if operation.function is not None:
+                args, kwargs = _mapped(operation.arguments, value)
+                results = _leaves(operation.function(*args, **kwargs), torch.Tensor)
+                known |= {(number, leaf): result for leaf, result in enumerate(results)}
+        nexts = [known[place] for place in carries] or [values[0]]
+        # results of a scan share no memory with its inputs or with each other
+        given = (*nexts, *(known[place] for place in stacked))
+        return [result.clone(memory_format=torch.contiguous_format) for result in given]
+
+    loop.stacked.update((place, rows[place[0]]) for place in wanted if place[0] in rows)
+    if carries or stacked:
+        begun = [one.contiguous() for one in carries.values()] or [torch.zeros(1)]
+        read = list(rows.values()) or [torch.zeros(loop.count)]
+        results = list(scan_op(step, begun, read, tuple(stays.values())))
+        loop.finals.update(zip(carries, results, strict=False))
+        loop.stacked.update(zip(stacked, results[len(begun) :], strict=True))
+
+
+def _of_one_row(loop: _Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
+    """The key with ``t`` for ``t : t + 1``, and True where it had that."""
+    found, is_cut = list(entries), False
+    for number, entry in enumerate(entries):
+        if isinstance(entry, slice) and _leaves(entry, _Index):
+            begin, end = entry.start, entry.stop
+            if not isinstance(begin, _Index) or not isinstance(end, _Index) or entry.step:
+                raise loop.refused("a step reads a slice that grows with its index")
+            if begin.each != end.each or not statically_known_true(end.first - begin.first == 1):
+                raise loop.refused("a step reads several rows at its index")
+            found[number], is_cut = begin, True
+    return tuple(found), is_cut
+
+
+def _text_of_entry(entry: Any) -> str:
+    if isinstance(entry, _Index):
+        return f"{entry.first} + {entry.each} * step"
+    return str(entry)
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+def _name(func: Callable[..., Any]) -> str:
+    return str(getattr(func, "__name__", func))
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _writes(func: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
+    """True for a function that writes to its first argument, or to ``out``."""
+    name = _name(func)
+    if name.startswith("__"):
+        return name in _WRITING
+    inplace = kwargs.get("inplace", False)
+    return name.endswith("_") or "out" in kwargs or inplace not in (False, _Constant(bool, False))
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Containers and slices with other leaves."""
+    if isinstance(value, dict):
+        return {name: _mapped(item, change) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        kind = list if isinstance(value, list) else tuple
+        return kind(_mapped(item, change) for item in value)
+    if isinstance(value, slice):
+        return slice(*(_mapped(item, change) for item in (value.start, value.stop, value.step)))
+    return change(value)
+
+
+def _leaves(value: Any, kinds: Any) -> list[Any]:
+    """The leaves of containers and slices that are of some kinds."""
+    found: list[Any] = []
+
+    def keep(leaf: Any) -> None:
+        if isinstance(leaf, kinds):
+            found.append(leaf)
+
+    _mapped(value, keep)
+    return found

@@ -1,0 +1,293 @@
+"""Python loops over an axis are one graph for all numbers of steps, or are never wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import onlooker
+from onlooker import InputObserver, Program
+
+
+def rand(*shape: int) -> torch.Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+class Loop(torch.nn.Module):
+    def __init__(self, run: Callable[..., object]) -> None:
+        super().__init__()
+        self.run = run
+        self.cell = torch.nn.GRUCell(3, 4)
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.run(self, x)
+
+
+def cells(model: Loop, x: torch.Tensor) -> object:
+    state, results = x.new_zeros(x.shape[0], 4), []
+    for t in range(x.shape[1]):
+        state = model.cell(x[:, t], state)
+        results.append(model.head(state))
+    return torch.stack(results, dim=1), state
+
+
+def slow_path(model: Loop, x: torch.Tensor) -> object:
+    a, b = x[:, :, :2].transpose(1, 2), x[:, :, 1:].transpose(1, 2)
+    state, results = torch.zeros(x.shape[0], 2), []
+    for index in range(x.shape[1]):
+        state = a[:, :, index] * state + b[:, :, index]
+        results.append((state * x[:, index, 0].unsqueeze(-1)).sum(-1))
+    return torch.stack(results, dim=-1) + x[..., 0]
+
+
+def backwards(model: Loop, x: torch.Tensor) -> object:
+    state, results = x.new_zeros(x.shape[0], 4), []
+    for t in range(x.size(1) - 1, -1, -1):
+        state = model.cell(x[:, t, :], state)
+        results.append(state)
+    return torch.stack(results[::-1], dim=1)
+
+
+def reversed_indices(model: Loop, x: torch.Tensor) -> object:
+    state, results = x.new_zeros(x.shape[0], 4), []
+    for t in reversed(range(x.size(1))):
+        state = model.cell(x[..., t, :], state)
+        results.insert(0, state)
+    return torch.cat([state.unsqueeze(1), torch.stack(results, 1)], 1)
+
+
+def from_the_end(model: Loop, x: torch.Tensor) -> object:
+    n, state = x.size(1), x.new_zeros(x.shape[0], 4)
+    for t in range(n):
+        state = model.cell(x[:, n - 1 - t], state)
+    return state
+
+
+def written_rows(model: Loop, x: torch.Tensor) -> object:
+    state = x.new_zeros(x.shape[0], 4)
+    result = torch.zeros(x.shape[0], x.shape[1], 4)
+    for t in range(x.shape[1]):
+        state = model.cell(x[:, t : t + 1].squeeze(1), state)
+        result[:, t] = state * 2
+    return result + 1
+
+
+def the_first_is_given(model: Loop, x: torch.Tensor) -> object:
+    state = x[:, 0]
+    results = [state]
+    for t in range(1, x.shape[1]):
+        state = state * x[:, t] + x[:, t - 1]
+        results.append(state)
+    return torch.stack(results, dim=1)
+
+
+def two_layers(model: Loop, x: torch.Tensor) -> object:
+    rows, state = x, x.new_zeros(x.shape[0], 3)
+    for _ in range(2):
+        results = []
+        for t in range(rows.shape[1]):
+            state = torch.tanh(rows[:, t] + state)
+            results.append(state)
+        rows = torch.stack(results, dim=1)
+    return rows, state
+
+
+def no_state(model: Loop, x: torch.Tensor) -> object:
+    return torch.cat([x[:, t : t + 1] * 2 for t in range(x.shape[1])], dim=1)
+
+
+def last_of_a_step(model: Loop, x: torch.Tensor) -> object:
+    state = x.new_zeros(x.shape[0], 4)
+    for t in range(x.shape[1]):
+        state = model.cell(x[:, t], state)
+        result = model.head(state)
+    return result, len([state])
+
+
+def mean_of_steps(model: Loop, x: torch.Tensor) -> object:
+    results = [x[:, t] * x[:, t] for t in range(x.shape[1])]
+    return torch.stack(results).sum(0) / len(results)
+
+
+def in_place(model: Loop, x: torch.Tensor) -> object:
+    state = x.new_zeros(x.shape[0], 3)
+    results = []
+    for t in range(x.shape[1]):
+        new = x[:, t] * 2
+        new += state
+        state = new.tanh_()
+        results.append(new)
+    return torch.stack(results)
+
+
+ROLLED = {
+    run.__name__: run
+    for run in (
+        cells,
+        slow_path,
+        backwards,
+        reversed_indices,
+        from_the_end,
+        written_rows,
+        the_first_is_given,
+        two_layers,
+        no_state,
+        last_of_a_step,
+        mean_of_steps,
+        in_place,
+    )
+}
+
+
+def exported(model: torch.nn.Module, length: int = 5) -> Program:
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        model(rand(2, length, 3))
+    return observer.export()
+
+
+def leaves(result: object) -> list[object]:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+@pytest.mark.parametrize("run", ROLLED.values(), ids=ROLLED)
+def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., object]) -> None:
+    model = Loop(run).eval()
+    program = exported(model)
+    assert len(program.graphs) <= 2  # one step alone is another graph
+    for n in (1, 2, 3, 9, 40):
+        with torch.no_grad():
+            expected = model(rand(3, n, 3))
+        for got, wanted in zip(leaves(program(rand(3, n, 3))), leaves(expected), strict=True):
+            torch.testing.assert_close(got, wanted, rtol=0, atol=1e-6)
+
+
+def by_the_index(model: Loop, x: torch.Tensor) -> object:
+    return torch.stack([x[:, t] * (2 if t == 11 else 1) for t in range(x.shape[1])])
+
+
+def every_other(model: Loop, x: torch.Tensor) -> object:
+    return torch.stack([x[:, t] * (t % 2) for t in range(x.shape[1])])
+
+
+def by_a_count(model: Loop, x: torch.Tensor) -> object:
+    state, left = x[:, 0] * 0, 10
+    for t in range(x.shape[1]):
+        left = left - 1
+        state = state * 0.5 + x[:, t] if left > 0 else state + 1
+    return state
+
+
+def two_steps_before(model: Loop, x: torch.Tensor) -> object:
+    first = second = x[:, 0] * 0
+    for t in range(x.shape[1]):
+        first, second = second, first * 0.5 + second + x[:, t]
+    return first + second
+
+
+def its_own_rows(model: Loop, x: torch.Tensor) -> object:
+    result = torch.zeros(x.shape[0], x.shape[1] + 1, 3)
+    for t in range(x.shape[1]):
+        result[:, t + 1] = result[:, t] * 0.5 + x[:, t]
+    return result
+
+
+def a_step_is_read(model: Loop, x: torch.Tensor) -> object:
+    results = [x[:, t] * 2 for t in range(x.shape[1])]
+    return results[1] + results[-1]
+
+
+def the_input_is_written(model: Loop, x: torch.Tensor) -> object:
+    x = x.clone()
+    for t in range(x.shape[1]):
+        row = x[:, t]
+        row += 1
+    return x
+
+
+def it_ends_early(model: Loop, x: torch.Tensor) -> object:
+    for t in range(x.shape[1]):
+        result = x[:, t] * 2
+        break
+    return result
+
+
+def a_growing_state(model: Loop, x: torch.Tensor) -> object:
+    state = x[:, :1]
+    for t in range(x.shape[1]):
+        state = torch.cat([state, x[:, t : t + 1]], 1)
+    return state
+
+
+def another_first_step(model: Loop, x: torch.Tensor) -> object:
+    state = None
+    for t in range(x.shape[1]):
+        state = x[:, t] if state is None else state * 0.5 + x[:, t]
+    return state
+
+
+def a_caught_error(model: Loop, x: torch.Tensor) -> object:
+    try:
+        return by_the_index(model, x)
+    except Exception:
+        return x
+
+
+OTHERS = {
+    run.__name__: run
+    for run in (
+        by_the_index,
+        every_other,
+        by_a_count,
+        two_steps_before,
+        its_own_rows,
+        a_step_is_read,
+        the_input_is_written,
+        it_ends_early,
+        a_growing_state,
+        another_first_step,
+        a_caught_error,
+    )
+}
+
+
+@pytest.mark.parametrize("run", OTHERS.values(), ids=OTHERS)
+def test_a_loop_that_is_no_scan_is_never_wrong(run: Callable[..., object]) -> None:
+    model = Loop(run).eval()
+    program = exported(model)
+    served = 0
+    for n in (1, 3, 5, 9, 14):
+        try:
+            got = program(rand(2, n, 3))
+        except Exception:  # a graph per length, and none for this one
+            continue
+        served += 1
+        torch.testing.assert_close(got, model(rand(2, n, 3)), rtol=0, atol=1e-6)
+    assert served
+
+
+def test_a_loop_that_is_no_scan_is_named_with_the_reason() -> None:
+    program = exported(Loop(by_the_index))
+    (note,) = [note for note in program.graphs[0].notes if "loop" in note]
+    assert "test_rolled_loops.py" in note
+    assert "hangs on its index" in note
+
+
+def test_a_scan_is_saved_and_loaded(tmp_path: Path) -> None:
+    model = Loop(cells).eval()
+    exported(model).save(tmp_path / "program")
+    program = onlooker.load(tmp_path / "program")
+    for got, wanted in zip(program(rand(3, 9, 3)), model(rand(3, 9, 3)), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=0, atol=1e-6)
+
+
+def test_a_scan_is_one_of_onnx() -> None:
+    model = Loop(slow_path).eval()
+    program = exported(model).to("onnx")
+    assert program.verify().verified
+    for n in (2, 9, 40):
+        torch.testing.assert_close(program(rand(3, n, 3)), model(rand(3, n, 3)), rtol=0, atol=1e-5)

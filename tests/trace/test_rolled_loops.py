@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._higher_order_ops.scan import scan
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 import onlooker
-from onlooker import InputObserver, Program
+from onlooker import ExportError, InputObserver, Program
 
 
 def rand(*shape: int) -> torch.Tensor:
@@ -124,6 +126,38 @@ def in_place(model: Loop, x: torch.Tensor) -> object:
     return torch.stack(results)
 
 
+def parts_of_unbind(model: Loop, x: torch.Tensor) -> object:
+    state, results = x.new_zeros(x.shape[0], 4), []
+    for row in x.unbind(1):
+        state = model.cell(row, state)
+        results.append(state)
+    return torch.stack(results, dim=1)
+
+
+def rows_of_a_tensor(model: Loop, x: torch.Tensor) -> object:
+    x, state = x.transpose(0, 1), x.new_zeros(x.shape[0], 4)
+    result = torch.zeros(x.shape[0], x.shape[1], 4)
+    for t, row in enumerate(x):
+        state = model.cell(row, state)
+        result[t] = state
+    return result
+
+
+def two_tensors(model: Loop, x: torch.Tensor) -> object:
+    state, results = x.new_zeros(x.shape[0], 3), []
+    for row, other in zip(x.unbind(1), (x * 2).tanh().unbind(1), strict=True):
+        state = state * row + other
+        results.append(state)
+    return torch.stack(results, dim=1)
+
+
+def parts_at_an_index(model: Loop, x: torch.Tensor) -> object:
+    rows, state = torch.unbind(x, dim=1), x.new_zeros(x.shape[0], 3)
+    for t in range(x.shape[1]):
+        state = state * 0.5 + rows[t]
+    return state
+
+
 ROLLED = {
     run.__name__: run
     for run in (
@@ -139,6 +173,10 @@ ROLLED = {
         last_of_a_step,
         mean_of_steps,
         in_place,
+        parts_of_unbind,
+        rows_of_a_tensor,
+        two_tensors,
+        parts_at_an_index,
     )
 }
 
@@ -158,7 +196,7 @@ def leaves(result: object) -> list[object]:
 def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., object]) -> None:
     model = Loop(run).eval()
     program = exported(model)
-    assert len(program.graphs) <= 2  # one step alone is another graph
+    assert len(program.graphs) <= 3  # one step alone, and one row of the batch, may be others
     for n in (1, 2, 3, 9, 40):
         with torch.no_grad():
             expected = model(rand(3, n, 3))
@@ -193,6 +231,15 @@ def its_own_rows(model: Loop, x: torch.Tensor) -> object:
     result = torch.zeros(x.shape[0], x.shape[1] + 1, 3)
     for t in range(x.shape[1]):
         result[:, t + 1] = result[:, t] * 0.5 + x[:, t]
+    return result
+
+
+def written_again(model: Loop, x: torch.Tensor) -> object:
+    result = torch.zeros_like(x)
+    for t in range(x.shape[1]):
+        row = x[:, t] * 2
+        result[:, t] = row
+        row += 1
     return result
 
 
@@ -245,6 +292,7 @@ OTHERS = {
         by_a_count,
         two_steps_before,
         its_own_rows,
+        written_again,
         a_step_is_read,
         the_input_is_written,
         it_ends_early,
@@ -291,3 +339,42 @@ def test_a_scan_is_one_of_onnx() -> None:
     assert program.verify().verified
     for n in (2, 9, 40):
         torch.testing.assert_close(program(rand(3, n, 3)), model(rand(3, n, 3)), rtol=0, atol=1e-5)
+
+
+class Experts(torch.nn.Module):
+    """Visits the experts that have rows: how many steps there are hangs on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = torch.nn.Linear(3, 4)
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen, result = self.router(x).argmax(-1), torch.zeros_like(x)
+        mask = torch.nn.functional.one_hot(chosen, 4).T
+        for expert in mask.sum(1).nonzero():
+            rows = torch.where(mask[expert[0]])[0]
+            result.index_add_(0, rows, self.experts[int(expert)](x[rows]))
+        return result
+
+
+def test_a_loop_over_values_is_refused_with_its_line() -> None:
+    observer = InputObserver()
+    model = Experts().eval()
+    with observer(model), torch.no_grad():
+        model(rand(6, 3))
+    with pytest.raises(ExportError, match="data-dependent") as refused:
+        observer.export()
+    assert "in forward: rows = torch.where(mask[expert[0]])[0]" in refused.value.hint
+
+
+def test_torch_makes_no_scan_whose_number_of_steps_is_a_value() -> None:
+    class Found(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            def step(state: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                return state + row, row.clone()
+
+            return scan(step, x[0] * 0, x[x.sum(1).nonzero()[:, 0]])[0]
+
+    with pytest.raises(GuardOnDataDependentSymNode):
+        torch.export.export(Found(), (rand(4, 3),), strict=False)

@@ -120,7 +120,7 @@ class FlatModel(torch.nn.Module):
 
     def roll_loops(self, unrolled: Iterable[str]) -> None:
         """Loops over sizes are rolled, but for those at some lines of the model."""
-        self._run.loops = RolledLoops(unrolled)
+        self._run.unrolled = tuple(unrolled)
 
     @property
     def rolled(self) -> Sequence[str]:
@@ -129,8 +129,9 @@ class FlatModel(torch.nn.Module):
 
     @property
     def rolled_notes(self) -> Sequence[str]:
-        """The same for readers."""
-        return [f"the loop at {line} is a scan of torch" for line in dict.fromkeys(self.rolled)]
+        """Those of them that compute something, for readers."""
+        lines = dict.fromkeys(self._run.loops.scans)
+        return [f"the loop at {line} is a scan of torch" for line in lines]
 
     @property
     def unrolled(self) -> NotRolledError | None:
@@ -167,6 +168,7 @@ class _Runner:
         self.flags: list[bool] = []
         self.most_guards: int | None = None
         self.rows: WholeRows | None = None
+        self.unrolled: tuple[str, ...] = ()
         self.loops = RolledLoops()
         self.reads: list[tuple[Any, ...]] = []
 
@@ -174,29 +176,24 @@ class _Runner:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self.floats}
         rows = self.rows or contextlib.nullcontext()
-        counted = builtins_swapped(self.lab.model, {"len": self._length, "range": self.loops.range})
+        loops = self.loops = RolledLoops(self.unrolled, self.rows)
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
         with (
             fewer_guards(inputs.values(), self.most_guards),
             rows,
-            counted,
+            builtins_swapped(self.lab.model, loops.builtins),
             SizedOperators(),
             SizeTensors(),
             SizeReads() as reads,
-            self.loops,
+            loops,
         ):
             result = self.lab(arguments)
-            leaves = [self.loops.value(leaf) for leaf in open_result(result).leaves]
-        if self.loops.failure is not None:
-            raise self.loops.failure
+            leaves = [loops.value(leaf) for leaf in open_result(result).leaves]
+        if loops.failure is not None:
+            raise loops.failure
         self.reads = reads.sizes
         self.flags[:] = [
             isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat)) for leaf in leaves
         ]
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
-
-    def _length(self, value: Any) -> Any:
-        """``len``, which knows the rows that were taken apart, and the steps of loops."""
-        other = self.loops.length
-        return other(value) if self.rows is None else self.rows.length(value, other)

@@ -16,6 +16,7 @@ Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_higher_order_op
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,14 +30,16 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.overrides import TorchFunctionMode
 
+from .decisions import is_code_of_model
 from .lines import line_of
 from .size_ints import RangeOfSizes, length_of
-from .whole_rows import is_about
+from .whole_rows import WholeRows, is_about
 
 __all__ = ["NotRolledError", "RolledLoops"]
 
 #: the steps of a loop that are compared; a number that a model hardly writes as an index
 _STEPS = 7
+_SPLITS = (torch.unbind, torch.Tensor.unbind)
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 _READS_VALUES = {
     *(torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
@@ -201,11 +204,13 @@ class _Loop:
 
     def __init__(self, loops: RolledLoops, first: Any, each: int, count: Any, line: str) -> None:
         self.loops, self.first, self.each, self.count, self.line = loops, first, each, count, line
+        self.index = _Index(self, first, each)
         self.steps: list[list[_Operation]] = []
         self.finals: dict[tuple[int, int], torch.Tensor] = {}
         self.stacked: dict[tuple[int, int], torch.Tensor] = {}
-        #: the memory of tensors that other steps, or others, can read
-        self.shared: set[int] = set()
+        #: the memory of tensors that other steps, or others, can read; kept, so that no other has
+        #: its address
+        self.shared: dict[int, torch.UntypedStorage] = {}
 
     def refused(self, reason: str) -> NotRolledError:
         """The error that the loop is no scan."""
@@ -214,9 +219,17 @@ class _Loop:
     def __len__(self) -> int:
         raise self.refused("the number of its steps is read as a number")
 
-    def __reversed__(self) -> Iterator[Any]:
+    def shares(self, tensor: torch.Tensor) -> None:
+        """The memory of a tensor is not for steps to write to from here on."""
+        self.shared[_memory(tensor)] = tensor.untyped_storage()
+
+    def backwards(self) -> _Loop:
+        """The same steps from the last one on."""
         last = self.first + self.each * (self.count - 1)
-        return iter(_Loop(self.loops, last, -self.each, self.count, self.line))
+        return _Loop(self.loops, last, -self.each, self.count, self.line)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(self.backwards())
 
     def __iter__(self) -> Iterator[Any]:
         if not self.count >= 1:
@@ -225,22 +238,46 @@ class _Loop:
         ended = False
         self.loops.begin(self)
         try:
-            with disable_proxy_modes_tracing():
-                for step in range(_STEPS):
-                    self.steps.append([])
-                    yield _Index(self, self.first, self.each)
-                    found = _numbers(sys._getframe(1))
-                    if step and any(
-                        found.get(name, text) != text for name, text in numbers.items()
-                    ):
-                        raise self.refused("a number changes from step to step")
-                    numbers = found
+            for step in range(_STEPS):
+                self.steps.append([])
+                yield self.index
+                found = _numbers(sys._getframe(1))
+                if step and any(found.get(name, text) != text for name, text in numbers.items()):
+                    raise self.refused("a number changes from step to step")
+                numbers = found
             ended = True
         finally:
-            self.loops.end()
-            if not ended:
-                self.refused("it ends before its last step")
+            self.loops.end(self, ended)
         self.loops.roll(self)
+
+
+class _TakenApart(tuple[torch.Tensor, ...]):
+    """What ``unbind`` gives: parts of a tensor, of which a loop reads one a step."""
+
+    loops: RolledLoops
+    whole: torch.Tensor
+    dim: int
+    count: Any
+
+    def row(self, index: _Index) -> Any:
+        """The part at an index of a loop."""
+        if self.loops.rows is not None:
+            self.loops.rows.read_by_steps(tuple(super().__iter__()))
+        key: Any = (*[slice(None)] * self.dim, index)
+        return self.whole[key]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.row(key) if isinstance(key, _Index) else super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        loop = self.loops.over(self)
+        return super().__iter__() if loop is None else map(self.row, loop)
+
+    def __reversed__(self) -> Iterator[Any]:
+        loop = self.loops.over(self)
+        if loop is None:
+            return reversed(tuple(super().__iter__()))
+        return map(self.row, loop.backwards())
 
 
 def _numbers(frame: FrameType) -> dict[str, str]:
@@ -250,46 +287,95 @@ def _numbers(frame: FrameType) -> dict[str, str]:
 
 
 class RolledLoops(TorchFunctionMode):
-    """Inside the block loops over symbolic sizes are rolled; ``rolled`` has their lines.
+    """Inside the block loops over symbolic sizes are rolled; ``rolled`` has their lines,
+    ``scans`` those of loops that compute something.
 
-    ``unrolled`` are the lines of loops that are traced step by step. ``range`` and ``length`` stand
-    for the builtins in the files of the model.
+    ``unrolled`` are the lines of loops that are traced step by step. ``builtins`` stand for those of
+    Python in the files of the model. ``rows`` are those that the model takes apart.
     """
 
-    def __init__(self, unrolled: Iterable[str] = ()) -> None:
+    def __init__(self, unrolled: Iterable[str] = (), rows: WholeRows | None = None) -> None:
         super().__init__()
+        self.rows = rows
         self.rolled: list[str] = []
+        self.scans: list[str] = []
         self.failure: NotRolledError | None = None
-        self.range = type("range", (RangeOfSizes,), {"loop": staticmethod(self._loop_of)})
+        self.builtins = {
+            "len": self._length,
+            "range": type("range", (RangeOfSizes,), {"loop": staticmethod(self._loop_of)}),
+            "enumerate": self._enumerate,
+            "zip": self._zip,
+        }
         self._unrolled = frozenset(unrolled)
         self._loop: _Loop | None = None
         self._busy = False
+        self._unseen = contextlib.ExitStack()
         self._known: dict[int, _Known] = {}
 
     def _loop_of(self, start: Any, step: int, count: Any) -> _Loop | None:
         """The steps of a ``range`` of symbolic sizes; None for one that is traced step by step."""
-        line = line_of(sys._getframe(2))
-        if line in self._unrolled:
-            return None
-        return _Loop(self, start, step, count, line)
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and not is_code_of_model(frame.f_code.co_filename):
+            frame = frame.f_back
+        line = line_of(frame) if frame is not None else ""
+        return None if line in self._unrolled else _Loop(self, start, step, count, line)
 
-    def length(self, value: Any) -> Any:
+    def over(self, parts: _TakenApart) -> _Loop | None:
+        """The steps over the parts of a tensor, as for a ``range``."""
+        if self._loop is not None or not _is_symbolic(parts.count):
+            return None
+        return self._loop_of(0, 1, parts.count)
+
+    def _length(self, value: Any) -> Any:
         """``len``: of a list with a result of each step, as many as there are steps."""
         if isinstance(value, _Loop):
             return value.count
         if isinstance(value, (list, tuple)) and (run := self._run(value)) is not None:
             return run.loop.count + (len(value) - _STEPS)
-        return length_of(value)
+        return length_of(value) if self.rows is None else self.rows.length(value, length_of)
+
+    def _enumerate(self, values: Any, start: int = 0) -> Iterator[Any]:
+        parts = self._parts_of(values)
+        loop = self.over(parts) if parts is not None else None
+        if parts is None or loop is None:
+            return enumerate(values, start)
+        return ((index + start, parts.row(index)) for index in loop)
+
+    def _zip(self, *values: Any, **options: Any) -> Iterator[Any]:
+        parts = [self._parts_of(value) for value in values]
+        found = [one for one in parts if one is not None]
+        if not values or len(found) < len(values):
+            return zip(*values, **options)  # noqa: B905 options has it
+        alike = all(statically_known_true(one.count == found[0].count) for one in found)
+        loop = self.over(found[0]) if alike else None
+        if loop is None:
+            return zip(*values, **options)  # noqa: B905 options has it
+        return (tuple(one.row(index) for one in found) for index in loop)
+
+    def _parts_of(self, values: Any) -> _TakenApart | None:
+        if isinstance(values, torch.Tensor) and values.ndim and self._loop is None:
+            values = values.unbind(0)
+        return values if isinstance(values, _TakenApart) else None
 
     def begin(self, loop: _Loop) -> None:
-        """From here on functions are those of the steps of a loop."""
+        """From here on functions are those of the steps of a loop, which the trace does not see."""
         if self._loop is not None:
             raise self._loop.refused("there is another loop over sizes in it")
         self._loop = loop
+        self._unseen.enter_context(disable_proxy_modes_tracing())
 
-    def end(self) -> None:
-        """The last step of the loop is over."""
-        self._loop = None
+    def end(self, loop: _Loop, ended: bool) -> None:
+        """A loop is over: ``ended`` with its last step."""
+        if self._loop is loop:
+            self._loop = None
+            self._unseen.close()
+            if not ended:
+                loop.refused("it ends before its last step")
+
+    def __exit__(self, *error: Any) -> None:
+        if self._loop is not None:  # whoever has its steps may never ask for the next one
+            self.end(self._loop, False)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def failed(self, error: NotRolledError) -> NotRolledError:
         """Remembers an error, which the model may catch, and gives it."""
@@ -304,6 +390,8 @@ class RolledLoops(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if func in _SPLITS and not self._busy and self._loop is None:
+            return self._apart(func, *args, **kwargs)
         if self._busy or (self._loop is None and not self._known) or is_about(func):
             return func(*args, **kwargs)
         self._busy = True
@@ -317,6 +405,17 @@ class RolledLoops(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             self._busy = False
+
+    def _apart(self, func: Callable[..., Any], tensor: Any, dim: int = 0) -> Any:
+        tensor = self.value(tensor)
+        dim = dim % tensor.ndim if tensor.ndim else 0
+        count = tensor.shape[dim] if tensor.ndim else 0
+        parts = func(tensor, dim)  # the last that is asked, since list() asks for the length next
+        if not _is_symbolic(count):
+            return parts
+        apart = _TakenApart(parts)
+        apart.loops, apart.whole, apart.dim, apart.count = self, tensor, dim, count
+        return apart
 
     # -- a step
 
@@ -362,13 +461,13 @@ class RolledLoops(TorchFunctionMode):
             found = self._found(leaf)
             if found is None or found.loop is not loop:
                 outer = self.value(leaf)
-                loop.shared.add(_memory(outer))
+                loop.shares(outer)
                 return _Outer(id(outer), outer)
             before = len(loop.steps) - 1 - found.step
             if before > 1:
                 raise loop.refused("a step reads what was computed two steps before")
             if before:
-                loop.shared.add(_memory(leaf))
+                loop.shares(leaf)
             return _Result(*found.place, bool(before))
         if isinstance(leaf, (torch.SymInt, torch.SymFloat)):
             return _Size(str(leaf.node.expr), leaf)
@@ -442,6 +541,7 @@ class RolledLoops(TorchFunctionMode):
         )
         if not isinstance(source, _Result) or source.before or not same_shape:
             raise loop.refused("a step writes something else than a row of its own")
+        loop.shares(value)
         loop.steps[-1].append(_Operation(None, rows=rows, written=source))
 
     # -- all steps
@@ -463,6 +563,8 @@ class RolledLoops(TorchFunctionMode):
 
     def _roll(self, loop: _Loop) -> None:
         first, body, *others = loop.steps
+        if not any(loop.steps):
+            return
         if any(step != body for step in others):
             raise loop.refused("its steps differ")
         carries = _carries(loop, first, body)
@@ -476,18 +578,30 @@ class RolledLoops(TorchFunctionMode):
         targets = [operation.rows.number for operation in written if operation.rows is not None]
         if not read.isdisjoint(targets):
             raise loop.refused("a step reads a tensor that steps write to")
-        wanted = [operation.written.place for operation in written if operation.written]
-        for known in list(self._known.values()):
-            if known.loop is loop and known.tensor() is not None:
-                wanted.append(known.place)
-        _scan(loop, body, carries, list(dict.fromkeys(wanted)))
+        stacked = [operation.written.place for operation in written if operation.written]
+        lasts: dict[tuple[int, int], torch.Tensor] = {}
+        for place, tensors in self._alive(loop).items():
+            if None not in tensors or body[place[0]].rows is not None:
+                stacked.append(place)
+            elif tensors[-1] is not None and place not in carries:
+                lasts[place] = tensors[-1]
+        _scan(loop, body, carries, lasts, list(dict.fromkeys(stacked)))
         for operation in written:
             if operation.rows is not None and operation.written is not None:
                 rows, index = operation.rows, operation.rows.index
-                stacked = loop.stacked[operation.written.place]
-                stacked = stacked.flip(0) if index.each < 0 else stacked
-                rows.whole().copy_(stacked.movedim(0, rows.place))
+                values = loop.stacked[operation.written.place]
+                values = values.flip(0) if index.each < 0 else values
+                rows.whole().copy_(values.movedim(0, rows.place))
         self.rolled.append(loop.line)
+
+    def _alive(self, loop: _Loop) -> dict[tuple[int, int], list[torch.Tensor | None]]:
+        """The results that somebody still has: of each step, None where nobody has it."""
+        found: dict[tuple[int, int], list[torch.Tensor | None]] = {}
+        for known in list(self._known.values()):
+            tensor = known.tensor() if known.loop is loop else None
+            if tensor is not None:
+                found.setdefault(known.place, [None] * _STEPS)[known.step] = tensor
+        return found
 
     # -- after the loop
 
@@ -590,10 +704,13 @@ def _scan(
     loop: _Loop,
     body: Sequence[_Operation],
     carries: Mapping[tuple[int, int], torch.Tensor],
+    lasts: Mapping[tuple[int, int], torch.Tensor],
     wanted: Sequence[tuple[int, int]],
 ) -> None:
-    """One ``scan`` for all steps: its results are those of the last step and of all in a row."""
-    needed = {place[0] for place in (*carries, *wanted)}
+    """One ``scan`` for all steps: it gives what a step has from the one before, ``lasts`` of the
+    last step, and what is ``wanted`` of all.
+    """
+    needed = {place[0] for place in (*carries, *lasts, *wanted)}
     for number in reversed(range(len(body))):
         if number in needed or body[number].writes:
             needed.add(number)
@@ -607,9 +724,13 @@ def _scan(
         for one in _leaves(operation.arguments, (_Outer, _Size)):
             stays.setdefault(one, one.tensor if isinstance(one, _Outer) else one.value)
     stacked = [place for place in wanted if place[0] not in rows]
+    # a result of the last step alone is a state that no step reads
+    unread = (torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in lasts.values())
+    begun = [*map(_copied, carries.values()), *unread]
+    read = list(rows.values())
 
     def step(*values: torch.Tensor) -> list[torch.Tensor]:
-        n_begun, n_read = max(len(carries), 1), max(len(rows), 1)
+        n_begun, n_read = len(begun), len(read)
         before = dict(zip(carries, values[:n_begun], strict=False))
         known = dict(zip(((n, 0) for n in rows), values[n_begun : n_begun + n_read], strict=False))
         constant = dict(zip(stays, values[n_begun + n_read :], strict=True))
@@ -624,18 +745,24 @@ def _scan(
                 args, kwargs = _mapped(operation.arguments, value)
                 results = _leaves(operation.function(*args, **kwargs), torch.Tensor)
                 known |= {(number, leaf): result for leaf, result in enumerate(results)}
-        nexts = [known[place] for place in carries] or [values[0]]
+        nexts = [known[place] for place in (*carries, *lasts)] or [values[0]]
         # results of a scan share no memory with its inputs or with each other
         given = (*nexts, *(known[place] for place in stacked))
-        return [result.clone(memory_format=torch.contiguous_format) for result in given]
+        return list(map(_copied, given))
 
-    loop.stacked.update((place, rows[place[0]]) for place in wanted if place[0] in rows)
-    if carries or stacked:
-        begun = [one.contiguous() for one in carries.values()] or [torch.zeros(1)]
-        read = list(rows.values()) or [torch.zeros(loop.count)]
+    if begun or stacked:
+        begun = begun or [torch.zeros(1)]  # scan asks for a state
+        read = read or [torch.zeros(loop.count)]  # and for rows
         results = list(scan_op(step, begun, read, tuple(stays.values())))
-        loop.finals.update(zip(carries, results, strict=False))
+        loop.loops.scans.append(loop.line)
+        loop.finals.update(zip((*carries, *lasts), results, strict=False))
         loop.stacked.update(zip(stacked, results[len(begun) :], strict=True))
+    loop.stacked.update((place, rows[place[0]]) for place in wanted if place[0] in rows)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy without gaps: the strides of a state must not change from step to step."""
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _of_one_row(loop: _Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
@@ -656,6 +783,10 @@ def _text_of_entry(entry: Any) -> str:
     if isinstance(entry, _Index):
         return f"{entry.first} + {entry.each} * step"
     return str(entry)
+
+
+def _is_symbolic(size: Any) -> bool:
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
 def _nothing(_: Any) -> None:
@@ -685,7 +816,9 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         return {name: _mapped(item, change) for name, item in value.items()}
     if isinstance(value, (tuple, list)):
         kind = list if isinstance(value, list) else tuple
-        return kind(_mapped(item, change) for item in value)
+        # of what was taken apart the parts themselves, not the steps of a loop over it
+        items = tuple.__iter__(value) if isinstance(value, tuple) else value
+        return kind(_mapped(item, change) for item in items)
     if isinstance(value, slice):
         return slice(*(_mapped(item, change) for item in (value.start, value.stop, value.step)))
     return change(value)

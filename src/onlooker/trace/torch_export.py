@@ -105,10 +105,9 @@ def export_graph(
         except Exception as error:
             refusal = error
             logger.debug("torch.export refuses: %s", error)
-            if flat.unrolled is not None:  # whatever came of it
+            other, note = _another_way(error, asked, decisions)
+            if flat.unrolled is not None:  # the error may be what came of it
                 other, note = _without_loops(asked, [flat.unrolled.line]), str(flat.unrolled)
-            else:
-                other, note = _another_way(error, asked, decisions)
             if other is None:
                 break
             asked = other

@@ -110,6 +110,12 @@ class WholeRows(TorchFunctionMode):
                 return int(split.whole.shape[split.dim])
         return other(value)
 
+    def read_by_steps(self, parts: Sequence[torch.Tensor]) -> None:
+        """A loop reads all parts, one a step, whatever their number."""
+        found = self._of.get(id(parts[0]))
+        if found is not None:
+            self._whole_again.add(id(found[0]))
+
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         for split in self._splits if error[0] is None else ():

@@ -360,12 +360,13 @@ class Experts(torch.nn.Module):
 
 def test_a_loop_over_values_is_refused_with_its_line() -> None:
     observer = InputObserver()
+    torch.manual_seed(0)
     model = Experts().eval()
     with observer(model), torch.no_grad():
         model(rand(6, 3))
-    with pytest.raises(ExportError, match="data-dependent") as refused:
+    with pytest.raises(ExportError) as refused:
         observer.export()
-    assert "in forward: rows = torch.where(mask[expert[0]])[0]" in refused.value.hint
+    assert "in forward: rows = torch.where(mask[expert[0]])[0]" in str(refused.value)
 
 
 def test_torch_makes_no_scan_whose_number_of_steps_is_a_value() -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .core.verdict import Tallies as Tallies
     from .core.verdict import Tally as Tally
     from .export.patched import torch_export_patches as torch_export_patches
+    from .foreign.report import ExportReport as ExportReport
+    from .foreign.verify import verify_export as verify_export
     from .generating import generation as generation
     from .interop.observer.info import InputCandidate as InputCandidate
     from .interop.observer.info import InputObserverInfo as InputObserverInfo
@@ -59,6 +61,7 @@ __all__ = [
     "CacheKeyValue",
     "EntriesError",
     "ExportError",
+    "ExportReport",
     "InputCandidate",
     "InputObserver",
     "InputObserverInfo",
@@ -92,6 +95,7 @@ __all__ = [
     "string_type",
     "torch_export_patches",
     "unregister_class_flattening",
+    "verify_export",
 ]
 
 #: where each name comes from: the imports above, for the run time
@@ -100,6 +104,7 @@ _HOMES = {
     "CacheKeyValue": ".interop.trees.make",
     "EntriesError": ".core.errors",
     "ExportError": ".core.errors",
+    "ExportReport": ".foreign.report",
     "InputCandidate": ".interop.observer.info",
     "InputObserver": "._api",
     "InputObserverInfo": ".interop.observer.info",
@@ -133,6 +138,7 @@ _HOMES = {
     "string_type": ".interop.trees.describe",
     "torch_export_patches": ".export.patched",
     "unregister_class_flattening": ".pytrees.registry",
+    "verify_export": ".foreign.verify",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
@@ -57,11 +57,23 @@ from .verify.sequences import sequence_checks
 from .verify.trials import chosen_trials
 from .verify.verify import run_trials
 
-__all__ = ["Program"]
+__all__ = ["Basis", "Program"]
 
 logger = logging.getLogger(__name__)
 #: the difference of results that is allowed, times (1 + the largest value)
 _ATOL = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a verification starts from. ``kept`` are the ``samples`` as the graphs see them."""
+
+    graphs: tuple[Graph, ...]
+    recording: Recording
+    samples: tuple[Sample, ...]
+    kept: tuple[Sample, ...]
+    joins: tuple[Join, ...]
+    subject: ModelRunner
 
 
 class Program:
@@ -235,11 +247,7 @@ class Program:
         tried = self._run_with(session_options=session_options, providers=providers)
         subject = self._subject_of(model)
         if not self._samples:
-            raise UsageError(
-                "The program has no values of calls to start from.",
-                slug="no-values",
-                hint="Save it with program.save(directory, values=True), or watch calls again.",
-            )
+            raise _without_values()
         blocked = [f"{graph.name}: {graph.blocked}" for graph in tried.graphs if graph.blocked]
         if blocked:
             self._verdict = Tally(blocked=tuple(blocked)), ()
@@ -498,6 +506,18 @@ class Program:
             for s in self._samples
         ]
 
+    def basis(self, model: Any = None) -> Basis:
+        """What a verification starts from: graphs, calls with their values, and the model to compare
+        with, by default the one that was watched.
+
+        :raises UsageError: ``no-model``, ``no-values``, ``another-signature``
+        """
+        subject = self._subject_of(model)
+        if not self._samples:
+            raise _without_values()
+        kept = tuple(self._kept_values())
+        return Basis(self.graphs, self._recording, self._samples, kept, self._joins, subject)
+
     def seen_with(self, recording: Recording, samples: Sequence[Sample], subject: Lab) -> Program:
         """The same graphs, beside other calls and another model: see
         :meth:`InputObserver.adopted`.
@@ -652,6 +672,14 @@ class Program:
     def __repr__(self) -> str:
         names = ", ".join(graph.name for graph in self.graphs)
         return f"<onlooker.Program of {self._recording.model}.{self._recording.method}: {names}>"
+
+
+def _without_values() -> UsageError:
+    return UsageError(
+        "The program has no values of calls to start from.",
+        slug="no-values",
+        hint="Save it with program.save(directory, values=True), or watch calls again.",
+    )
 
 
 def _watched_model(subject: ModelRunner) -> Any:

@@ -1,10 +1,11 @@
 """``onlooker verify``: a saved program against its model, or against the values that were saved
-with it.
+with it; or the export of another maker against the model.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,7 +13,10 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from ..core.errors import UsageError
+from ..core.recording import Recording
 from ..core.verdict import Check, Tallies, Tally
+from ..foreign.open import is_foreign
+from ..foreign.verify import verify_export
 from ..program import Program
 from ..programs import Programs
 from .command import Answer, ExitCode, to_type
@@ -43,6 +47,24 @@ class Verify:
         add_full(parser)
         parser.add_argument("function", metavar="MODULE:FUNCTION", nargs="?", help=HELP)
         add_entry(parser)
+        foreign = parser.add_argument_group("for the export of another maker")
+        foreign.add_argument("--build", metavar="MODULE:FUNCTION", help="the same as FUNCTION")
+        foreign.add_argument(
+            "--recording", type=Path, metavar="FILE", help="try the sizes of these calls as well"
+        )
+        foreign.add_argument(
+            "--method", default="forward", help="the method to watch; default: %(default)s"
+        )
+        foreign.add_argument(
+            "--graph",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="the calls that the file stands for, where the model needs several graphs",
+        )
+        foreign.add_argument(
+            "--component", metavar="NAME", help="of a folder of transformers; the method of a .pte"
+        )
         parser.add_argument(
             "--atol",
             type=float,
@@ -68,6 +90,9 @@ class Verify:
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Loads, which checks the files, and tries."""
+        options.function = options.function or options.build
+        if is_foreign(options.place):
+            return _of_export(options, stderr)
         asked = _asked(options)
         with progress(stderr) as say:
             say(f"reading {options.place}")
@@ -82,6 +107,52 @@ class Verify:
             fresh = _seen_again(program, used, options.entry)
             say("verifying")
             return _answer(fresh, fresh.verify(atol=options.atol, **asked), options)
+
+
+def _of_export(options: argparse.Namespace, stderr: TextIO) -> Answer:
+    """The export of another maker against the model.
+
+    :raises UsageError: ``no-model``, ``bad-command-line``
+    """
+    if options.function is None:
+        raise UsageError(
+            f"There is no model to compare {options.place} with.",
+            slug="no-model",
+            hint="Give the function of the model: --build MODULE:FUNCTION.",
+        )
+    if options.entry:
+        raise UsageError(
+            "Argument --entry is for programs of onlooker.",
+            slug="bad-command-line",
+            hint="Give --method, and a function that returns the part that was exported.",
+        )
+    place = Path(os.path.abspath(options.place))
+    recording = None if options.recording is None else Recording.load(options.recording)
+    asked = _asked(options)
+    with progress(stderr) as say:
+        say(f"running {options.function}")
+        used = load_function(options.function)
+        say("watching its use")
+        observer = watch(used, options.method)
+        say("verifying")
+        report = verify_export(
+            observer,
+            place,
+            recording=recording,
+            method_name=options.method,
+            only=options.graph,
+            component=options.component,
+            machine_code=options.machine_code,
+            atol=options.atol,
+            **asked,
+        )
+    following = to_type("export", options.function, "--out", "program")
+    return Answer(
+        ExitCode.VERIFIED if report.holds else ExitCode.NOT_VERIFIED,
+        lambda console: console.print(report.tables(full=options.full)),
+        report.to_dict,
+        following,
+    )
 
 
 def _check_entries(program: Program | Programs, options: argparse.Namespace) -> None:

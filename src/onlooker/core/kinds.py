@@ -5,12 +5,13 @@ it.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
 from .errors import ArgumentKindError, UsageError
 
-__all__ = ["as_path", "check_kind"]
+__all__ = ["as_call", "as_path", "check_kind"]
 
 
 def check_kind(value: object, kinds: Any, what: str, wanted: str) -> None:
@@ -55,3 +56,25 @@ def _is_path(text: str) -> bool:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False
+
+
+def as_call(call: Any, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call that a user gave, as ``(args, kwargs)``; a dict has arguments by name.
+
+    :raises ArgumentKindError: ``not-a-call``
+    """
+    if isinstance(call, Mapping):
+        return (), dict(call)
+    if (
+        isinstance(call, tuple)
+        and len(call) == 2
+        and isinstance(call[0], tuple | list)
+        and isinstance(call[1], Mapping)
+    ):
+        return tuple(call[0]), dict(call[1])
+    raise ArgumentKindError(
+        f"Call {index} is a {type(call).__name__}, and a call is (args, kwargs) or a dict of"
+        " arguments by name.",
+        slug="not-a-call",
+        hint="Wrap the arguments: ((x, y), {}).",
+    )

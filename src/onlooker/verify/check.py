@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from ..core.call import Call
-from ..core.errors import ArgumentKindError, ObservationError, UsageError
-from ..core.kinds import check_kind
+from ..core.errors import ObservationError, UsageError
+from ..core.kinds import as_call, check_kind
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec, Spec, TensorSpec
 from ..core.structure import Tree
@@ -97,7 +97,7 @@ def _given(
         if isinstance(call, Call):
             yield call.index, call.count, call.inputs
             continue
-        args, kwargs = _as_call(call, index)
+        args, kwargs = as_call(call, index)
         try:
             values, _ = bind(signature, args, kwargs)
         except TypeError as error:
@@ -110,21 +110,3 @@ def _given(
             continue
         tree = open_arguments(values)
         yield index, 1, Tree(tree.structure, tuple(map(spec_of, tree.leaves)))
-
-
-def _as_call(call: Any, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(call, Mapping):
-        return (), dict(call)
-    if (
-        isinstance(call, tuple)
-        and len(call) == 2
-        and isinstance(call[0], tuple | list)
-        and isinstance(call[1], Mapping)
-    ):
-        return tuple(call[0]), dict(call[1])
-    raise ArgumentKindError(
-        f"Call {index} is a {type(call).__name__}, and a call is (args, kwargs) or a dict of"
-        " arguments by name.",
-        slug="not-a-call",
-        hint="Wrap the arguments: ((x, y), {}).",
-    )

@@ -14,7 +14,7 @@ from ...core.errors import UsageError
 from ...core.path import Attr, Index, Path
 from ...infer.name import label_of
 
-__all__ = ["match_inputs", "spellings"]
+__all__ = ["match_inputs", "plain_name", "spellings"]
 
 _CACHE = {"keys": "key", "values": "value"}
 
@@ -54,7 +54,7 @@ def _by_name(names: Sequence[str], leaves: Sequence[Path]) -> dict[str, Path]:
     spelled = {path: spellings(path) for path in leaves}
     wanted: dict[str, list[str]] = {}
     for name in names:
-        wanted.setdefault(_plain(name), []).append(name)
+        wanted.setdefault(plain_name(name), []).append(name)
     found: dict[str, Path] = {}
     for level in range(max(map(len, spelled.values()), default=0)):
         claims: dict[str, list[Path]] = {}
@@ -88,7 +88,7 @@ def spellings(path: Path) -> tuple[str, ...]:
         ]
         texts += [f"{root}_{index}_{kind}", f"past_{kind}_{index}", f"{kind}_{index}"]
         texts += [f"{kind}_cache_{index}", f"past_{kind}_values_{index}"]
-    return tuple(dict.fromkeys(map(_plain, texts)))
+    return tuple(dict.fromkeys(map(plain_name, texts)))
 
 
 def _layer_of(path: Path) -> tuple[str, int, str] | None:
@@ -102,5 +102,6 @@ def _layer_of(path: Path) -> tuple[str, int, str] | None:
     return prefix, index.index, _CACHE[last.name]
 
 
-def _plain(text: str) -> str:
+def plain_name(text: str) -> str:
+    """A name in lower case, with ``_`` for everything that is no letter and no digit."""
     return re.sub(r"[\W_]+", "_", text).strip("_").lower()

@@ -54,9 +54,12 @@ class OnnxModel:
 
     def __init__(self, model: Any) -> None:
         self._session = _session(model)
-        self.types = {value.name: value.type for value in self._session.get_inputs()}
-        #: per input its sizes: numbers, names, or expressions of names as text
-        self.shapes = {value.name: tuple(value.shape) for value in self._session.get_inputs()}
+        #: per input and per output its name, its type and its sizes: numbers, names, or expressions
+        #: of names as text
+        self.declared_inputs = [_declared(value) for value in self._session.get_inputs()]
+        self.declared_outputs = [_declared(value) for value in self._session.get_outputs()]
+        self.types = {name: kind for name, kind, _ in self.declared_inputs}
+        self.shapes = {name: shape for name, _, shape in self.declared_inputs}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,7 +72,7 @@ class OnnxModel:
         """
         try:
             shape = [
-                n if isinstance(n, int) else Expression.parse(n).evaluate(sizes)
+                n if isinstance(n, int) else Expression.parse(n or "").evaluate(sizes)
                 for n in self.shapes[name]
             ]
         except (OnlookerError, TypeError):
@@ -91,6 +94,10 @@ class OnnxModel:
                 value.view(torch.uint16).numpy(), _BFLOAT16
             )
         return cls.ortvalue_from_numpy(value.numpy())
+
+
+def _declared(value: Any) -> tuple[str, str, tuple[int | str | None, ...]]:
+    return value.name, value.type, tuple(value.shape)
 
 
 def _to_torch(value: Any) -> Any:

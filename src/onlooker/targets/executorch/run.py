@@ -14,7 +14,7 @@ from ...trace.graph import Graph
 from ..inputs import laid
 from .convert import refused, without_warnings
 
-__all__ = ["Pte", "open_pte"]
+__all__ = ["Pte", "load_pte", "open_pte"]
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -48,6 +48,15 @@ def open_pte(pte: Pte, graphs: Sequence[Graph], where: str) -> list[Run]:
     :raises SavedFileError: ``file-damaged`` where the program is none, or has other methods
     :raises ExportError: ``executorch-refused`` where the runtime lacks an operator
     """
+    load_pte(pte, where)
+    return [_opened(pte, graph, where) for graph in graphs]
+
+
+def load_pte(pte: Pte, where: str) -> None:
+    """Gives a program the runtime's view of it.
+
+    :raises SavedFileError: ``file-damaged`` where it is none
+    """
     with without_warnings():
         from executorch.runtime import Runtime
     with what_is_printed() as printed:
@@ -56,7 +65,6 @@ def open_pte(pte: Pte, graphs: Sequence[Graph], where: str) -> list[Run]:
         except RuntimeError as error:
             reason = f"it is no program of ExecuTorch ({_told(error, printed)})"
             raise damaged(where, reason) from error
-    return [_opened(pte, graph, where) for graph in graphs]
 
 
 def _opened(pte: Pte, graph: Graph, where: str) -> Run:

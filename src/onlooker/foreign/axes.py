@@ -1,0 +1,124 @@
+"""At which sizes of each symbol an export does what the model does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from ..core.plan import Plan, Symbol
+from ..core.verdict import Check, Focus, Outcome, Tally
+from ..infer.sizes import is_possible, size_label
+from ..materialise.arguments import close_arguments, materialise
+from ..observing.store import Sample
+from ..verify.trials import Trial
+
+__all__ = ["PLACES", "Cell", "Held", "held_sizes"]
+
+#: where each symbol is tried, beside a call that the export serves
+PLACES = ("0", "1", "min", "max", "unseen")
+
+#: the tally of one trial, and the labels of those that the model refuses
+Try = Callable[[Trial], tuple[Tally, tuple[str, ...]]]
+
+
+class Held(StrEnum):
+    """What became of one size."""
+
+    HOLDS = "holds"
+    WRONG = "wrong"
+    REFUSED = "refused"
+    NOT_ASKED = "not asked"  #: the export refuses it, and no call may have it
+    UNLAWFUL = "-"  #: the model itself refuses it, or no tensor can have it
+    UNKNOWN = "?"  #: no call was found that the export serves
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One symbol at one place: the sizes that were tried, what became of each, and the first check
+    that failed.
+    """
+
+    symbol: str
+    place: str
+    sizes: tuple[int, ...]
+    held: Held
+    check: Check | None = None
+    base: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def is_failure(self) -> bool:
+        """True where the export does not do what the model does."""
+        return self.held in (Held.WRONG, Held.REFUSED)
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, self.sizes))
+        return f"{sizes}: {self.held}" if sizes else str(self.held)
+
+
+def held_sizes(
+    plan: Plan, samples: Sequence[Sample], base: Mapping[str, int] | None, attempt: Try
+) -> Iterator[Cell]:
+    """A cell for each symbol and place, in their order.
+
+    One symbol is changed at a time, the others are as in ``base``: the sizes of a call that the
+    export serves, or None where there is none.
+    """
+    for symbol in plan.symbols:
+        for place in PLACES:
+            sizes = _sizes(symbol, place)
+            if base is None:
+                yield Cell(symbol.name, place, (), Held.UNKNOWN)
+                continue
+            found = [_tried(plan, samples, symbol, size, base, attempt) for size in sizes]
+            worst = [held for held, _ in found]
+            order = (Held.WRONG, Held.REFUSED, Held.HOLDS, Held.NOT_ASKED)
+            held = next((one for one in order if one in worst), Held.UNLAWFUL)
+            check = next((check for one, check in found if one is held), None)
+            yield Cell(symbol.name, place, tuple(sizes), held, check, tuple(base.items()))
+
+
+def _sizes(symbol: Symbol, place: str) -> list[int]:
+    """The sizes of one place: what was seen, or others of the step that were not."""
+    seen = sorted(symbol.observed)
+    if place in ("0", "1"):
+        return [int(place)]
+    if place in ("min", "max"):
+        return ([seen[0]] if place == "min" else [seen[-1]]) if seen else []
+    least, most = (seen[0], seen[-1]) if seen else (symbol.low, symbol.low)
+    step = symbol.step
+    between = [size for size in range(least, most) if size not in seen and size % step == 0]
+    beyond = [(most // step + 1) * step, (2 * most // step + 3) * step]
+    return [size for size in (*between[:1], *beyond) if symbol.allows(size) and size > 1]
+
+
+def _tried(
+    plan: Plan,
+    samples: Sequence[Sample],
+    symbol: Symbol,
+    size: int,
+    base: Mapping[str, int],
+    attempt: Try,
+) -> tuple[Held, Check | None]:
+    sizes = {**base, symbol.name: size}
+    if not is_possible(plan, sizes):
+        return Held.UNLAWFUL, None
+    is_asked = symbol.allows(size) and size % symbol.step == 0
+    values = materialise(plan, sizes, samples)
+    trial = Trial(
+        "unseen",
+        size_label(sizes),
+        close_arguments(plan, values),
+        tuple(sizes.items()),
+        plan,
+        is_promised=is_asked,
+        focus=Focus.GIVEN,
+    )
+    tally, unlawful = attempt(trial)
+    if unlawful:
+        return Held.UNLAWFUL, None
+    failed = [check for check in tally.checks if not check.passed]
+    if not failed:
+        return (Held.HOLDS if tally.checks else Held.NOT_ASKED), None
+    held = Held.REFUSED if failed[0].outcome is Outcome.REJECTED else Held.WRONG
+    return held, replace(failed[0], sizes=tuple(sizes.items()))

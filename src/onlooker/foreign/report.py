@@ -1,0 +1,152 @@
+"""What is known of an export: its axes, what is wrong, and the trials; for readers and for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..core.alike import folded, folded_rows
+from ..core.verdict import Tally
+from ..report.text import as_text
+from .axes import PLACES
+from .findings import Finding
+
+__all__ = ["AxisRow", "ExportReport"]
+
+_MOST_FAILURES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRow:
+    """One axis of an input: what the model takes, what the file declares, and what became of each
+    place (at 0, 1, min, max and unseen sizes; empty for an axis that follows from others).
+    """
+
+    graph: str
+    axis: str
+    asked: str
+    obtained: str
+    held: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """Whether an export does what the model does.
+
+    ``findings`` name what is wrong by axis, input or output, ``remarks`` what was not found out,
+    ``tally`` has every trial: the watched calls, other sizes, other values.
+    """
+
+    model: str
+    kind: str
+    axes: tuple[AxisRow, ...]
+    findings: tuple[Finding, ...]
+    tally: Tally
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """True when every trial holds, unseen ones among them, and nothing is found wrong."""
+        return self.tally.verified and not self.failures
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """What is wrong."""
+        return tuple(finding for finding in self.findings if finding.is_failure)
+
+    @property
+    def verdict(self) -> str:
+        """``holds``, or in words why not."""
+        if self.holds:
+            return "holds"
+        if not self.tally.total:
+            return "does not hold: nothing could be tried"
+        if self.tally.failed:
+            return f"does not hold: {self.tally.failed} of {self.tally.total} trials failed"
+        if self.failures:
+            return f"does not hold: {self.failures[0].where}"
+        return "not known to hold: only observed calls were tried"
+
+    def to_dict(self) -> dict[str, object]:
+        """The report as JSON takes it."""
+        return {
+            "schema": 1,
+            "model": self.model,
+            "kind": self.kind,
+            "holds": self.holds,
+            "verdict": self.verdict,
+            "axes": [
+                {
+                    "graph": row.graph,
+                    "axis": row.axis,
+                    "asked": row.asked,
+                    "obtained": row.obtained,
+                    "held": dict(zip(PLACES, row.held, strict=False)),
+                }
+                for row in self.axes
+            ],
+            "findings": [
+                {
+                    "kind": found.kind.value,
+                    "where": found.where,
+                    "text": found.text,
+                    "failure": found.is_failure,
+                }
+                for found in self.findings
+            ],
+            "trials": {"passed": self.tally.passed, "total": self.tally.total},
+            "failed": [
+                {"label": check.label, "outcome": check.outcome.value, "note": check.note}
+                for check in self.tally.checks
+                if not check.passed
+            ],
+            "remarks": list(self.remarks),
+        }
+
+    def tables(self, *, full: bool = False) -> RenderableType:
+        """The report for a console of rich."""
+        parts: list[RenderableType] = [
+            Text(f"onlooker report of an export ({self.kind}) of {self.model}", style="bold")
+        ]
+        parts += [self._table(graph, full) for graph in dict.fromkeys(r.graph for r in self.axes)]
+        parts += [Text(f"  {text}") for text in self._lines(full)]
+        style = "bold green" if self.holds else "bold red"
+        parts.append(Text.assemble("verdict: ", (self.verdict, style)))
+        return Group(*parts)
+
+    def _table(self, graph: str, full: bool) -> Table:
+        table = Table(title=Text(graph), title_justify="left")
+        for name in ("axis", "asked", "obtained", *PLACES):
+            table.add_column(name, overflow="fold")
+        cells = [
+            (row.axis, row.asked, row.obtained, *(row.held or ("",) * len(PLACES)))
+            for row in self.axes
+            if row.graph == graph
+        ]
+        for row in cells if full else folded_rows(cells):
+            table.add_row(*map(Text, row))
+        return table
+
+    def _lines(self, full: bool) -> Sequence[str]:
+        found = [
+            f"{'WRONG' if finding.is_failure else 'note'}: {finding}" for finding in self.findings
+        ]
+        failed = [check for check in self.tally.checks if not check.passed]
+        lines = [
+            *found,
+            *(f"tried: {text}" for text in (self.tally.summary,) if text),
+            *(f"{c.outcome.value}: {c.label}: {c.note}" for c in failed[:_MOST_FAILURES]),
+            *([f"... and {len(failed) - _MOST_FAILURES} more"] if failed[_MOST_FAILURES:] else []),
+            *self.remarks,
+        ]
+        return lines if full else folded(lines)
+
+    def __str__(self) -> str:
+        return as_text(self.tables())
+
+    def __rich__(self) -> RenderableType:
+        return self.tables()

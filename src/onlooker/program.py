@@ -16,8 +16,12 @@ from .core.files import write_into
 from .core.kinds import as_path
 from .core.path import Path
 from .core.plan import Plan
+from .core.profile import Profile, profile_of_rows
 from .core.recording import Recording
+from .core.spec import TensorSpec
 from .core.verdict import Tally
+from .emit.texts import Emitted, emitted
+from .emit.traffic import Served
 from .keep.folder import Kept, save_folder
 from .lab.lab import Lab
 from .lab.runner import ModelRunner
@@ -47,7 +51,7 @@ from .targets.save import save_graph
 from .targets.target import check_options, read_again
 from .targets.targets import target_of
 from .trace.graph import Graph
-from .verify.check import checked_calls
+from .verify.check import checked_calls, profile_of_calls
 from .verify.effort import Effort
 from .verify.narrower import few_trials, lost_checks, noted_losses
 from .verify.progress import Progress, weights_of
@@ -549,6 +553,55 @@ class Program:
         found = checked_calls(self.graphs, recording, self._joins, calls)
         return Conformity(f"{recording.model}.{recording.method}", found)
 
+    def profile(self, calls: Recording | Iterable[Any] | None = None) -> Profile:
+        """How often which sizes came together, per graph, in the symbols of its plan.
+
+        ``calls`` are as in :meth:`check`; without them, those that the program was made from.
+
+        :raises UsageError: ``different-entry-points``
+        :raises ArgumentKindError: ``not-a-call``
+        :raises ObservationError: ``no-calls``
+
+        >>> import torch, onlooker
+        >>> model, observer = torch.nn.Linear(4, 2), onlooker.InputObserver()
+        >>> with observer(model):
+        ...     _ = [model(torch.ones(size, 4)) for size in (2, 2, 2, 8)]
+        >>> print(observer.export().profile())
+        main: 4 calls of 2 sizes
+          batch: 2 to 8, p50 2, p90 8, p99 8
+          3 calls: batch=2
+          1 calls: batch=8
+        """
+        own = self._recording
+        return profile_of_calls(self.graphs, own, self._joins, own if calls is None else calls)
+
+    def emit(
+        self,
+        kind: str,
+        calls: Recording | Iterable[Any] | None = None,
+        *,
+        count: int | None = None,
+    ) -> Emitted:
+        """The settings of another runtime for these graphs and this traffic, as text.
+
+        ``kind`` is ``"tensorrt"`` (``torch_tensorrt.Input``), ``"trtexec"``, ``"ort-trt"``,
+        ``"openvino"``, ``"executorch"``, ``"vllm"``, ``"triton"`` or ``"buckets"``. ``calls`` are
+        as in :meth:`profile`. ``count`` is the number of profiles of each graph, 1 by default, or
+        of buckets and captured sizes, 8 by default.
+
+        Every size in the text is one that the graph takes: least, usual and greatest sizes are
+        looked at together, never axis by axis, and a profile is divided where a corner of it would
+        be outside of the contract. The result prints as the text, ``corners`` are these sizes.
+
+        :raises UsageError: ``unknown-emitter``, ``bad-count``, ``different-entry-points``
+        :raises ArgumentKindError: ``not-a-call``
+        :raises ObservationError: ``no-calls``
+        """
+        traffic = self.profile(calls)
+        return emitted(
+            kind, _served(self.graphs, traffic, self._recording), traffic.unserved, count
+        )
+
     def code(self, *, to: str | None = None, source: str = "") -> str:
         """A Python script that exports the model again, without onlooker: arguments, dynamic
         shapes, the export.
@@ -672,6 +725,24 @@ class Program:
     def __repr__(self) -> str:
         names = ", ".join(graph.name for graph in self.graphs)
         return f"<onlooker.Program of {self._recording.model}.{self._recording.method}: {names}>"
+
+
+def _served(graphs: Sequence[Graph], traffic: Profile, recording: Recording) -> list[Served]:
+    """The graphs with their traffic, and with the names that their files have."""
+    outputs = {call.index: call.outputs.leaves for call in recording.calls}
+    found = []
+    for graph in graphs:
+        leaves = next((outputs[n] for n in graph.plan.calls if n in outputs), ())
+        specs = [leaf for leaf in leaves if isinstance(leaf, TensorSpec)]
+        names = graph.outputs.names
+        known = [
+            (name, spec.dtype, len(spec.shape))
+            for name, spec in zip(names, specs, strict=False)
+            if len(names) == len(specs)
+        ]
+        own = traffic.graph(graph.name) or profile_of_rows(graph.name, ())
+        found.append(Served(graph.plan, graph.contract, own, graph.labels, tuple(known)))
+    return found
 
 
 def _without_values() -> UsageError:

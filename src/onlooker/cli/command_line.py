@@ -18,6 +18,7 @@ from .check import Check
 from .code import Code
 from .command import Answer, Command, ExitCode
 from .demo import Demo
+from .emit import Emit
 from .explain import Explain
 from .export import Export
 from .show import Show
@@ -27,7 +28,16 @@ from .verify import Verify
 __all__ = ["COMMANDS", "main"]
 
 #: every command, in the order of the help
-COMMANDS: tuple[Command, ...] = (Demo(), Export(), Show(), Explain(), Verify(), Check(), Code())
+COMMANDS: tuple[Command, ...] = (
+    Demo(),
+    Export(),
+    Show(),
+    Explain(),
+    Verify(),
+    Check(),
+    Code(),
+    Emit(),
+)
 
 #: columns of what goes into a file or a pipe
 PLAIN_WIDTH = 120

@@ -12,6 +12,7 @@ from .codec_text import read_json, write_json
 from .errors import UsageError
 from .files import read_file, write_file
 from .kinds import as_path, check_kind
+from .profile import Profile, profile_of_axes
 
 __all__ = ["Recording"]
 
@@ -83,6 +84,12 @@ class Recording:
         document = read_json(read_file(as_path(path, "The file of a recording")), str(path))
         recording: Recording = read_document(document, "recording", cls, str(path))
         return recording
+
+    def profile(self) -> Profile:
+        """How often which sizes came together, per structure of calls: every axis that changes, by
+        its name. :meth:`Program.profile` has the same per graph, in the symbols of its plan.
+        """
+        return profile_of_axes(self.calls)
 
     def with_call(self, call: Call) -> Recording:
         """The recording with one more call."""

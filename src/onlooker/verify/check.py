@@ -10,18 +10,20 @@ import torch
 from ..core.call import Call
 from ..core.errors import ObservationError, UsageError
 from ..core.kinds import as_call, check_kind
+from ..core.profile import Profile, profile_of_rows
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec, Spec, TensorSpec
 from ..core.structure import Tree
 from ..core.traffic import Breach, BreachKind, CheckedCall
 from ..materialise.arguments import dtype_of
+from ..materialise.counting import sizes_of
 from ..observing.bind import bind, python_signature
 from ..pytrees.joins import Join, join_specs, joined
 from ..pytrees.open import open_arguments, spec_of
 from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
 
-__all__ = ["checked_calls"]
+__all__ = ["checked_calls", "profile_of_calls"]
 
 _CALLS = "a recording, or a list of calls, each (args, kwargs) or a dict of arguments by name"
 
@@ -53,6 +55,32 @@ def checked_calls(
             hint="Give a recording of calls, or the calls themselves.",
         )
     return tuple(found)
+
+
+def profile_of_calls(
+    graphs: Sequence[Graph],
+    recording: Recording,
+    joins: Sequence[Join],
+    calls: Recording | Iterable[Any],
+) -> Profile:
+    """The sizes of calls in the symbols of the graphs that serve them."""
+    listed = calls if isinstance(calls, Recording) else list(calls)
+    checked = checked_calls(graphs, recording, joins, listed)
+    pairs = (
+        _recorded(recording, listed) if isinstance(listed, Recording) else _given(recording, listed)
+    )
+    rows: dict[str, list[tuple[dict[str, int], int]]] = {graph.name: [] for graph in graphs}
+    plans = {graph.name: graph.plan for graph in graphs}
+    for row, (_, count, inputs) in zip(checked, pairs, strict=True):
+        if row.holds and not isinstance(inputs, Breach):
+            tree = joined(inputs, joins, join_specs)
+            values = {
+                path: leaf.value if isinstance(leaf, ConstantSpec) else leaf
+                for path, leaf in tree.items()
+            }
+            rows[row.graph].append((sizes_of(plans[row.graph], values), count))
+    found = (profile_of_rows(name, own) for name, own in rows.items() if own)
+    return Profile(tuple(found), sum(row.count for row in checked if not row.holds))
 
 
 def _checked(dispatcher: Dispatcher, inputs: Tree[Spec], index: int, count: int) -> CheckedCall:

@@ -1,0 +1,122 @@
+"""How often which sizes came together: the traffic of a recording."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from .call import Call
+from .path import Path
+from .spec import Axis, ConstantSpec, Spec, TensorSpec
+
+__all__ = ["GraphProfile", "Profile", "profile_of_axes", "profile_of_rows"]
+
+#: the shares of calls for which a size is shown
+_SHARES = (50, 90, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphProfile:
+    """The calls of one graph: ``rows`` are sizes that came together, in the order of ``names``,
+    each with the number of its calls; the most frequent first.
+
+    >>> graph = GraphProfile("main", ("batch", "length"), (((1, 8), 6), ((2, 4), 3), ((1, 32), 1)))
+    >>> graph.calls, graph.percentile("length", 50), graph.percentile("length", 99)
+    (10, 8, 32)
+    """
+
+    name: str
+    names: tuple[str, ...]
+    rows: tuple[tuple[tuple[int, ...], int], ...]
+
+    @property
+    def calls(self) -> int:
+        """The number of calls."""
+        return sum(count for _, count in self.rows)
+
+    def counts(self, name: str) -> dict[int, int]:
+        """The number of calls of each size of one symbol, the least size first."""
+        place = self.names.index(name)
+        found: Counter[int] = Counter()
+        for sizes, count in self.rows:
+            found[sizes[place]] += count
+        return dict(sorted(found.items()))
+
+    def percentile(self, name: str, share: float) -> int:
+        """The least size of a symbol that is enough for so many of 100 calls."""
+        wanted, seen = self.calls * share / 100, 0
+        for size, count in self.counts(name).items():
+            seen += count
+            if seen >= wanted:
+                return size
+        return 0
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.calls} calls of {len(self.rows)} sizes"]
+        for name in self.names:
+            sizes = list(self.counts(name))
+            shares = ", ".join(f"p{share} {self.percentile(name, share)}" for share in _SHARES)
+            lines.append(f"  {name}: {sizes[0]} to {sizes[-1]}, {shares}")
+        for sizes, count in self.rows[:5]:
+            pairs = zip(self.names, sizes, strict=True)
+            lines.append(f"  {count} calls: {', '.join(f'{n}={s}' for n, s in pairs)}")
+        more = len(self.rows) - 5
+        return "\n".join([*lines, *([f"  and {more} more sizes"] if more > 0 else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The traffic per graph. ``unserved`` is the number of calls that no graph takes."""
+
+    graphs: tuple[GraphProfile, ...]
+    unserved: int = 0
+
+    def graph(self, name: str) -> GraphProfile | None:
+        """The calls of the graph called ``name``; None where it had none."""
+        return next((graph for graph in self.graphs if graph.name == name), None)
+
+    def __str__(self) -> str:
+        lost = [f"{self.unserved} calls that no graph takes"] if self.unserved else []
+        return "\n".join([*map(str, self.graphs), *lost])
+
+
+def profile_of_rows(name: str, rows: Iterable[tuple[Mapping[str, int], int]]) -> GraphProfile:
+    """The profile of sizes by name, each with a number of calls; all have the same names."""
+    found: Counter[tuple[int, ...]] = Counter()
+    names: tuple[str, ...] = ()
+    for sizes, count in rows:
+        names = tuple(sizes)
+        found[tuple(sizes.values())] += count
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return GraphProfile(name, names, tuple(ordered))
+
+
+def profile_of_axes(calls: Iterable[Call]) -> Profile:
+    """The axes that change among calls of one structure, without a plan: equal axes are several
+    names.
+    """
+    groups: dict[object, list[Call]] = {}
+    for call in calls:
+        kind = tuple(
+            leaf.dtype if isinstance(leaf, TensorSpec) else "" for leaf in call.inputs.leaves
+        )
+        groups.setdefault((call.inputs.structure, kind), []).append(call)
+    graphs = []
+    for group in groups.values():
+        rows = [(_sizes(dict(call.inputs.items())), call.count) for call in group]
+        first = rows[0][0]
+        moving = [a for a in first if len({row.get(a) for row, _ in rows}) > 1]
+        named = [({str(a): row[a] for a in moving if a in row}, count) for row, count in rows]
+        graphs.append(profile_of_rows(f"calls as call {group[0].index}", named))
+    return Profile(tuple(graphs))
+
+
+def _sizes(leaves: Mapping[Path, Spec]) -> dict[Axis, int]:
+    found: dict[Axis, int] = {}
+    for path, leaf in leaves.items():
+        if isinstance(leaf, TensorSpec):
+            found |= {Axis(path, dim): size for dim, size in enumerate(leaf.shape)}
+        elif isinstance(leaf, ConstantSpec) and leaf.is_int and isinstance(leaf.value, int):
+            found[Axis(path, None)] = leaf.value
+    return found

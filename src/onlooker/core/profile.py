@@ -55,9 +55,9 @@ class GraphProfile:
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.calls} calls of {len(self.rows)} sizes"]
         for name in self.names:
-            sizes = list(self.counts(name))
+            seen = list(self.counts(name))
             shares = ", ".join(f"p{share} {self.percentile(name, share)}" for share in _SHARES)
-            lines.append(f"  {name}: {sizes[0]} to {sizes[-1]}, {shares}")
+            lines.append(f"  {name}: {seen[0]} to {seen[-1]}, {shares}")
         for sizes, count in self.rows[:5]:
             pairs = zip(self.names, sizes, strict=True)
             lines.append(f"  {count} calls: {', '.join(f'{n}={s}' for n, s in pairs)}")

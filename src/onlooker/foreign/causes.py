@@ -12,7 +12,7 @@ from ..materialise.domains import domains_of
 from ..program import Basis
 from .axes import Cell, Held
 from .exported import Declared
-from .findings import Finding, Kind
+from .findings import Finding, Kind, told
 from .serve import Fitted
 
 __all__ = ["input_findings", "relation_findings", "size_findings", "trial_findings"]
@@ -187,7 +187,7 @@ def trial_findings(
             kind = Kind.WRONG
         where = _narrow_axis(check, fitted) if kind is Kind.REFUSED else ""
         label = "" if where == "" and focus is Focus.OBSERVED else f"{check.label}: "
-        yield Finding(kind, where or _where(check, basis), f"{label}{_told(check)}")
+        yield Finding(kind, where or _where(check, basis), f"{label}{told(check.note)}")
 
 
 def _narrow_axis(check: Check, fitted: Sequence[Fitted]) -> str:
@@ -204,12 +204,6 @@ def _narrow_axis(check: Check, fitted: Sequence[Fitted]) -> str:
             if not declared.allows(expressions[axis].evaluate(sizes)):
                 found.append((expressions[axis].is_symbol, str(axis)))
     return min(found, default=(False, ""))[1]
-
-
-def _told(check: Check) -> str:
-    """Why a check failed, in the words of the runtime where it refused the call."""
-    refused = check.note.partition("the program refuses it (")[2]
-    return refused.rpartition(").")[0] if refused else check.note
 
 
 def _where(check: Check, basis: Basis) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Finding", "Kind"]
+__all__ = ["Finding", "Kind", "told"]
 
 
 class Kind(StrEnum):
@@ -39,3 +39,13 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.text} ({self.kind})"
+
+
+def told(note: str) -> str:
+    """Why a check failed, in the words of the runtime where it refused the call.
+
+    >>> told("No graph of this program takes the call. the program refuses it (too large).")
+    'too large'
+    """
+    refused = note.partition("the program refuses it (")[2]
+    return refused.rpartition(").")[0] if refused else note

@@ -13,7 +13,7 @@ from ..core.alike import folded, folded_rows
 from ..core.verdict import Tally
 from ..report.text import as_text
 from .axes import PLACES
-from .findings import Finding
+from .findings import Finding, told
 
 __all__ = ["AxisRow", "ExportReport"]
 
@@ -100,7 +100,7 @@ class ExportReport:
             ],
             "trials": {"passed": self.tally.passed, "total": self.tally.total},
             "failed": [
-                {"label": check.label, "outcome": check.outcome.value, "note": check.note}
+                {"label": check.label, "outcome": check.outcome.value, "note": told(check.note)}
                 for check in self.tally.checks
                 if not check.passed
             ],
@@ -139,7 +139,7 @@ class ExportReport:
         lines = [
             *found,
             *(f"tried: {text}" for text in (self.tally.summary,) if text),
-            *(f"{c.outcome.value}: {c.label}: {c.note}" for c in failed[:_MOST_FAILURES]),
+            *(f"{c.outcome.value}: {c.label}: {told(c.note)}" for c in failed[:_MOST_FAILURES]),
             *([f"... and {len(failed) - _MOST_FAILURES} more"] if failed[_MOST_FAILURES:] else []),
             *self.remarks,
         ]

@@ -52,7 +52,7 @@ def best_cuts(sizes: Sequence[tuple[int, int]], count: int) -> list[int]:
     ``k - 1``, and the rest at the cost of the last, for the best ``m``.
 
     >>> best_cuts([(1, 90), (2, 1), (8, 5), (9, 4)], 2)
-    [1, 3]
+    [0, 3]
     """
     n = len(sizes)
     totals = [0]

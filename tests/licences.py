@@ -29,6 +29,7 @@ TITLES = {
     "transformers": "With `onlooker[transformers]`",
     "onnx": "With `onlooker[onnx]`",
     "openvino": "With `onlooker[openvino]`",
+    "genai": "With `onlooker[genai]`, to run its files",
     "dev": "To develop and test it, never by a user",
 }
 

@@ -46,6 +46,7 @@ from .report.traffic import Conformity
 from .serve.dispatch import Dispatcher
 from .serve.installed import Installed, installed
 from .serve.state import ProgramState, StatefulDispatcher, of_given_caches, without_state
+from .targets.onnx.genai import write_genai
 from .targets.ranges import bounded_plans, seen_sizes
 from .targets.save import save_graph
 from .targets.target import check_options, read_again
@@ -656,7 +657,13 @@ class Program:
         kept = self._kept_values()
         return {**self._limits, **limits_of(kept)}
 
-    def save(self, directory: str | FilePath, *, values: bool = False) -> None:
+    def save(
+        self,
+        directory: str | FilePath,
+        *,
+        values: bool = False,
+        beside: Sequence[FilePath] = (),
+    ) -> None:
         """Writes the program as a folder, which :func:`onlooker.load` reads: graphs, plans, report, weights
         stored once.
 
@@ -665,13 +672,15 @@ class Program:
         loaded. The state that the program keeps is written as it is now, and as it was when watching
         began. The folder appears when it is complete: a run that is killed leaves what was there before,
         or nothing. A folder that onlooker wrote is replaced, any other is left alone. Each of
-        :attr:`graphs` then has the name of its file.
+        :attr:`graphs` then has the name of its file. ``beside`` are files of yours that belong to the
+        program, such as the configuration of the model: they are copied, and checked as all others.
 
         :raises SavedFileError: ``folder-not-ours``, ``not-written``
         :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
         """
         folder = as_path(directory, "The folder of a program")
-        self.graphs = save_folder(self._kept(), self.report.to_dict(), folder, values=values)
+        report = self.report.to_dict()
+        self.graphs = save_folder(self._kept(), report, folder, values=values, beside=beside)
 
     def _kept(self) -> Kept:
         """What a folder holds of the program: see :meth:`onlooker.Programs.save`."""
@@ -710,16 +719,57 @@ class Program:
         :raises UsageError: ``not-a-directory``
         :raises SavedFileError: ``not-written``
         """
-        folder = as_path(directory, "The folder of the graphs")
-        if folder.exists() and not folder.is_dir():
-            raise UsageError(
-                f"{folder} is a file.", slug="not-a-directory", hint="Name a directory."
-            )
+        folder = _directory(directory, "The folder of the graphs")
         with write_into(folder) as inside:
             if all(graph.target == "torch" for graph in self.graphs):
                 names = [save_graph(graph, inside).name for graph in self.graphs]
             else:
                 names = target_of(self.graphs[0].target).write(self.graphs, inside)
+        return [folder / name for name in names]
+
+    def save_genai(
+        self,
+        directory: str | FilePath,
+        tokenizer: Any = None,
+        generation_config: Any = None,
+        *,
+        config: Any = None,
+        context_length: int | None = None,
+    ) -> list[FilePath]:
+        """Writes a folder that ONNX Runtime GenAI generates with, for a program of ONNX of a
+        decoder: ``model.onnx``, its weights, and ``genai_config.json``, made of the names and sizes
+        of the graph. Gives the paths of all files.
+
+        ``tokenizer`` is a local folder whose files are copied, or a tokenizer of transformers.
+        ``generation_config`` has the special tokens and the settings of the search: an object of
+        transformers, a mapping, or a local folder; ``config`` is the configuration of the model. By
+        default both are those of the watched model, which a loaded program lacks.
+
+        ``context_length`` is the greatest length of prompt and new tokens together: by default what
+        the configuration says, or 4,096. Where the graph is proven for shorter texts only, by the
+        ``ranges`` of the export perhaps, a warning, ``shorter-texts``, says for which.
+
+        Other files in ``directory`` stay.
+
+        :raises UnsupportedError: ``not-for-genai`` with the reason why GenAI cannot run it
+        :raises UsageError: ``bad-config``, ``no-end-token``, ``no-tokenizer``, ``not-a-directory``
+        :raises SavedFileError: ``not-written``
+
+        >>> program.to("onnx").save_genai("out", tokenizer="folder")  # doctest: +SKIP
+        """
+        folder = _directory(directory, "The folder for ONNX Runtime GenAI")
+        watched = _watched_model(self._subject.subject) if self._subject is not None else None
+        own = getattr(watched, "generation_config", None)
+        with write_into(folder) as inside:
+            write_genai(
+                self.graphs,
+                inside,
+                config=getattr(watched, "config", None) if config is None else config,
+                generation_config=own if generation_config is None else generation_config,
+                tokenizer=tokenizer,
+                context_length=context_length,
+            )
+            names = sorted(path.name for path in inside.iterdir())
         return [folder / name for name in names]
 
     def __repr__(self) -> str:
@@ -751,6 +801,11 @@ def _without_values() -> UsageError:
         slug="no-values",
         hint="Save it with program.save(directory, values=True), or watch calls again.",
     )
+def _directory(directory: str | FilePath, what: str) -> FilePath:
+    folder = as_path(directory, what)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file.", slug="not-a-directory", hint="Name a directory.")
+    return folder
 
 
 def _watched_model(subject: ModelRunner) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -128,9 +128,15 @@ class Programs(Mapping[str, Program]):
         target_of(target)
         return each_program(self, lambda name: self[name].to(target, **options))
 
-    def save(self, directory: str | FilePath, *, values: bool = False) -> None:
+    def save(
+        self,
+        directory: str | FilePath,
+        *,
+        values: bool = False,
+        beside: Sequence[FilePath] = (),
+    ) -> None:
         """Writes all programs as one folder, which :func:`load` reads, with a folder for each: that
-        one can be loaded alone.
+        one can be loaded alone. ``beside`` are copied into the folder of the first one.
 
         See :meth:`Program.save` for what it holds. It appears when it is complete.
 
@@ -146,7 +152,7 @@ class Programs(Mapping[str, Program]):
                 hint="Save what observers.export() gave.",
             )
         kept = {name: (each._kept(), each.report.to_dict()) for name, each in self.items()}
-        for name, graphs in save_folders(kept, folder, values=values).items():
+        for name, graphs in save_folders(kept, folder, values=values, beside=beside).items():
             self[name].graphs = graphs
 
     def _by_entry(self, values: Mapping[str, Any] | None, what: str) -> Mapping[str, Any]:

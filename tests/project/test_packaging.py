@@ -93,7 +93,7 @@ def test_the_wheel_is_installed_without_a_network_and_runs(wheel: Path, tmp_path
 def test_the_dependencies_are_few() -> None:
     found = licences.requirements()
     assert found[""] == ["torch", "sympy", "rich", "safetensors"]
-    assert set(found) == {"", "transformers", "onnx", "openvino", "dev"}
+    assert set(found) == {"", "transformers", "onnx", "openvino", "genai", "dev"}
 
 
 def closure() -> list[str]:

@@ -16,6 +16,7 @@ Several programs are such folders inside of one, whose ``onlooker.json`` names t
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -74,39 +75,55 @@ class Kept:
 
 
 def save_folder(
-    kept: Kept, report: Mapping[str, object], directory: Path, *, values: bool
+    kept: Kept,
+    report: Mapping[str, object],
+    directory: Path,
+    *,
+    values: bool,
+    beside: Sequence[Path] = (),
 ) -> tuple[Graph, ...]:
     """Writes a program, and puts the folder in its place when it is complete; the graphs with the
-    names of their files.
+    names of their files. ``beside`` are files that are copied into it, and listed.
 
     :raises SavedFileError: ``folder-not-ours``, ``not-written``
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
     """
     with new_folder(directory) as folder:
-        return _written(kept, report, folder, values=values)
+        return _written(kept, report, folder, values=values, beside=beside)
 
 
 def save_folders(
-    programs: Mapping[str, tuple[Kept, Mapping[str, object]]], directory: Path, *, values: bool
+    programs: Mapping[str, tuple[Kept, Mapping[str, object]]],
+    directory: Path,
+    *,
+    values: bool,
+    beside: Sequence[Path] = (),
 ) -> dict[str, tuple[Graph, ...]]:
     """Writes several programs, each with its report, into folders of their names inside of one, and
     puts that one in its place when it is complete; the graphs with the names of their files.
+    ``beside`` are files that are copied into the folder of the first one, and listed.
 
     :raises SavedFileError: ``folder-not-ours``, ``not-written``
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
     """
-    graphs = {}
+    graphs: dict[str, tuple[Graph, ...]] = {}
     with new_folder(directory) as folder:
         for name, (kept, report) in programs.items():
             inner = folder / name
             inner.mkdir()
-            graphs[name] = _written(kept, report, inner, values=values)
+            copied = () if graphs else beside
+            graphs[name] = _written(kept, report, inner, values=values, beside=copied)
         write_index(folder, list(programs))
     return graphs
 
 
 def _written(
-    kept: Kept, report: Mapping[str, object], folder: Path, *, values: bool
+    kept: Kept,
+    report: Mapping[str, object],
+    folder: Path,
+    *,
+    values: bool,
+    beside: Sequence[Path] = (),
 ) -> tuple[Graph, ...]:
     """Writes a program into an empty folder; the graphs with the names of their files."""
     target = target_of(kept.graphs[0].target)
@@ -133,8 +150,12 @@ def _written(
     kept_values = write_values(kept.samples, folder) if values else []
     if kept.state is not None:
         kept_values += write_state(kept.state, folder)
+    own = [*documents, *files, *kept_values]
+    copied = [path for path in beside if path.name not in (*own, MANIFEST)]
+    for path in copied:
+        shutil.copyfile(path, folder / path.name)
     timings = taken_timings(kept.graphs, kept.recording, report)
-    write_manifest(folder, target.name, [*documents, *files, *kept_values], timings)
+    write_manifest(folder, target.name, [*own, *(path.name for path in copied)], timings)
     return tuple(
         replace(graph, file=file)
         for graph, file in zip(kept.graphs, files_of(kept.graphs, target, files), strict=True)

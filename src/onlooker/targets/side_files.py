@@ -1,0 +1,48 @@
+"""The small files beside the weights of a saved model, which whoever runs it reads as well:
+configurations, tokenizer, processor.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UsageError
+from ..core.kinds import as_path
+
+__all__ = ["copy_tokenizer", "side_files"]
+
+#: what tokenizers, processors and configurations are written as
+_SUFFIXES = frozenset({".json", ".jinja", ".model", ".tiktoken", ".txt"})
+#: the list of the parts of weights that are in several files
+_LIST_OF_WEIGHTS = ".index.json"
+
+
+def side_files(folder: Path) -> list[Path]:
+    """The files of a folder itself that are no weights, sorted by name."""
+    found = (path for path in folder.iterdir() if path.is_file() and path.suffix in _SUFFIXES)
+    return sorted(path for path in found if not path.name.endswith(_LIST_OF_WEIGHTS))
+
+
+def copy_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Writes the files of a tokenizer: those of a local folder, or of one that saves itself, as
+    those of transformers do.
+
+    :raises UsageError: ``no-tokenizer`` for a folder without files of one
+    :raises ArgumentKindError: ``wrong-kind``
+    """
+    if callable(getattr(tokenizer, "save_pretrained", None)):
+        tokenizer.save_pretrained(os.fspath(folder))
+        return
+    source = as_path(tokenizer, "The tokenizer")
+    files = side_files(source) if source.is_dir() else []
+    if not files:
+        raise UsageError(
+            f"{source} has no files of a tokenizer.",
+            slug="no-tokenizer",
+            hint="Give the folder that tokenizer.save_pretrained wrote, or the tokenizer itself.",
+        )
+    for path in files:
+        shutil.copyfile(path, folder / path.name)

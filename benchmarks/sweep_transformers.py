@@ -2,7 +2,7 @@
 natural use.
 
 Nothing here belongs to one architecture. A configuration is the default one of its class, reduced by
-the rules of :mod:`onlooker.zoo.untrained`. The first use of ``sweep_uses`` that the model takes in
+the rules of :mod:`onlooker.zoo.untrained`. The first use of ``onlooker.zoo.uses`` that the model takes in
 eager mode, in the watched and in at least one unseen size, is its use.
 """
 
@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from sweep_measure import NotBuilt, Use, recorded, text_of
-from sweep_uses import candidates
 
 from onlooker.zoo.untrained.build import prepared_configuration
 from onlooker.zoo.untrained.reduce import VOCABULARY
@@ -31,6 +30,7 @@ from onlooker.zoo.untrained.reduce_parts import (
     reduced_experts,
     reduced_layers,
 )
+from onlooker.zoo.uses import OTHER, PADDED, NaturalUse, Sizes, candidates
 
 #: the heads that are swept, the most specific first
 HEADS = (
@@ -40,6 +40,8 @@ HEADS = (
     "ForCTC",
     "Model",
 )
+#: other batches, lengths and paddings than the watched ones, and media of another size
+UNSEEN = (Sizes((2, 0, 1), 7, seed=1), OTHER, Sizes((0, 1), 12, scale=1.5, seed=3))
 #: a model of more weights is not tiny
 MOST_WEIGHTS = 140_000_000
 #: what widths are divided by where the rules do not fit
@@ -99,7 +101,7 @@ def build(name: str) -> Use:
     reason = why_none(getattr(transformers, name))
     for model in tiny(getattr(transformers, name), errors):
         reason = "no-use"
-        for use in candidates(model):
+        for use in (_use(model, one) for one in candidates(model)):
             try:
                 trial = copy.deepcopy(model)
                 if not recorded(trial, use.watch):
@@ -109,6 +111,15 @@ def build(name: str) -> Use:
             except Exception as error:
                 errors.append(f"{use.story}: {text_of(error)[:160]}")
     raise NotBuilt(" | ".join(dict.fromkeys(errors))[:900], reason)
+
+
+def _use(model: Any, use: NaturalUse) -> Use:
+    """The run of a use at the watched size and at the unseen ones."""
+
+    def of(sizes: Sizes) -> Callable[[Any], object]:
+        return lambda module: use.run(module, sizes)
+
+    return Use(use.story, model, of(PADDED), tuple(map(of, UNSEEN)))
 
 
 def why_none(cls: Any) -> str:

@@ -1,4 +1,6 @@
-"""``onlooker export``: from a function of the user to a proven program in a folder."""
+"""``onlooker export``: from a function of the user, or a saved model, to a proven program in a
+folder.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,27 @@ import torch
 from rich.console import Console
 
 from .._api import InputObserver
-from ..core.errors import UsageError
+from ..core.errors import UnsupportedError, UsageError
+from ..observers import Observers
 from ..program import Program
 from ..programs import Programs
 from ..targets.ranges import OBSERVED
-from ..targets.targets import TARGETS
+from ..targets.side_files import side_files
+from ..targets.targets import TARGETS, target_of
 from .command import Answer, ExitCode, to_type
 from .entries import add_entry, entry_name, texts_by_entry, watch_entries
-from .progress import progress
+from .pipeline import Pipeline, read_pipeline, watch_pipeline, write_pipeline
+from .pretrained import Pretrained, how_to_run, read_pretrained, watch_pretrained
+from .progress import Say, progress
 from .saved import add_full, directory_to_write, in_full
 from .user_function import HELP, Used, load_function, raised_by_the_user
 
 __all__ = ["Export", "watch"]
+
+#: a program of ONNX, in the files of ONNX Runtime GenAI
+GENAI = "genai"
+#: what weights are read as; runtimes have kernels for the first one everywhere
+DTYPES = ("float32", "float16", "bfloat16")
 
 
 class Export:
@@ -31,6 +42,10 @@ class Export:
     FUNCTION returns the model and a callable without arguments, which uses the model as it is
     really used. With --entry it may return a pipeline instead: each part that is named gets a
     program, and all programs go into one folder.
+
+    With --model in place of FUNCTION, a saved model of transformers is used twice, once with
+    padding, and the files beside its weights are copied. With --diffusers, each part of a saved
+    pipeline becomes a folder with one file of the target, as diffusers lays them out.
     """
 
     name = "export"
@@ -38,8 +53,25 @@ class Export:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
-        names = tuple(target.name for target in TARGETS)
-        parser.add_argument("function", metavar="MODULE:FUNCTION", help=HELP)
+        names = (*(target.name for target in TARGETS), GENAI)
+        parser.add_argument("function", metavar="MODULE:FUNCTION", nargs="?", help=HELP)
+        parser.add_argument(
+            "--model",
+            metavar="PATH_OR_ID",
+            help=(
+                "a saved model of transformers instead: its folder, or its id where the cache of"
+                " the hub has it; nothing is downloaded"
+            ),
+        )
+        parser.add_argument(
+            "--diffusers", metavar="PATH_OR_ID", help="a saved pipeline of diffusers instead"
+        )
+        parser.add_argument(
+            "--dtype",
+            choices=DTYPES,
+            default=DTYPES[0],
+            help="what weights that are read from files are read as; default: %(default)s",
+        )
         parser.add_argument("--to", choices=names, default="torch", help="default: %(default)s")
         parser.add_argument("--out", type=Path, metavar="DIR", help="save the program there")
         parser.add_argument(
@@ -83,33 +115,105 @@ class Export:
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Watches, exports, verifies and saves."""
         directory_to_write(options.out)
+        _check_source(options)
         _check_entries(options)
         out, recording = in_full(options.out), in_full(options.recording)
         names = [entry_name(path) for path in options.entry]
         pins, own_pins = _pins(options, names)
-        asked = {"to": options.to, "probe": not options.no_probe, **pins}
+        target = target_of(_target(options))
+        if options.function is None and "ranges" in target.options:
+            pins.setdefault("ranges", OBSERVED)  # nobody knows the sizes of these two uses before
+        asked = {"to": target.name, "probe": not options.no_probe, **pins}
         program: Program | Programs
+        saved: Pretrained | Pipeline | None = None
         with progress(stderr) as say:
-            say(f"running {options.function}")
-            used = load_function(options.function)
-            say("watching its use")
-            if options.entry:
-                observers = watch_entries(used, options.entry, options.keep)
-                say("exporting")
-                program = observers.export(options=own_pins, **asked)
+            observers, saved = _watched(options, say)
+            if options.to == GENAI and isinstance(observers, Observers):
+                raise UnsupportedError(
+                    f"ONNX Runtime GenAI runs one model, and there are {', '.join(observers)}.",
+                    slug="not-for-genai",
+                    hint="Export to onnx: onlooker.generation() runs these with generate().",
+                )
+            if recording is not None and isinstance(observers, InputObserver):
+                observers.recording(options.method).save(recording)
+            say("exporting")
+            if isinstance(observers, InputObserver):
+                program = observers.export(method_name=options.method, **asked)
             else:
-                observer = watch(used, options.method, options.keep)
-                if recording is not None:
-                    observer.recording(options.method).save(recording)
-                say("exporting")
-                program = observer.export(method_name=options.method, **asked)
+                only = [name for name, each in observers.items() if each.num_obs()]
+                chosen = only if options.diffusers else None  # a pipeline may leave a part out
+                program = observers.export(only=chosen, options=own_pins, **asked)
             if not options.no_verify:
                 say("verifying")
                 program.verify()
             if out is not None:
                 say(f"writing into {options.out}")
-                program.save(out, values=options.values)
-        return _answer(program, options)
+                _save(program, out, options, saved)
+        return _answer(program, options, saved)
+
+
+def _watched(
+    options: argparse.Namespace, say: Say
+) -> tuple[InputObserver | Observers, Pretrained | Pipeline | None]:
+    """What was seen in the use of the model, and the saved model where there is one."""
+    if options.model is not None:
+        saved = read_pretrained(options.model, options.dtype, say)
+        say(f"watching two uses: {saved.use.story}")
+        return watch_pretrained(saved, options.keep), saved
+    if options.diffusers is not None:
+        pipeline = read_pipeline(options.diffusers, options.dtype, say)
+        say("watching two runs")
+        return watch_pipeline(pipeline, options.keep), pipeline
+    say(f"running {options.function}")
+    used = load_function(options.function)
+    say("watching its use")
+    if options.entry:
+        return watch_entries(used, options.entry, options.keep), None
+    return watch(used, options.method, options.keep), None
+
+
+def _target(options: argparse.Namespace) -> str:
+    """The target of the graphs: the files for ONNX Runtime GenAI are those of ONNX."""
+    return "onnx" if options.to == GENAI else str(options.to)
+
+
+def _save(
+    program: Program | Programs,
+    out: Path,
+    options: argparse.Namespace,
+    saved: Pretrained | Pipeline | None,
+) -> None:
+    """Writes the folder, with the files that stood beside the weights of a saved model."""
+    if options.to == GENAI and isinstance(program, Program):
+        program.save_genai(out, None if saved is None else saved.folder)
+        return
+    if isinstance(saved, Pipeline) and isinstance(program, Programs):
+        prefix = "openvino_model" if options.to == "openvino" else "model"
+        write_pipeline(program, saved, out, prefix)
+        return
+    beside = [] if saved is None else side_files(saved.folder)
+    program.save(out, values=options.values, beside=beside)
+
+
+def _check_source(options: argparse.Namespace) -> None:
+    """Passes for a function or a saved model, not for both.
+
+    :raises UsageError: ``bad-command-line``
+    """
+    sources = (options.function, options.model, options.diffusers)
+    if sum(source is not None for source in sources) != 1:
+        raise UsageError(
+            "Give one of MODULE:FUNCTION, --model PATH_OR_ID and --diffusers PATH_OR_ID.",
+            slug="bad-command-line",
+            hint="See: onlooker export --help.",
+        )
+    of_function = options.entry or options.method != "forward"
+    if options.function is None and of_function:
+        raise UsageError(
+            "Arguments --entry and --method are for a function, which others have not.",
+            slug="bad-command-line",
+            hint="See: onlooker export --help.",
+        )
 
 
 def _check_entries(options: argparse.Namespace) -> None:
@@ -205,7 +309,9 @@ def _bad(text: str, option: str, form: str) -> UsageError:
     )
 
 
-def _answer(program: Program | Programs, options: argparse.Namespace) -> Answer:
+def _answer(
+    program: Program | Programs, options: argparse.Namespace, saved: Pretrained | Pipeline | None
+) -> Answer:
     report = program.report
     verified = report.verified
     code = ExitCode.VERIFIED if verified or options.no_verify else ExitCode.NOT_VERIFIED
@@ -214,16 +320,22 @@ def _answer(program: Program | Programs, options: argparse.Namespace) -> Answer:
     def show(console: Console) -> None:
         console.print(report.tables(full=options.full))
         console.file.writelines(f"wrote {place}\n" for place in written)
+        if isinstance(saved, Pretrained) and options.out is not None:
+            lines = how_to_run(program, saved, options.to, str(options.out))
+            console.file.write("\nto run it in Python:\n")
+            console.file.writelines(f"    {line}\n" for line in lines)
 
     def data() -> dict[str, object]:
         return {"verified": verified, "files": written, "report": report.to_dict()}
 
     entries = [part for path in options.entry for part in ("--entry", path)]
+    kind = "--diffusers" if isinstance(saved, Pipeline) else "--model"
+    source = [options.function] if saved is None else [kind, saved.name]
     if options.out is None:
-        following = to_type(
-            "export", options.function, *entries, "--to", options.to, "--out", "program"
-        )
-    elif options.no_verify:
+        following = to_type("export", *source, *entries, "--to", options.to, "--out", "program")
+    elif options.to == GENAI or isinstance(saved, Pipeline):
+        following = to_type("export", *source, *entries, "--to", "torch", "--out", "program")
+    elif options.no_verify and saved is None:
         following = to_type("verify", str(options.out), options.function, *entries)
     elif options.recording is not None:
         following = to_type("check", str(options.out), str(options.recording))

@@ -11,7 +11,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["progress"]
+__all__ = ["Say", "progress"]
 
 Say = Callable[[str], None]
 

@@ -14,12 +14,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from sweep_measure import Use
 
-from onlooker.zoo.draw import padding_mask
-from onlooker.zoo.untrained.media import image_text_inputs
-from onlooker.zoo.untrained.sizes import InputSizes, random_tokens
-from onlooker.zoo.untrained.text import parameters_of
+from ..core.errors import UnsupportedError
+from .draw import padding_mask
+from .untrained.media import image_text_inputs
+from .untrained.sizes import InputSizes, random_tokens
+from .untrained.text import parameters_of
+
+__all__ = ["OTHER", "PADDED", "NaturalUse", "Sizes", "candidates", "natural_use"]
 
 Inputs = dict[str, Any]
 NEW_TOKENS = 4
@@ -41,13 +43,10 @@ class Sizes:
         return len(self.padding)
 
 
-WATCHED = Sizes((3, 0), 10)
-#: other batches, lengths and paddings, and media of another size
-UNSEEN = (
-    Sizes((2, 0, 1), 7, seed=1),
-    Sizes((0,), 13, seed=2),
-    Sizes((0, 1), 12, scale=1.5, seed=3),
-)
+#: two rows, the first of them padded
+PADDED = Sizes((3, 0), 10)
+#: one row without padding, of another length
+OTHER = Sizes((0,), 13, seed=2)
 
 #: what a model reads, hears or sees, in the order in which one of them is the natural one
 MAIN = (
@@ -61,31 +60,57 @@ MAIN = (
 )
 
 
-def candidates(model: Any) -> Iterator[Use]:
+@dataclass(frozen=True, slots=True)
+class NaturalUse:
+    """One way to use a model: ``run`` takes the model and the sizes of its inputs. ``story`` says it
+    in words; with ``generates`` it is the model's ``generate()``.
+    """
+
+    story: str
+    inputs: Callable[[Any, Sizes], Inputs]
+    generates: bool = False
+
+    def run(self, model: Any, sizes: Sizes) -> object:
+        """Uses the model once."""
+        given = self.inputs(model, sizes)
+        return _generate(model, given) if self.generates else model(**given)
+
+
+def natural_use(model: Any, sizes: tuple[Sizes, ...] = (PADDED, OTHER)) -> NaturalUse:
+    """The most natural use that the model takes in all of these sizes, which is tried.
+
+    :raises UnsupportedError: ``no-natural-use`` with what the model says to the first one
+    """
+    refusals: list[str] = []
+    for use in candidates(model):
+        try:
+            with torch.no_grad():
+                for each in sizes:
+                    use.run(model, each)
+        except Exception as error:
+            refusals.append(f"{use.story}: {type(error).__name__}: {str(error)[:300]}")
+        else:
+            return use
+    said = refusals[0] if refusals else "forward takes nothing that is known"
+    raise UnsupportedError(
+        f"No natural use of a {type(model).__name__} is known: {said}.",
+        slug="no-natural-use",
+        hint="Write a function that gives the model and a use of it: onlooker export app.py:build.",
+    )
+
+
+def candidates(model: Any) -> Iterator[NaturalUse]:
     """Uses of a model, the most natural one first; which of them it takes is not known."""
     taken = parameters_of(model)
     if _generates(model):
         yield from _generations(model)
     if "input_ids" in taken and "pixel_values" in taken and hasattr(model, "get_image_features"):
-        yield _use(model, "call with text and image", _image_prompt, _call)
+        yield NaturalUse("call with text and image", _image_prompt)
     yield from _calls(model)
 
 
 def _generates(model: Any) -> bool:
     return bool(getattr(model, "can_generate", lambda: False)())
-
-
-def _use(model: Any, story: str, inputs: Callable[[Any, Sizes], Inputs], run: Any) -> Use:
-    """The run of a use at the watched size and at the unseen ones."""
-
-    def of(sizes: Sizes) -> Callable[[Any], object]:
-        return lambda module: run(module, inputs(module, sizes))
-
-    return Use(story, model, of(WATCHED), tuple(map(of, UNSEEN)))
-
-
-def _call(module: Any, inputs: Inputs) -> object:
-    return module(**inputs)
 
 
 # ---------------------------------------------------------------------------- generation
@@ -107,19 +132,19 @@ def _generate(module: Any, inputs: Inputs) -> object:
     )
 
 
-def _generations(model: Any) -> Iterator[Use]:
+def _generations(model: Any) -> Iterator[NaturalUse]:
     taken, encoder = parameters_of(model), bool(model.config.is_encoder_decoder)
     if "input_ids" in taken and not encoder:
         if "pixel_values" in taken and hasattr(model, "get_image_features"):
-            yield _use(model, "generate from text and image", _image_prompt, _generate)
-        yield _use(model, "generate from text", partial(_prompt, True), _generate)
+            yield NaturalUse("generate from text and image", _image_prompt, True)
+        yield NaturalUse("generate from text", partial(_prompt, True), True)
     if encoder:
         for name in ("input_features", "input_values", "pixel_values"):
             for variant in _variants(model, name) if name in taken else ():
                 inputs = partial(_named, {name: variant})
-                yield _use(model, f"generate from {name}", inputs, _generate)
+                yield NaturalUse(f"generate from {name}", inputs, True)
         if "input_ids" in taken:
-            yield _use(model, "generate from text", partial(_prompt, False), _generate)
+            yield NaturalUse("generate from text", partial(_prompt, False), True)
 
 
 def _prompt(left: bool, model: Any, sizes: Sizes) -> Inputs:
@@ -152,7 +177,7 @@ def _image_prompt(model: Any, sizes: Sizes) -> Inputs:
 Maker = Callable[[Any, Sizes], Any]
 
 
-def _calls(model: Any) -> Iterator[Use]:
+def _calls(model: Any) -> Iterator[NaturalUse]:
     """One call: the main input with what must be given; then all media together; then each alone."""
     taken = parameters_of(model)
     required = [
@@ -174,7 +199,7 @@ def _calls(model: Any) -> Iterator[Use]:
             itertools.product(*(_variants(model, n) for n in names)), 12
         ):
             chosen = dict(zip(names, variants, strict=True))
-            yield _use(model, f"call with {', '.join(names)}", partial(_with_mask, chosen), _call)
+            yield NaturalUse(f"call with {', '.join(names)}", partial(_with_mask, chosen))
 
 
 def _named(makers: Mapping[str, Maker], model: Any, sizes: Sizes) -> Inputs:

@@ -45,6 +45,7 @@ from .report.report import Report
 from .report.traffic import Conformity
 from .serve.dispatch import Dispatcher
 from .serve.installed import Installed, installed
+from .serve.kept_caches import CacheKeeper
 from .serve.state import ProgramState, StatefulDispatcher, of_given_caches, without_state
 from .targets.onnx.genai import write_genai
 from .targets.ranges import bounded_plans, seen_sizes
@@ -112,6 +113,8 @@ class Program:
         self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
         self._state = state
         self._serving = StatefulDispatcher(self._dispatcher, state) if state else self._dispatcher
+        kept = dict.fromkeys(name for graph in self.graphs for name in graph.keeps)
+        self._keeper = CacheKeeper(self._serving, tuple(kept)) if kept else None
         self._verdict: tuple[Tally, tuple[str, ...]] | None = None
         self._unfinished: tuple[tuple[Any, ...], Progress, Effort] | None = None
         self._limits: Mapping[Path, tuple[float, float]] = {}
@@ -127,8 +130,12 @@ class Program:
         return tuple(graph.plan for graph in self.graphs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The result of the exported graph, in the classes that the model returns."""
-        return self._serving(args, kwargs)
+        """The result of the exported graph, in the classes that the model returns.
+
+        A program of OpenVINO with ``stateful=True`` serves a call without a cache with the cache of
+        the call before; :meth:`reset_state` begins anew.
+        """
+        return (self._keeper or self._serving)(args, kwargs)
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -159,9 +166,11 @@ class Program:
         return MappingProxyType(dict(self._state.values) if self._state else {})
 
     def reset_state(self) -> None:
-        """Brings :attr:`state` back to what stood in the model when watching began: for a new
-        stream, or a new text.
+        """Brings :attr:`state` back to what stood in the model when watching began, and forgets
+        caches that the program keeps: for a new stream, or a new text.
         """
+        if self._keeper is not None:
+            self._keeper.reset()
         if self._state is not None:
             self._state.reset()
 
@@ -426,7 +435,8 @@ class Program:
         the dtype of the model, a warning, ``no-kernels``, says so before the model is converted.
 
         For OpenVINO, ``device`` (``"CPU"`` by default) and ``config``, properties of OpenVINO by name,
-        are the same for its models.
+        are the same for its models. With ``stateful=True`` the model keeps its cache inside: it is
+        neither an input nor an output of the files, and calls of the program may leave it out.
 
         For ExecuTorch every symbol needs an upper bound: from the ``ranges`` of the export, or from
         ``ranges`` given here, limits by symbol, or ``"observed"`` for the greatest sizes of the
@@ -443,7 +453,7 @@ class Program:
             ``no-such-symbol``, ``pin-contradicts-calls``
         :raises MissingPackageError: ``missing-package``, ``no-compiler``
         :raises ExportError: ``onnx-refused``, ``aoti-refused``, ``openvino-refused``,
-            ``executorch-refused``
+            ``openvino-not-stateful``, ``executorch-refused``
         """
         chosen = target_of(target)
         check_options(chosen, options, chosen.options)

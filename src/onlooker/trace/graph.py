@@ -79,6 +79,7 @@ class Graph:
     1. ``contract`` says for which sizes the graph is proven; ``run`` itself checks nothing.
     ``file`` is the name of its file in the folder that a program was loaded from. ``blocked`` says
     why the runtime of the target cannot run the graph in this process, and is empty where it can.
+    ``keeps`` are the arguments, caches, that the files of the graph keep inside from call to call.
     """
 
     plan: Plan
@@ -98,6 +99,7 @@ class Graph:
     contract: Contract = field(default_factory=Contract)
     file: str = ""
     blocked: str = ""
+    keeps: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

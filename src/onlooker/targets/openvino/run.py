@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy
 import torch
 
 from ..results import Runner, as_the_model_gives
+from .states import State
 
 __all__ = ["openvino_runner"]
 
@@ -27,8 +28,13 @@ def openvino_runner(
     count: int,
     are_ints: Sequence[bool] = (),
     are_floats: Sequence[bool] = (),
+    states: Sequence[State] = (),
 ) -> Runner:
     """A function of the inputs, in the order of ``labels``, that gives the first ``count`` outputs.
+
+    ``states`` are inputs and outputs of the graph that the model keeps inside: they are set before
+    the run, where any of them has elements, and else as they are before the first call of all.
+    Afterwards they are read.
 
     Inputs which the model does not have are left out. A contiguous tensor on the CPU is shared with
     OpenVINO for the time of the run; the results are copies. A further output says whether the
@@ -37,8 +43,10 @@ def openvino_runner(
     """
     ports = {name: index for index, port in enumerate(compiled.inputs) for name in port.names}
     used = [(position, ports[name]) for position, name in enumerate(labels) if name in ports]
-    readers = [_reader(port.get_element_type().to_string()) for port in compiled.outputs[:count]]
-    is_asserting = len(compiled.outputs) > count
+    n_ports = count - len(states)
+    readers = [_reader(port.get_element_type().to_string()) for port in compiled.outputs[:n_ports]]
+    is_asserting = len(compiled.outputs) > n_ports
+    kept = {state.output: state.name for state in states}
     idle: list[Any] = []
 
     def start(inputs: Sequence[Any]) -> list[Any]:
@@ -49,14 +57,45 @@ def openvino_runner(
         given = [_value(inputs[position]) for position, _ in used]  # they own what OpenVINO reads
         for (_, index), value in zip(used, given, strict=True):
             request.set_input_tensor(index, value)
+        owned = _set_states(request, {state.name: inputs[state.input] for state in states})
         _infer(request)
-        if is_asserting and not request.get_output_tensor(count).data.all():
+        del owned
+        if is_asserting and not request.get_output_tensor(n_ports).data.all():
             raise RuntimeError("an assertion of the model does not hold for this call")
         results = [reader(request.get_output_tensor(index)) for index, reader in enumerate(readers)]
+        results = _with_states(request, results, kept)
         idle.append(request)
         return results
 
     return as_the_model_gives(start, are_ints, are_floats)
+
+
+def _set_states(request: Any, values: Mapping[str, torch.Tensor]) -> list[Any]:
+    """Gives the states their values, by name; the tensors that OpenVINO reads in the run."""
+    if not values:
+        return []
+    request.reset_state()
+    if not any(value.numel() for value in values.values()):
+        return []
+    given = []
+    for state in request.query_state():
+        state.state = _value(values[state.name])
+        given.append(state.state)
+    return given
+
+
+def _with_states(request: Any, results: list[Any], kept: Mapping[int, str]) -> list[Any]:
+    """The results with the states among them, ``kept`` by their positions."""
+    if not kept:
+        return results
+    states = {state.name: state.state for state in request.query_state()}
+    given = iter(results)
+    return [
+        _reader(states[kept[at]].get_element_type().to_string())(states[kept[at]])
+        if at in kept
+        else next(given)
+        for at in range(len(results) + len(kept))
+    ]
 
 
 def _infer(request: Any) -> None:

@@ -23,6 +23,7 @@ from .files import read_models, write_models
 from .run import openvino_runner
 from .settings import SETTINGS, Settings, settings_of
 from .shapes import obtained_of
+from .states import State, check_stateful, keep_states, states_of
 
 __all__ = ["OpenVino"]
 
@@ -31,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 class OpenVino:
     """Models of OpenVINO, one a graph. ``device`` and ``config`` say how they are run here, and are
-    not saved.
+    not saved. With ``stateful`` the model keeps its cache inside from one call to the next.
     """
 
     name = "openvino"
     suffix = ".xml"
-    options: tuple[str, ...] = SETTINGS
+    options: tuple[str, ...] = (*SETTINGS, "stateful")
     reading: tuple[str, ...] = SETTINGS
 
     def require(self) -> None:
@@ -47,20 +48,31 @@ class OpenVino:
         require_packages("openvino", target="OpenVINO", extra="openvino")
 
     def convert(
-        self, graphs: Sequence[Graph], *, device: Any = None, config: Any = None, **_: Any
+        self,
+        graphs: Sequence[Graph],
+        *,
+        device: Any = None,
+        config: Any = None,
+        stateful: bool = False,
+        **_: Any,
     ) -> list[Graph]:
         """The same regimes as models of OpenVINO, already written to files once, and read from
         there.
 
-        :raises ExportError: ``openvino-refused`` with the message of the converter or of the device
+        :raises ExportError: ``openvino-refused`` with the message of the converter or of the
+            device; ``openvino-not-stateful``
         :raises UsageError: ``bad-openvino-options``
         """
         settings = settings_of(device, config)
+        if stateful:
+            check_stateful(graphs)
         models, made = [], []
         for graph in graphs:
             start = time.perf_counter()
             logger.info("converting %s to OpenVINO", graph.name)
             models.append(convert_graph(graph))
+            if stateful:
+                keep_states(models[-1], graph)
             seconds = graph.seconds + time.perf_counter() - start
             made.append(replace(graph, target=self.name, seconds=seconds))
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
@@ -104,7 +116,8 @@ class OpenVino:
 def _loaded(graph: Graph, model: Any, where: str, settings: Settings) -> Graph:
     """The graph with the model compiled."""
     names = names_of(graph)
-    _check_outputs(model, names, where)
+    states = _states_in(model, graph, where)
+    _check_outputs(model, names, states, where)
     ports = {name: port for port in model.inputs for name in port.get_names()}
     unknown = sorted(set(ports) - set(names.inputs))
     if unknown:
@@ -116,14 +129,33 @@ def _loaded(graph: Graph, model: Any, where: str, settings: Settings) -> Graph:
         len(names.outputs),
         outputs.are_ints,
         outputs.are_floats,
+        states,
     )
+    ports |= {names.inputs[state.input]: _variable(model, state) for state in states}
     obtained = obtained_of(graph, [ports.get(name) for name in names.inputs])
-    return replace(graph, run=run, artifact=model, obtained=obtained, example=())
+    keeps = tuple(dict.fromkeys(graph.plan.inputs[state.input].path.root for state in states))
+    return replace(graph, run=run, artifact=model, obtained=obtained, example=(), keeps=keeps)
 
 
-def _check_outputs(model: Any, names: Names, where: str) -> None:
+def _variable(model: Any, state: State) -> Any:
+    """What reads a state in a model: its sizes are those of the state."""
+    reads = (node for node in model.get_ops() if node.get_type_name() == "ReadValue")
+    return next(node.output(0) for node in reads if node.get_variable_id() == state.name)
+
+
+def _states_in(model: Any, graph: Graph, where: str) -> tuple[State, ...]:
+    """The states of a model, which are those of its plan, or none."""
+    found = {variable.get_info().variable_id for variable in model.get_variables()}
+    states = states_of(graph) if found else ()
+    if found != {state.name for state in states}:
+        raise damaged(where, "its states are not the caches of its plan")
+    return states
+
+
+def _check_outputs(model: Any, names: Names, states: Sequence[State], where: str) -> None:
     found = [sorted(port.get_names()) for port in model.outputs]
-    wanted = [[name] for name in names.outputs]
+    kept = {state.output for state in states}
+    wanted = [[name] for at, name in enumerate(names.outputs) if at not in kept]
     if found not in (wanted, [*wanted, [ASSERTED]]):
         raise damaged(where, "its outputs are not those of its plan")
 

@@ -216,13 +216,6 @@ def test_an_operator_that_openvino_lacks_is_named_with_its_line() -> None:
         program.to("openvino")
 
 
-@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
-def test_a_recurrent_layer_is_refused_and_not_made_of_the_steps_of_the_example(kind: Any) -> None:
-    program = exported(kind(4, 3), [call(rand(5, 2, 4)), call(rand(7, 3, 4))])
-    with pytest.raises(ExportError, match=r"no operators for aten.(lstm|gru).input"):
-        program.to("openvino")
-
-
 def test_a_missing_package_is_named(growing_torch: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     with pytest.raises(MissingPackageError, match=r"needs openvino. .*onlooker\[openvino\]"):

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["CONVERSIONS", "extensions"]
+from .recurrent import recurrent_results
+
+__all__ = ["CONVERSIONS", "RESULTS", "extensions"]
 
 
 def _matmul(context: Any) -> list[Any]:
@@ -50,8 +52,16 @@ CONVERSIONS: dict[Any, Callable[[Any], list[Any]]] = {
 }
 
 
+#: recurrent operator of torch -> each of its results as an operator that has a function here
+RESULTS = recurrent_results()
+
+
 def extensions() -> list[Any]:
     """The functions, for the front end."""
     from openvino.frontend.pytorch import ConversionExtension
 
-    return [ConversionExtension(str(operator), made) for operator, made in CONVERSIONS.items()]
+    results = [result for of_one in RESULTS.values() for result in of_one]
+    return [
+        *(ConversionExtension(str(operator), made) for operator, made in CONVERSIONS.items()),
+        *(ConversionExtension(str(result), result.convert) for result in results),
+    ]

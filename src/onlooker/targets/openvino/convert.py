@@ -18,14 +18,14 @@ from torch.fx import GraphModule, Node
 
 from ...core.errors import ExportError
 from ...patches.masked_rows import masked_rows_give_zeros
-from ...patches.recurrent_steps import RECURRENT_OPERATORS, steps_stay_sizes
+from ...patches.recurrent_steps import steps_stay_sizes
 from ...trace.graph import Graph
 from ...trace.lines import place_of_node
 from ...trace.repeated_operators import operators_repeat
 from ..about import known_of
 from ..asserted import asserted_in
 from ..names import names_of
-from .conversions import CONVERSIONS, extensions
+from .conversions import CONVERSIONS, RESULTS, extensions
 from .operators import taken_apart, use_known_operators
 from .shapes import shape_of
 
@@ -69,12 +69,10 @@ def convert_graph(graph: Graph) -> Any:
 
 @cache
 def _decompositions() -> dict[Any, Any]:
-    """What torch takes apart before: all operators but those that OpenVINO knows whole, and the
-    recurrent ones, whose parts would be as many as the steps of the example.
-    """
+    """What torch takes apart before: all operators but those that OpenVINO knows whole."""
     from openvino.frontend.pytorch.torchdynamo.export_decompositions import ops_to_not_decompose
 
-    known = {*ops_to_not_decompose(), *CONVERSIONS, *RECURRENT_OPERATORS}
+    known = {*ops_to_not_decompose(), *CONVERSIONS, *RESULTS}
     table: Any = torch.export.default_decompositions()
     own = {operator: way for operator, way in table.items() if operator not in known}
     return {**own, **taken_apart()}

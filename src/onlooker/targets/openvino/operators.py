@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from .conversions import RESULTS
+
 __all__ = ["taken_apart", "use_known_operators"]
 
 _aten = torch.ops.aten
@@ -74,6 +76,8 @@ def use_known_operators(module: GraphModule) -> None:
             _leave_out_nothing(node)
         elif node.target is _aten.copy_.default:
             _take_the_source(node)
+        elif node.target in RESULTS and not _is_projected(node):
+            _give_each_result(module.graph, node)
 
 
 def _convert_after(graph: Graph, node: Node) -> None:
@@ -102,6 +106,26 @@ def _leave_out_nothing(node: Node) -> None:
     if node.meta["val"].dim() > 1:
         kept = [tensor for tensor in tensors if tensor.meta["val"].dim() > 1]
         node.update_arg(0, kept)
+
+
+def _is_projected(node: Node) -> bool:
+    """True for an LSTM with projections, which OpenVINO lacks: its states differ in their sizes."""
+    states: Any = node.args[1]
+    return (
+        isinstance(states, Sequence) and len({state.meta["val"].shape[-1] for state in states}) > 1
+    )
+
+
+def _give_each_result(graph: Graph, node: Node) -> None:
+    """Each result of a recurrent layer as an operator of its own."""
+    for item in list(node.users):
+        with graph.inserting_before(item):
+            position: Any = item.args[1]
+            result = graph.call_function(RESULTS[node.target][position], node.args, node.kwargs)
+        result.meta = dict(item.meta)
+        item.replace_all_uses_with(result)
+        graph.erase_node(item)
+    graph.erase_node(node)
 
 
 def _take_the_source(node: Node) -> None:

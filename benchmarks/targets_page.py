@@ -42,7 +42,7 @@ documentation says: `export_for_generation` for what generates and `export` for 
 inputs of the watched run; its own runners run the results. For OpenVINO it has `stateful=False`, since single calls
 are asked. A mask of ones, which `generate()` leaves out, is given to its programs where they want one. A model of
 images and text it splits into parts, and leaves their joining to the caller: each part is asked what that part of the
-model is asked. OpenVINO computes in float32 on both sides. Of its logits those of the last token count where the model
+model is asked. OpenVINO computes in float32 on both sides. Of the peer's logits those of the last token count where the model
 gives no others, and its caches are compared where they have the form of the model's, at tokens that the mask shows.
 Left is onlooker, right transformers.exporters ("peer").
 """
@@ -78,12 +78,15 @@ def page_of(rows: Iterable[Row]) -> str:
     """The whole page, as Markdown."""
     cells = {(row["model"], row["way"]): row for row in rows}
     causes = Causes()
-    parts = [_TOP, "\n".join(_targets(cells, causes))]
+    asked = sum(way in OWN for _, way in cells)
+    measured = f"{asked} of {len(MODELS) * len(OWN)} cells of the first table are measured.\n"
+    parts = [_TOP, measured, "\n".join(_targets(cells, causes))]
     if any(way in _PEERS.values() for _, way in cells):
         parts += [_COMPARED, "\n".join(_compared(cells, causes))]
     if any(way == MEMORY for _, way in cells):
         parts += [_MEMORY.format(factor=FACTORS[0]), "\n".join(_memory(cells))]
-    parts += ["## Causes\n", "\n".join(causes.lines()) + "\n"]
+    lines = list(causes.lines())
+    parts += ["## Causes\n", "\n".join(lines) + "\n"] if lines else []
     return "\n".join(parts)
 
 

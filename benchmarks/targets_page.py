@@ -42,7 +42,8 @@ documentation says: `export_for_generation` for what generates and `export` for 
 inputs of the watched run; its own runners run the results. For OpenVINO it has `stateful=False`, since single calls
 are asked. A mask of ones, which `generate()` leaves out, is given to its programs where they want one. A model of
 images and text it splits into parts, and leaves their joining to the caller: each part is asked what that part of the
-model is asked. OpenVINO computes in float32 on both sides. Of the peer's logits those of the last token count where the model
+model is asked. OpenVINO computes in float32 on both sides. Of the peer's logits those of the last token count where
+the model
 gives no others, and its caches are compared where they have the form of the model's, at tokens that the mask shows.
 Left is onlooker, right transformers.exporters ("peer").
 """

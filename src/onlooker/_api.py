@@ -151,6 +151,26 @@ class InputObserver:
         """
         return self._watcher.store(method_name).recording
 
+    def add_recording(self, recording: Recording) -> None:
+        """Adds calls of the watched method that were seen elsewhere, of which there are no values.
+
+        Some calls of the model must have been watched before: from their values those of others are
+        grown.
+
+        :raises ObservationError: ``no-calls``
+        :raises UsageError: ``different-entry-points`` for a method with other parameters
+        """
+        check_kind(recording, Recording, "The recording", "a recording")
+        store = self._watcher.store(recording.method)
+        if store.recording.signature.names != recording.signature.names:
+            raise UsageError(
+                f"{store.recording.model}.{recording.method} has other parameters than"
+                f" {recording.model}.{recording.method}, of which the recording is.",
+                slug="different-entry-points",
+                hint="Add a recording of the method that was watched.",
+            )
+        store.add_recording(recording)
+
     def plans(
         self,
         *,

@@ -811,6 +811,8 @@ def _without_values() -> UsageError:
         slug="no-values",
         hint="Save it with program.save(directory, values=True), or watch calls again.",
     )
+
+
 def _directory(directory: str | FilePath, what: str) -> FilePath:
     folder = as_path(directory, what)
     if folder.exists() and not folder.is_dir():

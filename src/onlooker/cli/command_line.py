@@ -16,11 +16,14 @@ from rich.console import Console
 from ..core.errors import OnlookerError, UsageError
 from .check import Check
 from .code import Code
+from .combine import Combine
 from .command import Answer, Command, ExitCode
 from .demo import Demo
 from .emit import Emit
 from .explain import Explain
 from .export import Export
+from .report import ReportRun
+from .run import Run
 from .show import Show
 from .user_function import FunctionRaisedError
 from .verify import Verify
@@ -30,6 +33,9 @@ __all__ = ["COMMANDS", "main"]
 #: every command, in the order of the help
 COMMANDS: tuple[Command, ...] = (
     Demo(),
+    Run(),
+    ReportRun(),
+    Combine(),
     Export(),
     Show(),
     Explain(),

@@ -5,7 +5,7 @@ folder.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -13,6 +13,8 @@ import torch
 from rich.console import Console
 
 from .._api import InputObserver
+from ..capture.combine import Seen, read_captured
+from ..capture.export import find_entry, observer_of
 from ..core.errors import UnsupportedError, UsageError
 from ..observers import Observers
 from ..program import Program
@@ -26,7 +28,7 @@ from .pipeline import Pipeline, read_pipeline, watch_pipeline, write_pipeline
 from .pretrained import Pretrained, how_to_run, read_pretrained, watch_pretrained
 from .progress import Say, progress
 from .saved import add_full, directory_to_write, in_full
-from .user_function import HELP, Used, load_function, raised_by_the_user
+from .user_function import HELP, Used, load_function, load_model, raised_by_the_user
 
 __all__ = ["Export", "watch"]
 
@@ -46,6 +48,9 @@ class Export:
     With --model in place of FUNCTION, a saved model of transformers is used twice, once with
     padding, and the files beside its weights are copied. With --diffusers, each part of a saved
     pipeline becomes a folder with one file of the target, as diffusers lays them out.
+
+    Instead of FUNCTION, DIR may name what `onlooker run` wrote. The calls are then those that were
+    recorded, --build names a function that returns the model, and --entry the entry point.
     """
 
     name = "export"
@@ -54,7 +59,17 @@ class Export:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
         names = (*(target.name for target in TARGETS), GENAI)
-        parser.add_argument("function", metavar="MODULE:FUNCTION", nargs="?", help=HELP)
+        parser.add_argument(
+            "function",
+            metavar="MODULE:FUNCTION|DIR",
+            nargs="?",
+            help=f"{HELP}; or the folder that `onlooker run` wrote",
+        )
+        parser.add_argument(
+            "--build",
+            metavar="MODULE:FUNCTION",
+            help="with DIR: a function that returns the model",
+        )
         parser.add_argument(
             "--model",
             metavar="PATH_OR_ID",
@@ -116,9 +131,11 @@ class Export:
         """Watches, exports, verifies and saves."""
         directory_to_write(options.out)
         _check_source(options)
-        _check_entries(options)
+        captured = _captured(options)
+        if captured is None:
+            _check_entries(options)
         out, recording = in_full(options.out), in_full(options.recording)
-        names = [entry_name(path) for path in options.entry]
+        names = [entry_name(path) for path in options.entry] if captured is None else []
         pins, own_pins = _pins(options, names)
         target = target_of(_target(options))
         if options.function is None and "ranges" in target.options:
@@ -127,7 +144,7 @@ class Export:
         program: Program | Programs
         saved: Pretrained | Pipeline | None = None
         with progress(stderr) as say:
-            observers, saved = _watched(options, say)
+            observers, saved = _watched(options, captured, say)
             if options.to == GENAI and isinstance(observers, Observers):
                 raise UnsupportedError(
                     f"ONNX Runtime GenAI runs one model, and there are {', '.join(observers)}.",
@@ -138,7 +155,8 @@ class Export:
                 observers.recording(options.method).save(recording)
             say("exporting")
             if isinstance(observers, InputObserver):
-                program = observers.export(method_name=options.method, **asked)
+                method = options.method if captured is None else captured.entry.method
+                program = observers.export(method_name=method, **asked)
             else:
                 only = [name for name, each in observers.items() if each.num_obs()]
                 chosen = only if options.diffusers else None  # a pipeline may leave a part out
@@ -153,7 +171,7 @@ class Export:
 
 
 def _watched(
-    options: argparse.Namespace, say: Say
+    options: argparse.Namespace, captured: Seen | None, say: Say
 ) -> tuple[InputObserver | Observers, Pretrained | Pipeline | None]:
     """What was seen in the use of the model, and the saved model where there is one."""
     if options.model is not None:
@@ -164,7 +182,9 @@ def _watched(
         pipeline = read_pipeline(options.diffusers, options.dtype, say)
         say("watching two runs")
         return watch_pipeline(pipeline, options.keep), pipeline
-    say(f"running {options.function}")
+    say(f"running {options.build or options.function}")
+    if captured is not None:
+        return _of_captured(captured, options, say), None
     used = load_function(options.function)
     say("watching its use")
     if options.entry:
@@ -214,6 +234,32 @@ def _check_source(options: argparse.Namespace) -> None:
             slug="bad-command-line",
             hint="See: onlooker export --help.",
         )
+
+
+def _captured(options: argparse.Namespace) -> Seen | None:
+    """The entry point of what a run recorded; None where a function is to be watched.
+
+    :raises UsageError: ``bad-command-line``, ``no-such-entry``
+    """
+    if options.function is None or (options.build is None and not Path(options.function).is_dir()):
+        return None
+    if options.build is None or len(options.entry) > 1 or options.recording is not None:
+        raise UsageError(
+            "What a run recorded is exported with --build MODULE:FUNCTION, which returns the model,"
+            " with one --entry, and without --recording.",
+            slug="bad-command-line",
+            hint="See: onlooker export --help.",
+        )
+    return find_entry(read_captured(Path(options.function)), next(iter(options.entry), None))
+
+
+def _of_captured(
+    seen: Seen, options: argparse.Namespace, say: Callable[[str], None]
+) -> InputObserver:
+    """The observer of a model that is built here, with the calls that were recorded elsewhere."""
+    model = load_model(options.build)
+    say(f"calling it as {seen.n_calls} recorded calls of {seen.name} did")
+    return observer_of(seen, model, [Path(options.function)])
 
 
 def _check_entries(options: argparse.Namespace) -> None:
@@ -328,6 +374,8 @@ def _answer(
     def data() -> dict[str, object]:
         return {"verified": verified, "files": written, "report": report.to_dict()}
 
+    if options.build is not None:
+        return Answer(code, show, data, to_type("show", str(options.out or "program")))
     entries = [part for path in options.entry for part in ("--entry", path)]
     kind = "--diffusers" if isinstance(saved, Pipeline) else "--model"
     source = [options.function] if saved is None else [kind, saved.name]

@@ -16,7 +16,14 @@ from typing import Any
 from ..core.errors import OnlookerError, UsageError
 from ..report.code_layout import quoted
 
-__all__ = ["FunctionRaisedError", "Used", "load_function", "raised_by_the_user", "source_of"]
+__all__ = [
+    "FunctionRaisedError",
+    "Used",
+    "load_function",
+    "load_model",
+    "raised_by_the_user",
+    "source_of",
+]
 
 HELP = (
     "a function that returns a model and a callable which uses it: package.module:name or"
@@ -55,6 +62,27 @@ def load_function(name: str) -> Used:
         else
     :raises FunctionRaisedError: ``function-raised``
     """
+    result = _result_of(name)
+    if isinstance(result, tuple) and len(result) == 2 and callable(result[1]):
+        return Used(name, *result)
+    raise UsageError(
+        f"{name} returned {_described(result)}, and not a model and a callable.",
+        slug="bad-function",
+        hint=_HINT,
+    )
+
+
+def load_model(name: str) -> Any:
+    """The model that the function called ``name`` returns, alone or with a callable.
+
+    :raises UsageError: ``bad-function``
+    :raises FunctionRaisedError: ``function-raised``
+    """
+    result = _result_of(name)
+    return result[0] if isinstance(result, tuple) and len(result) == 2 else result
+
+
+def _result_of(name: str) -> Any:
     place, colon, attribute = name.rpartition(":")
     if not colon or not _is_module(place) or not attribute.isidentifier():
         raise UsageError(f"{name!r} names no function.", slug="bad-function", hint=_HINT)
@@ -67,14 +95,7 @@ def load_function(name: str) -> Used:
             hint=f"It has {_functions(module)}.",
         )
     with raised_by_the_user(name):
-        result = function()
-    if isinstance(result, tuple) and len(result) == 2 and callable(result[1]):
-        return Used(name, *result)
-    raise UsageError(
-        f"{name} returned {_described(result)}, and not a model and a callable.",
-        slug="bad-function",
-        hint=_HINT,
-    )
+        return function()
 
 
 def _is_module(place: str) -> bool:

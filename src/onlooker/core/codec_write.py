@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import typing
 from collections.abc import Mapping
 from enum import Enum
@@ -11,7 +12,6 @@ from typing import Any
 from .codec_text import write_constant
 from .codec_types import ENTRIES, SCALARS, class_of, fields_of, is_tagged, members_of
 from .errors import UnsupportedError
-from .expression import Expression
 from .path import Entry
 from .structure import Structure
 
@@ -39,7 +39,7 @@ class Encoder:
             return self._constant(value)
         if isinstance(value, Structure):
             return self._structure(value)
-        if isinstance(value, Expression):
+        if _is_expression(value):
             return str(value)
         if isinstance(value, (tuple, list)):
             return self._items(_member(declared, tuple), value)
@@ -97,6 +97,14 @@ class Encoder:
             if isinstance(entry, cls):
                 return {kind: self._constant(getattr(entry, attribute))}
         raise _not_saved(entry)
+
+
+def _is_expression(value: Any) -> bool:
+    """True for a size. sympy, which holds it, takes longer to import than all else here, and who
+    records calls needs none of it.
+    """
+    module = sys.modules.get(f"{__package__}.expression")
+    return module is not None and isinstance(value, module.Expression)
 
 
 def _member(declared: Any, cls: Any) -> Any:

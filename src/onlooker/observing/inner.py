@@ -15,7 +15,7 @@ import torch
 from ..core.call import Signature
 from .bind import read_signature
 
-__all__ = ["advice_on_inner", "inner_model", "method_signature"]
+__all__ = ["advice_on_inner", "inner_model", "method_signature", "model_inside"]
 
 #: classes of torch that hand all arguments on as they came, and the modules that hold them
 _HAND_ON = {
@@ -125,3 +125,26 @@ def _heaviest_child(model: torch.nn.Module) -> tuple[str, torch.nn.Module] | Non
     except Exception:  # lazy weights have no number yet
         return None
     return None
+
+
+def model_inside(model: Any) -> Any:
+    """The model that a wrapper hands its calls on to, with the same arguments; the model itself
+    where it is no wrapper.
+
+    Wrappers are those of torch, and modules with one child that give attributes which they lack from
+    it, as those of PEFT.
+
+    >>> inner = torch.nn.Linear(2, 3)
+    >>> model_inside(torch.nn.DataParallel(inner)) is inner
+    True
+    >>> model_inside(torch.nn.Sequential(inner)) is inner
+    False
+    """
+    found = model
+    while isinstance(found, torch.nn.Module):
+        children = list(found.children())
+        passes_on = type(found).__getattr__ is not torch.nn.Module.__getattr__
+        if len(children) != 1 or not (passes_on or _hands_on(found)):
+            break
+        found = children[0]
+    return found

@@ -22,12 +22,15 @@ from ..core.surroundings import Surroundings
 from ..pytrees.open import NESTED, spec_of
 from .reader import Opener
 
-__all__ = ["Ledger", "Row", "SpecNumbers"]
+__all__ = ["Form", "Ledger", "Row", "SpecNumbers"]
 
 #: a call whose leaves are the numbers of their specs
 Row = tuple[int, ...]
 #: how a call was made: how each argument came, and what stood around it
 _Made = tuple[tuple[tuple[str, Passing], ...], Surroundings | None]
+#: the structures of arguments and result, how the call was made, how many leaves are of the
+#: arguments, and the place of each leaf's spec among those of the entry
+Form = tuple[int, int, _Made, int, Row]
 _tensor_key = operator.attrgetter("shape", "dtype", "device")
 _BY_VALUE = (bool, int, str, type(None))
 #: what one call takes about, and one number in it, and one spec, with its places in tables
@@ -94,6 +97,17 @@ class SpecNumbers:
         self._numbers[key] = len(self._keys) - 1
         return self._numbers[key]
 
+    def of_specs(self, specs: Iterable[Spec]) -> Row:
+        """The number of each spec: that of leaves which have it."""
+        return tuple(self._number(_key_of(spec)) for spec in specs)
+
+    def known_row(self, leaves: Sequence[Any], *, identified: bool = True) -> Row | None:
+        """As :meth:`row`, but None where a spec is new: nothing is added."""
+        of_others = _constant_key if identified else _result_key
+        keys = [_sizeless_key(v) if isinstance(v, torch.Tensor) else of_others(v) for v in leaves]
+        row = tuple(self._numbers.get(key, -1) for key in keys)
+        return None if -1 in row else row
+
     def kinds(self, row: Row) -> Row:
         """What makes a call a new kind of call: the ranks and dtypes of tensors, and constants
         that are no sizes.
@@ -107,6 +121,9 @@ class SpecNumbers:
     def specs(self, row: Iterable[int]) -> dict[int, Spec]:
         """The specs of these numbers."""
         return {number: _spec(self._keys[number]) for number in set(row)}
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 def _constant_key(leaf: Any) -> tuple[Any, ...]:
@@ -127,6 +144,16 @@ def _sizeless_key(leaf: torch.Tensor) -> Any:
         return _tensor_key(leaf)
     except RuntimeError:
         return (Spec, spec_of(leaf))
+
+
+def _key_of(spec: Spec) -> Any:
+    """The key that a leaf with the spec has."""
+    if isinstance(spec, TensorSpec):
+        dtype = getattr(torch, spec.dtype.removeprefix("torch."))
+        return torch.Size(spec.shape), dtype, torch.device(spec.device)
+    if isinstance(spec, ConstantSpec) and type(spec.value) in _BY_VALUE:
+        return type(spec.value), spec.value
+    return Spec, spec
 
 
 def _kinds(key: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -162,7 +189,7 @@ class Ledger:
         self.n_changes = 0
         self.nbytes = 0
         self._forms: dict[Any, int] = {}
-        self._form_list: list[Any] = []
+        self._form_list: list[Form] = []
         self._entries: list[Row] = []
         self._first: dict[Row, int] = {}
         self._indices, self._counts, self._seconds = array("q"), array("q"), array("d")
@@ -177,17 +204,33 @@ class Ledger:
         *,
         alone: bool,
     ) -> int:
-        """Notes a call and gives its index; equal calls are one entry, but for one that shall
-        stand ``alone``.
+        """Notes a call and gives the position of its entry; equal calls are one entry, but for one
+        that shall stand ``alone``.
         """
         entry = self._entry(inputs, outputs, (passed, surroundings))
         index, self.n_calls = self.n_calls, self.n_calls + 1
         position = self._first.setdefault(entry, len(self._entries))
         if alone or position == len(self._entries):
             self._append(entry, index, 1, seconds)
-        else:
-            self._counts[position] += 1
-        return index
+            return len(self._entries) - 1
+        self._counts[position] += 1
+        return position
+
+    def add_call(self, call: Call) -> None:
+        """Notes a call that was seen elsewhere, as often as it was made."""
+        inputs = (
+            self.inputs.number(call.inputs.structure),
+            self.numbers.of_specs(call.inputs.leaves),
+        )
+        outputs = (
+            self.outputs.number(call.outputs.structure),
+            self.numbers.of_specs(call.outputs.leaves),
+        )
+        position = self.add(
+            inputs, outputs, call.passed, call.seconds, call.surroundings, alone=False
+        )
+        self._counts[position] += call.count - 1
+        self.n_calls += call.count - 1
 
     def _append(self, entry: Row, index: int, count: int, seconds: float) -> None:
         self.nbytes += _ENTRY_BYTES + _NUMBER_BYTES * len(entry)
@@ -196,22 +239,40 @@ class Ledger:
         self._counts.append(count)
         self._seconds.append(seconds)
 
+    def position_of(
+        self,
+        inputs: tuple[int, Row],
+        outputs: tuple[int, Row],
+        passed: tuple[tuple[str, Passing], ...],
+        surroundings: Surroundings | None = None,
+    ) -> int | None:
+        """The position of the entry of such calls; None where there was none."""
+        form, places = _form_of(inputs, outputs, (passed, surroundings))
+        number = self._forms.get(form)
+        return None if number is None else self._first.get((number, *places))
+
     def _entry(
         self,
         inputs: tuple[int, Row],
         outputs: tuple[int, Row],
         made: _Made,
     ) -> Row:
-        row = inputs[1] + outputs[1]
-        places = dict.fromkeys(row, 0)
-        for place, number in enumerate(places):
-            places[number] = place
-        form = (inputs[0], outputs[0], made, len(inputs[1]), tuple(map(places.__getitem__, row)))
+        form, places = _form_of(inputs, outputs, made)
         number = self._forms.setdefault(form, len(self._form_list))
         if number == len(self._form_list):
             self._form_list.append(form)
-            self.nbytes += _ENTRY_BYTES + 2 * _NUMBER_BYTES * len(row)
+            self.nbytes += _ENTRY_BYTES + 2 * _NUMBER_BYTES * len(form[4])
         return (number, *places)
+
+    @property
+    def entries(self) -> Sequence[Row]:
+        """The entries, each the number of a form and numbers of specs; they are only added to."""
+        return self._entries
+
+    @property
+    def forms(self) -> Sequence[Form]:
+        """The forms of entries; they are only added to."""
+        return self._form_list
 
     def _rows(self, entry: Row) -> tuple[tuple[int, Row], tuple[int, Row], _Made]:
         structure_in, structure_out, made, n_inputs, pattern = self._form_list[entry[0]]
@@ -262,3 +323,15 @@ class Ledger:
         for position, entry in enumerate(entries):
             self._first.setdefault(entry, position)
         self.n_changes += 1
+
+
+def _form_of(
+    inputs: tuple[int, Row], outputs: tuple[int, Row], made: _Made
+) -> tuple[Form, Iterable[int]]:
+    """The form of an entry, and its distinct numbers."""
+    row = inputs[1] + outputs[1]
+    places = dict.fromkeys(row, 0)
+    for place, number in enumerate(places):
+        places[number] = place
+    pattern = tuple(map(places.__getitem__, row))
+    return (inputs[0], outputs[0], made, len(inputs[1]), pattern), places

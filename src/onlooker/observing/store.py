@@ -178,6 +178,14 @@ class Store:
         made.n_values = self.n_values
         return made
 
+    def add_recording(self, recording: Recording) -> None:
+        """Adds calls that were seen elsewhere: their specs, and what was missed there."""
+        with self._lock:
+            for call in recording.calls:
+                self._ledger.add_call(call)
+            for text in recording.missed:
+                self.missed.add(text)
+
     def begin_block(self, model: Any, followed: Callable[[str, Any], Around]) -> None:
         """Counts what is called instead, until the method is called; ``followed(name, part)`` gives
         what runs around the calls of a part that has all weights.

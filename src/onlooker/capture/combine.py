@@ -1,0 +1,222 @@
+"""Several folders of processes -> one folder, and the processes of a folder -> entry points.
+
+To combine is to unite sets of files: each process has one file, which only grows, so of two of the
+same process the longer one is kept. The order, the grouping and repetitions change nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..core.call import Call
+from ..core.errors import SavedFileError
+from ..core.files import read_file
+from ..core.recording import Recording
+from .entry_point import EntryPoint
+from .reader import (
+    Part,
+    ProcessFile,
+    ValueRange,
+    files_in,
+    merged,
+    read_process,
+    whole_lines,
+)
+
+__all__ = ["Captured", "Seen", "combine", "read_captured"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One entry point, in all processes that called it: ``parts`` has what each saw."""
+
+    entry: EntryPoint
+    parts: tuple[tuple[ProcessFile, Part], ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the entry point."""
+        return self.entry.name
+
+    @property
+    def n_calls(self) -> int:
+        """The number of calls in all processes."""
+        return sum(part.n_calls for _, part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of all calls in all processes."""
+        return sum(part.seconds for _, part in self.parts)
+
+    @property
+    def others(self) -> int:
+        """The calls of which only the number is known."""
+        return sum(part.others for _, part in self.parts)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The paths under which programs hold the model, the most frequent one first."""
+        return _ranked(place for _, part in self.parts for place in part.places)
+
+    @property
+    def callers(self) -> tuple[str, ...]:
+        """The methods of modules that call it."""
+        return _ranked(caller for _, part in self.parts for caller in part.callers)
+
+    @property
+    def ranges(self) -> dict[str, ValueRange]:
+        """What the values of tensors were, by path."""
+        found: dict[str, ValueRange] = {}
+        for _, part in self.parts:
+            for one in part.ranges:
+                found[one.path] = merged(found.get(one.path), one)
+        return found
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """What could not be recorded, with the process."""
+        return tuple(
+            f"{text} ({process.name})" for process, part in self.parts for text in part.missed
+        )
+
+    @property
+    def recording(self) -> Recording:
+        """The calls of all processes: equal ones are one, with the sum of their numbers."""
+        totals: dict[Call, list[float]] = {}
+        for _, part in self.parts:
+            for call in part.calls:
+                key = replace(call, index=0, seconds=0.0, count=1)
+                total = totals.setdefault(key, [0, 0.0])
+                total[0] += call.count
+                total[1] += call.count * call.seconds
+        calls = tuple(
+            replace(call, index=index, seconds=seconds / count, count=int(count))
+            for index, (call, (count, seconds)) in enumerate(totals.items())
+        )
+        entry = self.entry
+        missed = list(self.missed)
+        if self.others:
+            missed.append(f"{self.others} calls after very many different ones were only counted")
+        return Recording(entry.model, entry.method, entry.signature, calls, tuple(missed))
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What all processes saw; ``processes`` are in the order of their starts."""
+
+    processes: tuple[ProcessFile, ...]
+
+    @property
+    def seen(self) -> tuple[Seen, ...]:
+        """The entry points, those that took most time first."""
+        groups: dict[tuple[str, str, str], list[tuple[ProcessFile, Part]]] = {}
+        for process in self.processes:
+            for part in process.parts:
+                key = part.entry.model, part.entry.method, part.entry.code
+                groups.setdefault(key, []).append((process, part))
+        found = [Seen(parts[0][1].entry, tuple(parts)) for parts in groups.values()]
+        return tuple(sorted(found, key=lambda one: (-one.seconds, one.name, one.entry.code)))
+
+    def contradictions(self) -> tuple[str, ...]:
+        """What the processes do not agree about, in words."""
+        found = []
+        for word, values in (
+            ("torch", {process.torch for process in self.processes}),
+            ("Python", {process.python for process in self.processes}),
+        ):
+            if len(values) > 1:
+                found.append(f"processes ran {word} {' and '.join(sorted(values))}")
+        codes: dict[tuple[str, str], list[Seen]] = {}
+        for seen in self.seen:
+            codes.setdefault((seen.entry.model, seen.entry.method), []).append(seen)
+        for (model, method), several in sorted(codes.items()):
+            if len(several) > 1:
+                where = "; ".join(sorted(f"{one.entry.code} in {_named(one)}" for one in several))
+                found.append(f"{model}.{method} has {len(several)} codes: {where}")
+        for seen in self.seen:
+            found += _of_surroundings(seen)
+        return tuple(found)
+
+
+def _named(seen: Seen) -> str:
+    names = [process.name for process, _ in seen.parts]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _of_surroundings(seen: Seen) -> list[str]:
+    """Processes that call the same model under other autocast: no program serves both."""
+    casts: dict[str, list[str]] = {}
+    for process, part in seen.parts:
+        for call in part.calls:
+            if call.surroundings is not None:
+                text = " and ".join(map(str, call.surroundings.autocast)) or "no autocast"
+                casts.setdefault(text, []).append(process.name)
+    if len(casts) < 2:
+        return []
+    told = "; ".join(f"{text} in {names[0]}" for text, names in sorted(casts.items()))
+    return [f"{seen.name} was called under different autocast: {told}"]
+
+
+def _ranked(texts: Iterable[str]) -> tuple[str, ...]:
+    counts = Counter(texts)
+    return tuple(sorted(counts, key=lambda text: (-counts[text], len(text), text)))
+
+
+def read_captured(*folders: Path) -> Captured:
+    """What the processes of some folders saw.
+
+    :raises SavedFileError: ``file-missing``, ``nothing-captured``, ``file-foreign``,
+        ``file-newer``, ``file-damaged``, ``different-files``
+    """
+    files = _united([path for folder in folders for path in files_in(folder)])
+    processes = [read_process(path) for path in files]
+    ordered = sorted(processes, key=lambda one: (one.started, one.host, one.pid, one.uid))
+    return Captured(tuple(ordered))
+
+
+def combine(folders: Sequence[Path], into: Path) -> tuple[Path, ...]:
+    """Puts the files of all processes into one folder, and gives them. The folder may be one of
+    those.
+
+    :raises SavedFileError: ``file-missing``, ``nothing-captured``, ``different-files``
+    """
+    files = [path for folder in folders for path in files_in(folder)]
+    files += into.glob("*.jsonl") if into.is_dir() else []
+    kept = _united(files)
+    into.mkdir(parents=True, exist_ok=True)
+    made = []
+    for path in kept:
+        target = into / path.name
+        if path.resolve() != target.resolve():
+            waiting = target.with_suffix(".part")
+            waiting.write_bytes(b"".join(line + b"\n" for line in whole_lines(read_file(path))))
+            waiting.replace(target)
+            for values in path.parent.glob(f"{path.stem}.*.safetensors"):
+                shutil.copyfile(values, into / values.name)
+        made.append(target)
+    return tuple(made)
+
+
+def _united(files: Sequence[Path]) -> list[Path]:
+    """One file for each process, the longest; by the name of the file, which is unique.
+
+    :raises SavedFileError: ``different-files`` for two of which neither is the beginning of the
+        other
+    """
+    found: dict[str, tuple[Path, bytes]] = {}
+    for path in files:
+        content = b"".join(line + b"\n" for line in whole_lines(read_file(path)))
+        other, known = found.get(path.name, (path, b""))
+        if not (content.startswith(known) or known.startswith(content)):
+            raise SavedFileError(
+                f"{other} and {path} are of the same process and contradict each other.",
+                slug="different-files",
+                hint="One of them was changed: combine without it.",
+            )
+        if path.name not in found or len(content) > len(known):
+            found[path.name] = path, content
+    return [found[name][0] for name in sorted(found)]

@@ -1,0 +1,302 @@
+"""From what was captured, perhaps elsewhere, and a model that is built here, to an observer.
+
+The model is called with a few of the recorded calls: with the values that were kept, else with values
+that are grown from the specs and from what the values were seen to be. All other calls are added by
+their specs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._api import InputObserver
+from ..core.call import Call
+from ..core.errors import ObservationError, UsageError
+from ..core.recording import Recording
+from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
+from ..core.structure import Tree
+from ..core.surroundings import Gradients, Surroundings
+from ..infer.unify import forms_of
+from ..keep.containers import hidden_of
+from ..keep.values import tree_of
+from ..materialise.arguments import dtype_of
+from ..materialise.facts import Fact
+from ..observing.bind import as_args_kwargs
+from ..observing.surroundings import inside_autocast
+from ..pytrees.numbers import as_dtype
+from ..pytrees.open import close_tree
+from ..targets.weights import read_tensors
+from ..verify.request import check_model
+from .combine import Captured, Seen
+from .reader import ValueRange
+
+__all__ = ["find_entry", "observer_of"]
+
+#: calls of each kind that the model is called with
+_MOST_CALLS = 2
+
+
+def find_entry(captured: Captured, name: str | None) -> Seen:
+    """The entry point called ``name``: its class or ``Class.method``, or the end of its path in the
+    program, as ``unet`` or ``vae.decode``. Without a name, the only one.
+
+    :raises UsageError: ``no-such-entry``
+    """
+    known = [one for one in captured.seen if name is None or name in _names(one)]
+    if len(known) == 1:
+        return known[0]
+    listed = ", ".join(_label(one) for one in captured.seen[:8]) or "none"
+    what = f"{len(known)} entry points are called {name}" if known else f"There is no {name}"
+    raise UsageError(
+        f"{what}." if name is not None else f"There are {len(known)} entry points.",
+        slug="no-such-entry",
+        hint=f"Give one with --entry; there are {listed}.",
+    )
+
+
+def _label(seen: Seen) -> str:
+    return f"{seen.name} ({seen.places[0]})" if seen.places else seen.name
+
+
+def _names(seen: Seen) -> set[str]:
+    entry = seen.entry
+    full = entry.model if entry.method == "forward" else f"{entry.model}.{entry.method}"
+    found = {seen.name, full, f"{seen.name}@{entry.code}"}
+    for place in seen.places:
+        words = [*place.split("."), *([entry.method] if entry.method != "forward" else [])]
+        found |= {".".join(words[start:]) for start in range(len(words))}
+    return found
+
+
+def observer_of(seen: Seen, model: Any, folders: Sequence[Path] = ()) -> InputObserver:
+    """An observer of the model that has all calls of the entry point; ``folders`` may have values
+    that were kept.
+
+    :raises ObservationError: ``values-not-grown`` where arguments hold objects that cannot be made,
+        ``build-refuses`` where the model refuses a recorded call, ``build-differs`` where it gives
+        results of other shapes than those that were recorded
+    :raises UsageError: ``another-signature``
+    """
+    recording = _on_device(seen.recording, model)
+    part = check_model(model, replace(recording, model=_class_name(model, recording)))
+    calls = _chosen(recording, _kept_rows(seen))
+    observer = InputObserver()
+    with observer(part, store_n_calls=len(calls), method_name=recording.method):
+        for call in calls:
+            _run(part, recording, call, _values(seen, call, folders))
+    _check_results(observer.recording(recording.method), calls, seen)
+    rest = tuple(
+        replace(call, count=call.count - 1) if call in calls else call for call in recording.calls
+    )
+    calls_left = tuple(call for call in rest if call.count)
+    observer.add_recording(replace(recording, calls=calls_left))
+    return observer
+
+
+def _class_name(model: Any, recording: Recording) -> str:
+    """The name of the recorded class in this process, where it may have another module."""
+    short = recording.model.rpartition(".")[2]
+    modules = model.modules() if isinstance(model, torch.nn.Module) else [model]
+    for module in modules:
+        if type(module).__name__ == short:
+            return f"{type(module).__module__}.{type(module).__qualname__}"
+    return recording.model
+
+
+def _on_device(recording: Recording, model: Any) -> Recording:
+    """The recording on the device of the model, where all its tensors were on one other device."""
+    calls = recording.calls
+    seen = {spec.device for call in calls for spec in _tensors(call)}
+    weights = model.parameters() if isinstance(model, torch.nn.Module) else ()
+    here = next((str(weight.device) for weight in weights), "cpu")
+    if len(seen) != 1 or seen == {here}:
+        return recording
+
+    def moved(tree: Tree[Spec]) -> Tree[Spec]:
+        leaves = (replace(s, device=here) if isinstance(s, TensorSpec) else s for s in tree.leaves)
+        return replace(tree, leaves=tuple(leaves))
+
+    return replace(
+        recording,
+        calls=tuple(
+            replace(call, inputs=moved(call.inputs), outputs=moved(call.outputs)) for call in calls
+        ),
+    )
+
+
+def _tensors(call: Call) -> list[TensorSpec]:
+    leaves = (*call.inputs.leaves, *call.outputs.leaves)
+    return [spec for spec in leaves if isinstance(spec, TensorSpec)]
+
+
+def _chosen(recording: Recording, kept: Mapping[Call, Any]) -> list[Call]:
+    """A few calls of each kind: those with values, else a small one and one of middling size."""
+    found: list[Call] = []
+    for form in forms_of(recording.calls):
+        ordered = sorted(form.calls, key=lambda call: (_elements(call), call.index))
+        with_values = [call for call in form.calls if _plain(call) in kept]
+        found += (with_values or [ordered[0], ordered[len(ordered) // 2]])[:_MOST_CALLS]
+    return list(dict.fromkeys(found))
+
+
+def _elements(call: Call) -> int:
+    total = 0
+    for spec in call.inputs.leaves:
+        if isinstance(spec, TensorSpec):
+            total += torch.Size(spec.shape).numel()
+    return total
+
+
+def _plain(call: Call) -> Call:
+    """The call without what is of one process, or of one device."""
+    leaves = tuple(
+        replace(s, device="") if isinstance(s, TensorSpec) else s for s in call.inputs.leaves
+    )
+    return Call(0, Tree(call.inputs.structure, leaves), Tree(call.inputs.structure, ()))
+
+
+def _kept_rows(seen: Seen) -> dict[Call, str]:
+    """The file with the values of each call that was kept."""
+    found: dict[Call, str] = {}
+    for _, part in seen.parts:
+        by_row = {call.index: call for call in part.calls}
+        for row, file in part.values:
+            if row in by_row:
+                found.setdefault(_plain(by_row[row]), file)
+    return found
+
+
+def _values(seen: Seen, call: Call, folders: Sequence[Path]) -> Tree[Any]:
+    name = _kept_rows(seen).get(_plain(call))
+    for folder in folders if name else ():
+        file = folder / str(name)
+        if file.is_file():
+            tables = read_tensors(file)
+            moved = {key: _like(tensor, call) for key, tensor in tables.get("inputs", {}).items()}
+            structure = call.inputs.structure
+            tree = tree_of(call.inputs, hidden_of(structure), moved, "inputs", str(file))
+            return replace(tree, structure=structure)
+    ranges = seen.ranges
+    leaves = [
+        _grown(spec, ranges.get(path.code()), path.code()) for path, spec in call.inputs.items()
+    ]
+    return Tree(call.inputs.structure, tuple(leaves))
+
+
+def _like(tensor: torch.Tensor, call: Call) -> torch.Tensor:
+    """The tensor on the device of the call."""
+    device = next((spec.device for spec in _tensors(call)), "cpu")
+    return tensor.to(device)
+
+
+def _grown(spec: Spec, known: ValueRange | None, path: str) -> Any:
+    """A value with the spec: within what the values of this leaf were seen to be."""
+    if isinstance(spec, ConstantSpec):
+        return spec.value
+    if isinstance(spec, OpaqueSpec):
+        raise ObservationError(
+            f"No value was kept for {path}, a {spec.kind}, and none can be made from its spec.",
+            slug="values-not-grown",
+            hint="Watch the model where it is built, or pass tensors and numbers to it.",
+        )
+    dtype = dtype_of(spec.dtype)
+    numbers = _numbers(spec.shape, known, is_float=dtype.is_floating_point or dtype.is_complex)
+    return as_dtype(numbers, dtype).to(spec.device)
+
+
+def _numbers(shape: tuple[int, ...], known: ValueRange | None, *, is_float: bool) -> torch.Tensor:
+    size = torch.Size(shape)
+    steps = torch.arange(size.numel())
+    facts = known.facts if known is not None else frozenset()
+    if is_float:
+        low, high = (known.low, known.high) if known is not None else (-1.0, 1.0)
+        if Fact.HIDES.name in facts:
+            low = high = 0.0
+        found = low + (high - low) * (torch.sin(0.7 * steps.to(torch.float32)) + 1) / 2
+    elif known is None:
+        return torch.ones(
+            size, dtype=torch.int64
+        )  # in every vocabulary, and a mask that hides none
+    elif Fact.BINARY.name in facts and Fact.PADDED.name in facts:
+        return _padded(size, hides=known.low < known.high)
+    elif Fact.CONSECUTIVE.name in facts:
+        row = torch.arange(size[-1] if size else 1)
+        return (int(known.low) + row).reshape(size[-1:]).expand(size).contiguous()
+    else:
+        span = int(known.high) - int(known.low) + 1
+        found = int(known.low) + (steps * 7919 + 3) % span
+    found = found.reshape(size)
+    if size and Fact.RISING.name in facts:
+        found = found.sort(dim=-1).values
+    elif size and Fact.FALLING.name in facts:
+        found = found.sort(dim=-1, descending=True).values
+    return found
+
+
+def _padded(size: torch.Size, *, hides: bool) -> torch.Tensor:
+    """A mask of ones; the first row begins with a 0 where some were seen."""
+    mask = torch.ones(size, dtype=torch.int64)
+    if hides and size and size[-1] > 1:
+        mask.reshape(-1, size[-1])[0, 0] = 0
+    return mask
+
+
+def _run(model: Any, recording: Recording, call: Call, values: Tree[Any]) -> None:
+    """Calls the model as the call was made.
+
+    :raises ObservationError: ``build-refuses``
+    """
+    arguments = close_tree(values.structure, values.leaves)
+    args, kwargs = as_args_kwargs(recording.signature, arguments)
+    try:
+        with _inside(call.surroundings):
+            getattr(model, recording.method)(*args, **kwargs)
+    except Exception as error:
+        raise ObservationError(
+            f"The model that was built refuses call {call.index} of the recording, with values made"
+            f" from its specs: {type(error).__name__}: {error}",
+            slug="build-refuses",
+            hint=(
+                "Build the model that was watched; record with --values first where the values"
+                " decide."
+            ),
+        ) from error
+
+
+@contextlib.contextmanager
+def _inside(surroundings: Surroundings | None) -> Iterator[None]:
+    gradients = surroundings.gradients if surroundings is not None else Gradients.NO_GRAD
+    with contextlib.ExitStack() as stack:
+        if surroundings is not None:
+            stack.enter_context(inside_autocast(surroundings.autocast, keeps_casts=True))
+        if gradients is Gradients.INFERENCE:
+            stack.enter_context(torch.inference_mode())
+        else:
+            stack.enter_context(torch.set_grad_enabled(gradients is Gradients.RECORDED))
+        yield
+
+
+def _check_results(made: Recording, calls: Sequence[Call], seen: Seen) -> None:
+    """Passes where the model gives results of the recorded shapes.
+
+    :raises ObservationError: ``build-differs``
+    """
+    expected = {call.inputs: call for call in calls}
+    for call in made.calls:
+        known = expected.get(call.inputs)
+        if known is None or known.outputs == call.outputs:
+            continue
+        pairs = zip(known.outputs.items(), call.outputs.items(), strict=False)
+        found = next((f"{p.code()} is {b}, and was {a}" for (p, a), (_, b) in pairs if a != b), "")
+        raise ObservationError(
+            f"The model that was built gives other results than {_label(seen)} gave:"
+            f" {found or 'they are built otherwise'}.",
+            slug="build-differs",
+            hint="Build the model that was watched, with its configuration.",
+        )

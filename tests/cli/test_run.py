@@ -1,0 +1,132 @@
+"""``onlooker run``, ``report``, ``combine``, and ``export`` of what a run recorded, as they are typed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import onlooker
+from onlooker.cli import main
+from onlooker.cli.run import check_command, command_of
+from onlooker.core.errors import UsageError
+
+SCRIPT = """
+import sys
+import torch
+
+class Scorer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.layer(x).squeeze(-1)
+
+def make():
+    torch.manual_seed(0)
+    return Scorer()
+
+if __name__ == "__main__":
+    model = make()
+    with torch.no_grad():
+        for size in (2, 3):
+            model(torch.zeros(size, 5, 4))
+    print(sys.argv[1:])
+    sys.exit("a reason")
+"""
+
+
+def run(*argv: object) -> tuple[int, str, str]:
+    stdout, stderr = io.StringIO(), io.StringIO()
+    return main([str(a) for a in argv], stdout, stderr), stdout.getvalue(), stderr.getvalue()
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a script that was watched by the command line itself."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "serve.py").write_text(SCRIPT)
+    source = str(Path(onlooker.__file__).parent.parent)
+    command = ["run", "--into", "calls", "--at-exit", "--entry", "Scorer", "serve.py", "--port", "8000", "--into", "x"]
+    done = subprocess.run(
+        [sys.executable, "-m", "onlooker", *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "['--port', '8000', '--into', 'x']\n", "a reason\n")
+    return folder
+
+
+def test_the_report_of_a_run(workshop: Path) -> None:
+    code, stdout, _ = run("report", workshop / "calls")
+    assert code == 0
+    assert "2 calls in 1 process" in stdout
+    assert "Scorer" in stdout
+    code, stdout, _ = run("report", workshop / "calls", "--json")
+    (entry,) = json.loads(stdout)["report"]["entries"]
+    assert (entry["model"], entry["place"], entry["calls"]) == ("serve.Scorer", "model", 2)
+    assert [row["size"] for row in entry["axes"]] == ["batch", "5", "4"]
+
+
+def test_folders_are_combined(workshop: Path, tmp_path: Path) -> None:
+    code, stdout, _ = run("combine", workshop / "calls", workshop / "calls", "--into", tmp_path / "all")
+    assert (code, stdout.splitlines()[0]) == (0, f"1 processes in {tmp_path / 'all'}")
+    assert len([*(tmp_path / "all").glob("*.jsonl")]) == 1
+
+
+def test_a_program_of_what_was_recorded(workshop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workshop)
+    out = tmp_path / "program"
+    code, stdout, stderr = run("export", "calls", "--build", "serve.py:make", "--out", out)
+    assert code == 0, stderr
+    assert "verdict: verified" in stdout
+    assert onlooker.load(out).recording.model.endswith("Scorer")
+
+
+def test_a_program_was_made_when_the_run_ended(workshop: Path) -> None:
+    place = workshop / "calls" / "programs"
+    assert "verified" in (place / "log.txt").read_text()
+    assert onlooker.load(place / "Scorer").recording.method == "forward"
+
+
+@pytest.mark.parametrize(
+    ("argv", "slug"),
+    [
+        (["run"], "bad-command-line"),
+        (["run", "--"], "bad-command-line"),
+        (["run", "absent.py"], "no-such-program"),
+        (["run", "--", "no-such-command-at-all"], "no-such-program"),
+        (["run", "--", sys.executable, "-I", "app.py"], "isolated-python"),
+        (["run", "--", sys.executable, "-uE", "app.py"], "isolated-python"),
+        (["report", "absent"], "file-missing"),
+        (["export", ".", "--out", "x"], "bad-command-line"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_reason(argv: list[str], slug: str) -> None:
+    code, stdout, stderr = run(*argv)
+    assert (code, stdout) == (1, "")
+    assert f"[{slug}]" in stderr
+
+
+def test_a_script_whose_first_line_isolates_python_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "tool"
+    script.write_text(f"#!{sys.executable} -I\n")
+    script.chmod(0o755)
+    with pytest.raises(UsageError, match="reads no PYTHONPATH"):
+        check_command([str(script)])
+
+
+def test_the_options_of_a_program_are_its_own() -> None:
+    check_command([sys.executable, "app.py", "-I"])
+    check_command([sys.executable, "-c", "print()", "-I"])
+    check_command([sys.executable, "-W", "ignore", "-m", "mod", "-E"])
+    assert command_of("pkg.mod", ["-x"]) == [sys.executable, "-m", "pkg.mod", "-x"]

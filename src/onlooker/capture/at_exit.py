@@ -35,7 +35,7 @@ def export_at_exit(recorders: Sequence[Recorder], settings: Settings) -> None:
                 program = observer.export(to=settings.at_exit[0], method_name=entry.method)
                 tally = program.verify()
                 program.save(place / seen.name.replace(".", "_"))
-                log.write(f"{seen.name}: {tally}\n")
+                log.write(f"{seen.name}: {'verified' if tally.verified else 'not verified'}\n")
             except Exception:
                 log.write(f"{seen.name}:\n{traceback.format_exc()}\n")
 

@@ -46,6 +46,8 @@ class Process:
         self._stop = _thread.allocate_lock()
         self._writing = threading.Lock()
         self._is_at_end = False
+        self._is_closed = False
+        self._has_finalizer = False
 
     def begin(self) -> None:
         """Makes the file, so that a process without a call is known, and writes until the end."""
@@ -53,7 +55,6 @@ class Process:
         atexit.register(self.end)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._before_fork, after_in_child=self._after_in_child)
-        self._write_at_the_end_of_workers()
 
     def recorder_of(self, entry: EntryPoint, signature: inspect.Signature) -> Recorder:
         """The recorder of an entry point; ``lock`` is held."""
@@ -81,8 +82,7 @@ class Process:
                 self._is_running = True
                 self._stop = _thread.allocate_lock()
                 self._stop.acquire()
-                if self._parent is not None and self._writer is None:
-                    self._write_at_the_end_of_workers()
+                self._write_at_the_end_of_workers()
                 _thread.start_new_thread(self._write_on, (self._stop,))
 
     def _write_on(self, stop: Any) -> None:
@@ -97,7 +97,7 @@ class Process:
 
     def flush(self, *, begins: bool = False) -> bool:
         """Writes what is new; False where there was nothing."""
-        if self._has_failed or self._pid != os.getpid():
+        if self._has_failed or self._is_closed or self._pid != os.getpid():
             return False
         try:
             with self._writing:
@@ -121,6 +121,9 @@ class Process:
         with contextlib.suppress(Exception):
             if self._writer is not None:
                 self._writer.end()
+        self._is_closed = True  # calls that an export makes are none of the program
+        for recorder in self.recorders:
+            recorder.is_over = True
         if self.settings.at_exit and Settings.is_first(os.environ):
             with contextlib.suppress(Exception):
                 from .at_exit import export_at_exit
@@ -128,11 +131,17 @@ class Process:
                 export_at_exit(self.recorders, self.settings)
 
     def _write_at_the_end_of_workers(self) -> None:
-        """Workers of multiprocessing end without ``atexit``, and have finalizers instead."""
+        """Workers of multiprocessing end without ``atexit``, and have finalizers instead.
+
+        They forget those of their parent when they begin, so the first call is the time for it.
+        """
+        if self._has_finalizer:
+            return
         process = sys.modules.get("multiprocessing.process")
         util = sys.modules.get("multiprocessing.util")
         if util is not None and process is not None and process.parent_process() is not None:
             util.Finalize(None, self.end, exitpriority=-100)
+            self._has_finalizer = True
 
     def _before_fork(self) -> None:
         if self._is_running and self._pid == os.getpid():

@@ -163,7 +163,7 @@ def summary_of(captured: Captured) -> Summary:
 def _silent(captured: Captured) -> list[str]:
     """The processes that called no module, named: an empty recording is an answer, too."""
     return [
-        f"0 calls seen in {one.name} ({one.program}): torch was imported, no module was called"
+        f"0 calls seen in {one.name} ({one.program.rpartition('/')[2]}): torch was imported, no module was called"
         for one in captured.processes
         if not one.n_calls
     ]

@@ -21,7 +21,8 @@ def _start() -> None:
         spec = importlib.util.spec_from_file_location(
             "onlooker", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
         )
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["onlooker"] = module
         spec.loader.exec_module(module)

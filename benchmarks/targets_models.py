@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from sweep_measure import NotBuilt, Use, recorded, text_of
 from sweep_transformers import SEED, drawn
-from sweep_uses import candidates
+
+from onlooker.zoo.uses import candidates
 
 VOCABULARY = 256
 _IMAGE_TOKEN = 250

@@ -17,11 +17,11 @@ class Cuts(nn.Module):
 
 
 class Loops(nn.Module):
-    """torch bakes in how often it loops."""
+    """torch bakes in how often it loops, and the steps are not alike."""
 
     def forward(self, x: torch.Tensor, n: int = 1) -> torch.Tensor:
-        for _ in range(n):
-            x = x * 2 + 1
+        for step in range(n):
+            x = x * 2 if step % 2 else x + 1
         return x
 
 
@@ -71,7 +71,7 @@ def test_another_value_is_refused_and_the_report_says_so() -> None:
     program = exported(Loops(), 1, 3)
     with pytest.raises(RejectedCallError, match="n is always 1, the call has 2"):
         program(torch.randn(2, 8), n=2)
-    torch.testing.assert_close(program(torch.ones(2, 8)), 3 * torch.ones(2, 8))  # the default of n was seen
+    torch.testing.assert_close(program(torch.ones(2, 8)), 2 * torch.ones(2, 8))  # the default of n was seen
     assert any(text.startswith("only n = 1 or 3 served") for text in program.report.blind)
 
 

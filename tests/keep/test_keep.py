@@ -96,6 +96,7 @@ def test_every_field_of_a_graph_is_kept():
         "example",
         "file",
         "blocked",
+        "keeps",  # read from the files
     }
     assert {f.name for f in dataclasses.fields(Outputs)} <= kept
 

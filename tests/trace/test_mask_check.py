@@ -72,3 +72,32 @@ def test_a_mask_that_is_left_out_because_it_hides_nothing_is_no_other_function(p
     program = watched(model, *padding).export()
     assert len(program.graphs) == 1
     assert program.verify().verified
+
+
+class MasksInTraces(torch.nn.Module):
+    """With cached states the encoder's are not read; a trace makes a mask of their length all the same."""
+
+    def forward(
+        self, x: torch.Tensor, states: torch.Tensor, cached: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        keys = states @ states.new_ones(4, 4) if cached is None else cached
+        mask = torch.ones(states.shape[0], 1, states.shape[1]) if torch.compiler.is_exporting() else None
+        scores = x @ keys.transpose(1, 2)
+        scores = scores if mask is None else scores * mask
+        return scores.softmax(-1) @ keys, keys
+
+
+def test_a_trace_that_refuses_sizes_of_the_model_is_made_as_a_call() -> None:
+    torch.manual_seed(0)
+    model, observer = MasksInTraces(), InputObserver()
+    with observer(model), torch.no_grad():
+        states = torch.randn(2, 7, 4)
+        _, keys = model(torch.randn(2, 5, 4), states)
+        for _ in range(2):
+            model(torch.randn(2, 1, 4), states, keys)
+    program = observer.export()
+    assert program.verify().verified
+    x, states = torch.randn(3, 2, 4), torch.randn(3, 9, 4)
+    expected, keys = model(x, states)
+    torch.testing.assert_close(program(x, states)[0], expected)
+    torch.testing.assert_close(program(x[:, :1], states, keys)[0], model(x[:, :1], states, keys)[0])

@@ -12,9 +12,9 @@ import contextlib
 import inspect
 import os
 import sys
-import threading
 from typing import Any
 
+from ..core.locks import lock_of
 from .entry_point import EntryPoint
 from .recorder import Recorder
 from .settings import Settings
@@ -36,7 +36,7 @@ class Process:
         self._reset()
 
     def _reset(self) -> None:
-        self.lock = threading.Lock()
+        self._lock = lock_of(self)
         self.by_class: dict[tuple[type, str], Recorder] = {}
         self._by_entry: dict[tuple[str, str, str], Recorder] = {}
         self._recorders: list[Recorder] = []
@@ -44,7 +44,6 @@ class Process:
         self._has_failed = False
         self._is_running = False
         self._stop = _thread.allocate_lock()
-        self._writing = threading.Lock()
         self._is_at_end = False
         self._is_closed = False
         self._has_finalizer = False
@@ -55,6 +54,11 @@ class Process:
         atexit.register(self.end)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._before_fork, after_in_child=self._after_in_child)
+
+    @property
+    def lock(self) -> Any:
+        """Held while recorders are made, and while they are written."""
+        return self._lock
 
     def recorder_of(self, entry: EntryPoint, signature: inspect.Signature) -> Recorder:
         """The recorder of an entry point; ``lock`` is held."""
@@ -100,7 +104,7 @@ class Process:
         if self._has_failed or self._is_closed or self._pid != os.getpid():
             return False
         try:
-            with self._writing:
+            with self._lock:
                 recorders = self.recorders
                 if not begins and not any(recorder.has_news for recorder in recorders):
                     return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ import torch
 from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from ..core.call import Passing
+from ..core.locks import lock_of
 from ..core.structure import Structure, Tree
 from ..core.surroundings import Surroundings
 from ..materialise.facts import Shown, shown_by
@@ -101,7 +101,7 @@ class Recorder:
         self._most = most_specs
         self._keeps_values = keeps_values
         self._kept: Counter[Any] = Counter()
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
         self._news = News()
         self._told: tuple[str, ...] = ()
         self._n_ordered = 0

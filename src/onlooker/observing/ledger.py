@@ -207,7 +207,9 @@ class Ledger:
         """Notes a call and gives the position of its entry; equal calls are one entry, but for one
         that shall stand ``alone``.
         """
-        entry = self._entry(inputs, outputs, (passed, surroundings))
+        form, places = _form_of(inputs, outputs, (passed, surroundings))
+        number = self._forms.get(form)
+        entry = (self._new_form(form) if number is None else number, *places)
         index, self.n_calls = self.n_calls, self.n_calls + 1
         position = self._first.setdefault(entry, len(self._entries))
         if alone or position == len(self._entries):
@@ -232,6 +234,12 @@ class Ledger:
         self._counts[position] += call.count - 1
         self.n_calls += call.count - 1
 
+    def _new_form(self, form: Form) -> int:
+        number = self._forms[form] = len(self._form_list)
+        self._form_list.append(form)
+        self.nbytes += _ENTRY_BYTES + 2 * _NUMBER_BYTES * len(form[4])
+        return number
+
     def _append(self, entry: Row, index: int, count: int, seconds: float) -> None:
         self.nbytes += _ENTRY_BYTES + _NUMBER_BYTES * len(entry)
         self._entries.append(entry)
@@ -250,19 +258,6 @@ class Ledger:
         form, places = _form_of(inputs, outputs, (passed, surroundings))
         number = self._forms.get(form)
         return None if number is None else self._first.get((number, *places))
-
-    def _entry(
-        self,
-        inputs: tuple[int, Row],
-        outputs: tuple[int, Row],
-        made: _Made,
-    ) -> Row:
-        form, places = _form_of(inputs, outputs, made)
-        number = self._forms.setdefault(form, len(self._form_list))
-        if number == len(self._form_list):
-            self._form_list.append(form)
-            self.nbytes += _ENTRY_BYTES + 2 * _NUMBER_BYTES * len(form[4])
-        return (number, *places)
 
     @property
     def entries(self) -> Sequence[Row]:
@@ -318,7 +313,9 @@ class Ledger:
             )
             numbers: Any = changed.inputs.leaves
             inputs = self.inputs.number(changed.inputs.structure), numbers
-            entries.append(self._entry(inputs, outputs, (changed.passed, surroundings)))
+            form, places = _form_of(inputs, outputs, (changed.passed, surroundings))
+            known = self._forms.get(form)
+            entries.append((self._new_form(form) if known is None else known, *places))
         self._entries, self._first = entries, {}
         for position, entry in enumerate(entries):
             self._first.setdefault(entry, position)

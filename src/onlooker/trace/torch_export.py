@@ -236,6 +236,9 @@ def _another_way(
             replace(asked, ints=False),
             f"int() and range() are those of Python again: {_first_line(error)}",
         )
+    if not asked.untold and isinstance(error, RuntimeError) and not depends_on_values(error):
+        # the model runs at the sizes of the example: what is refused, it does in a trace alone
+        return replace(asked, untold=True), f"{_UNTOLD}: {_first_line(error)}"
     return None, ""
 
 

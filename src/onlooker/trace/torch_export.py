@@ -26,6 +26,7 @@ from ..lab.lab import Lab
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample, copy_leaves
 from ..patches.recurrent_steps import steps_stay_sizes
+from ..patches.unchanged_modules import unchanged_modules_stay
 from .by_values import UncheckedBranchError, depends_on_values
 from .decisions import Decision, recorded_decisions
 from .dim_names import takes_names
@@ -270,6 +271,7 @@ def _export(
         ints,
         floats,
         steps_stay_sizes(lab.model),
+        unchanged_modules_stay(),
         operators_repeat(),
         stacks_read_quickly(),
     ):

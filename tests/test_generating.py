@@ -92,6 +92,7 @@ def test_tokens_are_streamed(llama: tuple[Any, Any, Path]) -> None:
     assert streamer.seen == [*tokens.flatten().tolist(), -1]
 
 
+@pytest.mark.slow
 def test_one_program_assists_another() -> None:
     """The calls of an assisted generation ask for the scores of several tokens: one was watched."""
     model, observer = tiny_model("llama").model, InputObserver()

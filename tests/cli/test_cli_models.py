@@ -63,8 +63,18 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return of
 
 
-@pytest.mark.parametrize("to", ["torch", "onnx"])
-@pytest.mark.parametrize("kind", KINDS)
+#: the others take half a minute each, and differ from these in what a natural use of them is
+QUICK = {("encoder", "onnx"), ("decoder", "onnx"), ("images", "torch"), ("images", "onnx"), ("encoder", "torch")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "to"),
+    [
+        pytest.param(kind, to, marks=() if (kind, to) in QUICK else pytest.mark.slow)
+        for kind in KINDS
+        for to in ("torch", "onnx")
+    ],
+)
 def test_a_saved_model_becomes_a_proven_program(saved: Any, kind: str, to: str, tmp_path: Path) -> None:
     folder, out = saved(kind), tmp_path / "out"
     code, stdout, stderr = run("export", "--model", folder, "--to", to, "--out", out)

@@ -102,7 +102,11 @@ def test_tokens_and_file_of_a_decoder(llama: tuple[Any, Program], tmp_path: Path
     assert decoder["outputs"]["present_value_names"] == "present.%d.value"
 
 
-@pytest.mark.parametrize("build", [lambda: tiny_model("gpt2").model, grouped], ids=["learned positions", "grouped"])
+@pytest.mark.parametrize(
+    "build",
+    [lambda: tiny_model("gpt2").model, pytest.param(grouped, marks=pytest.mark.slow)],
+    ids=["learned positions", "grouped"],
+)
 def test_tokens_of_decoders_of_other_kinds(build: Any, tmp_path: Path) -> None:
     model = build()
     watched(model).save_genai(tmp_path, generation_config=END)
@@ -184,7 +188,7 @@ def without_cache() -> Program:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (seq2seq, "GenAI gives no .*decoder_input_ids"),
+        pytest.param(seq2seq, "GenAI gives no .*decoder_input_ids", marks=pytest.mark.slow),
         pytest.param(sliding, "GenAI gives no past_key_values.0.cumulative_length", marks=pytest.mark.slow),
         (without_cache, "no cache of keys and values"),
         (lambda: exported(Growing(), GROWING), "one of torch"),

@@ -75,7 +75,13 @@ def session_of(layer: nn.RNNBase, args: tuple[Any, ...], has_batch: bool) -> onn
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
-@pytest.mark.parametrize(("kind", "layout"), list(itertools.product(KINDS, LAYOUTS)))
+@pytest.mark.parametrize(
+    ("kind", "layout"),
+    [  # every kind and every layout; all pairs of them take a minute
+        pytest.param(kind, layout, marks=pytest.mark.slow if (i + j) % 2 else ())
+        for (i, kind), (j, layout) in itertools.product(enumerate(KINDS), enumerate(LAYOUTS))
+    ],
+)
 def test_a_recurrent_layer_takes_any_steps_and_batch(kind: str, layout: tuple[Any, ...]) -> None:
     bidirectional, batch_first, num_layers, bias, has_state, has_batch = layout
     made, options = KINDS[kind]

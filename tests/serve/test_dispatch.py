@@ -16,6 +16,8 @@ from transformers import DynamicCache, LlamaConfig, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from onlooker import InputObserver, Program, RejectedCallError
+from onlooker.core.path import Name, Path
+from onlooker.core.structure import LEAF, Structure
 from onlooker.interop.trees.make import make_dynamic_cache
 from onlooker.pytrees.open import close_tree, open_arguments, open_tree
 from onlooker.pytrees.reopen import Layout, closer_of
@@ -124,6 +126,15 @@ def test_what_holds_nothing_and_what_follows_from_tensors_is_no_conflict() -> No
         conflict(open_arguments({"past": cache(2)}).structure, open_arguments({"past": DynamicCache()}).structure)
         is None
     )
+
+
+def test_a_part_that_was_none_is_refused_as_a_value() -> None:
+    leaf = Structure(LEAF)
+    planned = Structure("cache.Layer", (Name("length"),), (leaf,), "{'keys': None}")
+    given = Structure("cache.Layer", (Name("keys"), Name("length")), (leaf, leaf), "{}")
+    found = conflict(planned, given, Path((Name("past"),)))
+    assert found is not None
+    assert found.said == "past.keys is always None, the call has a value"
 
 
 def test_a_cache_of_another_class_is_refused_by_its_name() -> None:

@@ -59,8 +59,18 @@ def _flag_conflict(planned: Structure, given: Structure, path: Path) -> Breach |
             or (waits and (left is None or right in (None, "None", "False")))
         ):
             continue
-        return Breach(BreachKind.FLAG, f"{path}.{name.strip(chr(39))}", str(left), str(right))
+        plain = name.strip("'")
+        expected, got = _said(left, plain, planned), _said(right, plain, given)
+        return Breach(BreachKind.FLAG, f"{path}.{plain}", expected, got)
     return None
+
+
+def _said(flag: str | None, name: str, structure: Structure) -> str:
+    """A flag in words; where there is none, the container may have a part of the name."""
+    if flag is not None:
+        return flag
+    has_part = name in {getattr(entry, "name", None) for entry in structure.entries}
+    return "a value" if has_part else "None"
 
 
 @lru_cache(maxsize=4096)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from torch._higher_order_ops.scan import scan
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 import onlooker
-from onlooker import ExportError, InputObserver, Program
+from onlooker import ExportError, InputObserver, Program, RejectedCallError
+from onlooker.trace.rolled_loops import FEWEST_STEPS
 
 
 def rand(*shape: int) -> torch.Tensor:
@@ -192,7 +195,15 @@ def leaves(result: object) -> list[object]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-@pytest.mark.parametrize("run", ROLLED.values(), ids=ROLLED)
+#: each takes ten seconds, and is much like one that stays
+SLOW = {"written_rows", "from_the_end", "backwards", "the_first_is_given", "reversed_indices", "parts_of_unbind"}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(run, marks=pytest.mark.slow if name in SLOW else ()) for name, run in ROLLED.items()],
+    ids=ROLLED,
+)
 def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., object]) -> None:
     model = Loop(run).eval()
     program = exported(model)
@@ -379,3 +390,56 @@ def test_torch_makes_no_scan_whose_number_of_steps_is_a_value() -> None:
 
     with pytest.raises(GuardOnDataDependentSymNode):
         torch.export.export(Found(), (rand(4, 3),), strict=False)
+
+
+class HiddenState(torch.nn.Module):
+    """Python counts steps where no name of the loop's frame shows it, and another step comes late."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer, self.kind, self.count, self.box = torch.nn.Linear(4, 4), kind, 0, {"n": 0}
+
+    def counted(self, seen: set[int], ticks: Iterator[int], past: list[torch.Tensor]) -> int:
+        if self.kind == "an attribute":
+            self.count += 1
+            return self.count
+        if self.kind == "a container":
+            self.box["n"] = self.box["n"] + 1
+            return self.box["n"]
+        if self.kind == "a set":
+            seen.add(len(seen))
+            return len(seen)
+        return next(ticks) if self.kind == "an iterator" else len(past)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count, self.box["n"] = 0, 0
+        state, seen, ticks, past = x[:, 0] * 0, set[int](), itertools.count(), list[torch.Tensor]()
+        for t in range(x.shape[1]):
+            state = torch.tanh(self.layer(x[:, t]) + state)
+            if self.counted(seen, ticks, past) == 20:
+                state = 3 * state
+            past.append(state)
+        return torch.stack(past, 1)
+
+
+@pytest.mark.parametrize("kind", ["an attribute", "a container", "a set", "an iterator", "a list"])
+def test_what_python_counts_elsewhere_makes_no_wrong_step(kind: str) -> None:
+    torch.manual_seed(0)
+    model, observer = HiddenState(kind).eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for batch, length in ((2, 5), (3, 7)):
+            model(torch.randn(batch, length, 4))
+    program = observer.export()
+    for length in (5, 7, 19, 20, 21, 22, 30):
+        x = torch.randn(2, length, 4)
+        with contextlib.suppress(RejectedCallError):
+            torch.testing.assert_close(program(x), model(x))
+
+
+def test_no_more_steps_are_served_than_were_compared() -> None:
+    model = Loop(ROLLED["cells"]).eval()
+    program = exported(model)
+    x = rand(2, FEWEST_STEPS, 3)
+    torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(RejectedCallError, match=f"<= {FEWEST_STEPS}"):
+        program(rand(2, FEWEST_STEPS + 1, 3))

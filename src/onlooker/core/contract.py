@@ -23,6 +23,7 @@ class Origin(StrEnum):
     MODEL = "model"  #: the Python of the model decided so, in the line that is given
     OPERATOR = "operator"  #: an operator of torch decided so while it was traced
     FIXED = "fixed"  #: torch made the size a number
+    STEPS = "steps"  #: a loop was compared for no more steps than these
     UNPROVEN = "unproven"  #: the graph was not proven for the other sizes, or differs there
 
 

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import sympy
 import torch
 
 from ..core.path import Path
@@ -24,7 +25,8 @@ from ..pytrees.unread import open_result
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .guard_count import fewer_guards
-from .rolled_loops import NotRolledError, RolledLoops
+from .path_condition import Atom
+from .rolled_loops import FEWEST_STEPS, MOST_STEPS, NotRolledError, RolledLoops
 from .size_ints import builtins_swapped
 from .size_reads import SizeReads
 from .size_tensors import SizeTensors
@@ -127,11 +129,20 @@ class FlatModel(torch.nn.Module):
         """The lines of the loops that the last trace rolled."""
         return self._run.loops.rolled
 
+    def is_of_steps(self, atom: Atom) -> bool:
+        """True for a condition that a loop of the last trace has no more steps than were compared."""
+        return (
+            isinstance(atom.condition, sympy.core.relational.Relational)
+            and self._run.n_steps in atom.condition.args
+            and bool(self.rolled)
+        )
+
     @property
     def rolled_notes(self) -> Sequence[str]:
         """Those of them that compute something, for readers."""
         lines = dict.fromkeys(self._run.loops.scans)
-        return [f"the loop at {line} is a scan of torch" for line in lines]
+        most = f"of up to {self._run.n_steps} steps"
+        return [f"the loop at {line} is a scan of torch, {most}" for line in lines]
 
     @property
     def unrolled(self) -> NotRolledError | None:
@@ -169,6 +180,8 @@ class _Runner:
         self.most_guards: int | None = None
         self.rows: WholeRows | None = None
         self.unrolled: tuple[str, ...] = ()
+        seen = [size for symbol in plan.symbols for size in symbol.observed]
+        self.n_steps = min(MOST_STEPS, max(FEWEST_STEPS, 2 * max(seen, default=0) + 1))
         self.loops = RolledLoops()
         self.reads: list[tuple[Any, ...]] = []
 
@@ -176,7 +189,7 @@ class _Runner:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self.floats}
         rows = self.rows or contextlib.nullcontext()
-        loops = self.loops = RolledLoops(self.unrolled, self.rows)
+        loops = self.loops = RolledLoops(self.unrolled, self.rows, self.n_steps)
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
         with (

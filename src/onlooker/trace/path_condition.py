@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -91,6 +91,12 @@ class PathCondition:
     atoms: Mapping[tuple[str, str], Atom] = field(default_factory=dict)
     tried: tuple[Atom, ...] = ()
     reads: tuple[tuple[Any, ...], ...] = ()
+
+    def without(self, atoms: Iterable[Atom]) -> PathCondition:
+        """The same without some of its atoms."""
+        gone = {atom.key for atom in atoms}
+        kept = {key: atom for key, atom in self.atoms.items() if atom.key not in gone}
+        return replace(self, atoms=kept)
 
     def constraints(self) -> tuple[Constraint, ...]:
         """The atoms as values without sympy, in the order of the trace."""

@@ -11,6 +11,10 @@ is traced step by step as before.
 The index is no int: it is added to, and reads rows, and whatever else is done with it raises. So a
 loop whose path hangs on the index, or on a number that it counts, is never rolled.
 
+What Python keeps from step to step in another place (an attribute, a set, an iterator) may change a
+step that comes later. So the graph is proven for as many steps as were compared, twice as many as
+any watched call has, and at least 131: a decision of the trace says so, and more steps are refused.
+
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_higher_order_ops/scan.py
 """
 
@@ -35,10 +39,10 @@ from .lines import line_of
 from .size_ints import RangeOfSizes, length_of
 from .whole_rows import WholeRows, is_about
 
-__all__ = ["NotRolledError", "RolledLoops"]
+__all__ = ["FEWEST_STEPS", "MOST_STEPS", "NotRolledError", "RolledLoops"]
 
-#: the steps of a loop that are compared; a number that a model hardly writes as an index
-_STEPS = 7
+#: the fewest steps of a loop that are compared, and the most; no numbers that a model decides by
+FEWEST_STEPS, MOST_STEPS = 131, 1031
 _SPLITS = (torch.unbind, torch.Tensor.unbind)
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 _READS_VALUES = {
@@ -234,11 +238,13 @@ class _Loop:
     def __iter__(self) -> Iterator[Any]:
         if not self.count >= 1:
             raise self.refused("it has no step")
+        if not self.count <= self.loops.n_steps:
+            raise self.refused(f"it has more than the {self.loops.n_steps} steps that are compared")
         numbers: dict[str, str] = {}
         ended = False
         self.loops.begin(self)
         try:
-            for step in range(_STEPS):
+            for step in range(self.loops.n_steps):
                 self.steps.append([])
                 yield self.index
                 found = _numbers(sys._getframe(1))
@@ -291,11 +297,18 @@ class RolledLoops(TorchFunctionMode):
     ``scans`` those of loops that compute something.
 
     ``unrolled`` are the lines of loops that are traced step by step. ``builtins`` stand for those of
-    Python in the files of the model. ``rows`` are those that the model takes apart.
+    Python in the files of the model. ``rows`` are those that the model takes apart. ``n_steps`` are
+    compared, and no graph is for more.
     """
 
-    def __init__(self, unrolled: Iterable[str] = (), rows: WholeRows | None = None) -> None:
+    def __init__(
+        self,
+        unrolled: Iterable[str] = (),
+        rows: WholeRows | None = None,
+        n_steps: int = FEWEST_STEPS,
+    ) -> None:
         super().__init__()
+        self.n_steps = n_steps
         self.rows = rows
         self.rolled: list[str] = []
         self.scans: list[str] = []
@@ -331,7 +344,7 @@ class RolledLoops(TorchFunctionMode):
         if isinstance(value, _Loop):
             return value.count
         if isinstance(value, (list, tuple)) and (run := self._run(value)) is not None:
-            return run.loop.count + (len(value) - _STEPS)
+            return run.loop.count + (len(value) - self.n_steps)
         return length_of(value) if self.rows is None else self.rows.length(value, length_of)
 
     def _enumerate(self, values: Any, start: int = 0) -> Iterator[Any]:
@@ -600,7 +613,7 @@ class RolledLoops(TorchFunctionMode):
         for known in list(self._known.values()):
             tensor = known.tensor() if known.loop is loop else None
             if tensor is not None:
-                found.setdefault(known.place, [None] * _STEPS)[known.step] = tensor
+                found.setdefault(known.place, [None] * self.n_steps)[known.step] = tensor
         return found
 
     # -- after the loop
@@ -616,7 +629,7 @@ class RolledLoops(TorchFunctionMode):
         if found is None or found.loop is self._loop:
             return leaf
         finals, stacked = found.loop.finals, found.loop.stacked
-        if found.step != _STEPS - 1 or found.place not in {**finals, **stacked}:
+        if found.step != self.n_steps - 1 or found.place not in {**finals, **stacked}:
             raise found.loop.refused("the result of one of its steps is read after it")
         if found.place not in finals:
             finals[found.place] = stacked[found.place].select(0, -1)
@@ -624,13 +637,13 @@ class RolledLoops(TorchFunctionMode):
 
     def _run(self, values: Sequence[Any]) -> _Run | None:
         """Where the results of all steps of a loop are in a row among some values."""
-        for begin in range(len(values) - _STEPS + 1):
-            found = [self._found(value) for value in values[begin : begin + _STEPS]]
+        for begin in range(len(values) - self.n_steps + 1):
+            found = [self._found(value) for value in values[begin : begin + self.n_steps]]
             one = found[0]
             if one is None or any(f is None or f.loop is not one.loop for f in found):
                 continue
             steps = [f.step for f in found if f is not None and f.place == one.place]
-            order = list(range(_STEPS))
+            order = list(range(self.n_steps))
             if steps in (order, order[::-1]):
                 return _Run(one.loop, one.place, begin, steps != order)
         return None
@@ -649,7 +662,7 @@ class RolledLoops(TorchFunctionMode):
         is_stack = func is torch.stack
         dim = dim % (stacked.ndim if is_stack else stacked.ndim - 1)
         whole = stacked.movedim(0, dim)
-        before, after = tensors[: run.begin], tensors[run.begin + _STEPS :]
+        before, after = tensors[: run.begin], tensors[run.begin + self.n_steps :]
         if not is_stack:
             whole = whole.flatten(dim, dim + 1)
         if not before and not after:

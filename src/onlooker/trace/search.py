@@ -254,7 +254,9 @@ class PlanSearch:
     ) -> ProvenRegion:
         """The region of a trace, with the least sizes at which ``graph`` is right."""
         fixed = tuple(
-            c for c in traced.graph.contract.regions[0].constraints if c.origin is Origin.FIXED
+            c
+            for c in traced.graph.contract.regions[0].constraints
+            if c.origin in (Origin.FIXED, Origin.STEPS)
         )
         evidence = f"traced with {_listed(sizes)}" if sizes else "traced"
         region = ProvenRegion(
@@ -305,7 +307,8 @@ class PlanSearch:
         for even in (True, False):
             for proven in list(self.graphs):
                 for region in list(proven.regions):
-                    conditions: list[Atom | Constraint] = [*region.atoms.values(), *region.limits]
+                    limits = [c for c in region.limits if c.origin is not Origin.STEPS]
+                    conditions: list[Atom | Constraint] = [*region.atoms.values(), *limits]
                     for condition in conditions:
                         yield from self._beyond(region, condition, proven.pins, even)
         symbols = self.plan.symbols
@@ -409,8 +412,16 @@ class PlanSearch:
     def _has_known_numbers(self, sizes: Sizes) -> bool:
         """True where each size that became a number in some trace is that number.
 
-        A trace with a size of 0 or 1 does not tell whether it makes numbers of others.
+        A trace with a size of 0 or 1 does not tell whether it makes numbers of others. False also where
+        a loop has more steps than were compared.
         """
+        if any(
+            limit.origin is Origin.STEPS and not limit.holds(sizes)
+            for proven in self.graphs
+            for region in proven.regions
+            for limit in region.limits
+        ):
+            return False
         return any(
             all(sizes[name] == size for name, size in {**proven.pins, **region.pins}.items())
             and region.has_its_numbers(sizes)

@@ -125,12 +125,23 @@ def export_graph(
             join_rows = False
             continue
         condition = path_condition(decisions, plan, names, graph.ranges, flat.reads)
+        most_steps = [atom for atom in condition.atoms.values() if flat.is_of_steps(atom)]
+        condition = condition.without(most_steps)
         told = tuple(dict.fromkeys([*notes, *flat.rolled_notes]))
         seconds = time.perf_counter() - start
         named = {} if asked.oblivious else takes_names(decisions, graph)
         graph = replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=named)
         contract = Contract(
-            (Region((*condition.constraints(), *_fixed(graph, condition)), _evidence(graph.sizes)),)
+            (
+                Region(
+                    (
+                        *condition.constraints(),
+                        *_fixed(graph, condition),
+                        *(Constraint(a.formula, Origin.STEPS, a.line) for a in most_steps),
+                    ),
+                    _evidence(graph.sizes),
+                ),
+            )
         )
         graph = replace(graph, contract=contract)
         if flat.rolled and not is_exact_elsewhere(graph, samples, lab):

@@ -21,7 +21,10 @@ import torch
 
 from .swap import swapped
 
-__all__ = ["unchanged_modules_stay"]
+__all__ = ["REFUSAL", "unchanged_modules_stay"]
+
+#: what torch says of a module that is converted in a trace
+REFUSAL = "Couldn't swap"
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import torch.fx.experimental._config
 from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import Plan
+from ..patches.unchanged_modules import unchanged_modules_stay
 from .by_values import decided_by_values
 from .untold import untold_of_traces
 
@@ -29,6 +30,7 @@ class Asked:
     values of the example then decide, and the program checks at run time that others decide alike.
     ``ints`` keeps ``int(size)`` of the model a size; None where it was not tried. ``untold`` answers
     the model that it is not traced. ``unrolled`` are the lines of loops that are no ``scan``.
+    ``conversions`` leaves modules as they are where ``Module.to`` would change nothing.
     """
 
     oblivious: bool = False
@@ -36,6 +38,7 @@ class Asked:
     ints: bool | None = None
     untold: bool = False
     unrolled: tuple[str, ...] = ()
+    conversions: bool = False
 
     def without_guards(self) -> Asked:
         """The same, without guards on 0 and 1."""
@@ -52,6 +55,8 @@ class Asked:
                 stack.enter_context(decided_by_values())
             if self.untold:
                 stack.enter_context(untold_of_traces())
+            if self.conversions:
+                stack.enter_context(unchanged_modules_stay())
             yield
 
     def dynamic_shapes(self, plan: Plan, names: Mapping[Path, str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from ..lab.lab import Lab
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample, copy_leaves
 from ..patches.recurrent_steps import steps_stay_sizes
-from ..patches.unchanged_modules import unchanged_modules_stay
+from ..patches.unchanged_modules import REFUSAL
 from .by_values import UncheckedBranchError, depends_on_values
 from .decisions import Decision, recorded_decisions
 from .dim_names import takes_names
@@ -248,6 +248,8 @@ def _another_way(
             replace(asked, ints=False),
             f"int() and range() are those of Python again: {_first_line(error)}",
         )
+    if not asked.conversions and REFUSAL in str(error):
+        return replace(asked, conversions=True), ""
     if not asked.untold and isinstance(error, RuntimeError) and not depends_on_values(error):
         # the model runs at the sizes of the example: what is refused, it does in a trace alone
         return replace(asked, untold=True), f"{_UNTOLD}: {_first_line(error)}"
@@ -282,7 +284,6 @@ def _export(
         ints,
         floats,
         steps_stay_sizes(lab.model),
-        unchanged_modules_stay(),
         operators_repeat(),
         stacks_read_quickly(),
     ):

@@ -63,7 +63,7 @@ class OmittedArguments:
         """The draft with a default for every tensor, and a word for every flag, that a call may
         leave out.
         """
-        self._draft = self._with_needed(self._draft)
+        self._draft = self._with_needed()
         yield self._draft
         plan = self._draft.plan()
         candidates = [leaf for leaf in plan.leaves if _is_candidate(leaf, plan, self._lab)]
@@ -102,12 +102,12 @@ class OmittedArguments:
             if all(_n_leaves(call, root) is not None for call in _calls(self._draft))
         )
 
-    def _with_needed(self, draft: Draft) -> Draft:
+    def _with_needed(self) -> Draft:
         """The draft with the arguments that were empty and never absent, and that a call has to bring.
 
         :raises SpentError: when the budget has ended
         """
-        plan = draft.plan()
+        plan = self._draft.plan()
         needed = []
         for root in dict.fromkeys(leaf.path.root for leaf in plan.inputs):
             parameter = self._lab.signature.get(root)
@@ -120,7 +120,7 @@ class OmittedArguments:
                 and not self._is_same_without(plan, root, empty[0])
             ):
                 needed.append(root)
-        return replace(draft, needed=tuple(needed))
+        return replace(self._draft, needed=tuple(needed))
 
     def _is_same_without(self, plan: Plan, root: str, sample: Sample) -> bool:
         """True when the model gives without an empty argument what it gives with it."""

@@ -40,7 +40,7 @@ from .guard_count import TooManyGuardsError, most_guards
 from .lines import comes_through, place_of_error
 from .mask_check import mask_difference, mask_refusal
 from .obtained import read_obtained
-from .path_condition import PathCondition, path_condition
+from .path_condition import Atom, PathCondition, path_condition
 from .quick_stacks import stacks_read_quickly
 from .repeated_operators import operators_repeat
 from .size_ints import asks_for_int, bakes_int, ints_stay_sizes, is_asked_at
@@ -131,19 +131,7 @@ def export_graph(
         seconds = time.perf_counter() - start
         named = {} if asked.oblivious else takes_names(decisions, graph)
         graph = replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=named)
-        contract = Contract(
-            (
-                Region(
-                    (
-                        *condition.constraints(),
-                        *_fixed(graph, condition),
-                        *(Constraint(a.formula, Origin.STEPS, a.line) for a in most_steps),
-                    ),
-                    _evidence(graph.sizes),
-                ),
-            )
-        )
-        graph = replace(graph, contract=contract)
+        graph = replace(graph, contract=_contract(graph, condition, most_steps))
         if flat.rolled and not is_exact_elsewhere(graph, samples, lab):
             asked = _without_loops(asked, flat.rolled)
             continue
@@ -158,6 +146,13 @@ def export_graph(
         notes.append(f"{_UNTOLD}: {difference}")
     cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
     raise _refused(plan, cause, lab) from cause
+
+
+def _contract(graph: Graph, condition: PathCondition, most_steps: Iterable[Atom]) -> Contract:
+    """The contract of one trace; ``most_steps`` are the conditions that bound the steps of loops."""
+    bounds = [Constraint(atom.formula, Origin.STEPS, atom.line) for atom in most_steps]
+    constraints = (*condition.constraints(), *_fixed(graph, condition), *bounds)
+    return Contract((Region(constraints, _evidence(graph.sizes)),))
 
 
 def _evidence(sizes: Mapping[str, int]) -> str:

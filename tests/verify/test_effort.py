@@ -65,3 +65,24 @@ def test_what_is_asked_for_is_never_left_out(large: Program) -> None:
 def test_the_same_trials_are_made_each_time(large: Program) -> None:
     labels = [[check.label for check in large.verify(seed=seed).checks] for seed in (0, 1, 0)]
     assert labels[0] == labels[2]
+
+
+class Sides(torch.nn.Module):
+    """Decides by two sizes, and does as much for small ones as for large ones."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = torch.nn.functional.pad(x, (0, 2048 - x.shape[2], 0, 2048 - x.shape[1]))
+        rows = wide.exp().sum((1, 2))[:, None, None]
+        x = x * 2 if x.shape[1] < 9 else x
+        return (x + 1 if x.shape[2] < 9 else x) + rows
+
+
+def test_work_that_no_parameter_tells_is_counted_and_every_graph_has_a_trial() -> None:
+    observer, model = InputObserver(), Sides().eval()
+    with observer(model), torch.no_grad():
+        model(torch.rand(2, 64, 64))
+    program = observer.export()
+    assert len(program.graphs) > 1
+    tally = program.verify()
+    assert tally.verified, tally.summary
+    assert tally.left_out > 0

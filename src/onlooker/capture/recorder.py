@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from ..core.call import Passing
 from ..core.locks import lock_of
-from ..core.structure import Structure, Tree
+from ..core.structure import Tree
 from ..core.surroundings import Surroundings
 from ..materialise.facts import Shown, shown_by
 from ..observing.bind import Binder
@@ -28,7 +28,7 @@ from ..observing.inner import model_inside
 from ..observing.ledger import Ledger, Row
 from ..observing.missed import Missed, reason
 from ..observing.surroundings import surroundings_now
-from ..pytrees.open import open_arguments, open_tree
+from ..pytrees.open import opened_call, opened_result
 from .entry_point import EntryPoint
 
 __all__ = ["News", "Recorder"]
@@ -152,7 +152,7 @@ class Recorder:
         try:
             names, values, passed = self._binder(*_named(args, kwargs))
             structure, leaves = self.ledger.inputs.open(
-                names, values, lambda: _arguments(names, values)
+                names, values, lambda: opened_call(names, values)
             )
             numbers = self.ledger.numbers
             row = numbers.known_row(leaves) if self._is_full else numbers.row(leaves)
@@ -161,7 +161,7 @@ class Recorder:
                 kind = structure, numbers.kinds(row)
                 if self._kept[kind] < _MOST_VALUES and len(self._kept) <= _MOST_KINDS:
                     self._kept[kind] += 1
-                    self._look_at(begun, _arguments(names, values)[0])
+                    self._look_at(begun, opened_call(names, values)[0])
             return begun
         except Exception as error:
             self.missed.add(f"before a call: {reason(error)}")
@@ -184,7 +184,9 @@ class Recorder:
 
     def _finish(self, begun: _Begun, result: Any, seconds: float) -> None:
         try:
-            structure, leaves = self.ledger.outputs.open(None, (result,), lambda: _result(result))
+            structure, leaves = self.ledger.outputs.open(
+                None, (result,), lambda: opened_result(result)
+            )
             numbers, is_full = self.ledger.numbers, self._is_full
             if is_full:
                 row = numbers.known_row(leaves, identified=False)
@@ -241,15 +243,3 @@ def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
         return args[1:], kwargs
     names = list(own.parameters)
     return (), {**dict(zip(names, args[1:], strict=False)), **kwargs}
-
-
-def _arguments(
-    names: Sequence[str], values: Sequence[Any]
-) -> tuple[Tree[Any], Sequence[Structure]]:
-    tree = open_arguments(dict(zip(names, values, strict=True)))
-    return tree, tree.structure.children
-
-
-def _result(result: Any) -> tuple[Tree[Any], Sequence[Structure]]:
-    tree = open_tree(result)
-    return tree, (tree.structure,)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
 from ..core.path import Path
 
-__all__ = ["MOST_WORK", "parameters_of", "rows_of", "work_of"]
+__all__ = ["MOST_WORK", "CountedWork", "parameters_of", "rows_of", "work_of"]
 
 #: multiply-adds of one run above which shapes are probed with fake tensors: some seconds on a core
 #: of a laptop
 MOST_WORK = 100_000_000_000
+
+#: multiply-adds that take about as long as calling an operator on a core of a laptop (5 us), and as
+#: long as reading and writing a number of its result (0.6 ns)
+_OF_OPERATOR, _OF_NUMBER = 200_000, 25
 
 #: how deep an argument stands that counts: ``x`` and ``images[0]`` do, the tensors of a cache do
 #: not
@@ -55,3 +63,67 @@ def _rows(tensor: torch.Tensor) -> int:
     if is_vectors and tensor.ndim:
         return tensor.numel() // max(tensor.shape[-1], 1)
     return tensor.numel()
+
+
+class CountedWork(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """Inside the block the work of all operators that run is counted, in multiply-adds.
+
+    Calling an operator and writing its result count as the multiply-adds that take as long, so that
+    a loop of many small operators is no less than it costs.
+
+    >>> with CountedWork() as run:
+    ...     _ = torch.ones(1000, 500) @ torch.ones(500, 2000)
+    >>> run.n_operators, run.of_calls, run.of_numbers > 1000 * 500 * 2000
+    (3, 600000, True)
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.n_operators = 0
+        self.of_numbers = 0
+
+    @property
+    def of_calls(self) -> int:
+        """What calling the operators costs, whatever the sizes of their tensors."""
+        return _OF_OPERATOR * self.n_operators
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,  # noqa: ARG002  # torch gives it
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Runs the operator and counts it."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.n_operators += 1
+        self.of_numbers += _multiply_adds(func, args, kwargs, result)
+        if not _is_view(func):
+            self.of_numbers += _OF_NUMBER * _numbers_of(result)
+        return result
+
+
+def _multiply_adds(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+    """Those of the operators that torch can count: products, convolutions, attention."""
+    flops = flop_registry.get(getattr(func, "overloadpacket", None))
+    if flops is None:
+        return 0
+    with contextlib.suppress(Exception):  # torch's functions know only the usual arguments
+        return int(flops(*args, **kwargs, out_val=result)) // 2
+    return 0
+
+
+def _is_view(func: Any) -> bool:
+    """True for an operator that gives its argument's own memory in another shape."""
+    schema = getattr(func, "_schema", None)
+    info = [] if schema is None else [argument.alias_info for argument in schema.arguments]
+    return any(alias is not None and not alias.is_write for alias in info)
+
+
+def _numbers_of(result: Any) -> int:
+    """The numbers in the tensors that an operator gives."""
+    tensors = result if isinstance(result, (list, tuple)) else [result]
+    return sum(tensor.numel() for tensor in tensors if isinstance(tensor, torch.Tensor))

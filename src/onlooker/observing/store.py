@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..core.recording import Recording
 from ..core.structure import Structure, Tree
 from ..core.surroundings import Surroundings
 from ..pytrees.nodes import qualified_name
-from ..pytrees.open import open_arguments, open_tree
+from ..pytrees.open import open_tree, opened_call, opened_result
 from .bind import Binder
 from .budget import Budget
 from .copies import Copying, copy_leaves, why_without_values, without_function_modes
@@ -318,7 +318,7 @@ class Store:
                 names, values = (*names, self.state.name), [*values, kept]
                 passed = (*passed, (self.state.name, Passing.KEYWORD))
             structure, leaves = self._ledger.inputs.open(
-                names, values, lambda: _arguments(names, values)
+                names, values, lambda: opened_call(names, values)
             )
             numbers = self._ledger.numbers
             row = numbers.row(leaves)
@@ -329,7 +329,7 @@ class Store:
                 with self._lock:
                     keeps = self._kept.may_keep(form, (structure, numbers.wide_kinds(row)))
                 if keeps:
-                    begun.kept = self._copied(_arguments(names, values)[0], begun)
+                    begun.kept = self._copied(opened_call(names, values)[0], begun)
             return begun
         except Exception as error:
             self._miss("before a call", error)
@@ -363,7 +363,9 @@ class Store:
             if self.state is not None and begun.marks is not None:
                 after = self.state.after(begun.marks, self.n_calls)
                 result = stateful_result(result, after, begun.arguments or {})
-            structure, leaves = self._ledger.outputs.open(None, (result,), lambda: _result(result))
+            structure, leaves = self._ledger.outputs.open(
+                None, (result,), lambda: opened_result(result)
+            )
             row = self._ledger.numbers.row(leaves, identified=False)
             outputs = None if begun.kept is None else self._copied(open_tree(result), begun)
             with self._lock:
@@ -433,15 +435,3 @@ def _note_compiled(number: int) -> bool:
     """Runs once, when torch compiles a call: the compiled code calls no wrapper any more."""
     _compiled.add(number)
     return True
-
-
-def _arguments(
-    names: Sequence[str], values: Sequence[Any]
-) -> tuple[Tree[Any], Sequence[Structure]]:
-    tree = open_arguments(dict(zip(names, values, strict=True)))
-    return tree, tree.structure.children
-
-
-def _result(result: Any) -> tuple[Tree[Any], Sequence[Structure]]:
-    tree = open_tree(result)
-    return tree, (tree.structure,)

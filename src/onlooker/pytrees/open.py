@@ -39,6 +39,8 @@ __all__ = [
     "map_tensors",
     "open_arguments",
     "open_tree",
+    "opened_call",
+    "opened_result",
     "spec_of",
     "take_apart",
 ]
@@ -94,6 +96,25 @@ def open_arguments(arguments: dict[str, Any]) -> Tree[Any]:
     children = tuple(opening.open(value) for value in arguments.values())
     names = tuple(Name(name) for name in arguments)
     return Tree(Structure(ARGUMENTS, names, children), tuple(opening.leaves))
+
+
+def opened_call(
+    names: Sequence[str], values: Sequence[Any]
+) -> tuple[Tree[Any], Sequence[Structure]]:
+    """The arguments of a call, and the structure of each of them.
+
+    >>> tree, parts = opened_call(["x", "flags"], [torch.zeros(2), [True, False]])
+    >>> [part.n_leaves for part in parts]
+    [1, 2]
+    """
+    tree = open_arguments(dict(zip(names, values, strict=True)))
+    return tree, tree.structure.children
+
+
+def opened_result(result: Any) -> tuple[Tree[Any], Sequence[Structure]]:
+    """The result of a call, and its structure."""
+    tree = open_tree(result)
+    return tree, (tree.structure,)
 
 
 def close_tree(structure: Structure, leaves: Sequence[Any]) -> Any:

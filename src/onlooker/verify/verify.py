@@ -62,7 +62,7 @@ def run_trials(
         if effort is not None and not effort.wants(trial):
             n_left_out += 1
             continue
-        tried, expected = _tried(runs, subject, trial)
+        tried, expected = _tried(runs, subject, trial, effort)
         if tried is None:
             n_left_out += 1
             continue
@@ -70,7 +70,7 @@ def run_trials(
         if expected is None:
             continue
         if effort is not None:
-            effort.note(trial, expected)
+            effort.note(trial, expected, refused=bool(tried.refused))
         if again and not tried.refused:
             progress.propose(trial, expected)
     if progress.smallest is not None and not progress.repeated:
@@ -81,7 +81,7 @@ def run_trials(
 
 
 def _tried(
-    runs: _Runs, subject: ModelRunner, trial: Trial
+    runs: _Runs, subject: ModelRunner, trial: Trial, effort: Effort | None
 ) -> tuple[Tried | None, Tree[Any] | None]:
     """What a trial told, None where memory was missing; and the right result, None where the model
     refuses the trial.
@@ -89,8 +89,10 @@ def _tried(
     A program that gives what the model gave while it was watched is right there: the model is run
     only where it does not, since the weights may be others now.
     """
+    counted = effort.counted(trial) if effort is not None else contextlib.nullcontext()
     try:
-        expected = subject.try_out(trial.arguments) if trial.seen is None else trial.seen
+        with counted:
+            expected = subject.try_out(trial.arguments) if trial.seen is None else trial.seen
     except Exception as error:
         if is_out_of_memory(error) and trial.kind != "observed":
             return None, None

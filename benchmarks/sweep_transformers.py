@@ -101,7 +101,7 @@ def build(name: str) -> Use:
     reason = why_none(getattr(transformers, name))
     for model in tiny(getattr(transformers, name), errors):
         reason = "no-use"
-        for use in (_use(model, one) for one in candidates(model)):
+        for use in natural_uses(model):
             try:
                 trial = copy.deepcopy(model)
                 if not recorded(trial, use.watch):
@@ -111,6 +111,11 @@ def build(name: str) -> Use:
             except Exception as error:
                 errors.append(f"{use.story}: {text_of(error)[:160]}")
     raise NotBuilt(" | ".join(dict.fromkeys(errors))[:900], reason)
+
+
+def natural_uses(model: Any) -> Iterator[Use]:
+    """Uses of a model, the most natural one first; which of them it takes is not known."""
+    return (_use(model, one) for one in candidates(model))
 
 
 def _use(model: Any, use: NaturalUse) -> Use:

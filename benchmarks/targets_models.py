@@ -8,9 +8,7 @@ from typing import Any
 
 import torch
 from sweep_measure import NotBuilt, Use, recorded, text_of
-from sweep_transformers import SEED, drawn
-
-from onlooker.zoo.uses import candidates
+from sweep_transformers import SEED, drawn, natural_uses
 
 VOCABULARY = 256
 _IMAGE_TOKEN = 250
@@ -232,7 +230,7 @@ def use_of(name: str) -> Use:
     :raises NotBuilt: with what it says to each use
     """
     model, errors = model_of(name), []
-    for use in candidates(model):
+    for use in natural_uses(model):
         try:
             trial = copy.deepcopy(model)
             if recorded(trial, use.watch) and [recorded(trial, run) for run in use.unseen[:2]]:

@@ -42,6 +42,21 @@ def assert_export_holds(
     'holds'
     """
     __tracebackhide__ = True
+    report = report_of(model, exported, calls, method_name=method_name, **options)
+    if not report.holds:
+        raise AssertionError(f"the export does not do what the model does\n{report}")
+    return report
+
+
+def report_of(
+    model: Any,
+    exported: Any,
+    calls: Iterable[Any] | Callable[[], object],
+    *,
+    method_name: str = "forward",
+    **options: Any,
+) -> ExportReport:
+    """The report of :func:`assert_export_holds`, also where the export does not hold."""
     observer = InputObserver()
     with observer(model, method_name=method_name), torch.no_grad():
         if callable(calls):
@@ -51,7 +66,4 @@ def assert_export_holds(
                 args, kwargs = as_call(call, index)
                 method = model if method_name == "forward" else getattr(model, method_name)
                 method(*args, **kwargs)
-    report = verify_export(observer, exported, method_name=method_name, **options)
-    if not report.holds:
-        raise AssertionError(f"the export does not do what the model does\n{report}")
-    return report
+    return verify_export(observer, exported, method_name=method_name, **options)

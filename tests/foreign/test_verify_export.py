@@ -213,3 +213,19 @@ def test_a_declared_size_allows_what_it_says() -> None:
     assert not Declared("n", 2, 8).allows(9)
     assert Declared("", 2, 2).is_constant
     assert not Declared("n").is_constant
+
+
+@pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")
+@pytest.mark.parametrize(("axes", "found"), [({0, 1}, None), ({1}, (Kind.BAKED, "x.shape[0]"))])
+def test_a_file_of_torch_onnx_is_judged(axes: set[int], found: tuple[Kind, str] | None, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    shapes = {
+        name: dict.fromkeys(axes & own, torch.export.Dim.DYNAMIC)
+        for name, own in {"x": {0, 1}, "past": {0, 1}, "mask": {0, 1}, "scale": {0}, "shift": {0}}.items()
+    }
+    given = arguments(2, 5, 3)
+    torch.onnx.export(Pooled().eval(), (), tmp_path / "m.onnx", kwargs=given, dynamic_shapes=shapes, verbose=False)
+    report = onlooker.verify_export(pooled(), tmp_path / "m.onnx")
+    assert report.holds == (found is None), str(report)
+    if found is not None:
+        assert named(report) == found

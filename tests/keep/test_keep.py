@@ -494,3 +494,22 @@ def test_machine_code_is_not_run_unless_it_is_asked_for(saved, tmp_path):
     with pytest.raises(SavedFileError, match=r"holds machine code.*\[machine-code\]"):
         onlooker.load(folder)
     assert json.loads((folder / "onlooker.json").read_text())["target"] == "aoti"
+
+
+class Checked(torch.nn.Module):
+    """A size that is made from values, and checked to be a number."""
+
+    def forward(self, v: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        rows = torch.repeat_interleave(v, n)
+        torch._check(rows.shape[0] == 1)
+        return rows.cumsum(0) + torch.nn.functional.pad(rows, (1, 0))[1:]
+
+
+def test_a_size_that_is_checked_to_be_a_number_is_loaded(tmp_path: Path) -> None:
+    observer, model = InputObserver(), Checked()
+    with observer(model):
+        model(torch.ones(1), torch.tensor([1]))
+    observer.export().save(tmp_path / "out")
+    program = onlooker.load(tmp_path / "out")
+    given = torch.full((1,), 3.0), torch.tensor([1])
+    assert torch.equal(program(*given), model(*given))

@@ -1,9 +1,10 @@
-"""Reads an exported program in a third of the time: torch parses the same few texts again for every
-tensor of a graph.
+"""Reads an exported program in a third of the time, and programs that torch writes and then refuses.
 
-Inside the block two functions of torch's deserialiser remember what they gave: the type hints of a
-class of the format, and the expression of a size. Both are put back when the block ends. What is
-read is the same.
+torch parses the same few texts again for every tensor of a graph: inside the block two functions of
+its deserialiser remember what they gave, the type hints of a class of the format, and the expression
+of a size. A size made from values that the graph checks to be a number has no symbol any more when
+the graph was read, and torch (2.13) asks where the symbol comes from: inside the block such symbols
+are not asked for. All is put back when the block ends.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_export/serde/serialize.py
 """
@@ -19,6 +20,7 @@ from typing import Any
 
 import torch
 from torch._export.serde import serialize
+from torch.fx.experimental import symbolic_shapes
 
 from ...patches.swap import swapped
 
@@ -44,10 +46,21 @@ def quick_reading() -> Iterator[None]:
             known[key] = parse(self, text, hint)
         return known[key]
 
+    find = symbolic_shapes._free_unbacked_symbols_with_path
+
+    @functools.wraps(find)
+    def find_unreplaced(value: Any, path: Any, **options: Any) -> Any:
+        found = find(value, path, **options)
+        shapes, pending = options.get("shape_env"), options.get("pending")
+        if shapes is not None and pending is not None:
+            pending.difference_update(shapes.replacements)
+        return found
+
     module = SimpleNamespace(**{**vars(typing), "get_type_hints": hints_of})
     with (
         swapped(serialize, "typing", module),
         swapped(serialize.GraphModuleDeserializer, "_parse_sym_expr", parse_once),
+        swapped(symbolic_shapes, "_free_unbacked_symbols_with_path", find_unreplaced),
         torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
         torch.fx._lazy_graph_module._use_lazy_graph_module(True),
     ):

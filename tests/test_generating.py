@@ -193,3 +193,26 @@ def test_what_does_not_generate_is_refused(llama: tuple[Any, Any, Path], tmp_pat
         with pytest.raises(UsageError) as caught:
             onlooker.generation(source, config)
         assert caught.value.slug == slug
+
+
+def test_a_part_that_generate_runs_by_itself_is_named() -> None:
+    text = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=64
+    )
+    image = transformers.CLIPVisionConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=8, patch_size=4
+    )
+    config = transformers.LlavaConfig(text_config=text, vision_config=image, image_token_id=63)
+    torch.manual_seed(0)
+    model, observer = transformers.LlavaForConditionalGeneration(config).eval(), InputObserver()
+    given = {
+        "input_ids": torch.tensor([[63, 63, 63, 63, 5, 6]]),
+        "attention_mask": torch.ones(1, 6, dtype=torch.long),
+        "pixel_values": torch.rand(1, 3, 8, 8),
+    }
+    with observer(model), torch.no_grad():
+        model.generate(**given, **PLAIN)
+    shell = onlooker.generation(observer.export(), config)
+    with pytest.raises(UsageError, match=r'part=\(model.model, "get_image_features"\)') as caught:
+        shell.generate(**given, **PLAIN)
+    assert caught.value.slug == "no-part"

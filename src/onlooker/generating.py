@@ -5,8 +5,11 @@ methods run on graphs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import functools
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
+from types import FrameType
 from typing import Any
 
 import torch
@@ -54,7 +57,8 @@ def generation(
         results of the program
     :raises MissingPackageError: ``missing-package`` without transformers
     :raises UsageError: ``no-generation`` where no class of transformers that generates was watched,
-        ``no-encoder``, ``which-part``, ``no-such-entry``, ``bad-config``, ``another-signature``
+        ``no-encoder``, ``which-part``, ``no-such-entry``, ``bad-config``, ``another-signature``;
+        when it generates, ``no-part``
     :raises SavedFileError: as :func:`onlooker.load`
 
     >>> onlooker.generation("out", "configuration").generate(ids)  # doctest: +SKIP
@@ -97,7 +101,39 @@ def generation(
     shell.__class__ = _without_weights(cls, _dtype_of(programs[whole]), held)
     for name, program in programs.items():
         held.enter_context(program.installed(places[name]))
+    _refuse_others(shell, list(places.values()))
     return shell
+
+
+def _refuse_others(shell: Any, served: Sequence[Any]) -> None:
+    """Parts that have no program are refused when they are called: they have no weights."""
+    for path, module in shell.named_modules():
+        if all(module is not one for one in served):
+            module.register_forward_pre_hook(functools.partial(_refused, shell, path))
+
+
+def _refused(shell: Any, path: str, module: Any, args: Any) -> None:
+    called, hint = _called_part(shell) or (path, f"model.{path}")
+    raise UsageError(
+        f"generate() runs {called} of the {type(shell).__name__} by itself, and there is no program"
+        f" of it: {path}, a {type(module).__name__}, has no weights here.",
+        slug="no-part",
+        hint=f"Watch this part as well: onlooker.observe(model=model, part={hint}).",
+    )
+
+
+def _called_part(shell: Any) -> tuple[str, str] | None:
+    """The first method of a part that is running, and the entry that watches it."""
+    paths = {id(module): path for path, module in shell.named_modules() if path}
+    frame: FrameType | None = sys._getframe(1)
+    found = None
+    while frame is not None:
+        owner, name = frame.f_locals.get("self"), frame.f_code.co_name
+        if id(owner) in paths and not name.startswith("_") and hasattr(type(owner), name):
+            path = f"model.{paths[id(owner)]}"
+            found = (f"{path}.{name}", path if name == "forward" else f'({path}, "{name}")')
+        frame = frame.f_back
+    return found
 
 
 def _whole(programs: Mapping[str, Program], transformers: Any) -> str:

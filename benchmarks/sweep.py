@@ -1,13 +1,13 @@
 """Tiny random models of every architecture that transformers, timm and torchvision have: used,
 watched once, exported, and asked what nobody watched.
 
-    python benchmarks/sweep.py --out FILE [--only NAME,...] [--sample N --seed S] [--jobs N] [--redo]
-    python benchmarks/sweep.py --out FILE --page
+    python benchmarks/sweep.py [--only NAME,...] [--sample N --seed S] [--jobs N] [--redo]
+    python benchmarks/sweep.py --page
 
-Each architecture has a process of its own with a limit of time and memory, and a line in the file.
-What the file has already is not run again (``--redo`` does; the last line of a name counts).
-``--page`` writes ``docs/models.md`` from the file. ``ok`` means that all unseen calls are exact and
-that ``verify()`` says verified.
+Each architecture has a process of its own with a limit of time and memory, and a line in a file,
+``benchmarks/rows/sweep.jsonl`` unless ``--out`` says otherwise. What the file has already is not run
+again (``--redo`` does; the last line of a name counts). ``--page`` writes ``docs/models.md`` from the
+file. ``ok`` means that all unseen calls are exact and that ``verify()`` says verified.
 """
 
 from __future__ import annotations
@@ -32,19 +32,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-SETTINGS = {
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_VERBOSITY": "error",
-    "TQDM_DISABLE": "1",
-}
-for _name, _value in SETTINGS.items():  # before torch is imported
-    os.environ.setdefault(_name, _value)
-
-import torch  # noqa: E402
-from sweep_measure import measure  # noqa: E402
+import environment  # noqa: F401  # before torch is imported
+import torch
+from sweep_measure import measure
 
 PAGE = Path(__file__).parent.parent / "docs" / "models.md"
+ROWS = Path(__file__).parent / "rows" / "sweep.jsonl"
 #: library -> the script that knows its architectures
 LIBRARIES = {
     "transformers": "sweep_transformers",
@@ -234,12 +227,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path("sweep.jsonl"), help="one line each")
+    parser.add_argument("--out", type=Path, default=ROWS, help="one line each")
     parser.add_argument("--only", help="labels, names or patterns, separated by commas")
     parser.add_argument("--sample", type=int, help="as many, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    parser.add_argument("--timeout", type=int, default=60, help="processor seconds for each (60)")
+    parser.add_argument("--timeout", type=int, default=150, help="processor seconds for each (150)")
     parser.add_argument("--memory", type=float, default=8, help="GiB of addresses for each (8)")
     parser.add_argument("--redo", action="store_true", help="also what the file has already")
     parser.add_argument("--list", action="store_true", help="print the labels, run nothing")

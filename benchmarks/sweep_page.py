@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 _TOP = """# Models
 
 Tiny models with random weights of the architectures that transformers, timm and torchvision have: each one is used,
-watched once, exported, and asked calls that nobody watched. `python benchmarks/sweep.py --out sweep.jsonl`
+watched once, exported, and asked calls that nobody watched. `python benchmarks/sweep.py`
 measures, and `--page` writes this page from what was measured; [benchmarks/sweep.py](../benchmarks/sweep.py) has the
 rules.
 

@@ -1,14 +1,14 @@
 """Tiny models of 24 architectures of transformers on every target, and beside
 ``transformers.exporters``: each is watched once, exported, and asked what nobody watched.
 
-    python benchmarks/targets.py --out FILE [--only NAME,...] [--ways WAY,...] [--seconds N] [--redo]
-    python benchmarks/targets.py --out FILE --page
+    python benchmarks/targets.py [--only NAME,...] [--ways WAY,...] [--seconds N] [--redo]
+    python benchmarks/targets.py --page
 
 A cell is one model and one way: a target of onlooker, or an exporter of transformers. Each cell is
-a line in the file, and what the file has already is not measured again (``--redo`` does; the last
-line of a cell counts). Ways whose package is missing are left out, so that another interpreter may
-add them to the same file: executorch wants an environment of its own. ``--page`` writes
-``docs/targets.md``.
+a line in a file, ``benchmarks/rows/targets.jsonl`` unless ``--out`` says otherwise; what it has is
+not measured again (``--redo`` does; the last line of a cell counts). Ways whose package is missing
+are left out, so that another interpreter may add them to the same file: executorch wants an
+environment of its own. ``--page`` writes ``docs/targets.md``.
 """
 
 from __future__ import annotations
@@ -29,20 +29,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-SETTINGS = {
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_VERBOSITY": "error",
-    "TQDM_DISABLE": "1",
-}
-for _name, _value in SETTINGS.items():  # before torch is imported
-    os.environ.setdefault(_name, _value)
-
-import torch  # noqa: E402
-from targets_measure import MEMORY, WAYS, measure, subject_of  # noqa: E402
-from targets_models import MODELS, use_of  # noqa: E402
+import environment  # noqa: F401  # before torch is imported
+import torch
+from targets_measure import MEMORY, WAYS, measure, subject_of
+from targets_models import MODELS, use_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "targets.md"
+ROWS = Path(__file__).parent / "rows" / "targets.jsonl"
 #: the models whose planned memory is compared for several bounds
 WITH_MEMORY = ("llama", "gpt2", "bert", "vit")
 _PACKAGES = {
@@ -138,7 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path("targets.jsonl"), help="one line each")
+    parser.add_argument("--out", type=Path, default=ROWS, help="one line each")
     parser.add_argument("--only", default=",".join(MODELS), help="models, separated by commas")
     parser.add_argument("--ways", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
     parser.add_argument("--seconds", type=int, default=240, help="of the processor for each cell")

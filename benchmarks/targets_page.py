@@ -16,7 +16,7 @@ _TOP = f"""# Targets
 
 Tiny models of {len(MODELS)} architectures of transformers with random weights: each is watched in one run of two rows
 (one `generate()` for those that generate), exported, and asked the calls of up to three other runs, of other batches,
-lengths and paddings. `python benchmarks/targets.py --out targets.jsonl` measures, and `--page` writes this page from
+lengths and paddings. `python benchmarks/targets.py` measures, and `--page` writes this page from
 what was measured; [benchmarks/targets.py](../benchmarks/targets.py) has the rules, and
 [benchmarks/targets_models.py](../benchmarks/targets_models.py) the models.
 

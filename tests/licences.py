@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import tomllib
+import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -11,6 +11,11 @@ from pathlib import Path
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 __all__ = ["HEAD", "brought", "licence", "page", "pinned", "requirements"]
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .core.versions import __version__ as __version__
+
 if TYPE_CHECKING:
     from ._api import InputObserver as InputObserver
     from .core.errors import ArgumentKindError as ArgumentKindError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
@@ -251,9 +252,16 @@ def refused(
     lines = [f"{name}: {_said(error)}" for name, error in refusals.items()]
     error = EntriesError("\n".join([message, *lines, ""]), slug="entries-refused", hint=hint)
     error.refusals, error.programs = dict(refusals), programs
-    error.__cause__ = ExceptionGroup("entries that have no program", list(refusals.values()))
+    error.__cause__ = _together(list(refusals.values()))
     error.details = "\n".join(filter(None, (getattr(e, "details", "") for e in refusals.values())))
     return error
+
+
+def _together(errors: list[Exception]) -> Exception:
+    """All errors as one, whose traceback has those of all; Python 3.10 shows that of the first."""
+    if sys.version_info >= (3, 11):
+        return ExceptionGroup("entries that have no program", errors)
+    return errors[0]
 
 
 def _said(error: Exception) -> str:

@@ -65,7 +65,8 @@ def test_the_user_is_told_before_the_conversion(program: Program, monkeypatch: p
     monkeypatch.setattr(torch.onnx, "export", convert)
     words = r"does not compute in torch.bfloat16 \(CPUExecutionProvider: .*MatMul.*\.half\(\).*\[no-kernels\]"
     began = pytest.raises(ExportError, match="the conversion began")
-    with warnings.catch_warnings(record=True, action="always") as told, began:
+    with warnings.catch_warnings(record=True) as told, began:
+        warnings.simplefilter("always")
         program.to("onnx")
     (warning,) = told
     assert warning.filename == __file__

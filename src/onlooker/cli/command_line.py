@@ -8,12 +8,12 @@ import io
 import json
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn, TextIO
 
 from rich.console import Console
 
 from ..core.errors import OnlookerError, UsageError
+from ..core.versions import __version__
 from .check import Check
 from .code import Code
 from .combine import Combine
@@ -164,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
             " interrupted"
         ),
     )
-    parser.add_argument("--version", action="version", version=f"onlooker {_version()}")
+    parser.add_argument("--version", action="version", version=f"onlooker {__version__}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:
@@ -182,10 +182,3 @@ def _parser() -> argparse.ArgumentParser:
             "--json", action="store_true", help="print one JSON object, and nothing else"
         )
     return parser
-
-
-def _version() -> str:
-    try:
-        return version("onlooker")
-    except PackageNotFoundError:  # run from a source tree which is not installed
-        return "(not installed)"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from ..core.enums import StrEnum
 from typing import Any, NamedTuple
 
 from ..core.contract import Constraint, Contract, Region

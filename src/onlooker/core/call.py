@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from .enums import StrEnum
 
 from .path import Path
 from .spec import ConstantSpec, Spec, TensorSpec

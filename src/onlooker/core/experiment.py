@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from .enums import StrEnum
 
 from .alike import folded
 from .spec import Axis

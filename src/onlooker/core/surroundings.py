@@ -5,7 +5,7 @@ recorded.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from .enums import StrEnum
 
 __all__ = ["Autocast", "Gradients", "Surroundings"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from .enums import StrEnum
 
 __all__ = ["Check", "Focus", "Outcome", "Tallies", "Tally"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from ..core.enums import StrEnum
 
 from ..core.plan import Plan, Symbol
 from ..core.verdict import Check, Focus, Outcome, Tally

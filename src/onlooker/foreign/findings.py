@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from ..core.enums import StrEnum
 
 __all__ = ["Finding", "Kind", "told"]
 

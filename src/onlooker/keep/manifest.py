@@ -16,7 +16,6 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from ..core.codec_text import damaged, read_json, write_json
 from ..core.errors import SavedFileError
 from ..core.files import read_file, write_synced
 from ..core.staging import hidden
+from ..core.versions import version_of
 
 __all__ = [
     "MANIFEST",
@@ -46,6 +46,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _KEYS = {"onlooker", "schema", "target", "versions", "files", "sha256"}
 _INDEX_KEYS = {"onlooker", "schema", "versions", "programs", "sha256"}
 _LONGEST_ENTRY = 100
+#: bytes of a file that are read at once
+_BLOCK = 1 << 20
 
 
 def write_manifest(
@@ -251,8 +253,11 @@ def listed(folder: Path) -> set[str]:
 
 
 def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(_BLOCK):  # hashlib.file_digest() is there since Python 3.11
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _own_digest(document: Mapping[str, Any]) -> str:
@@ -262,11 +267,4 @@ def _own_digest(document: Mapping[str, Any]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    return {name: _version(name) for name in ("onlooker", "torch")}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:  # run from its source
-        return "unknown"
+    return {name: version_of(name) for name in ("onlooker", "torch")}

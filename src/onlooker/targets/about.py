@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from ..contract.places import formulas_of, spelled_axis
 from ..core.codec import write_document
 from ..core.plan import Plan
+from ..core.versions import version_of
 from ..trace.graph import Graph
 
 __all__ = ["known_of"]
@@ -21,7 +21,7 @@ def known_of(graph: Graph, converter: str) -> dict[str, Any]:
     size), ``conditions`` (what the inputs have to obey) and ``plan``.
     """
     return {
-        "versions": {name: _version(name) for name in ("onlooker", "torch", converter)},
+        "versions": {name: version_of(name) for name in ("onlooker", "torch", converter)},
         "inputs": {
             label: leaf.path.code()
             for label, leaf in zip(graph.labels, graph.plan.inputs, strict=True)
@@ -31,10 +31,3 @@ def known_of(graph: Graph, converter: str) -> dict[str, Any]:
         "conditions": list(formulas_of(graph.plan, graph.contract, spelled_axis(graph.names))),
         "plan": write_document("plan", Plan, graph.plan),
     }
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:  # run from its source
-        return "unknown"

@@ -128,7 +128,7 @@ def _causes(rows: list[Row], *, built: bool) -> Iterator[str]:
     groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         if row["status"] != "ok" and (row["status"] != "not-built") == built:
-            groups[row["status"], *cause_of(row)].append(row)
+            groups[(row["status"], *cause_of(row))].append(row)
     yield "## Causes\n" if built else "## Not built, and why\n"
     yield "| status | cause | count | says | such as |"
     yield "|---|---|---:|---|---|"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -260,7 +261,7 @@ def refused(
 def _together(errors: list[Exception]) -> Exception:
     """All errors as one, whose traceback has those of all; Python 3.10 shows that of the first."""
     if sys.version_info >= (3, 11):
-        return ExceptionGroup("entries that have no program", errors)
+        return builtins.ExceptionGroup("entries that have no program", errors)
     return errors[0]
 
 

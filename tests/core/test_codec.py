@@ -131,7 +131,7 @@ class Side(enum.Enum):
     LEFT = "left"
 
 
-class Mode(str, enum.Enum):  # noqa: UP042
+class Mode(str, enum.Enum):
     FAST = "fast"
 
 

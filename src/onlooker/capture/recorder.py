@@ -9,9 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch.fx._symbolic_trace import is_fx_symbolic_tracing
-
 from ..core.call import Passing
 from ..core.locks import lock_of
 from ..core.structure import Tree
@@ -29,6 +26,11 @@ from ..observing.ledger import Ledger, Row
 from ..observing.missed import Missed, reason
 from ..observing.surroundings import surroundings_now
 from ..pytrees.open import opened_call, opened_result
+from ..torch_internals.modes import (
+    is_fx_symbolic_tracing,
+    jit_tracing_state,
+    number_of_function_modes,
+)
 from .entry_point import EntryPoint
 
 __all__ = ["News", "Recorder"]
@@ -124,9 +126,9 @@ class Recorder:
         """Runs the call, of the object ``args[0]``, and records it when it has returned; an
         exception is passed on.
         """
-        if torch._C._get_tracing_state() is not None or is_fx_symbolic_tracing():
+        if jit_tracing_state() is not None or is_fx_symbolic_tracing():
             return original(*args, **kwargs)
-        modes = torch._C._len_torch_function_stack()
+        modes = number_of_function_modes()
         if modes:
             with without_function_modes():
                 begun = self._begin(args, kwargs)

@@ -7,10 +7,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ..core.enums import StrEnum
 from typing import Any, NamedTuple
 
 from ..core.contract import Constraint, Contract, Region
+from ..core.enums import StrEnum
 from ..core.experiment import FindingKind
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from .enums import StrEnum
 
+from .enums import StrEnum
 from .path import Path
 from .spec import ConstantSpec, Spec, TensorSpec
 from .structure import Tree

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from .enums import StrEnum
 
+from .enums import StrEnum
 from .formula import holds
 
 __all__ = ["Constraint", "Contract", "Dropped", "Origin", "Region"]

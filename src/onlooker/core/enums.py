@@ -15,4 +15,4 @@ else:
         """Members that are texts, and print as their text."""
 
         __str__ = str.__str__
-        __format__ = str.__format__
+        __format__ = str.__format__  # type: ignore[assignment]

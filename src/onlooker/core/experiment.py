@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from .enums import StrEnum
 
 from .alike import folded
+from .enums import StrEnum
 from .spec import Axis
 
 __all__ = ["BlindKind", "BlindSpot", "Experiment", "Finding", "FindingKind", "shortened"]

@@ -5,6 +5,7 @@ recorded.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 from .enums import StrEnum
 
 __all__ = ["Autocast", "Gradients", "Surroundings"]

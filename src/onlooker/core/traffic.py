@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 from .enums import StrEnum
 
 __all__ = ["Breach", "BreachKind", "CheckedCall"]

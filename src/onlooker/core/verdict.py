@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+
 from .enums import StrEnum
 
 __all__ = ["Check", "Focus", "Outcome", "Tallies", "Tally"]

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from ..core.errors import UsageError
 from ..pytrees.registry import register_flattening_functions
+from ..torch_internals.trees import torch_pytree as pytree
 from .exported import Exported, Port
 
 __all__ = ["open_aoti"]
@@ -21,9 +21,11 @@ def open_aoti(path: Path) -> Exported:
 
     :raises UsageError: ``model-not-loaded``
     """
+    from ..torch_internals.compiled import aoti_load_package
+
     try:
         with register_flattening_functions():
-            model = torch._inductor.aoti_load_package(str(path))
+            model = aoti_load_package(str(path))
             in_spec = pytree.treespec_loads(model.loader.get_call_spec()[0])
     except Exception as error:
         raise UsageError(

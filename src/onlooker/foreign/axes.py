@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from ..core.enums import StrEnum
 
+from ..core.enums import StrEnum
 from ..core.plan import Plan, Symbol
 from ..core.verdict import Check, Focus, Outcome, Tally
 from ..infer.sizes import is_possible, size_label

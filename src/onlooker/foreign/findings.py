@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 from ..core.enums import StrEnum
 
 __all__ = ["Finding", "Kind", "told"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
-from torch.utils import _pytree as pytree
 
 from ..core.errors import UsageError
 from ..pytrees.registry import register_flattening_functions
+from ..torch_internals.trees import torch_pytree as pytree
 from .exported import Declared, Exported, Port, tensor_for
 
 __all__ = ["open_program", "read_program"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
+from ..torch_internals.modes import TorchDispatchMode
 
 __all__ = ["Recorder"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
+from ..torch_internals.trees import tree_leaves
 from .work import parameters_of
 
 __all__ = ["EqualBlocks", "equal_blocks_of"]

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves
 
 from ..core.call import Signature
 from ..core.structure import LEAF, Structure, Tree
@@ -22,6 +20,8 @@ from ..observing.state import kept_state
 from ..observing.surroundings import inside_autocast, outside_autocast
 from ..pytrees.open import map_tensors
 from ..pytrees.unread import open_result
+from ..torch_internals.fake_tensors import FakeTensorMode
+from ..torch_internals.trees import tree_leaves
 from .one_process import check_one_process
 from .recorder import Recorder
 from .repeated_blocks import EqualBlocks

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from ..core.path import Path
+from ..torch_internals.modes import TorchDispatchMode
 
 __all__ = ["MOST_WORK", "CountedWork", "parameters_of", "rows_of", "work_of"]
 

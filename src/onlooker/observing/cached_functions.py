@@ -19,8 +19,9 @@ from types import FunctionType
 from typing import Any, TypeAlias
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_leaves
+
+from ..torch_internals.fake_tensors import FakeTensor
+from ..torch_internals.trees import tree_leaves
 
 __all__ = ["without_remembered_fakes"]
 

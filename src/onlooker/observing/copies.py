@@ -9,9 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
-from torch.overrides import _pop_mode_temporarily
-from torch.utils._python_dispatch import _disable_current_modes
+
+from ..torch_internals.fake_tensors import FakeTensor
+from ..torch_internals.modes import (
+    is_functorch_wrapped_tensor,
+    number_of_function_modes,
+    without_dispatch_modes,
+    without_last_function_mode,
+)
 
 __all__ = [
     "Copying",
@@ -42,7 +47,7 @@ def why_without_values(leaves: Iterable[Any]) -> str | None:
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
             continue
-        if torch._C._functorch.is_functorch_wrapped_tensor(leaf):
+        if is_functorch_wrapped_tensor(leaf):
             return "its tensors exist only inside a transform of torch.func"
         if isinstance(leaf, FakeTensor):
             return "its tensors are fake"
@@ -110,8 +115,8 @@ class Copying:
 def without_function_modes() -> Iterator[None]:
     """No mode of the user sees which attributes of tensors are read."""
     with contextlib.ExitStack() as stack:
-        for _ in range(torch._C._len_torch_function_stack()):
-            stack.enter_context(_pop_mode_temporarily())
+        for _ in range(number_of_function_modes()):
+            stack.enter_context(without_last_function_mode())
         yield
 
 
@@ -122,7 +127,7 @@ def unseen() -> Iterator[None]:
     """
     with (
         without_function_modes(),
-        _disable_current_modes(),
+        without_dispatch_modes(),
         torch.inference_mode(False),
         torch.no_grad(),
     ):
@@ -135,7 +140,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         type(tensor) in _PLAIN
         and tensor.layout is torch.strided
         and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor.is_nested)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not is_functorch_wrapped_tensor(tensor)
     )
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from ..core.call import Call, Passing, Signature
 from ..core.locks import lock_of
@@ -23,6 +22,11 @@ from ..core.structure import Structure, Tree
 from ..core.surroundings import Surroundings
 from ..pytrees.nodes import qualified_name
 from ..pytrees.open import open_tree, opened_call, opened_result
+from ..torch_internals.modes import (
+    is_fx_symbolic_tracing,
+    jit_tracing_state,
+    number_of_function_modes,
+)
 from .bind import Binder
 from .budget import Budget
 from .copies import Copying, copy_leaves, why_without_values, without_function_modes
@@ -258,11 +262,11 @@ class Store:
             if not torch.compiler.is_exporting():
                 _note_compiled(self.number)
             return original(*args, **kwargs)
-        if torch._C._get_tracing_state() is not None or is_fx_symbolic_tracing():
+        if jit_tracing_state() is not None or is_fx_symbolic_tracing():
             return original(*args, **kwargs)
         if getattr(self._inside, "compiled", False):  # a part of a call that is recorded already
             return original(*args, **kwargs)
-        if torch._C._len_torch_function_stack():
+        if number_of_function_modes():
             return self._watch_under_modes(original, args, kwargs)
         if self._parts is not None:
             self.end_parts()

@@ -10,6 +10,7 @@ import torch
 from ..core.call import Call
 from ..core.errors import ObservationError
 from ..core.surroundings import Autocast, Gradients, Surroundings
+from ..torch_internals.modes import is_any_autocast_enabled
 
 __all__ = [
     "autocast_of",
@@ -31,7 +32,7 @@ def surroundings_now() -> Surroundings:
         gradients = Gradients.INFERENCE
     else:
         gradients = Gradients.RECORDED if torch.is_grad_enabled() else Gradients.NO_GRAD
-    if not torch._C._is_any_autocast_enabled():
+    if not is_any_autocast_enabled():
         return _PLAIN[gradients]
     cache = torch.is_autocast_cache_enabled()
     autocast = tuple(
@@ -92,7 +93,7 @@ def outside_autocast() -> Iterator[None]:
     What a trace cast inside the block is not kept: such a weight has no values, and the caller's own
     block would go on with it.
     """
-    if not torch._C._is_any_autocast_enabled():
+    if not is_any_autocast_enabled():
         yield
         return
     with contextlib.ExitStack() as stack:

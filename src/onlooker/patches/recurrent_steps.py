@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._decomp import decompositions
-from torch._subclasses.fake_tensor import is_fake
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from ..torch_internals.fake_tensors import is_fake
+from ..torch_internals.tracing import decompositions, get_proxy_mode
 from .swap import swapped
 
 __all__ = ["RECURRENT_OPERATORS", "steps_stay_sizes"]

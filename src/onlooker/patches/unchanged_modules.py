@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ..torch_internals.operators import parse_to
 from .swap import swapped
 
 __all__ = ["REFUSAL", "unchanged_modules_stay"]
@@ -43,7 +44,7 @@ def _changes_nothing(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> bool:
     try:
-        device, dtype, _, form = torch._C._nn._parse_to(*args, **kwargs)
+        device, dtype, _, form = parse_to(*args, **kwargs)
     except (TypeError, RuntimeError):
         return False  # torch has an error for it
     if form is not None:

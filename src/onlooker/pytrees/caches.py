@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-import torch.utils._pytree as torch_pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..core.errors import MissingPackageError
 from ..core.path import Attr, Index, Key, Path
+from ..torch_internals.modes import without_dispatch_modes
+from ..torch_internals.trees import torch_pytree
 from .context import CacheContext, Mark, Opaque
 from .layers import is_cache, is_layer
 from .nodes import ATOMS, qualified_name
@@ -295,7 +295,7 @@ _windows: dict[int, torch.Tensor] = {}
 def _window_tensor(window: int) -> torch.Tensor:
     """The tensor that a sliding layer keeps of its window, made once and outside of any trace."""
     if window not in _windows:
-        with _disable_current_modes():
+        with without_dispatch_modes():
             _windows[window] = torch.tensor(window, dtype=torch.long)
     return _windows[window]
 

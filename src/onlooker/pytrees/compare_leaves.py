@@ -11,6 +11,7 @@ import torch
 
 from ..core.errors import UnsupportedError
 from ..core.kinds import check_kind
+from ..torch_internals.fake_tensors import FakeTensor
 from .describe_tensors import is_array
 from .numbers import as_numbers
 
@@ -195,7 +196,7 @@ def _array_as_tensor(value: Any) -> torch.Tensor | None:
 
 
 def _check_values(tensor: torch.Tensor) -> None:
-    fake = isinstance(tensor, torch._subclasses.fake_tensor.FakeTensor)
+    fake = isinstance(tensor, FakeTensor)
     if fake or tensor.device.type == "meta" or torch.nn.parameter.is_lazy(tensor):
         raise UnsupportedError(
             "A fake tensor, one of the device meta, or a parameter without a shape yet has no"

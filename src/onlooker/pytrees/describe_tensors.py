@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..torch_internals.fake_tensors import FakeTensor
+
 __all__ = ["array_text", "element_code", "is_array", "ort_value_text", "tensor_text"]
 
 #: element types as the ONNX format numbers them
@@ -67,7 +69,7 @@ def tensor_text(
     >>> tensor_text(torch.zeros(2, 6), True, False, False)
     'T1s2x6'
     """
-    fake = isinstance(value, torch._subclasses.fake_tensor.FakeTensor)
+    fake = isinstance(value, FakeTensor)
     device = ("C" if value.device.type == "cpu" else "G") if with_device else ""
     text = (
         f"{device}{'F' if fake else 'T'}{element_code(value.dtype)}{_size(value.shape, with_shape)}"

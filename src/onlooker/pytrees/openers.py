@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.utils._pytree as torch_pytree
 
 from ..core.path import Attr, Entry, Index, Key
+from ..torch_internals.trees import torch_pytree
 from .identity import attributes_of, constant_text, has_only_attributes
 from .layers import open_cache
 from .modules import open_module

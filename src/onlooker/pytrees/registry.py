@@ -10,12 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch.fx._pytree as fx_pytree
-import torch.utils._pytree as torch_pytree
-
 from ..core.errors import UsageError
 from ..core.kinds import check_kind
 from ..core.locks import lock_of
+from ..torch_internals.trees import fx_pytree, torch_pytree
 from .caches import flatten_cache, flatten_cache_with_keys, unflatten_cache
 from .context import dump_context, load_context
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 
 from ..core.path import Path
 from ..core.structure import Tree
+from ..torch_internals.fake_tensors import FakeTensor
+from ..torch_internals.modes import is_functorch_wrapped_tensor
 from .nodes import qualified_name
 
 __all__ = ["Unusual", "unusual", "unusual_leaves"]
@@ -59,7 +60,7 @@ def unusual(tensor: torch.Tensor) -> Unusual | None:
     """
     if is_lazy(tensor):
         return _LAZY
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if is_functorch_wrapped_tensor(tensor):
         return _TRANSFORMED
     if isinstance(tensor, FakeTensor):
         return _FAKE

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from ..core.path import Path
+from ..torch_internals.fake_tensors import FakeTensorMode
 from ..trace.graph import Graph
 
 __all__ = ["as_tensor", "fake_inputs", "laid", "layout_of", "with_tensors_for_ints"]

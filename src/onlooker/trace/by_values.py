@@ -22,10 +22,10 @@ import re
 from collections.abc import Iterator
 
 import torch
-import torch._decomp
-import torch._functorch.config
-from torch._subclasses.fake_tensor import DataDependentOutputException
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from ..torch_internals.fake_tensors import DataDependentOutputException
+from ..torch_internals.sizes import GuardOnDataDependentSymNode
+from ..torch_internals.tracing import decomposition_table, functorch_config
 
 __all__ = ["UncheckedBranchError", "decided_by_values", "depends_on_values"]
 
@@ -74,7 +74,7 @@ def decided_by_values() -> Iterator[None]:
     logger.addFilter(shows)
     try:
         with (
-            torch._functorch.config.patch(fake_tensor_propagate_real_tensors=True),
+            functorch_config.patch(fake_tensor_propagate_real_tensors=True),
             _shapes_of_running_sums(),
         ):
             yield
@@ -87,7 +87,7 @@ def decided_by_values() -> Iterator[None]:
 @contextlib.contextmanager
 def _shapes_of_running_sums() -> Iterator[None]:
     """Inside the block the shape of a running sum or product is that of what it runs over."""
-    table = torch._decomp.decomposition_table
+    table = decomposition_table
     before = {func: table[func] for func in _RUNNING if func in table}
     for func in before:
         table[func] = _running

@@ -30,9 +30,8 @@ import sympy
 import torch
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanAtom, BooleanFunction
-from torch.fx.experimental.sym_node import SymNode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from ..torch_internals.sizes import ShapeEnv, SymNode
 from .lines import line_of
 
 __all__ = ["Decision", "is_code_of_model", "recorded_decisions"]

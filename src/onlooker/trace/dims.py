@@ -9,12 +9,12 @@ from itertools import product
 from typing import Any
 
 import torch
-import torch.fx.experimental._config
 
 from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import Plan
 from ..patches.unchanged_modules import unchanged_modules_stay
+from ..torch_internals.sizes import shape_config
 from .by_values import decided_by_values
 from .untold import untold_of_traces
 
@@ -49,7 +49,7 @@ class Asked:
         """The settings of torch for an export that is asked for in this way."""
         with contextlib.ExitStack() as stack:
             if self.oblivious:
-                settings = torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+                settings = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
                 stack.enter_context(settings)
             if self.branch is not None:
                 stack.enter_context(decided_by_values())

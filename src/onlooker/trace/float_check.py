@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch._export.serde.serialize import _SYM_OPS
 
 from ..core.errors import ExportError
 from ..core.path import Path
@@ -25,13 +24,15 @@ from ..materialise.arguments import close_arguments, materialise
 from ..materialise.floats import float_choices
 from ..observing.store import Sample, copy_leaves
 from ..pytrees.agree import agreement
+from ..torch_internals.operators import HigherOrderOperator, OpOverload
+from ..torch_internals.serialized import SYM_OPS
 from .graph import Graph
 
 __all__ = ["checked_floats"]
 
 logger = logging.getLogger(__name__)
-_OPERATORS = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
-_WRITTEN = frozenset({operator.getitem, *_SYM_OPS})
+_OPERATORS = (OpOverload, HigherOrderOperator)
+_WRITTEN = frozenset({operator.getitem, *SYM_OPS})
 _BEYOND = (math.inf, -math.inf, math.nan)
 
 

@@ -14,6 +14,7 @@ from ..core.plan import Plan
 from ..core.structure import Structure
 from ..infer.name import label_of
 from ..observing.surroundings import outside_autocast
+from ..torch_internals.modes import is_any_autocast_enabled
 from .float_tensors import with_float_tensors
 
 __all__ = ["Graph", "Outputs"]
@@ -118,7 +119,7 @@ class Graph:
         Autocast of the caller is off meanwhile: the casts of the watched calls are in the graph, and
         a second cast would give other results than those that were verified.
         """
-        if torch._C._is_any_autocast_enabled():
+        if is_any_autocast_enabled():
             with outside_autocast():
                 return self(inputs)
         with torch.no_grad():

@@ -17,14 +17,13 @@ from typing import Any
 import sympy
 import torch
 from sympy.core.relational import Relational
-from torch.utils._sympy.functions import FloorDiv, Max, Min, PythonMod
-from torch.utils._sympy.printers import PythonPrinter
 
 from ..core.contract import Constraint, Origin
 from ..core.errors import ExportError
 from ..core.floor import Floor
 from ..core.path import Path
 from ..core.plan import Plan, Symbol
+from ..torch_internals.sizes import FloorDiv, Max, Min, PythonMod, PythonPrinter
 from .decisions import Decision, sources_of
 from .size_proofs import SizeProofs, is_fact, is_number
 

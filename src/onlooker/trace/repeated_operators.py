@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
-from torch.fx.experimental import proxy_tensor
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils import _pytree as torch_pytree
 
 from ..patches.swap import swapped
+from ..torch_internals.fake_tensors import FakeTensor, in_kernel_invocation_manager
+from ..torch_internals.operators import OpOverload
+from ..torch_internals.sizes import free_unbacked_symbols
+from ..torch_internals.tracing import proxy_tensor
+from ..torch_internals.trees import torch_pytree
 
 __all__ = ["operators_repeat"]
 

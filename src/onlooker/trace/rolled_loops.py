@@ -29,11 +29,10 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch._higher_order_ops.scan import scan_op
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.overrides import TorchFunctionMode
 
+from ..torch_internals.sizes import statically_known_true
+from ..torch_internals.tracing import disable_proxy_modes_tracing, scan_op
 from .decisions import is_code_of_model
 from .lines import line_of
 from .size_ints import RangeOfSizes, length_of
@@ -171,7 +170,8 @@ class _Rows:
             raise self.index.loop.refused("rows are read backwards in larger steps")
         if each > 1:
             entries = [slice(None)] * self.dim
-            return self.tensor[(*entries, slice(first, first + each * (count - 1) + 1, each))]
+            index = (*entries, slice(first, first + each * (count - 1) + 1, each))
+            return self.tensor[index]
         begin = first if each == 1 else first - (count - 1)
         if statically_known_true(begin == 0) and statically_known_true(size == count):
             return self.tensor

@@ -23,9 +23,10 @@ from typing import Any
 import sympy
 import torch
 from torch.export.graph_signature import InputKind
-from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, PythonMod
 
 from ..pytrees.digest import digest_of
+from ..torch_internals.operators import DispatchKey, HigherOrderOperator, OpOverload
+from ..torch_internals.sizes import FloorDiv, IntTrueDiv, PythonMod
 from .size_proofs import SizeProofs
 
 __all__ = ["Comparison", "Numbered", "difference_of", "digest", "frozen", "simplified"]
@@ -549,7 +550,7 @@ def _text_of(program: torch.export.ExportedProgram, target: Any) -> str:
 
 def _written_by(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The arguments that a node writes to; of a graph inside the graph that writes, all."""
-    if isinstance(node.target, torch._ops.HigherOrderOperator):
+    if isinstance(node.target, HigherOrderOperator):
         module: Any = node.graph.owning_module
         inner = [
             getattr(module, str(n.target), None) for n in node.all_input_nodes if n.op == "get_attr"
@@ -604,11 +605,9 @@ def _is_view(node: torch.fx.Node) -> bool:
     """
     if node.target is operator.getitem:
         return True
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return False
-    return not node.target.has_kernel_for_dispatch_key(
-        torch._C.DispatchKey.CompositeImplicitAutograd
-    )
+    return not node.target.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
 
 
 def _is_in_place(node: torch.fx.Node) -> bool:

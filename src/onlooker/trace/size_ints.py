@@ -24,9 +24,9 @@ from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ..patches.swap import swapped
+from ..torch_internals.fake_tensors import FakeTensor
 from .decisions import Decision
 
 __all__ = [

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import sympy
 import torch
 from sympy.core.relational import Relational
-from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from ..core.floor import Floor
+from ..torch_internals.sizes import FloorDiv, Max, Min, Mod, PythonMod
 
 __all__ = ["SizeProofs", "is_fact", "is_number", "is_periodic", "lower_bounds"]
 

@@ -18,9 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.overrides import TorchFunctionMode
+
+from ..torch_internals.fake_tensors import FakeTensor
+from ..torch_internals.sizes import statically_known_true
 
 __all__ = ["SizeTensors"]
 

@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import decompositions
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
+
+from ..torch_internals.sizes import statically_known_true
+from ..torch_internals.tracing import decompositions
+from ..torch_internals.trees import torch_pytree as pytree
 
 __all__ = ["SizedOperators"]
 

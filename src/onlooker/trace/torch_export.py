@@ -11,9 +11,6 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 
 import torch
-import torch._dynamo.config
-import torch.fx._lazy_graph_module
-from torch._dynamo.exc import UserError
 
 from ..core.contract import Constraint, Contract, Origin, Region
 from ..core.errors import ExportError
@@ -27,6 +24,8 @@ from ..observing.inner import advice_on_inner
 from ..observing.store import Sample, copy_leaves
 from ..patches.recurrent_steps import steps_stay_sizes
 from ..patches.unchanged_modules import REFUSAL
+from ..torch_internals.operators import OpOverload
+from ..torch_internals.tracing import UserError, dynamo_config, lazy_graph_module
 from .by_values import UncheckedBranchError, depends_on_values
 from .decisions import Decision, recorded_decisions
 from .dim_names import takes_names
@@ -265,10 +264,10 @@ def _export(
     ints = ints_stay_sizes(lab.model if asked.ints else None)
     # torch caches what operators give for fake tensors; with symbolic sizes the cache takes as long
     # as the trace itself
-    uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
+    uncached = dynamo_config.patch(fake_tensor_cache_enabled=False)
     # the passes of an export build a dozen modules that never run: their code is written when it is
     # asked for
-    lazy = torch.fx._lazy_graph_module._use_lazy_graph_module(True)
+    lazy = lazy_graph_module._use_lazy_graph_module(True)
     floats = floats_stay_numbers(lab.model, plan)
     with (
         uncached,
@@ -301,7 +300,7 @@ def _has_effects(node: torch.fx.Node) -> bool:
     if node.target is operator.getitem:
         return False
     return (
-        not isinstance(node.target, torch._ops.OpOverload)
+        not isinstance(node.target, OpOverload)
         or node.is_impure()
         or node.target._schema.is_mutable
     )

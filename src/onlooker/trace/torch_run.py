@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.utils._pytree as torch_pytree
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from ..contract.places import Spelling
 from ..core.path import Path
 from ..core.spec import Axis
+from ..torch_internals.sizes import ValueRanges, int_oo
+from ..torch_internals.trees import torch_pytree
 
 __all__ = ["as_guards", "runner_of", "runner_on_demand", "write_contract"]
 

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch._subclasses
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ..patches.swap import swapped
+from ..torch_internals.fake_tensors import FakeTensor, subclasses
 from .decisions import is_code_of_model
 
 __all__ = ["untold_of_traces"]
@@ -40,7 +39,7 @@ class _Fake(FakeTensor, metaclass=_OfFakes):
 def untold_of_traces() -> Iterator[None]:
     """Inside the block the code of a model is told that it is not traced."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(swapped(torch._subclasses, "FakeTensor", _Fake))
+        stack.enter_context(swapped(subclasses, "FakeTensor", _Fake))
         for name in _QUESTIONS:
             if hasattr(torch.compiler, name):
                 answer = _answered(getattr(torch.compiler, name))

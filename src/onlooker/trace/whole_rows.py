@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 from ..infer.sizes import trial_sizes
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments, materialise
 from ..observing.store import Sample, copy_leaves
 from ..pytrees.agree import agreement
+from ..torch_internals.trees import tree_map_only
 from .graph import Graph
 
 __all__ = ["WholeRows", "is_about", "is_exact_elsewhere"]

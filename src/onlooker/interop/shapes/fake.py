@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ...core.path import Path
 from ...materialise.dims import dim_name, is_dynamic
 from ...pytrees.open import close_tree, map_tensors, open_tree
+from ...torch_internals.fake_tensors import FakeTensor, FakeTensorMode
+from ...torch_internals.sizes import ShapeEnv
 from .fit import fit_shapes
 from .layout import Place, lay_out
 from .resize import evaluated
@@ -39,7 +39,7 @@ class FakeTensorContext:
         :param static_shapes: keeps numbers; else each size of 2 or more is a symbol, equal sizes
             the same one
         """
-        if isinstance(x, torch._subclasses.FakeTensor) and x.fake_mode is self.fake_mode:
+        if isinstance(x, FakeTensor) and x.fake_mode is self.fake_mode:
             return x
         return self.fake_mode.from_tensor(x.detach(), static_shapes=static_shapes)
 

@@ -15,11 +15,11 @@ from enum import Enum
 from typing import Any
 
 import torch
-import torch.utils._pytree as torch_pytree
 
 from ...core.path import Attr, Path
 from ...pytrees.layers import ROOM, is_cache
 from ...pytrees.open import is_leaf, take_apart
+from ...torch_internals.trees import torch_pytree
 
 __all__ = ["CacheForm", "Form", "Place", "closed", "lay_out", "spelled_tree", "states_by_kind"]
 

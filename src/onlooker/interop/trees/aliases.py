@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import torch.utils._pytree as torch_pytree
-
 from ...pytrees.caches import cache_utils, unflatten_cache
+from ...torch_internals.trees import torch_pytree
 
 __all__ = [
     "flatten_output",

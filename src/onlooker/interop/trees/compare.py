@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.utils._pytree as torch_pytree
 
 from ...core.errors import UsageError
 from ...pytrees.caches import cache_leaves
@@ -21,6 +20,7 @@ from ...pytrees.compare_leaves import (
 )
 from ...pytrees.layers import is_cache, is_layer
 from ...pytrees.open import open_tree
+from ...torch_internals.trees import torch_pytree
 from .describe import string_type
 
 __all__ = ["flatten_object", "max_diff", "string_diff"]

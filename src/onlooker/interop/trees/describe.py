@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-import torch.utils._pytree as torch_pytree
 
 from ...pytrees.describe_tensors import array_text, is_array, ort_value_text, tensor_text
+from ...torch_internals.trees import torch_pytree
 from .describe_caches import describe_cache
 
 __all__ = ["Details", "string_type"]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch._inductor
 
 from ...contract.places import formulas_of, spelled_axis
 from ...core.errors import ExportError
@@ -47,15 +46,15 @@ def compile_graph(graph: Graph) -> Package:
         LAYOUTS: json.dumps(_layouts(graph)),
     }
     options = {"aot_inductor.package_constants_in_so": False, "aot_inductor.metadata": about}
+    from ...torch_internals.compiled import aoti_compile_and_package
+
     with tempfile.TemporaryDirectory(prefix="onlooker-") as folder:
         path = str(Path(folder, "package.pt2"))
         try:
             with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")
                 ready = with_tensors_for_ints(program)
-                torch._inductor.aoti_compile_and_package(
-                    ready, package_path=path, inductor_configs=options
-                )
+                aoti_compile_and_package(ready, package_path=path, inductor_configs=options)
         except Exception as error:
             raise ExportError(
                 f"{graph.name} cannot be compiled by AOTInductor: {_shortened(error)}",

@@ -10,9 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch._inductor
-
 from ...core.codec_text import damaged
 from ...core.errors import ExportError, SavedFileError
 from ...trace.graph import Graph
@@ -34,10 +31,12 @@ def open_package(graph: Graph, package: Package, path: Path) -> Run:
     :raises SavedFileError: ``file-damaged``, ``another-machine``
     :raises ExportError: ``aoti-refused`` when it cannot be loaded
     """
+    from ...torch_internals.compiled import aoti_load_package
+
     about = _about(path)
     _check_machine(about, path.name)
     try:
-        model = torch._inductor.aoti_load_package(str(path))
+        model = aoti_load_package(str(path))
         missing = [name for name in model.get_constant_fqns() if name not in package.weights]
         if missing:
             raise damaged(path.name, f"there are no weights for {', '.join(missing[:3])}")
@@ -79,7 +78,7 @@ def _check_machine(about: dict[str, str], where: str) -> None:
 
     :raises SavedFileError: ``another-machine``
     """
-    from torch._inductor.codecache import get_device_information
+    from ...torch_internals.compiled import get_device_information
 
     for key, own in get_device_information(about.get("AOTI_DEVICE_KEY", "cpu")).items():
         needed = str(about.get(key, own))

@@ -39,7 +39,7 @@ class Aoti:
 
         :raises MissingPackageError: ``no-compiler``
         """
-        from torch._inductor.cpp_builder import get_cpp_compiler
+        from ...torch_internals.compiled import get_cpp_compiler
 
         try:
             get_cpp_compiler()

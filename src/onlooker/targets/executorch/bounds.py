@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...core.expression import Expression
 from ...patches.swap import swapped
+from ...torch_internals.sizes import ValueRanges
 from ...trace.graph import Graph
 from ...trace.obtained import sizes_in_plan
 from ..ranges import greatest

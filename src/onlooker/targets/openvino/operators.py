@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from ...torch_internals.operators import sym_sqrt
 from .conversions import RESULTS
 
 __all__ = ["taken_apart", "use_known_operators"]
@@ -43,7 +44,7 @@ _SAME: dict[Any, Any] = {
     torch.sym_min: _aten.minimum.default,
     math.ceil: _aten.ceil.default,
     math.floor: _aten.floor.default,
-    torch._sym_sqrt: _aten.sqrt.default,  # type: ignore[attr-defined]
+    sym_sqrt: _aten.sqrt.default,
 }
 #: those that give an int where the operator of torch gives what it was given, and the other way round
 _TO = {torch.sym_float: torch.float64, torch.sym_int: torch.int64}

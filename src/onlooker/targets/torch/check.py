@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...core.codec_text import damaged
+from ...torch_internals.operators import OpOverload, OpOverloadPacket
 from .sizes import is_guard, is_size
 
 __all__ = ["NAMESPACES", "check_program", "scrubbed"]
@@ -143,9 +144,9 @@ class _Check:
 def _is_registered(namespace: str, name: str, overload: str | None) -> bool:
     """True for an operator that is known here: torch would take any attribute."""
     packet = getattr(getattr(torch.ops, namespace), name, None)
-    if not isinstance(packet, torch._ops.OpOverloadPacket):
+    if not isinstance(packet, OpOverloadPacket):
         return False
-    return isinstance(getattr(packet, str(overload), None), torch._ops.OpOverload)
+    return isinstance(getattr(packet, str(overload), None), OpOverload)
 
 
 def _is_name(text: str) -> bool:

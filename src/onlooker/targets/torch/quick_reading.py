@@ -18,11 +18,10 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-from torch._export.serde import serialize
-from torch.fx.experimental import symbolic_shapes
-
 from ...patches.swap import swapped
+from ...torch_internals.serialized import serialize
+from ...torch_internals.sizes import symbolic_shapes
+from ...torch_internals.tracing import dynamo_config, lazy_graph_module
 
 __all__ = ["quick_reading"]
 
@@ -61,7 +60,7 @@ def quick_reading() -> Iterator[None]:
         swapped(serialize, "typing", module),
         swapped(serialize.GraphModuleDeserializer, "_parse_sym_expr", parse_once),
         swapped(symbolic_shapes, "_free_unbacked_symbols_with_path", find_unreplaced),
-        torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
-        torch.fx._lazy_graph_module._use_lazy_graph_module(True),
+        dynamo_config.patch(fake_tensor_cache_enabled=False),
+        lazy_graph_module._use_lazy_graph_module(True),
     ):
         yield

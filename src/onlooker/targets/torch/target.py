@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._export.serde import schema
-from torch._export.serde import serialize as serde
-from torch.export.pt2_archive._package import PT2ArchiveWriter
 
 from ...core.codec_text import MOST_BYTES, damaged, read_json, write_json
 from ...core.errors import OnlookerError, UnsupportedError
 from ...core.files import read_file
+from ...torch_internals.serialized import PT2ArchiveWriter, schema
+from ...torch_internals.serialized import serialize as serde
 from ...trace.graph import Graph
 from ...trace.torch_run import runner_of
 from ..target import file_name

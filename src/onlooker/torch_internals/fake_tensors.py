@@ -1,0 +1,24 @@
+"""Tensors without values."""
+
+from __future__ import annotations
+
+from .needed import needed
+
+with needed("tensors without values"):
+    import torch._subclasses as subclasses
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        FakeTensor,
+        FakeTensorMode,
+        in_kernel_invocation_manager,
+        is_fake,
+    )
+
+__all__ = [
+    "DataDependentOutputException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "in_kernel_invocation_manager",
+    "is_fake",
+    "subclasses",
+]

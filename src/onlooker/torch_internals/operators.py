@@ -1,0 +1,22 @@
+"""The classes of operators: one overload, all overloads of a name, and those that take graphs; and
+functions of torch that have no public name.
+"""
+
+from __future__ import annotations
+
+from .needed import needed
+
+with needed("operators"):
+    from torch import _sym_sqrt as sym_sqrt  # type: ignore[attr-defined]
+    from torch._C import DispatchKey
+    from torch._C._nn import _parse_to as parse_to
+    from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+__all__ = [
+    "DispatchKey",
+    "HigherOrderOperator",
+    "OpOverload",
+    "OpOverloadPacket",
+    "parse_to",
+    "sym_sqrt",
+]

@@ -1,0 +1,39 @@
+"""Symbolic sizes: where they are made, what they are known to be, and the expressions they are."""
+
+from __future__ import annotations
+
+from .needed import needed
+
+with needed("symbolic sizes"):
+    from torch.fx.experimental import _config as shape_config
+    from torch.fx.experimental import symbolic_shapes
+    from torch.fx.experimental.sym_node import SymNode
+    from torch.fx.experimental.symbolic_shapes import (
+        GuardOnDataDependentSymNode,
+        ShapeEnv,
+        free_unbacked_symbols,
+        statically_known_true,
+    )
+    from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, Max, Min, Mod, PythonMod
+    from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.printers import PythonPrinter
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+__all__ = [
+    "FloorDiv",
+    "GuardOnDataDependentSymNode",
+    "IntTrueDiv",
+    "Max",
+    "Min",
+    "Mod",
+    "PythonMod",
+    "PythonPrinter",
+    "ShapeEnv",
+    "SymNode",
+    "ValueRanges",
+    "free_unbacked_symbols",
+    "int_oo",
+    "shape_config",
+    "statically_known_true",
+    "symbolic_shapes",
+]

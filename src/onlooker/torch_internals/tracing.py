@@ -1,0 +1,28 @@
+"""What stands in a trace: proxies, decompositions, loops, and the settings of the compiler."""
+
+from __future__ import annotations
+
+from .needed import needed
+
+with needed("traces"):
+    from torch._decomp import decomposition_table, decompositions
+    from torch._dynamo import config as dynamo_config
+    from torch._dynamo.exc import UserError
+    from torch._functorch import config as functorch_config
+    from torch._higher_order_ops.scan import scan_op
+    from torch.fx import _lazy_graph_module as lazy_graph_module
+    from torch.fx.experimental import proxy_tensor
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode
+
+__all__ = [
+    "UserError",
+    "decomposition_table",
+    "decompositions",
+    "disable_proxy_modes_tracing",
+    "dynamo_config",
+    "functorch_config",
+    "get_proxy_mode",
+    "lazy_graph_module",
+    "proxy_tensor",
+    "scan_op",
+]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .core.logs import log_as_asked as _log_as_asked
 from .core.versions import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -142,6 +143,9 @@ _HOMES = {
     "unregister_class_flattening": ".pytrees.registry",
     "verify_export": ".foreign.verify",
 }
+
+
+_log_as_asked()
 
 
 def __getattr__(name: str) -> Any:

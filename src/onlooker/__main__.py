@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .cli import main as run
+from .core.errors import OnlookerError
 
 __all__ = ["main"]
 
@@ -15,6 +15,11 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Runs the command line of this process; returns the exit code."""
+    try:
+        from .cli import main as run  # here, since torch may lack what onlooker needs
+    except OnlookerError as error:
+        sys.stderr.write(f"onlooker: {error}\n")
+        return 1
     try:
         code = run(sys.argv[1:], sys.stdout, sys.stderr)
         sys.stdout.flush()

@@ -41,6 +41,7 @@ from .report.calls import surroundings_of
 from .report.code import script_of
 from .report.code_data import GraphCode
 from .report.data import graph_report
+from .report.experiments import Experiments, experiments_of
 from .report.report import Report
 from .report.traffic import Conformity
 from .serve.dispatch import Dispatcher
@@ -381,6 +382,13 @@ class Program:
     def tally(self) -> Tally:
         """What was verified so far; empty before :meth:`verify`."""
         return self._verdict[0] if self._verdict else Tally()
+
+    @property
+    def experiments(self) -> Experiments:
+        """What was tried with the model before the export, and what came of each experiment:
+        ``print(program.experiments)``.
+        """
+        return experiments_of(self.plans)
 
     @property
     def report(self) -> Report:

@@ -306,7 +306,7 @@ def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     def interrupted(*_: Any) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(program_start, "run", interrupted)
+    monkeypatch.setattr(onlooker.cli, "main", interrupted)
     assert program_start.main() == 130
     assert capsys.readouterr().err == "onlooker: interrupted\n"
 

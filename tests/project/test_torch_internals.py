@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 import onlooker.torch_internals
 from onlooker import UnsupportedError
@@ -74,6 +73,6 @@ def test_a_name_that_is_gone_is_one_clear_error() -> None:
 
 
 def test_a_torch_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needed_module, "OLDEST", (torch.torch_version.TorchVersion(torch.__version__).major + 1, 0))
-    with pytest.raises(UnsupportedError, match=r"onlooker needs \d+\.0 or newer.*torch-too-old"), needed("pytrees"):
+    monkeypatch.setattr(needed_module, "OLDEST", (99, 0))
+    with pytest.raises(UnsupportedError, match=r"onlooker needs 99\.0 or newer.*torch-too-old"), needed("pytrees"):
         pytest.fail("the block is not entered")

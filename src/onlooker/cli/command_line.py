@@ -19,6 +19,7 @@ from .code import Code
 from .combine import Combine
 from .command import Answer, Command, ExitCode
 from .demo import Demo
+from .doctor import Doctor
 from .emit import Emit
 from .explain import Explain
 from .export import Export
@@ -43,6 +44,7 @@ COMMANDS: tuple[Command, ...] = (
     Check(),
     Code(),
     Emit(),
+    Doctor(),
 )
 
 #: columns of what goes into a file or a pipe

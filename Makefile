@@ -1,7 +1,7 @@
-# Everything runs in an own .venv, made on first use: `make demo` and `make test` need Python 3.11 and nothing else.
+# Everything runs in an own .venv, made on first use: `make demo` and `make test` need Python 3.11 and nothing else (the library itself runs on 3.10; the pins of constraints.txt do not).
 
 # The first interpreter that is new enough; say `make PYTHON=/path/to/python ...` for another one.
-PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13; do \
+PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13 python3.14; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$python" && break; done)
 VENV ?= .venv
 # How many processes the tests are spread over.
@@ -22,7 +22,7 @@ SOURCES := src tests examples
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help demo test test-executorch fuzz lint format clean
+.PHONY: help demo test test-executorch fuzz bench matrix release-check lint format clean
 
 help:
 	@echo 'make demo    watch a tiny Llama, export it to torch and ONNX, prove both on calls they never saw'
@@ -30,6 +30,8 @@ help:
 	@echo 'make test-executorch   the tests of the target ExecuTorch, in an environment of their own'
 	@echo 'make fuzz    the laws of the tests on other random examples, for 10 minutes: MINUTES=1 for one'
 	@echo 'make bench   every figure beside its target, and docs/benchmarks.md; QUICK=1 for a short one, ONLY=name for one'
+	@echo 'make matrix  the demo, the zoo and the fast tests for each torch and Python; CELL=3.10=2.10 for one'
+	@echo 'make release-check  build sdist and wheel twice, check, install and use them'
 	@echo 'make lint    ruff, mypy and import-linter only'
 	@echo 'make format  let ruff rewrite what it can'
 	@echo 'make clean   remove .venv, caches and outputs'
@@ -49,6 +51,12 @@ fuzz: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks $(ONLY) $(if $(QUICK),--quick)
 
+matrix:
+	'$(PYTHON)' tests/matrix.py $(addprefix --cell ,$(CELL))
+
+release-check: $(VENV)-release/.installed
+	$(VENV)-release/bin/python tests/release.py $(RELEASE)
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
@@ -60,7 +68,7 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format $(SOURCES)
 
 clean:
-	rm -rf $(VENV) $(WITH_EXECUTORCH) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) $(WITH_EXECUTORCH) $(VENV)-release .matrix out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps below make a second run skip the installation.
@@ -77,6 +85,11 @@ $(WITH_EXECUTORCH)/.installed: $(VENV)/.installed Makefile
 		echo "import site; site.addsitedir('$$site')" > "$$own/beside.pth"
 	@touch $@
 
+$(VENV)-release/.installed: Makefile
+	'$(PYTHON)' -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip --disable-pip-version-check install build twine pipx
+	@touch $@
+
 # torch alone and first: one resolution for everything may replace a CPU build with several GB of CUDA.
 $(VENV)/.torch: $(VENV)/.created constraints.txt
 	$(PIP) torch
@@ -84,7 +97,7 @@ $(VENV)/.torch: $(VENV)/.created constraints.txt
 
 $(VENV)/.created:
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo 'onlooker needs Python 3.11 or newer, and "$(PYTHON)" is not that:' \
+		echo 'make needs Python 3.11 or newer, and "$(PYTHON)" is not that:' \
 			'install one, or name it with make PYTHON=/path/to/python' >&2; exit 1; }
 	@'$(PYTHON)' -m venv $(VENV) || { \
 		echo 'A virtual environment could not be made: the venv module of Python is missing' \

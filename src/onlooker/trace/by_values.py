@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 
@@ -27,7 +27,7 @@ from ..torch_internals.fake_tensors import DataDependentOutputException
 from ..torch_internals.sizes import GuardOnDataDependentSymNode
 from ..torch_internals.tracing import decomposition_table, functorch_config
 
-__all__ = ["UncheckedBranchError", "decided_by_values", "depends_on_values"]
+__all__ = ["UncheckedBranchError", "check_decided", "decided_by_values", "depends_on_values"]
 
 _RUNNING = (torch.ops.aten.cumsum.default, torch.ops.aten.cumprod.default)
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
@@ -52,14 +52,15 @@ def depends_on_values(error: BaseException | None) -> bool:
 
 
 @contextlib.contextmanager
-def decided_by_values() -> Iterator[None]:
+def decided_by_values() -> Iterator[set[str]]:
     """Inside the block a trace decides by real values; what torch logs of each decision is read,
-    and not shown.
+    and not shown. Yields the names of the symbols that were decided about, as they come.
 
     :raises UncheckedBranchError: when the trace has ended, and a decision is not asserted in the
         program
     """
     unchecked: list[str] = []
+    decided_about: set[str] = set()
 
     def shows(record: logging.LogRecord) -> bool:
         if not str(record.msg).startswith(_MESSAGE):
@@ -68,6 +69,8 @@ def decided_by_values() -> Iterator[None]:
         symbols = getattr(decided, "free_symbols", None)
         if symbols is None or not all(_CHECKED.fullmatch(str(symbol)) for symbol in symbols):
             unchecked.append(str(decided))
+        else:
+            decided_about.update(map(str, symbols))
         return False
 
     logger = logging.getLogger(_LOGGER)
@@ -77,11 +80,31 @@ def decided_by_values() -> Iterator[None]:
             functorch_config.patch(fake_tensor_propagate_real_tensors=True),
             _shapes_of_running_sums(),
         ):
-            yield
+            yield decided_about
     finally:
         logger.removeFilter(shows)
     if unchecked:
         raise UncheckedBranchError(f"the branch on {unchecked[0]} is not checked at run time")
+
+
+def check_decided(program: torch.export.ExportedProgram, decided: Collection[str]) -> None:
+    """Passes when the program reads each number again that the trace decided about.
+
+    torch 2.10 decides ``if x.sum() > 0:``, and writes no assertion: it takes the number that it
+    decided about for a constant. The number is then read, and nothing uses it.
+
+    :raises UncheckedBranchError: for a number that is read from a tensor and never used
+    """
+    for module in program.graph_module.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        for node in module.graph.nodes:
+            read = {str(symbol) for symbol in node.meta.get("unbacked_bindings") or ()}
+            if not node.users and not read.isdisjoint(decided):
+                raise UncheckedBranchError(
+                    f"the branch on {node.name} is not checked at run time by torch"
+                    f" {torch.__version__}"
+                )
 
 
 @contextlib.contextmanager

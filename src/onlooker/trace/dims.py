@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -45,19 +45,23 @@ class Asked:
         return replace(self, oblivious=True)
 
     @contextlib.contextmanager
-    def settings(self) -> Iterator[None]:
-        """The settings of torch for an export that is asked for in this way."""
+    def settings(self) -> Iterator[Collection[str]]:
+        """The settings of torch for an export that is asked for in this way.
+
+        Yields the names of the numbers that the trace decides about by their values.
+        """
+        decided: Collection[str] = ()
         with contextlib.ExitStack() as stack:
             if self.oblivious:
                 settings = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
                 stack.enter_context(settings)
             if self.branch is not None:
-                stack.enter_context(decided_by_values())
+                decided = stack.enter_context(decided_by_values())
             if self.untold:
                 stack.enter_context(untold_of_traces())
             if self.conversions:
                 stack.enter_context(unchanged_modules_stay())
-            yield
+            yield decided
 
     def dynamic_shapes(self, plan: Plan, names: Mapping[Path, str]) -> dict[str, Any]:
         """``{input: {dimension: Dim}}``; an int is a dynamic input, a float a tensor without

@@ -26,7 +26,7 @@ from ..patches.recurrent_steps import steps_stay_sizes
 from ..patches.unchanged_modules import REFUSAL
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.tracing import UserError, dynamo_config, lazy_graph_module
-from .by_values import UncheckedBranchError, depends_on_values
+from .by_values import UncheckedBranchError, check_decided, depends_on_values
 from .decisions import Decision, recorded_decisions
 from .dim_names import takes_names
 from .dims import Asked
@@ -274,7 +274,7 @@ def _export(
         lazy,
         warnings.catch_warnings(),
         lab.untouched(traced=True),
-        asked.settings(),
+        asked.settings() as decided,
         ints,
         floats,
         steps_stay_sizes(lab.model),
@@ -284,6 +284,7 @@ def _export(
         warnings.simplefilter("ignore")
         shapes = asked.dynamic_shapes(plan, names)
         program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)
+    check_decided(program, decided)
     check_generators(program)
     # what nothing uses: an operator that raised in a try block of the model, a part of a tensor
     for module in program.graph_module.modules():

@@ -1,0 +1,245 @@
+"""``make matrix``: the demo, the zoo and the fast tests, for each pair of torch and Python that can be had here.
+
+    python tests/matrix.py                                   all cells, each in a virtual environment of its own
+    python tests/matrix.py --cell 3.10=2.10 --keep           one cell; its environment stays in .matrix/
+    python tests/matrix.py --page                            only writes docs/versions.md again from what is known
+
+What was found is kept in tests/matrix.json, cell by cell: a cell that is not run keeps what it said the last time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CELLS", "FAST", "MODELS", "Cell", "page"]
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / ".matrix"
+KEPT = ROOT / "tests" / "matrix.json"
+PAGE = ROOT / "docs" / "versions.md"
+#: the tests that tell most about torch and Python for their time: a few minutes of one processor
+FAST = (
+    "tests/core",
+    "tests/contract",
+    "tests/infer",
+    "tests/trace/test_guards.py",
+    "tests/trace/test_by_values.py",
+    "tests/trace/test_size_proofs.py",
+    "tests/trace/test_repeated_operators.py",
+    "tests/trace/test_rolled_loops.py",
+    "tests/patches/test_patches.py",
+    "tests/patches/test_recurrent_steps.py",
+    "tests/keep/test_keep.py",
+    "tests/zoo/test_zoo.py",
+    "tests/project/test_torch_internals.py",
+)
+#: models of the zoo, each watched, exported to torch and to ONNX, and proven, as the demo does
+MODELS = ("llama", "gpt2", "bert", "vit")
+TOOLS = ("pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100", "attrs>=23.1", "optree>=0.13")
+SHOWN = ("torch", "transformers", "onnx", "onnxruntime", "numpy", "sympy")
+#: seconds after which a step has failed
+LIMIT = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A pair of a Python and a torch, as two numbers each: ``3.10``, ``2.10``."""
+
+    python: str
+    torch: str
+
+    @property
+    def name(self) -> str:
+        """How it is written on the command line: ``3.10=2.10``."""
+        return f"{self.python}={self.torch}"
+
+
+#: each end of what is promised, and what is between: the newest torch on the newest Python that it has
+CELLS = (
+    Cell("3.10", "2.10"),
+    Cell("3.12", "2.12"),
+    Cell("3.11", "2.13"),
+    Cell("3.13", "2.15"),
+    Cell("3.14", "2.15"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is run in a cell: a word for the table, and the arguments of its Python."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+def steps(folder: Path) -> list[Step]:
+    """The steps of one cell; ``folder`` is where programs are written."""
+    demos = [
+        Step(name, ("-m", "onlooker", "demo", "--model", name, "--to", "both", "--out", str(folder / name)))
+        for name in MODELS
+    ]
+    tests = Step("tests", ("-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *FAST))
+    return [Step("doctor", ("-m", "onlooker", "doctor")), *demos, tests]
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of this version: of the path, of pyenv, or of uv; None where there is none."""
+    candidates = [shutil.which(f"python{version}"), sys.executable]
+    candidates += [str(path) for path in sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]
+    if uv := shutil.which("uv"):
+        found = subprocess.run([uv, "python", "find", version], capture_output=True, text=True, check=False)
+        candidates.append(found.stdout.strip())
+    for candidate in filter(None, candidates):
+        code = "import sys; print('%d.%d' % sys.version_info[:2])"
+        said = subprocess.run([candidate, "-c", code], capture_output=True, text=True, check=False)
+        if said.stdout.strip() == version:
+            return candidate
+    return None
+
+
+def environment(cell: Cell, python: str) -> Path:
+    """The Python of the virtual environment of a cell, which is made if it is not there.
+
+    torch is installed first and alone, as the Makefile does.
+
+    :raises subprocess.CalledProcessError: where something cannot be installed
+    """
+    folder = FOLDER / cell.name
+    inside, stamp = folder / "bin" / "python", folder / ".installed"
+    if stamp.exists():
+        return inside
+    subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
+    install = [str(inside), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    subprocess.run([*install, f"torch=={cell.torch}.*"], check=True)
+    subprocess.run([*install, "--editable", f"{ROOT}[transformers,onnx]", *TOOLS], check=True)
+    stamp.touch()
+    return inside
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    """What came of a cell: the versions, and for each step whether it passed, and in how many seconds."""
+    python = interpreter(cell.python)
+    if python is None:
+        return {"absent": f"no Python {cell.python} on this machine"}
+    try:
+        inside = environment(cell, python)
+    except subprocess.CalledProcessError as error:
+        return {"absent": f"not installed: {' '.join(error.cmd[-2:])}"}
+    found: dict[str, Any] = {"versions": versions(inside), "steps": {}}
+    for step in steps(FOLDER / "out" / cell.name):
+        start = time.perf_counter()
+        passed, last = call([str(inside), *step.arguments], FOLDER / f"{cell.name}-{step.name}.log")
+        seconds = round(time.perf_counter() - start)
+        print(f"  {cell.name} {step.name}: {last} ({seconds} s)", flush=True)
+        found["steps"][step.name] = {"passed": passed, "seconds": seconds, "said": last}
+    return found
+
+
+def call(command: Sequence[str], log: Path) -> tuple[bool, str]:
+    """Whether a command ended with 0, and the last line that it wrote; all of it goes into the log."""
+    settings = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "w", encoding="utf-8") as stream:
+        try:
+            code = subprocess.run(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **settings},
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                timeout=LIMIT,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return False, f"no end after {LIMIT} seconds"
+    lines = [line for line in log.read_text(encoding="utf-8").splitlines() if line and not line.startswith("next:")]
+    return code == 0, lines[-1] if lines else ""
+
+
+def versions(python: Path) -> dict[str, str]:
+    """The versions that are installed in an environment."""
+    code = (
+        "import json, sys; from importlib.metadata import version;"
+        f"print(json.dumps({{'python': sys.version.split()[0], **{{n: version(n) for n in {SHOWN!r}}}}}))"
+    )
+    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+HEAD = """\
+# Versions
+
+onlooker needs torch 2.10 or newer and Python 3.10 or newer; transformers, where it is used, 5.0 or newer. Written by
+`make matrix` (`python tests/matrix.py`), which makes a virtual environment for each row, with the newest packages that
+it can have, and runs in it `onlooker doctor`, the demo with four models of the zoo (each exported to torch and to ONNX
+and proven on calls it never saw), and the fast part of the tests. "no" has the last line that was said below the table.
+Continuous integration runs the whole suite with the versions of [constraints.txt](../constraints.txt).
+
+torch 2.9 and older are refused (`torch-too-old`): the guards of an exported program are kept elsewhere there. What
+onlooker uses of torch beyond its documented names is imported in one folder, `onlooker.torch_internals`; a name that a
+torch does not have is one error with the name in it (`torch-changed`).
+"""
+
+
+def page(known: Mapping[str, Any]) -> str:
+    """The page, from what is known of each cell."""
+    columns = ["Python", "torch", "transformers", "onnxruntime", *[step.name for step in steps(FOLDER)]]
+    lines = [HEAD, f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    remarks = []
+    for name, found in known.items():
+        python, torch = name.split("=")
+        if "absent" in found:
+            lines.append(f"| {python} | {torch} | not run: {found['absent']} |" + " |" * (len(columns) - 3))
+            continue
+        installed = found["versions"]
+        cells = [installed[key] for key in ("python", "torch", "transformers", "onnxruntime")]
+        for step, result in found["steps"].items():
+            cells.append(mark(step, result))
+            if not result["passed"]:
+                remarks.append(f"- Python {python}, torch {torch}, {step}: {result['said']}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, *([""] if remarks else []), *remarks]) + "\n"
+
+
+def mark(step: str, result: Mapping[str, Any]) -> str:
+    """One field of the table."""
+    if not result["passed"]:
+        return "no"
+    return str(result["said"]).split(" in ")[0] if step == "tests" else "yes"
+
+
+def main() -> int:
+    """0 where every cell that could be run passed."""
+    parser = argparse.ArgumentParser(prog="matrix", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--cell", action="append", metavar="PYTHON=TORCH", help="this one alone, as 3.10=2.10")
+    parser.add_argument("--keep", action="store_true", help="leave the environments in .matrix/, several GB each")
+    parser.add_argument("--page", action="store_true", help="run nothing")
+    options = parser.parse_args()
+    known: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    asked = [Cell(*name.split("=")) for name in options.cell] if options.cell else CELLS
+    failed = False
+    for cell in () if options.page else asked:
+        print(f"Python {cell.python}, torch {cell.torch}", flush=True)
+        found = run(cell)
+        known[cell.name] = found
+        failed |= not all(step["passed"] for step in found.get("steps", {}).values())
+        KEPT.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+        if not options.keep:
+            shutil.rmtree(FOLDER / cell.name, ignore_errors=True)
+    PAGE.write_text(page(known), encoding="utf-8")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,7 +24,7 @@ import torch
 from ...core.codec_text import MOST_BYTES, damaged, read_json, write_json
 from ...core.errors import OnlookerError, UnsupportedError
 from ...core.files import read_file
-from ...torch_internals.serialized import PT2ArchiveWriter, schema
+from ...torch_internals.serialized import PT2ArchiveWriter, schema, serialize_without_tensors
 from ...torch_internals.serialized import serialize as serde
 from ...trace.graph import Graph
 from ...trace.torch_run import runner_of
@@ -88,12 +88,7 @@ def _archive(graph: Graph, name: str) -> bytes:
     """The ``.pt2``: the graph, without sample inputs, lines of source and weights."""
     program = graph.artifact
     try:
-        artifact = serde.serialize(
-            program,
-            serialize_state_dict=False,
-            serialize_constants=False,
-            serialize_example_inputs=False,
-        )
+        artifact = serialize_without_tensors(program)
     except Exception as error:
         raise _not_saved(name, error) from error
     document = scrubbed(json.loads(artifact.exported_program))

@@ -136,6 +136,10 @@ class InputObserver:
         if part:
             warnings.warn(_of_a_part(store, self._watcher.model, part), stacklevel=3)
 
+    def __repr__(self) -> str:
+        seen = [f"{store.n_calls} calls of {name}" for name, store in self._watcher.stores.items()]
+        return f"<onlooker.InputObserver: {', '.join(seen) or 'nothing watched yet'}>"
+
     def num_obs(self) -> int:
         """The number of calls whose values were kept because ``store_n_calls`` asked for them."""
         return sum(store.n_counted for store in self._watcher.stores.values())

@@ -196,6 +196,10 @@ class Plan:
     blind: tuple[BlindSpot | str, ...] = ()
     needed: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        names = ", ".join(symbol.name for symbol in self.symbols) or "none"
+        return f"<Plan {self.name} of {self.model}.{self.method}: {len(self.inputs)} inputs, sizes {names}>"
+
     @property
     def inputs(self) -> tuple[LeafPlan, ...]:
         """The leaves that the program takes: tensors, sizes and floats that change, no baked

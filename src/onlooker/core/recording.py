@@ -37,6 +37,9 @@ class Recording:
     def __len__(self) -> int:
         return sum(call.count for call in self.calls)
 
+    def __repr__(self) -> str:
+        return f"<Recording of {self.model}.{self.method}: {len(self)} calls>"
+
     def __or__(self, other: Recording) -> Recording:
         check_kind(
             other,

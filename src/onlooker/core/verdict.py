@@ -104,6 +104,9 @@ class Tally:
     left_out: int = 0
     blocked: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Tally: {self.summary or 'nothing was tried'}>"
+
     def __add__(self, other: Tally) -> Tally:
         return Tally(
             self.checks + other.checks,
@@ -186,6 +189,9 @@ class Tallies:
     """
 
     tallies: tuple[tuple[str, Tally], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Tallies: {self.passed} of {self.total} checks of {len(self.tallies)} programs passed>"
 
     @property
     def checks(self) -> tuple[Check, ...]:

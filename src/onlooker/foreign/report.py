@@ -48,6 +48,9 @@ class ExportReport:
     tally: Tally
     remarks: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<ExportReport of {self.model} ({self.kind}): {self.verdict}>"
+
     @property
     def holds(self) -> bool:
         """True when every trial holds, unseen ones among them, and nothing is found wrong."""

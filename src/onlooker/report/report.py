@@ -37,6 +37,9 @@ class Report:
     probes: int = 0
     surroundings: tuple[tuple[str, int], ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Report of {self.model}.{self.method}: {self.verdict}>"
+
     @property
     def verified(self) -> bool:
         """True when every trial holds, unseen ones among them, and no axis is narrower than

@@ -41,6 +41,9 @@ class InputCandidate:
     aligned_flat_list: list[torch.Tensor | None] | None = None
     latency: float = 0.0
 
+    def __repr__(self) -> str:
+        return f"<InputCandidate: {self.str_obs()}>"
+
     def __post_init__(self) -> None:
         if self.clone:
             args, kwargs = torch_deepcopy((self.args, self.kwargs))
@@ -91,6 +94,9 @@ class InputObserverInfo:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def __repr__(self) -> str:
+        return f"<InputObserverInfo: {len(self)} kept calls>"
 
 
 def info_of(samples: Sequence[Sample], signature: Signature) -> InputObserverInfo:

@@ -13,21 +13,25 @@ MINUTES ?= 10
 # asks for (scikit-learn, pandas, coremltools and more, half a GB) a conversion and the runtime need no more than this.
 EXECUTORCH := executorch==1.5.1 torchao==0.18.0 ruamel.yaml==0.19.1 tabulate==0.10.0
 WITH_EXECUTORCH := $(VENV)-executorch
+# Sphinx is kept beside .venv too: nothing that is tested needs it.
+WITH_SPHINX := $(VENV)-docs
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
 SOURCES := src tests examples
+DOCS := build/docs
 
 # One thread per process, since the tests run in several; and nothing is ever fetched from a hub.
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help demo test test-executorch fuzz bench matrix release-check lint format clean
+.PHONY: help demo test test-executorch docs fuzz bench matrix release-check lint format clean
 
 help:
 	@echo 'make demo    watch a tiny Llama, export it to torch and ONNX, prove both on calls they never saw'
 	@echo 'make test    ruff, mypy, import-linter and pytest: what continuous integration runs'
 	@echo 'make test-executorch   the tests of the target ExecuTorch, in an environment of their own'
+	@echo 'make docs    the site of the documentation, in $(DOCS), with warnings as errors; nothing is fetched while it is built'
 	@echo 'make fuzz    the laws of the tests on other random examples, for 10 minutes: MINUTES=1 for one'
 	@echo 'make bench   every figure beside its target, and docs/benchmarks.md; QUICK=1 for a short one, ONLY=name for one'
 	@echo 'make matrix  the demo, the zoo and the fast tests for each torch and Python; CELL=3.10=2.10 for one'
@@ -44,6 +48,10 @@ test: lint
 
 test-executorch: $(WITH_EXECUTORCH)/.installed
 	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) tests/targets/executorch tests/targets/test_ranges.py
+
+docs: $(WITH_SPHINX)/.installed
+	$(WITH_SPHINX)/bin/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs $(DOCS)
+	$(WITH_SPHINX)/bin/python docs/site/check_pages.py $(DOCS)
 
 fuzz: $(VENV)/.installed
 	$(BIN)/python tests/fuzz.py --minutes $(MINUTES) --jobs $(JOBS)
@@ -68,7 +76,7 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format $(SOURCES)
 
 clean:
-	rm -rf $(VENV) $(WITH_EXECUTORCH) $(VENV)-release .matrix out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) $(WITH_EXECUTORCH) $(WITH_SPHINX) $(VENV)-release .matrix docs/gallery out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps below make a second run skip the installation.
@@ -77,13 +85,21 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	$(PIP) --editable '.[all]'
 	@touch $@
 
-$(WITH_EXECUTORCH)/.installed: $(VENV)/.installed Makefile
-	'$(PYTHON)' -m venv $(WITH_EXECUTORCH)
-	$(WITH_EXECUTORCH)/bin/python -m pip --disable-pip-version-check install --no-deps $(EXECUTORCH)
+# Makes the environment $(1), which has the packages of .venv and, before them, those that pip finds by $(2).
+define environment_beside
+	'$(PYTHON)' -m venv $(1)
+	$(1)/bin/python -m pip --disable-pip-version-check install --no-deps $(2)
 	site=$$($(abspath $(BIN))/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
-		own=$$($(WITH_EXECUTORCH)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+		own=$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 		echo "import site; site.addsitedir('$$site')" > "$$own/beside.pth"
-	@touch $@
+	@touch $(1)/.installed
+endef
+
+$(WITH_EXECUTORCH)/.installed: $(VENV)/.installed Makefile
+	$(call environment_beside,$(WITH_EXECUTORCH),$(EXECUTORCH))
+
+$(WITH_SPHINX)/.installed: $(VENV)/.installed docs/requirements.txt
+	$(call environment_beside,$(WITH_SPHINX),--requirement docs/requirements.txt)
 
 $(VENV)-release/.installed: Makefile
 	'$(PYTHON)' -m venv $(VENV)-release

@@ -1,0 +1,88 @@
+"""How Sphinx builds this site: `make docs`.
+
+Nothing is fetched while it is built, and nothing when it is read: fonts are those of the reader's
+system, and the search is an index in JavaScript.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(DOCS / "site"))
+
+import generated  # noqa: E402
+import onlooker  # noqa: E402
+
+project = "onlooker"
+author = "the authors of onlooker"
+release = version = getattr(onlooker, "__version__", "") or generated.version_of_project(ROOT)
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx_gallery.gen_gallery",
+    "sphinx_copybutton",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["site", "requirements.txt"]
+# A section of a long page is a target of links, as on GitHub.
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence", "deflist"]
+
+html_theme = "furo"
+html_title = "onlooker"
+html_static_path = ["site/static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+highlight_language = "text"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "undoc-members": True}
+python_use_unqualified_type_names = True
+# Fields of a dataclass with slots are described by the text of the class, not by their descriptors.
+autodoc_preserve_defaults = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": str(ROOT / "examples"),
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "ignore_pattern": r"__init__\.py",
+    "download_all_examples": False,
+    "show_signature": False,
+    "show_memory": False,
+    "abort_on_example_error": True,
+    "within_subsection_order": "FileNameSortKey",
+    "reset_modules": (),
+    "write_computation_times": False,
+    "min_reported_time": 0,
+    "promote_jupyter_magic": False,
+    "notebook_extensions": set(),
+}
+# "config.cache": the gallery's settings hold a class, which cannot be compared with those of the last build.
+# "misc.highlighting_failure": sessions of the shell have the boxes of reports in them.
+suppress_warnings = ["config.cache", "misc.highlighting_failure"]
+# Examples show what they print, not what the library logs.
+logging.getLogger("onlooker").setLevel(logging.WARNING)
+
+
+def read_page_of_the_root(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Puts a file of the project's root in the place of its page under `project/`."""
+    file = generated.ROOT_PAGES.get(docname)
+    if file is not None:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        source[0] = generated.with_links_of_the_site(text)
+
+
+def setup(app: Sphinx) -> None:
+    """Registers what is particular to this site."""
+    app.connect("source-read", read_page_of_the_root)

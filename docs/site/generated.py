@@ -1,0 +1,36 @@
+"""Pages of the site that are made of other files of the project."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+#: page -> the file in the project's root that it shows
+ROOT_PAGES = {
+    "project/architecture": "ARCHITECTURE.md",
+    "project/changelog": "CHANGELOG.md",
+    "project/contributing": "CONTRIBUTING.md",
+    "project/security": "SECURITY.md",
+}
+
+
+def version_of_project(root: Path) -> str:
+    """The version in ``pyproject.toml``."""
+    text = (root / "pyproject.toml").read_text(encoding="utf-8")
+    return str(tomllib.loads(text)["project"]["version"])
+
+
+def with_links_of_the_site(text: str) -> str:
+    """The text of a file of the root, with links that hold from a page in ``docs/project``."""
+    pages = {file: page.removeprefix("project/") + ".md" for page, file in ROOT_PAGES.items()}
+
+    def replaced(link: re.Match[str]) -> str:
+        target = link[1]
+        if target in pages:
+            return f"]({pages[target]})"
+        if target.startswith("docs/"):
+            return f"](../{target.removeprefix('docs/')})"
+        return link[0]
+
+    return re.sub(r"\]\(([^)\s]+)\)", replaced, text)

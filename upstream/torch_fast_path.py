@@ -1,0 +1,24 @@
+"""`torch.nn.TransformerEncoder` writes zeros at padded positions in eager, and not in an exported program.
+
+Eager takes a fast path with nested tensors; the exported graph has the slow path.
+
+Where: torch.nn.TransformerEncoder
+Fails with: torch 2.13.0
+Thread: none known
+In onlooker: `hypotheses.surroundings` names it, with `torch.backends.mha.set_fastpath_enabled(False)` as the way out
+"""
+
+import torch
+
+layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+model = torch.nn.TransformerEncoder(layer, 1).eval()
+x = torch.randn(2, 4, 8)
+padding = torch.tensor([[False, False, False, False], [False, False, True, True]])
+with torch.no_grad():
+    expected = model(x, src_key_padding_mask=padding)
+    program = torch.export.export(model, (x,), {"src_key_padding_mask": padding}).module()
+    given = program(x, src_key_padding_mask=padding)
+difference = (expected[:, :2] - given[:, :2]).abs().max().item() if expected.shape != given.shape else (
+    (expected - given).abs().max().item()
+)
+print(f"still there: differs by {difference:.2f}" if difference > 1e-4 else "repaired: both give the same")

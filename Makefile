@@ -18,7 +18,7 @@ WITH_SPHINX := $(VENV)-docs
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
-SOURCES := src tests examples
+SOURCES := src tests examples upstream docs/conf.py docs/site
 DOCS := build/docs
 
 # One thread per process, since the tests run in several; and nothing is ever fetched from a hub.

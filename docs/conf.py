@@ -17,6 +17,7 @@ ROOT = DOCS.parent
 sys.path.insert(0, str(DOCS / "site"))
 
 import generated  # noqa: E402
+
 import onlooker  # noqa: E402
 
 project = "onlooker"
@@ -30,7 +31,7 @@ extensions = [
     "sphinx_copybutton",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["site", "requirements.txt"]
+exclude_patterns = ["site", "requirements.txt", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5"]
 # A section of a long page is a target of links, as on GitHub.
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence", "deflist"]

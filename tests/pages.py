@@ -6,10 +6,11 @@ and compare. In a page:
 - a block of ``python`` is run, in order, after those before it; what it prints stands in the block of
   ``text`` that follows;
 - one that begins with ``# name.py`` is written to that file, and not run;
-- ``$ onlooker ...`` in a block of ``console`` is run as a command, and its output stands below it;
+- ``$ onlooker ...`` in a block of ``console`` is run as a command, and its standard output stands below
+  it, with that of errors where it fails;
 - seconds may be others; a line ``...`` in a block stands for any lines that are left out of the page;
 - ``<!-- needs: onnx openvino -->`` names the packages without which a page is skipped;
-- blocks of another kind, such as ``sh``, are only shown.
+- blocks of another kind, such as ``sh`` or ``py``, are only shown.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from onlooker.__main__ import main as onlooker_main
+from onlooker.cli import main as onlooker_main
 
 DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
@@ -61,7 +63,7 @@ class Session:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compiled, self.names)
-        return printed.getvalue()
+        return without_trailing_blanks(printed.getvalue())
 
 
 def needed_packages(text: str) -> list[str]:
@@ -77,6 +79,11 @@ def agrees(shown: str, printed: str) -> bool:
     return re.fullmatch(pattern, printed) is not None
 
 
+def without_trailing_blanks(text: str) -> str:
+    """The text without what nobody sees at the end of its lines."""
+    return re.sub(r" +$", "", text, flags=re.MULTILINE)
+
+
 def command_output(line: str) -> str:
     """What a command prints, as a terminal shows it."""
     words = shlex.split(line, comments=True)
@@ -87,8 +94,10 @@ def command_output(line: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return done.stdout + done.stderr
     stdout, stderr = io.StringIO(), io.StringIO()
-    onlooker_main(words[1:], stdout, stderr)
-    return stdout.getvalue() + stderr.getvalue()
+    with mock.patch("shutil.which", return_value="/usr/bin/onlooker"):  # as if it were installed
+        code = onlooker_main(words[1:], stdout, stderr)
+    failure = stderr.getvalue().splitlines(keepends=True)[-1:] if code == 1 else []
+    return without_trailing_blanks(stdout.getvalue() + "".join(failure))
 
 
 def console_output(text: str) -> str:
@@ -133,7 +142,9 @@ def workshop() -> Iterator[Path]:
     """An empty folder as current directory, from which modules can be imported."""
     before = Path.cwd()
     modules = set(sys.modules)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as parent, mock.patch.dict(os.environ, COLUMNS="120"):
+        folder = os.path.join(os.path.realpath(parent), "work")
+        os.mkdir(folder)
         os.chdir(folder)
         sys.path.insert(0, folder)
         try:

@@ -20,7 +20,9 @@ class Double(torch.nn.Module):
         return x * 2
 
 
-program = torch.export.export(Double(), (torch.ones(4),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+program = torch.export.export(
+    Double(), (torch.ones(4),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+)
 buffer = to_edge(program).to_executorch().buffer
 method = Runtime.get().load_program(buffer).load_method("forward")
 try:

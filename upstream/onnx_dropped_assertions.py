@@ -30,4 +30,8 @@ with contextlib.redirect_stdout(io.StringIO()):
     converted = torch.onnx.export(program, dynamo=True, verbose=False)
 operators = {node.op_type for node in converted.model.graph}
 kept = operators & {"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "If", "Gather"}
-print(f"repaired: the graph has {kept}" if kept else f"still there: the graph has {sorted(operators)} alone")
+print(
+    f"repaired: the graph has {kept}"
+    if kept
+    else f"still there: the graph has {sorted(operators)} alone"
+)

@@ -25,4 +25,8 @@ with contextlib.redirect_stdout(io.StringIO()):
     converted = torch.onnx.export(program, dynamo=True, verbose=False)
 (output,) = converted.model.graph.outputs
 dtype = str(output.dtype)
-print("repaired: the output is FLOAT16" if dtype == "FLOAT16" else f"still there: the output is {dtype}")
+print(
+    "repaired: the output is FLOAT16"
+    if dtype == "FLOAT16"
+    else f"still there: the output is {dtype}"
+)

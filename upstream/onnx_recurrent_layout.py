@@ -16,7 +16,9 @@ warnings.simplefilter("ignore")
 
 model = torch.nn.LSTM(4, 3).eval()  # steps first
 program = torch.export.export(
-    model, (torch.randn(7, 2, 4),), dynamic_shapes=({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},)
+    model,
+    (torch.randn(7, 2, 4),),
+    dynamic_shapes=({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},),
 )
 with contextlib.redirect_stdout(io.StringIO()):
     converted = torch.onnx.export(program, dynamo=True, verbose=False)
@@ -29,4 +31,8 @@ else:
     with torch.no_grad():
         expected = model(x)[0]
     same = given.shape == expected.shape and torch.allclose(given, expected, atol=1e-5)
-    print("repaired: 5 steps of 3 rows are right" if same else "still there: 5 steps of 3 rows are wrong")
+    print(
+        "repaired: 5 steps of 3 rows are right"
+        if same
+        else "still there: 5 steps of 3 rows are wrong"
+    )

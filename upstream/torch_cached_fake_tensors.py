@@ -1,7 +1,7 @@
 """A trace leaves tensors without values in the `functools.lru_cache` of a function of the model.
 
-The next call of the model gets such a tensor from the cache, and fails. The positions of DINOv3 in transformers are such
-a function.
+The next call of the model gets such a tensor from the cache. The positions of DINOv3 in transformers are such a
+function.
 
 Where: torch.export
 Fails with: torch 2.13.0
@@ -31,4 +31,8 @@ except Exception as error:
     print(f"still there: after the export the model raises {type(error).__name__}")
 else:
     plain = type(given) is torch.Tensor
-    print("repaired: the model runs as before" if plain else f"still there: the model gives a {type(given).__name__}")
+    print(
+        "repaired: the model runs as before"
+        if plain
+        else f"still there: the model gives a {type(given).__name__}"
+    )

@@ -18,7 +18,13 @@ with torch.no_grad():
     expected = model(x, src_key_padding_mask=padding)
     program = torch.export.export(model, (x,), {"src_key_padding_mask": padding}).module()
     given = program(x, src_key_padding_mask=padding)
-difference = (expected[:, :2] - given[:, :2]).abs().max().item() if expected.shape != given.shape else (
-    (expected - given).abs().max().item()
+difference = (
+    (expected[:, :2] - given[:, :2]).abs().max().item()
+    if expected.shape != given.shape
+    else ((expected - given).abs().max().item())
 )
-print(f"still there: differs by {difference:.2f}" if difference > 1e-4 else "repaired: both give the same")
+print(
+    f"still there: differs by {difference:.2f}"
+    if difference > 1e-4
+    else "repaired: both give the same"
+)

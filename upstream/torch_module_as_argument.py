@@ -28,5 +28,7 @@ try:
 except Exception as error:
     print(f"repaired: refused with {type(error).__name__}")
 else:
-    right = given == 100.0
-    print("repaired: the given cache is read" if right else f"still there: 100.0 is expected, the program gives {given}")
+    if given == 100.0:
+        print("repaired: the given cache is read")
+    else:
+        print(f"still there: 100.0 is expected, the program gives {given}")

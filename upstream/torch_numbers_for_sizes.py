@@ -35,6 +35,6 @@ for name, function in functions.items():
         constant.append(f"{name} ({type(error).__name__})")
         continue
     (given,) = [node for node in program.graph.nodes if node.op == "placeholder"]
-    if isinstance(given.meta["val"].shape[0], int):
+    if str(given.meta["val"].shape[0]).isdigit():
         constant.append(name)
 print(f"still there: {', '.join(constant)}" if constant else "repaired: all of them keep the size")

@@ -18,7 +18,9 @@ class Single(torch.nn.Module):
 
 
 example = torch.zeros(4)
-program = torch.export.export(Single(), (example,), dynamic_shapes=({0: torch.export.Dim("n", min=1)},))
+program = torch.export.export(
+    Single(), (example,), dynamic_shapes=({0: torch.export.Dim("n", min=1)},)
+)
 
 one = torch.tensor([5.0])
 try:
@@ -29,4 +31,6 @@ else:
     if torch.equal(given, Single()(one)):
         print("repaired: the program gives what the model gives")
     else:
-        print(f"still there: the model gives {Single()(one).tolist()}, the program {given.tolist()}")
+        print(
+            f"still there: the model gives {Single()(one).tolist()}, the program {given.tolist()}"
+        )

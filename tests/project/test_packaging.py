@@ -18,7 +18,8 @@ import licences
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src" / "onlooker"
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache", "build", "dist", "out", ".hypothesis")
-PARTS = ("src", "tests", "docs", "examples", "benchmarks", ".importlinter", "pyproject.toml", "MANIFEST.in", "Makefile")
+FOLDERS = ("src", "tests", "docs", "examples", "benchmarks", "upstream")
+PARTS = (*FOLDERS, ".importlinter", "pyproject.toml", "MANIFEST.in", "Makefile")
 FILES = ("README.md", "LICENSE", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "constraints.txt")
 
 

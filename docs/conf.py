@@ -6,6 +6,7 @@ system, and the search is an index in JavaScript.
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import sys
 from pathlib import Path
@@ -18,11 +19,9 @@ sys.path.insert(0, str(DOCS / "site"))
 
 import generated  # noqa: E402
 
-import onlooker  # noqa: E402
-
 project = "onlooker"
 author = "the authors of onlooker"
-release = version = getattr(onlooker, "__version__", "") or generated.version_of_project(ROOT)
+release = version = importlib.metadata.version("onlooker")
 
 extensions = [
     "myst_parser",
@@ -41,6 +40,7 @@ html_title = "onlooker"
 html_static_path = ["site/static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_domain_indices = False
 html_theme_options = {"navigation_with_keys": True}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

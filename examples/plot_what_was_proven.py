@@ -73,10 +73,11 @@ tally = program.verify()
 print("graphs:", len(program.graphs), "- verified:", tally.verified)
 
 figure, axes = plt.subplots(figsize=(6, 4))
-for kind, marker in (("unseen", "."), ("observed", "s")):
-    tried = [dict(check.sizes) for check in tally.checks if check.kind == kind and check.sizes]
-    lengths, batches = zip(*[(size["length"], size["batch"]) for size in tried], strict=True)
-    axes.scatter(lengths, batches, marker=marker, label=kind)
+tried = [dict(check.sizes) for check in tally.checks if check.kind == "unseen"]
+unseen = [(size["batch"], size["words_dim_1"]) for size in tried if size]
+for name, marker, points in (("tried", ".", unseen), ("watched", "s", sizes)):
+    batches, lengths = zip(*points, strict=True)
+    axes.scatter(lengths, batches, marker=marker, label=name)
 axes.axvline(LONG, linestyle="--", color="gray", label="the model branches")
 axes.set_xscale("log", base=2)
 axes.set_yscale("log", base=2)

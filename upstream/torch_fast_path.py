@@ -10,6 +10,7 @@ In onlooker: `hypotheses.surroundings` names it, with `torch.backends.mha.set_fa
 
 import torch
 
+torch.manual_seed(0)
 layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
 model = torch.nn.TransformerEncoder(layer, 1).eval()
 x = torch.randn(2, 4, 8)
@@ -18,13 +19,9 @@ with torch.no_grad():
     expected = model(x, src_key_padding_mask=padding)
     program = torch.export.export(model, (x,), {"src_key_padding_mask": padding}).module()
     given = program(x, src_key_padding_mask=padding)
-difference = (
-    (expected[:, :2] - given[:, :2]).abs().max().item()
-    if expected.shape != given.shape
-    else ((expected - given).abs().max().item())
-)
-print(
-    f"still there: differs by {difference:.2f}"
-    if difference > 1e-4
-    else "repaired: both give the same"
-)
+steps = min(expected.shape[1], given.shape[1])
+difference = (expected[:, :steps] - given[:, :steps]).abs().max().item()
+if difference > 1e-4:
+    print(f"still there: differs by {difference:.2f}")
+else:
+    print("repaired: both give the same")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from pathlib import Path
 
 #: page -> the file in the project's root that it shows
 ROOT_PAGES = {
@@ -13,12 +11,6 @@ ROOT_PAGES = {
     "project/contributing": "CONTRIBUTING.md",
     "project/security": "SECURITY.md",
 }
-
-
-def version_of_project(root: Path) -> str:
-    """The version in ``pyproject.toml``."""
-    text = (root / "pyproject.toml").read_text(encoding="utf-8")
-    return str(tomllib.loads(text)["project"]["version"])
 
 
 def with_links_of_the_site(text: str) -> str:

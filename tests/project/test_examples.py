@@ -86,6 +86,10 @@ module, by hand: ('x', 'cache_key_cache_0', 'cache_value_cache_0')
 module, watched: ('x', 'cache.tokens', 'cache.key_cache.0', 'cache.value_cache.0')
 module, watched, exact on new sizes: True
 """,
+    "plot_what_was_proven.py": """\
+watched: [(2, 5, 4), (3, 7, 4), (1, 12, 4), (4, 20, 4), (2, 40, 4), (8, 64, 4)]
+graphs: 2 - verified: True
+""",
     "input_observer_basics.py": """\
 add: (T1s2x6,T1s2x6) ({0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)}, {0: DimHint(DYNAMIC), 1: DimHint(DYNAMIC)})
 add is exact on new sizes: True

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import pages
+import page_outputs
 
 FOLDERS = ("howto", "reference", "contributing", "explanation")
-IN_FOLDERS = [page for folder in FOLDERS for page in sorted((pages.DOCS / folder).glob("*.md"))]
-PAGES = [pages.DOCS / "tutorial.md", *IN_FOLDERS]
-RUN = [page for page in PAGES if pages.BLOCK.search(page.read_text(encoding="utf-8"))]
+IN_FOLDERS = [page for folder in FOLDERS for page in sorted((page_outputs.DOCS / folder).glob("*.md"))]
+PAGES = [page_outputs.DOCS / "tutorial.md", *IN_FOLDERS]
+RUN = [page for page in PAGES if page_outputs.BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
 def is_slow(page: Path) -> bool:
@@ -22,33 +22,33 @@ def is_slow(page: Path) -> bool:
 
 def parameters() -> list[object]:
     marks = {page: [pytest.mark.slow] if is_slow(page) else [] for page in RUN}
-    return [pytest.param(page, id=str(page.relative_to(pages.DOCS)), marks=marks[page]) for page in RUN]
+    return [pytest.param(page, id=str(page.relative_to(page_outputs.DOCS)), marks=marks[page]) for page in RUN]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("page", parameters())
 def test_a_page_prints_what_stands_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    missing = [name for name in pages.needed_packages(text) if importlib.util.find_spec(name) is None]
+    missing = [name for name in page_outputs.needed_packages(text) if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
-    with pages.workshop():
-        assert pages.with_outputs(text) == text
+    with page_outputs.workshop():
+        assert page_outputs.with_outputs(text) == text
 
 
 def test_a_block_that_prints_something_else_is_found() -> None:
     page = "```python\nprint(1 + 1)\n```\n```text\n3\n```\n"
-    assert pages.with_outputs(page) == page.replace("3", "2")
+    assert page_outputs.with_outputs(page) == page.replace("3", "2")
 
 
 def test_a_block_that_prints_needs_a_block_of_text() -> None:
-    with pytest.raises(pages.PageError, match="no block of text follows"):
-        pages.with_outputs("```python\nprint(1)\n```\n")
+    with pytest.raises(page_outputs.PageError, match="no block of text follows"):
+        page_outputs.with_outputs("```python\nprint(1)\n```\n")
 
 
 def test_seconds_and_what_is_left_out_may_differ() -> None:
-    assert pages.agrees("a 1.0 s (< 1 %)\n...\nb\n", "a 2.5 s (17 %)\nc\nd\nb\n")
-    assert not pages.agrees("a 1.0 s\nb\n", "a 2.5 s\nc\n")
+    assert page_outputs.agrees("a 1.0 s (< 1 %)\n...\nb\n", "a 2.5 s (17 %)\nc\nd\nb\n")
+    assert not page_outputs.agrees("a 1.0 s\nb\n", "a 2.5 s\nc\n")
 
 
 def test_no_page_has_an_output_that_nothing_prints() -> None:

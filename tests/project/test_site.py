@@ -9,23 +9,26 @@ from pathlib import Path
 import pytest
 
 import onlooker
-import pages
+import page_outputs
 
 ROOT = Path(__file__).parent.parent.parent
-REFERENCE = "\n".join(page.read_text(encoding="utf-8") for page in sorted((pages.DOCS / "reference").glob("*.md")))
-CODE = "\n".join(body for kind, body in pages.BLOCK.findall(REFERENCE) if kind == "python")
+REFERENCE = "\n".join(
+    page.read_text(encoding="utf-8") for page in sorted((page_outputs.DOCS / "reference").glob("*.md"))
+)
+CODE = "\n".join(body for kind, body in page_outputs.BLOCK.findall(REFERENCE) if kind == "python")
+NAMES = [name for name in onlooker.__all__ if not name.startswith("_")]
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 FENCED = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", onlooker.__all__)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_is_in_the_reference_once(name: str) -> None:
     found = re.findall(rf"^\.\. auto(\w+):: onlooker\.{name}$", REFERENCE, flags=re.MULTILINE)
     assert len(found) == 1
     assert found[0] == ("class" if inspect.isclass(getattr(onlooker, name)) else "function")
 
 
-@pytest.mark.parametrize("name", onlooker.__all__)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_has_an_example_that_runs(name: str) -> None:
     """In its docstring, as a doctest, or on its page of the reference."""
     documentation = inspect.getdoc(getattr(onlooker, name)) or ""
@@ -33,8 +36,8 @@ def test_a_public_name_has_an_example_that_runs(name: str) -> None:
 
 
 def markdown() -> list[Path]:
-    written_by_build = pages.DOCS / "gallery"
-    found = [page for page in pages.DOCS.rglob("*.md") if written_by_build not in page.parents]
+    written_by_build = page_outputs.DOCS / "gallery"
+    found = [page for page in page_outputs.DOCS.rglob("*.md") if written_by_build not in page.parents]
     return [*sorted(found), *sorted(ROOT.glob("*.md"))]
 
 

@@ -1,13 +1,13 @@
 """Runs the code of pages of the documentation, and puts what it prints in its place.
 
-``python tests/pages.py docs/tutorial.md ...`` writes the outputs of pages anew; the tests run the same
+``python tests/page_outputs.py docs/tutorial.md ...`` writes the outputs of pages anew; the tests run the same
 and compare. In a page:
 
 - a block of ``python`` is run, in order, after those before it; what it prints stands in the block of
   ``text`` that follows;
 - one that begins with ``# name.py`` is written to that file, and not run;
 - ``$ onlooker ...`` in a block of ``console`` is run as a command, and its standard output stands below
-  it, with that of errors where it fails;
+  it; exit code 1, an error, is one of the page;
 - seconds may be others; a line ``...`` in a block stands for any lines that are left out of the page;
 - ``<!-- needs: onnx openvino -->`` names the packages without which a page is skipped;
 - blocks of another kind, such as ``sh`` or ``py``, are only shown.
@@ -96,8 +96,9 @@ def command_output(line: str) -> str:
     stdout, stderr = io.StringIO(), io.StringIO()
     with mock.patch("shutil.which", return_value="/usr/bin/onlooker"):  # as if it were installed
         code = onlooker_main(words[1:], stdout, stderr)
-    failure = stderr.getvalue().splitlines(keepends=True)[-1:] if code == 1 else []
-    return without_trailing_blanks(stdout.getvalue() + "".join(failure))
+    if code == 1:
+        raise PageError(f"{line}\n{stderr.getvalue()}")
+    return without_trailing_blanks(stdout.getvalue())
 
 
 def console_output(text: str) -> str:

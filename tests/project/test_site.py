@@ -12,9 +12,8 @@ import onlooker
 import page_outputs
 
 ROOT = Path(__file__).parent.parent.parent
-REFERENCE = "\n".join(
-    page.read_text(encoding="utf-8") for page in sorted((page_outputs.DOCS / "reference").glob("*.md"))
-)
+PAGES = sorted((page_outputs.DOCS / "reference").glob("*.md"))
+REFERENCE = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 CODE = "\n".join(body for kind, body in page_outputs.BLOCK.findall(REFERENCE) if kind == "python")
 NAMES = [name for name in onlooker.__all__ if not name.startswith("_")]
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")

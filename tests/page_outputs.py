@@ -73,10 +73,16 @@ def needed_packages(text: str) -> list[str]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a block of a page shows what was printed, but for times and lines of ``...``."""
-    shown, printed = SECONDS.sub("0 s", shown), SECONDS.sub("0 s", printed)
-    pattern = re.escape(shown).replace(re.escape("...\n"), "(?:.*\n)*")
-    return re.fullmatch(pattern, printed) is not None
+    """Whether a block of a page shows what was printed, but for times, lines of ``...``, and where lines
+    are broken, since a time with more digits breaks a line elsewhere.
+    """
+    parts = re.split(r"^\.\.\.$", shown, flags=re.MULTILINE)
+    pattern = ".*".join(re.escape(_compared(part)) for part in parts)
+    return re.fullmatch(pattern, _compared(printed), flags=re.DOTALL) is not None
+
+
+def _compared(text: str) -> str:
+    return " ".join(SECONDS.sub("0 s", text).split())
 
 
 def without_trailing_blanks(text: str) -> str:
@@ -115,15 +121,15 @@ def with_outputs(text: str) -> str:
     session = Session()
     result = ""
     end = 0
-    printed = ""
+    printed: str | None = None  # by the block before, if that was Python
     for block in BLOCK.finditer(text):
         kind, body = block[1], block[2]
         if printed and kind != "text":
             raise PageError(f"a block prints, and no block of text follows:\n{printed}")
-        if kind == "text" and printed:
-            body = body if agrees(body, printed) else printed
-            printed = ""
-        elif kind == "console":
+        if kind == "text" and printed is not None and not agrees(body, printed):
+            body = printed
+        printed = None
+        if kind == "console":
             body = console_output(body)
         elif kind == "python":
             named = FILE_NAME.match(body)

@@ -46,6 +46,16 @@ def test_a_block_that_prints_needs_a_block_of_text() -> None:
         page_outputs.with_outputs("```python\nprint(1)\n```\n")
 
 
+def test_an_output_of_a_block_that_prints_nothing_is_found() -> None:
+    code = "```python\nx = 1\n```\n"
+    assert page_outputs.with_outputs(code + "```text\n1\n```\n") == code + "```text\n```\n"
+
+
+def test_a_command_that_fails_is_found() -> None:
+    with pytest.raises(page_outputs.PageError, match="file-missing"):
+        page_outputs.with_outputs("```console\n$ onlooker show no-such-folder\n```\n")
+
+
 def test_seconds_and_what_is_left_out_may_differ() -> None:
     assert page_outputs.agrees("a 1.0 s (< 1 %)\n...\nb\n", "a 2.5 s (17 %)\nc\nd\nb\n")
     assert not page_outputs.agrees("a 1.0 s\nb\n", "a 2.5 s\nc\n")

@@ -1,7 +1,7 @@
 """The sum of float16 becomes float32 in the model of ONNX.
 
 Where: torch.onnx.export(dynamo=True)
-Fails with: torch 2.13.0 with onnxscript 0.7.2
+Fails with: torch 2.13.0 and 2.15.0 with onnxscript 0.7.2
 Thread: none known
 In onlooker: `verify()` compares dtypes, and a program that gives another one fails
 """

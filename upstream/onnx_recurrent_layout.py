@@ -1,7 +1,7 @@
 """The converter writes an LSTM for the steps of the example alone.
 
 Where: torch.onnx.export(dynamo=True)
-Fails with: torch 2.13.0 with onnxscript 0.7.2
+Fails with: torch 2.13.0 and 2.15.0 with onnxscript 0.7.2
 Thread: none known
 In onlooker: `targets.onnx.operators_recurrent`
 """

@@ -1,7 +1,7 @@
 """ONNX Runtime has no kernels for bfloat16 on the CPU.
 
 Where: onnxruntime, CPUExecutionProvider
-Fails with: onnxruntime 1.31.1
+Fails with: onnxruntime 1.31.1, 1.32.0
 Thread: none known
 In onlooker: `targets.onnx.kernels` warns before a conversion; `verify(providers=[...])` proves it elsewhere
 """

@@ -1,7 +1,7 @@
 """`AdditionalInputs` cannot hold a call that lacks an optional argument.
 
 Where: torch.export.AdditionalInputs
-Fails with: torch 2.13.0
+Fails with: torch 2.13.0, 2.15.0
 Thread: none known
 In onlooker: calls with and without an argument are told apart, and a neutral value is searched for the argument
 """

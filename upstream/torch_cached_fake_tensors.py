@@ -4,7 +4,7 @@ The next call of the model gets such a tensor from the cache. The positions of D
 function.
 
 Where: torch.export
-Fails with: torch 2.13.0
+Fails with: torch 2.13.0, 2.15.0
 Thread: https://github.com/huggingface/transformers/pull/40007 (where such a cache came in)
 In onlooker: `observing.cached_functions` forgets what a run without values left
 """

@@ -1,7 +1,7 @@
 """`int()` of a size makes the size a constant.
 
 Where: torch.export
-Fails with: torch 2.13.0
+Fails with: torch 2.13.0, 2.15.0
 Thread: none known
 In onlooker: `trace.size_ints`, for the length of a trace
 """

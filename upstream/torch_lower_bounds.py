@@ -1,7 +1,7 @@
 """A size that is the sum of two others gets 4 as its lower bound, since each of these starts at 2.
 
 Where: torch.export
-Fails with: torch 2.13.0
+Fails with: torch 2.13.0, 2.15.0
 Thread: none known
 In onlooker: `trace.regions` proves for which sizes a graph holds, and widens the ranges that torch assumed
 """

@@ -1,7 +1,7 @@
 """A forward that converts one of its own modules cannot be traced, also where nothing changes.
 
 Where: torch.export
-Fails with: torch 2.13.0
+Fails with: torch 2.13.0, 2.15.0
 Thread: https://github.com/pytorch/pytorch/issues/153056 (a repair: https://github.com/pytorch/pytorch/pull/185595)
 In onlooker: `patches.unchanged_modules`
 """

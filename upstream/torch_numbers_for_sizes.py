@@ -1,7 +1,7 @@
 """Functions of torch that take a number where they could take a size make the size a constant.
 
 Where: torch.export (functions in C++ whose schema has `int`)
-Fails with: torch 2.13.0
+Fails with: torch 2.13.0, 2.15.0
 Thread: none known
 In onlooker: `trace.sized_operators`
 """

@@ -4,7 +4,7 @@ The operator takes any number of steps, but the function that finds the shapes o
 one.
 
 Where: torch.export
-Fails with: torch 2.13.0
+Fails with: torch 2.13.0, 2.15.0
 Thread: https://github.com/pytorch/pytorch/issues/115092
 In onlooker: `patches.recurrent_steps`
 """

@@ -1,7 +1,7 @@
 """An example of size 1 makes an axis a constant, without a word.
 
 Where: torch.export
-Fails with: torch 2.13.0
+Fails with: torch 2.13.0, 2.15.0
 Thread: https://github.com/pytorch/pytorch/pull/170264
 In onlooker: `materialise` makes an example of its own, in which no size is 0 or 1
 """

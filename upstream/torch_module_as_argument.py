@@ -4,7 +4,7 @@ The program then answers for the argument of the example, whatever it is given.
 
 Where: torch.export
 Fails with: torch 2.13.0, 2.15.0
-Thread: none known
+Thread: https://github.com/pytorch/pytorch/pull/143925 (module inputs, where their class is registered)
 In onlooker: an argument is opened by what it holds, also where its class is a module
 """
 

@@ -1,7 +1,7 @@
 """`dynamic_shapes` for a `forward(**kwargs)` ends with an assertion of torch itself.
 
 Where: torch.export
-Fails with: torch 2.13.0; 2.15.0 exports, and the program fails on its own guards for another size
+Fails with: torch 2.13.0; 2.15.0 exports, and the program fails on its own guards
 Thread: https://github.com/pytorch/pytorch/issues/150022
 In onlooker: `patches.variadic_keywords`
 """

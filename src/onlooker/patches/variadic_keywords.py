@@ -10,9 +10,10 @@ The repair gives both steps a function whose signature has the keywords of the c
 ``**kwargs``.
 
 Upstream: https://github.com/pytorch/pytorch/issues/150022 and
-https://github.com/pytorch/pytorch/pull/186879. Needed with torch 2.13; torch 2.15.0 takes the same
-shapes without it. It may go with torch 2.13, when
-``test_variadic_keywords_fail_without_the_repair`` of ``tests/patches/test_patches.py`` fails.
+https://github.com/pytorch/pytorch/pull/186879. Needed with torch 2.13. torch 2.15.0 takes the same
+shapes without it, and the module of its program still fails on its own guards
+(``upstream/torch_variadic_keywords.py``). It may go when both halves of
+``test_each_half_of_the_repair_is_needed`` of ``tests/patches/test_patches.py`` fail.
 """
 
 from __future__ import annotations

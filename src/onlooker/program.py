@@ -58,7 +58,7 @@ from .verify.check import checked_calls, profile_of_calls
 from .verify.effort import Effort
 from .verify.narrower import few_trials, lost_checks, noted_losses
 from .verify.progress import Progress, weights_of
-from .verify.request import SizesOption, check_model, check_request
+from .verify.request import SizesOption, check_model, check_request, wanted_agreement
 from .verify.saved import saved_trials
 from .verify.sequences import sequence_checks
 from .verify.trials import chosen_trials
@@ -216,6 +216,7 @@ class Program:
         seed: int = 0,
         trials: int | None = None,
         seconds: float | None = None,
+        agreement: float | None = None,
         session_options: Any = None,
         providers: Any = None,
     ) -> Tally:
@@ -247,6 +248,13 @@ class Program:
         is kept for
         :attr:`report`.
 
+        A program with another ``precision`` than its model gives other numbers: what differs by more
+        than ``atol`` fails, so that you say how much is allowed. Its scores are compared too, those
+        of the first result, ``logits``: ``agreement`` is the least share of tokens, of the watched
+        calls and of the unseen ones, for which the largest score stands at the same place, 1.0 where
+        it is not given. :meth:`Tally.scores <onlooker.Tally.scores>` and the report state both. For
+        an exact program scores are measured where ``agreement`` is given.
+
         ``model`` is the model to compare with; by default the one that was watched, which a loaded
         program lacks.
 
@@ -259,6 +267,7 @@ class Program:
             ``wrong-kind``, ``unknown-option``, ``bad-session-options``, ``bad-providers``
         """
         given = check_request(self.plans, atol, sizes, seed, trials, seconds)
+        agreeing = wanted_agreement(agreement, is_exact=_is_exact(self.graphs))
         tried = self._run_with(session_options=session_options, providers=providers)
         subject = self._subject_of(model)
         if not self._samples:
@@ -279,7 +288,8 @@ class Program:
             kept_state(subject.model, {}),
         ):  # a program shares buffers with its model
             ways = repr(session_options), repr(providers)
-            request = (atol, repr(given), seed, trials, seconds, ways, weights_of(subject.model))
+            asked = (atol, agreeing, repr(given), seed, trials, seconds, ways)
+            request = (*asked, weights_of(subject.model))
             if self._unfinished is None or self._unfinished[0] != request:
                 effort = Effort(subject.model, bounded=trials is None, seconds=seconds)
                 self._unfinished = request, Progress(), effort
@@ -294,6 +304,7 @@ class Program:
                 again=again,
                 effort=effort,
                 progress=progress,
+                agreeing=agreeing,
             )
             if self._state is not None:
                 tally, unlawful = self._verdict
@@ -406,6 +417,7 @@ class Program:
                 notes=graph.notes,
                 seconds=graph.seconds,
                 others=others,
+                options=graph.options,
             )
             for graph in self.graphs
         )
@@ -442,6 +454,13 @@ class Program:
         its own. ``providers`` are as InferenceSession takes them. Where these have no kernels for
         the dtype of the model, a warning, ``no-kernels``, says so before the model is converted.
 
+        For ONNX too, ``precision`` (``"fp16"``, ``"int8"`` or ``"int4"``) makes the weights smaller,
+        ``fuse`` (``"cpu"``, ``"cuda"`` or ``"webgpu"``) puts operators of ONNX Runtime in the place of
+        several plain ones, GroupQueryAttention among them, and ``in_place_cache=True`` lets it update
+        the cache in place. Calls that GroupQueryAttention does not take, several rows with several
+        new tokens after a past, are then outside of the contract. :meth:`verify` says how near such a
+        program comes to the model.
+
         For OpenVINO, ``device`` (``"CPU"`` by default) and ``config``, properties of OpenVINO by name,
         are the same for its models. With ``stateful=True`` the model keeps its cache inside: it is
         neither an input nor an output of the files, and calls of the program may leave it out.
@@ -456,11 +475,12 @@ class Program:
         serves and the new one refuses or answers otherwise, with the reason.
 
         :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of
-            the target: ``bad-opset``, ``bad-session-options``, ``bad-providers``,
+            the target: ``bad-opset``, ``bad-variant``, ``bad-session-options``, ``bad-providers``,
             ``bad-openvino-options``, ``bad-backend``, ``bounds-needed``, ``bad-pin``,
             ``no-such-symbol``, ``pin-contradicts-calls``
         :raises MissingPackageError: ``missing-package``, ``no-compiler``
-        :raises ExportError: ``onnx-refused``, ``aoti-refused``, ``openvino-refused``,
+        :raises ExportError: ``onnx-refused``, ``onnx-not-quantised``, ``onnx-cache-not-in-place``,
+            ``aoti-refused``, ``openvino-refused``,
             ``openvino-not-stateful``, ``executorch-refused``
         """
         chosen = target_of(target)
@@ -514,7 +534,7 @@ class Program:
                 self._serve,
                 few_trials(graphs, self._samples, kept),
                 Effort(model),
-                atol=_ATOL,
+                atol=_ATOL if _is_exact(graphs) else float("inf"),
             )
         return noted_losses(graphs, checks, self.graphs[0].target)
 
@@ -791,8 +811,19 @@ class Program:
         return [folder / name for name in names]
 
     def __repr__(self) -> str:
-        names = ", ".join(graph.name for graph in self.graphs)
+        names = ", ".join(_described(graph) for graph in self.graphs)
         return f"<onlooker.Program of {self._recording.model}.{self._recording.method}: {names}>"
+
+
+def _described(graph: Graph) -> str:
+    """The name of a graph, with the options of its files where there are any."""
+    options = ", ".join(f"{name}={value}" for name, value in graph.options.items())
+    return f"{graph.name} ({options})" if options else graph.name
+
+
+def _is_exact(graphs: Sequence[Graph]) -> bool:
+    """True where no graph was asked for in another precision than that of the model."""
+    return not any("precision" in graph.options for graph in graphs)
 
 
 def _served(graphs: Sequence[Graph], traffic: Profile, recording: Recording) -> list[Served]:

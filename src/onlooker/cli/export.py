@@ -19,8 +19,10 @@ from ..core.errors import UnsupportedError, UsageError
 from ..observers import Observers
 from ..program import Program
 from ..programs import Programs
+from ..targets.onnx.variants import PRECISIONS, PROVIDERS
 from ..targets.ranges import OBSERVED
 from ..targets.side_files import side_files
+from ..targets.target import check_options
 from ..targets.targets import TARGETS, target_of
 from .command import Answer, ExitCode, to_type
 from .entries import add_entry, entry_name, texts_by_entry, watch_entries
@@ -88,6 +90,23 @@ class Export:
             help="what weights that are read from files are read as; default: %(default)s",
         )
         parser.add_argument("--to", choices=names, default="torch", help="default: %(default)s")
+        served = parser.add_argument_group("for onnx and genai")
+        served.add_argument("--precision", choices=PRECISIONS, help="smaller weights")
+        served.add_argument(
+            "--fuse", choices=PROVIDERS, help="operators of ONNX Runtime in place of several"
+        )
+        served.add_argument(
+            "--in-place-cache", action="store_true", help="the cache is updated in place"
+        )
+        served.add_argument(
+            "--atol", type=float, metavar="X", help="with --precision: largest difference allowed"
+        )
+        served.add_argument(
+            "--agreement",
+            type=float,
+            metavar="SHARE",
+            help="with --precision: least share of tokens that agree; default: 1.0",
+        )
         parser.add_argument("--out", type=Path, metavar="DIR", help="save the program there")
         parser.add_argument(
             "--values", action="store_true", help="save the values of the kept calls as well"
@@ -138,9 +157,12 @@ class Export:
         names = [entry_name(path) for path in options.entry] if captured is None else []
         pins, own_pins = _pins(options, names)
         target = target_of(_target(options))
+        variant = _variant(options)
+        check_options(target, variant, target.options)
         if options.function is None and "ranges" in target.options:
             pins.setdefault("ranges", OBSERVED)  # nobody knows the sizes of these two uses before
-        asked = {"to": target.name, "probe": not options.no_probe, **pins}
+        made_from = "torch" if variant else target.name
+        asked = {"to": made_from, "probe": not options.no_probe, **pins}
         program: Program | Programs
         saved: Pretrained | Pipeline | None = None
         with progress(stderr) as say:
@@ -161,9 +183,12 @@ class Export:
                 only = [name for name, each in observers.items() if each.num_obs()]
                 chosen = only if options.diffusers else None  # a pipeline may leave a part out
                 program = observers.export(only=chosen, options=own_pins, **asked)
+            if variant:
+                say(f"converting to {target.name}")
+                program = program.to(target.name, **variant)
             if not options.no_verify:
                 say("verifying")
-                program.verify()
+                program.verify(**_thresholds(options))
             if out is not None:
                 say(f"writing into {options.out}")
                 _save(program, out, options, saved)
@@ -190,6 +215,19 @@ def _watched(
     if options.entry:
         return watch_entries(used, options.entry, options.keep), None
     return watch(used, options.method, options.keep), None
+
+
+def _variant(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of :meth:`~onlooker.Program.to` that were given."""
+    in_place = options.in_place_cache or None
+    given = {"precision": options.precision, "fuse": options.fuse, "in_place_cache": in_place}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _thresholds(options: argparse.Namespace) -> dict[str, float]:
+    """How near the program has to come to the model, where it is said."""
+    given = {"atol": options.atol, "agreement": options.agreement}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _target(options: argparse.Namespace) -> str:

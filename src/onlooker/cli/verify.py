@@ -28,6 +28,9 @@ from .user_function import HELP, Used, load_function
 
 __all__ = ["Verify"]
 
+#: the options that ask something of the trials
+_ASKED = ("sizes", "seed", "trials", "seconds", "agreement")
+
 
 class Verify:
     """Proves a saved program again: against your model, or against the values that were saved with
@@ -70,6 +73,15 @@ class Verify:
             type=float,
             default=1e-5,
             help="largest difference allowed; default: %(default)s",
+        )
+        parser.add_argument(
+            "--agreement",
+            type=float,
+            metavar="SHARE",
+            help=(
+                "least share of tokens for which the largest score stands at the same place;"
+                " default: 1.0 for a program of another precision than its model"
+            ),
         )
         parser.add_argument(
             "--sizes",
@@ -120,9 +132,11 @@ def _of_export(options: argparse.Namespace, stderr: TextIO) -> Answer:
             slug="no-model",
             hint="Give the function of the model: --build MODULE:FUNCTION.",
         )
-    if options.entry:
+    for option, given in (("--entry", options.entry), ("--agreement", options.agreement)):
+        if not given:
+            continue
         raise UsageError(
-            "Argument --entry is for programs of onlooker.",
+            f"Argument {option} is for programs of onlooker.",
             slug="bad-command-line",
             hint="Give --method, and a function that returns the part that was exported.",
         )
@@ -191,7 +205,7 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
 
     :raises UsageError: ``no-model``, ``bad-command-line``
     """
-    asked = {name: getattr(options, name) for name in ("sizes", "seed", "trials", "seconds")}
+    asked = {name: getattr(options, name) for name in _ASKED}
     asked = {name: value for name, value in asked.items() if value is not None}
     if asked and options.function is None:
         raise UsageError(

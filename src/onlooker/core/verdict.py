@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from .enums import StrEnum
 
-__all__ = ["Check", "Focus", "Outcome", "Tallies", "Tally"]
+__all__ = ["Check", "Focus", "Outcome", "Scores", "Tallies", "Tally"]
 
 
 class Outcome(StrEnum):
@@ -55,13 +55,43 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Scores:
+    """How near the scores of a program come to those of the model: the largest difference, and of
+    how many rows the largest score stands at the same place. For the scores of a language model such
+    a row is a token. Scores add up.
+
+    >>> Scores(0.01, 9, 10) + Scores(0.03, 10, 10)
+    Scores(difference=0.03, agreeing=19, count=20)
+    >>> Scores(0.01, 9, 10).share
+    0.9
+    """
+
+    difference: float = 0.0
+    agreeing: int = 0
+    count: int = 0
+
+    def __add__(self, other: Scores) -> Scores:
+        return Scores(
+            max(self.difference, other.difference),
+            self.agreeing + other.agreeing,
+            self.count + other.count,
+        )
+
+    @property
+    def share(self) -> float:
+        """The share of rows that agree; 1 where there are none."""
+        return self.agreeing / self.count if self.count else 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """One comparison of a program with the model in eager mode.
 
     ``kind`` is ``observed`` (a call that was watched) or ``unseen`` (sizes that no call and no
     export had), ``sizes`` the size of each symbol, ``difference`` the largest absolute difference
     of any output (infinite where a structure, dtype or shape differs, or a NaN meets a number).
-    ``focus`` says what the trial looks at; a check of an older version has none.
+    ``focus`` says what the trial looks at; a check of an older version has none. ``scores`` are
+    measured where a program is no exact copy of the model.
     """
 
     kind: str
@@ -71,6 +101,7 @@ class Check:
     difference: float = 0.0
     note: str = ""
     focus: Focus | None = None
+    scores: Scores | None = None
 
     @property
     def passed(self) -> bool:
@@ -142,6 +173,11 @@ class Tally:
             else ""
         )
         return "; ".join(part for part in (counted, outside, left_out, blocked) if part)
+
+    def scores(self, kind: str) -> Scores:
+        """The scores of all checks of a kind, ``observed`` or ``unseen``, together."""
+        measured = [each.scores for each in self.checks if each.kind == kind and each.scores]
+        return sum(measured, Scores())
 
     @property
     def total(self) -> int:

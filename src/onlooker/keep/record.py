@@ -53,6 +53,7 @@ class GraphRecord:
     ints: tuple[int, ...] = ()
     floats: tuple[int, ...] = ()
     seconds: float = 0.0
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from ..core.path import Path
+from ..core.verdict import Scores
 from .compare_leaves import subtracted
 from .numbers import as_numbers, is_same
 from .unusual import unusual
 
-__all__ = ["Agreement", "agreement", "leaf_difference", "tolerance_of"]
+__all__ = ["Agreement", "agreement", "leaf_difference", "score_agreement", "tolerance_of"]
 
 _EXACT = 0.0
 _TOLERANCES = {
@@ -94,6 +95,28 @@ def agreement(
                 worst, f"{path.code() or 'output'}: {_described(left, right, difference)}"
             )
     return Agreement(worst)
+
+
+def score_agreement(expected: Sequence[Any], got: Sequence[Any]) -> Scores | None:
+    """How near the first tensor of floats with two dimensions or more comes to that of the model,
+    and in how many rows of its last dimension the largest number stands at the same place; None
+    where there is no such tensor.
+
+    The outputs of a model of transformers begin with their scores, ``logits``.
+
+    >>> score_agreement([torch.tensor([[1.0, 2.0], [4.0, 3.0]])], [torch.tensor([[1.5, 2.0], [3.0, 4.0]])])
+    Scores(difference=1.0, agreeing=1, count=2)
+    """
+    for left, right in zip(expected, got, strict=False):
+        if isinstance(left, torch.Tensor) and left.is_floating_point() and left.ndim >= 2:
+            rows = left.numel() // left.shape[-1] if left.numel() else 0
+            if not isinstance(right, torch.Tensor) or left.shape != right.shape:
+                return Scores(math.inf, 0, rows)
+            if not rows:
+                return Scores()
+            same = left.detach().cpu().argmax(-1) == right.detach().cpu().argmax(-1)
+            return Scores(leaf_difference(left, right), int(same.sum()), rows)
+    return None
 
 
 def _allowed(expected: Any, atol: float) -> float:

@@ -67,6 +67,7 @@ class GraphReport:
     needs: tuple[str, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     conditions: tuple[ConditionRow, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
 
 
 def graph_report(
@@ -79,6 +80,7 @@ def graph_report(
     notes: Sequence[str],
     seconds: float,
     others: OtherSides | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> GraphReport:
     """The report of one graph, from its plan and from what was read in the exported program.
 
@@ -104,6 +106,7 @@ def graph_report(
         tuple(_needs(contract)),
         contract.dropped,
         tuple(_conditions(plan, contract, sizes, others or OtherSides([(plan, contract)]))),
+        tuple((options or {}).items()),
     )
 
 

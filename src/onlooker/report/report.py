@@ -13,6 +13,8 @@ from .text import as_text, made_inside, render
 __all__ = ["Report"]
 
 _MOST_OUTSIDE = 6
+#: how the kinds of checks are called where their scores are told
+_KINDS = (("observed", "watched"), ("unseen", "unseen"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Report:
         missed = (f"a call was not recorded: {text}" for text in self.missed)
         blind = (f"blind spot: {text}" for text in self.blind)
         made = made_inside(self.surroundings)
-        return (*unlawful, *self._outside(), *made, *missed, *blind, *self._times())
+        return (*unlawful, *self._outside(), *self._scores(), *made, *missed, *blind, *self._times())
 
     def _outside(self) -> tuple[str, ...]:
         """One line with the sizes outside all contracts that were tried, the first ones."""
@@ -88,6 +90,17 @@ class Report:
         more = len(sizes) - _MOST_OUTSIDE
         shown = "; ".join([*sizes[:_MOST_OUTSIDE], *([f"{more} more"] if more > 0 else [])])
         return (f"outside the contracts, and refused: {shown}",) if sizes else ()
+
+    def _scores(self) -> tuple[str, ...]:
+        """One line with the scores of watched and of unseen calls, where they were measured."""
+        measured = [(words, self.tally.scores(kind)) for kind, words in _KINDS]
+        told = [
+            f"{scores.agreeing} of {scores.count} {words} tokens agree, scores differ by up to"
+            f" {scores.difference:.3g}"
+            for words, scores in measured
+            if scores.count
+        ]
+        return ("; ".join(told),) if told else ()
 
     def _times(self) -> tuple[str, ...]:
         """One line with the time of each stage; a share is never rounded to nothing or to the
@@ -121,14 +134,21 @@ class Report:
                     "label": check.label,
                     "outcome": check.outcome.value,
                     "sizes": dict(check.sizes),
-                    "difference": (
-                        check.difference if check.difference < float("inf") else "infinite"
-                    ),
+                    "difference": _finite(check.difference),
                     "note": check.note,
                     "focus": check.focus.value if check.focus else "",
                 }
                 for check in self.tally.checks
             ],
+            "scores": {
+                kind: {
+                    "agreeing": scores.agreeing,
+                    "count": scores.count,
+                    "difference": _finite(scores.difference),
+                }
+                for kind, _ in _KINDS
+                if (scores := self.tally.scores(kind)).count
+            },
             "tally": {focus.value: count for focus, count in self.tally.counts.items()},
             "refused": list(self.tally.refused),
             "left_out": self.tally.left_out,
@@ -162,6 +182,11 @@ class Report:
         return self.tables()
 
 
+def _finite(difference: float) -> float | str:
+    """A difference as JSON takes it."""
+    return difference if difference < float("inf") else "infinite"
+
+
 def _percent(share: float) -> str:
     if 0 < share < 0.005:
         return "< 1 %"
@@ -172,6 +197,7 @@ def _graph_dict(graph: GraphReport) -> dict[str, object]:
     return {
         "name": graph.name,
         "target": graph.target,
+        "options": dict(graph.options),
         "calls": list(graph.calls),
         "axes": [
             {

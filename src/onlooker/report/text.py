@@ -75,7 +75,8 @@ def _each(lines: Sequence[str], full: bool) -> Sequence[str]:
 
 
 def _axes_table(graph: GraphReport, full: bool) -> Table:
-    title = Text(f"{graph.name} ({graph.target}), calls {_listed(graph.calls)}")
+    made = ", ".join([graph.target, *(f"{name}={value}" for name, value in graph.options)])
+    title = Text(f"{graph.name} ({made}), calls {_listed(graph.calls)}")
     table = Table(title=title, title_justify="left")
     for name in ("input", "asked", "obtained"):
         table.add_column(name, overflow="fold")

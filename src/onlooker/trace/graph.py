@@ -81,6 +81,7 @@ class Graph:
     ``file`` is the name of its file in the folder that a program was loaded from. ``blocked`` says
     why the runtime of the target cannot run the graph in this process, and is empty where it can.
     ``keeps`` are the arguments, caches, that the files of the graph keep inside from call to call.
+    ``options`` say which variant of the files of the target was asked for: ``{"precision": "int8"}``.
     """
 
     plan: Plan
@@ -101,6 +102,7 @@ class Graph:
     file: str = ""
     blocked: str = ""
     keeps: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

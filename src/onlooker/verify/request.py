@@ -14,7 +14,7 @@ from ..observing.inner import method_signature
 from ..observing.instead import part_of_class
 from .trials import symbol_sizes
 
-__all__ = ["SizesOption", "check_model", "check_request"]
+__all__ = ["SizesOption", "check_model", "check_request", "wanted_agreement"]
 
 #: what a caller may give: sizes by name, of which every combination is tried, or the combinations
 #: themselves
@@ -24,6 +24,26 @@ _WANTED = (
     "sizes by name, {'batch': [3, 500]}, or a list of sizes, each a number per symbol:"
     " [{'batch': 5}]"
 )
+
+
+def wanted_agreement(agreement: Any, *, is_exact: bool) -> float | None:
+    """The least share of scores that have to agree; None where none are measured: an exact program
+    is compared number by number.
+
+    Of a program that is no exact copy of its model every one has to, unless the caller says less.
+
+    :raises UsageError: ``bad-tolerance``
+    """
+    if agreement is None:
+        return None if is_exact else 1.0
+    is_number = isinstance(agreement, (int, float)) and not isinstance(agreement, bool)
+    if not is_number or not 0 <= agreement <= 1:
+        raise UsageError(
+            f"agreement is {agreement!r}.",
+            slug="bad-tolerance",
+            hint="Give the least share of tokens that have to agree, from 0 to 1.",
+        )
+    return float(agreement)
 
 
 def check_request(

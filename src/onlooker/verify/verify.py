@@ -13,11 +13,11 @@ import torch
 
 from ..core.errors import RejectedCallError
 from ..core.structure import Tree
-from ..core.verdict import Check, Focus, Outcome, Tally
+from ..core.verdict import Check, Focus, Outcome, Scores, Tally
 from ..infer.sizes import size_label
 from ..lab.memory import is_out_of_memory
 from ..lab.runner import ModelRunner
-from ..pytrees.agree import agreement
+from ..pytrees.agree import agreement, score_agreement
 from ..pytrees.digest import digest_of
 from ..pytrees.open import map_tensors, open_arguments
 from ..pytrees.unread import open_result
@@ -41,6 +41,7 @@ def run_trials(
     again: bool = True,
     effort: Effort | None = None,
     progress: Progress | None = None,
+    agreeing: float | None = None,
 ) -> tuple[Tally, tuple[str, ...]]:
     """The tally of all trials that are lawful, and the labels of those that the model itself
     refuses.
@@ -49,10 +50,11 @@ def run_trials(
     result is looked at again when the call after it has been made, since a program could give the
     same memory twice. Of several ``graphs``, each needs an unseen trial that is lawful. ``effort``
     leaves out trials that would be too much work. Trials that ``progress`` has are not made again,
-    and those that are made are added to it, one by one.
+    and those that are made are added to it, one by one. Where a least share of ``agreeing`` scores
+    is given, scores are measured, and a check fails where fewer agree.
     """
     progress = Progress() if progress is None else progress
-    runs = _Runs(serve, atol, Effects(subject))
+    runs = _Runs(serve, atol, Effects(subject), measured=agreeing is not None)
     met: set[str] = set()
     n_left_out = 0
     for number, trial in enumerate(trials):
@@ -77,7 +79,21 @@ def run_trials(
         _, trial, expected = progress.smallest
         progress.repeated = runs.check(replace(trial, focus=Focus.REPEATED), expected, ", again")
     checks = [*progress.checks, *_without_unseen(graphs, progress, met)]
+    if agreeing is not None:
+        checks += _few_agreeing(Tally(tuple(checks)), agreeing)
     return Tally(tuple(checks), progress.refused, n_left_out), progress.unlawful
+
+
+def _few_agreeing(tally: Tally, wanted: float) -> Iterator[Check]:
+    """A failed check for the watched calls, and for the unseen ones, where too few scores agree."""
+    for kind in ("observed", "unseen"):
+        scores = tally.scores(kind)
+        if scores.share < wanted:
+            note = (
+                f"the largest score stands at another place in {scores.count - scores.agreeing} of"
+                f" {scores.count} rows: {scores.share:.4f} agree, and agreement={wanted:g} is asked"
+            )
+            yield Check(kind, "tokens", Outcome.DIFFERENT, (), scores.difference, note)
 
 
 def _tried(
@@ -130,11 +146,15 @@ def check_trial(
 
 
 def _check(
-    trial: Trial, outcome: Outcome, difference: float, note: str = "", suffix: str = ""
+    trial: Trial,
+    outcome: Outcome,
+    difference: float,
+    note: str = "",
+    suffix: str = "",
+    scores: Scores | None = None,
 ) -> Check:
-    return Check(
-        trial.kind, trial.label + suffix, outcome, trial.sizes, difference, note, trial.focus
-    )
+    label = trial.label + suffix
+    return Check(trial.kind, label, outcome, trial.sizes, difference, note, trial.focus, scores)
 
 
 class _OutOfMemoryError(Exception):
@@ -166,9 +186,15 @@ class _Runs:
     """Runs of one program, one after the other."""
 
     def __init__(
-        self, serve: Callable[[dict[str, Any]], Any], atol: float, effects: Effects | None = None
+        self,
+        serve: Callable[[dict[str, Any]], Any],
+        atol: float,
+        effects: Effects | None = None,
+        *,
+        measured: bool = False,
     ) -> None:
         self._serve, self._atol, self._effects = serve, atol, effects
+        self._measured = measured
         self._last: _Kept | None = None
 
     def check(
@@ -204,7 +230,8 @@ class _Runs:
         if not note:
             self._last = _Kept(trial, got, _digests(got))
         outcome = Outcome.DIFFERENT if note else Outcome.EXACT
-        return [*overwritten, _check(trial, outcome, difference, note, suffix)]
+        scores = score_agreement(expected.leaves, got.leaves) if self._measured else None
+        return [*overwritten, _check(trial, outcome, difference, note, suffix, scores)]
 
     def _compared(self, expected: Tree[Any], got: Tree[Any]) -> tuple[str, float]:
         """What is wrong with a result, and the largest difference."""

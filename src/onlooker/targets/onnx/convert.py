@@ -20,7 +20,7 @@ from .assertions import assertions_kept, name_assertions
 from .operators import translations
 from .operators_complex import complex_numbers_as_pairs
 from .operators_missing import stop_of
-from .shapes import forget_narrow_shapes
+from .shapes import forget_narrow_shapes, write_traced_shapes
 
 __all__ = ["check_opset", "convert_graph", "opset_of"]
 
@@ -52,8 +52,12 @@ def opset_of(model: Any) -> int:
     return int(model.opset_imports.get("", 0))
 
 
-def convert_graph(graph: Graph, opset: int | None) -> torch.onnx.ONNXProgram:
+def convert_graph(
+    graph: Graph, opset: int | None, *, shapes: bool = False
+) -> torch.onnx.ONNXProgram:
     """The model of a graph of torch, with the names of its inputs and outputs.
+
+    With ``shapes`` its results have the shapes of the trace, for those who look for patterns.
 
     :raises ExportError: ``onnx-refused`` with the message of the converter
     """
@@ -83,6 +87,8 @@ def convert_graph(graph: Graph, opset: int | None) -> torch.onnx.ONNXProgram:
                 forget_narrow_shapes(converted.model, graph.artifact)
                 converted.optimize()
                 name_assertions(converted.model, assertions)
+                if shapes:
+                    write_traced_shapes(converted.model, converted.exported_program)
     except Exception as error:
         raise _stopped(graph, error) from error
     if converted is None or (opset is not None and opset_of(converted.model) != opset):

@@ -1,5 +1,5 @@
-"""Takes back the shapes that the converter of torch wrote into a model, where they hold for the
-example only.
+"""The shapes of intermediate results in a converted model: taken back where the converter wrote what
+holds for the example only, and written as the trace has them for those who look for patterns.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["forget_narrow_shapes"]
+__all__ = ["forget_narrow_shapes", "write_traced_shapes"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +23,7 @@ def forget_narrow_shapes(model: Any, program: torch.export.ExportedProgram) -> b
     results, and what simplifies the model afterwards, as ONNX Runtime does when it loads it, relies
     on that. True when shapes were removed.
     """
-    shapes = {
-        node.name: node.meta["val"].shape
-        for module in program.graph_module.modules()
-        if isinstance(module, torch.fx.GraphModule)  # a block of autocast is a graph of its own
-        for node in module.graph.nodes
-        if _is_tensor(node.meta.get("val"))
-    }
+    shapes = _traced_shapes(program)
     results = [value for node in model.graph for value in node.outputs]
     wrong = [value.name for value in results if _is_narrow(value.shape, shapes.get(value.name))]
     if not wrong:
@@ -40,6 +34,37 @@ def forget_narrow_shapes(model: Any, program: torch.export.ExportedProgram) -> b
         if id(value) not in kept:
             value.shape = None
     return True
+
+
+def write_traced_shapes(model: Any, program: torch.export.ExportedProgram) -> None:
+    """Gives results that have the name of an operator of ``program`` the shape that they have there.
+
+    ``program`` is the one that the converter made, whose operators are those of ONNX by name. A size
+    that changes is an expression in the names of the trace. Sizes that hold for the example only may
+    be among them: what is made of a model with these shapes has to be tried.
+    """
+    import onnx_ir
+
+    shapes = _traced_shapes(program)
+    for node in model.graph:
+        for value in node.outputs:
+            traced = shapes.get(value.name)
+            known = value.shape
+            if traced is not None and (known is None or len(known) == len(traced)):
+                value.shape = onnx_ir.Shape(
+                    [size if isinstance(size, int) else str(size) for size in traced]
+                )
+
+
+def _traced_shapes(program: torch.export.ExportedProgram) -> dict[str, Any]:
+    """The shapes of the tensors of a program by the names of their nodes."""
+    return {
+        node.name: node.meta["val"].shape
+        for module in program.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)  # a block of autocast is a graph of its own
+        for node in module.graph.nodes
+        if _is_tensor(node.meta.get("val"))
+    }
 
 
 def _is_tensor(value: Any) -> bool:

@@ -23,12 +23,14 @@ from ..target import file_name
 from .about import write_about
 from .convert import check_opset, convert_graph
 from .files import read_models, write_models
+from .in_place import InPlace, in_place_runner, kept_in_place
 from .kernels import no_kernels, warn_of_kernels
 from .merge import MERGED, SELECTOR, merged_model
 from .names import name_model
 from .run import ort_runner
 from .session import Session, open_session
 from .settings import DEFAULT, SETTINGS, SessionSettings, settings_of
+from .variants import FUSED_OPSET, VARIANT, Variant, made_variant, variant_of
 from .weights import MOST_INSIDE, lent_tensors, share
 
 __all__ = ["Onnx", "to_onnx"]
@@ -41,14 +43,15 @@ _SMALL = 2**20
 
 class Onnx:
     """Models of ONNX: one a graph, or with ``merged=True`` one for all. ``opset`` is the version
-    of the operators.
+    of the operators. ``precision``, ``fuse`` and ``in_place_cache`` ask for a variant that is made
+    to be served.
 
     ``session_options`` and ``providers`` say how ONNX Runtime runs them here, and are not saved.
     """
 
     name = "onnx"
     suffix = ".onnx"
-    options: tuple[str, ...] = ("opset", "merged", *SETTINGS)
+    options: tuple[str, ...] = ("opset", "merged", *VARIANT, *SETTINGS)
     reading: tuple[str, ...] = SETTINGS
 
     def require(self) -> None:
@@ -64,6 +67,9 @@ class Onnx:
         *,
         opset: int | None = None,
         merged: bool = False,
+        precision: Any = None,
+        fuse: Any = None,
+        in_place_cache: Any = False,
         session_options: Any = None,
         providers: Any = None,
         **_: Any,
@@ -74,22 +80,22 @@ class Onnx:
         ``no-kernels``, says so before, and a note of each graph afterwards.
 
         :raises ExportError: ``onnx-refused`` with the message of the converter or of ONNX Runtime,
-            ``not-mergeable``
-        :raises UsageError: ``bad-opset``, ``bad-session-options``, ``bad-providers``
+            ``not-mergeable``, ``onnx-not-quantised``, ``onnx-cache-not-in-place``
+        :raises UsageError: ``bad-opset``, ``bad-variant``, ``bad-session-options``, ``bad-providers``
         """
         check_opset(opset)
         settings = settings_of(session_options, providers)
+        variant = variant_of(precision, fuse, in_place_cache, opset=opset, merged=merged)
         warn_of_kernels(graphs, settings)
-        models, seconds = [], []
+        models, converted = [], []
         for graph in graphs:
             start = time.perf_counter()
             logger.info("converting %s to ONNX", graph.name)
-            models.append(_model(graph, opset))
-            seconds.append(graph.seconds + time.perf_counter() - start)
+            model, made = _model(graph, opset, variant)
+            seconds = graph.seconds + time.perf_counter() - start
+            models.append(model)
+            converted.append(replace(made, target=self.name, seconds=seconds))
         share(models)
-        converted = [
-            replace(g, target=self.name, seconds=s) for g, s in zip(graphs, seconds, strict=True)
-        ]
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
             if merged and len(graphs) > 1:
                 write_models(
@@ -171,12 +177,18 @@ def to_onnx(graph: Graph, *, opset: int | None = None) -> Graph:
     return target.convert([graph], opset=opset)[0]
 
 
-def _model(graph: Graph, opset: int | None) -> Any:
-    """The converted model, with its names, and with what is known of it inside."""
-    model = convert_graph(graph, opset).model
+def _model(graph: Graph, opset: int | None, variant: Variant) -> tuple[Any, Graph]:
+    """The converted model, with its names, and with what is known of it inside; and the graph, with
+    what the variant changes.
+    """
+    asked = opset or (FUSED_OPSET if variant.fuse else None)
+    model = convert_graph(graph, asked, shapes=bool(variant.fuse)).model
     name_model(model, graph, names_of(graph))
-    write_about(model, graph)
-    return model
+    made = graph
+    if not variant.is_plain:
+        model, made = made_variant(model, graph, variant)
+    write_about(model, made)
+    return model, made
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +225,8 @@ def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
         torch.tensor(number) if name == SELECTOR else _nothing(value)
         for name, value in others.items()
     ]
-    start = _runner(graph, opened.session, [*names.inputs, *others], names)
+    kept = kept_in_place(opened.model.model, names, opened.where)
+    start = _runner(graph, opened.session, [*names.inputs, *others], names, kept)
 
     def run(inputs: Sequence[Any], _alive: Any = opened) -> Sequence[Any]:
         return start([*inputs, *rest])
@@ -230,7 +243,7 @@ def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
 
 
 def _runner(
-    graph: Graph, session: Session, labels: Sequence[str], names: Names
+    graph: Graph, session: Session, labels: Sequence[str], names: Names, kept: InPlace | None
 ) -> Callable[[Sequence[Any]], Sequence[Any]]:
     if session.inner is None:
         name, reason = graph.name, session.blocked
@@ -240,6 +253,8 @@ def _runner(
 
         return refuse
     outputs = graph.outputs
+    if kept is not None:
+        return in_place_runner(session.inner, labels, names, graph.plan, kept, outputs)
     return ort_runner(session.inner, labels, names.outputs, outputs.are_ints, outputs.are_floats)
 
 

@@ -1,0 +1,115 @@
+"""Models of ONNX with smaller weights, by the tools of ONNX Runtime.
+
+``fp16`` computes in half precision, and takes and gives what the model took and gave. ``int8`` and
+``int4`` keep the weights of matrix products as blocks of such numbers, each block with a scale of
+its own; ONNX Runtime multiplies them by activations that it rounds to 8 bits, row by row, so that no
+row depends on the others of its batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+from ...core.errors import ExportError
+from ...trace.graph import Graph
+
+__all__ = ["BLOCK", "PRECISIONS", "with_precision"]
+
+PRECISIONS = ("fp16", "int8", "int4")
+#: how many numbers of a column share a scale
+BLOCK = 32
+_BITS = {"int8": 8, "int4": 4}
+#: products of ONNX Runtime round activations to 8 bits from this level on
+_ACCURACY_LEVEL = 4
+
+
+def with_precision(model: Any, precision: str, graph: Graph, *, whole_caches: bool) -> Any:
+    """The model of onnx_ir in another precision. With ``whole_caches`` caches stay float32.
+
+    :raises ExportError: ``onnx-not-quantised``
+    """
+    if precision == "fp16":
+        return _half(model, whole_caches)
+    _check_blocks(model, graph, precision)
+    return _blocks(model, _BITS[precision])
+
+
+def _half(model: Any, whole_caches: bool) -> Any:
+    import onnx_ir
+    from onnxruntime.transformers.float16 import (
+        DEFAULT_OP_BLOCK_LIST,
+        convert_float_to_float16,
+    )
+
+    kept = [*DEFAULT_OP_BLOCK_LIST, *(["GroupQueryAttention"] if whole_caches else [])]
+    proto = onnx_ir.serde.serialize_model(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numbers too small for half precision are told one by one
+        converted = convert_float_to_float16(
+            proto, keep_io_types=True, disable_shape_infer=True, op_block_list=kept
+        )
+    return onnx_ir.serde.deserialize_model(converted)
+
+
+def _products(model: Any) -> list[Any]:
+    """The products by a matrix of the model: those that are quantised."""
+    return [
+        node
+        for node in model.graph.all_nodes()
+        if node.op_type == "MatMul" and node.domain == "" and _is_matrix(node.inputs[1])
+    ]
+
+
+def _is_matrix(value: Any) -> bool:
+    return value.const_value is not None and len(value.const_value.shape) == 2
+
+
+def _check_blocks(model: Any, graph: Graph, precision: str) -> None:
+    """Passes where every matrix has whole blocks.
+
+    :raises ExportError: ``onnx-not-quantised``
+    """
+    products = _products(model)
+    if not products:
+        raise _refused(graph, precision, "it has no product by a matrix of weights")
+    sizes = {int(node.inputs[1].const_value.shape[0]): node for node in products}
+    wrong = {size: node for size, node in sizes.items() if size % BLOCK}
+    if wrong:
+        size, node = next(iter(wrong.items()))
+        raise _refused(
+            graph,
+            precision,
+            f"{node.inputs[1].name} has {size} rows, and a block has {BLOCK} of them",
+        )
+
+
+def _refused(graph: Graph, precision: str, reason: str) -> ExportError:
+    return ExportError(
+        f"{graph.name} cannot have weights of {precision}: {reason}.",
+        slug="onnx-not-quantised",
+        hint='precision="fp16" takes any sizes.',
+    )
+
+
+def _blocks(model: Any, bits: int) -> Any:
+    import onnx_ir
+    from onnxruntime.quantization.matmul_nbits_quantizer import (
+        DefaultWeightOnlyQuantConfig,
+        MatMulNBitsQuantizer,
+    )
+
+    config = DefaultWeightOnlyQuantConfig(
+        block_size=BLOCK, is_symmetric=True, accuracy_level=_ACCURACY_LEVEL, bits=bits
+    )
+    proto = onnx_ir.serde.serialize_model(model)
+    logger = logging.getLogger("onnxruntime.quantization.matmul_nbits_quantizer")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        quantizer = MatMulNBitsQuantizer(proto, algo_config=config)
+        quantizer.process()
+    finally:
+        logger.setLevel(level)
+    return onnx_ir.serde.deserialize_model(quantizer.model.model)

@@ -25,6 +25,7 @@ from ...trace.graph import Graph
 from ..names import names_of
 from ..side_files import copy_tokenizer
 from .files import write_models
+from .in_place import CAPACITY
 from .merge import SELECTOR
 from .weights import MOST_INSIDE
 
@@ -60,7 +61,7 @@ _SEARCH = (
 class Decoder:
     """What GenAI has to know of one model: its names by their role, with ``%d`` for the number of a
     layer, and its sizes. ``longest`` is the greatest length that the graph is proven for, at most
-    the one that was asked.
+    the one that was asked. ``in_place`` is true where the cache is a buffer that is updated in place.
     """
 
     graph: Graph
@@ -71,6 +72,7 @@ class Decoder:
     head_size: int
     vocabulary: int
     longest: int
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ def _decoder(graph: Graph, wanted: int) -> Decoder:
         head_size,
         vocabulary,
         longest,
+        keys.shape[2] == CAPACITY,
     )
 
 
@@ -236,9 +239,13 @@ def _vocabulary(graph: Graph, scores: Any, tokens: LeafPlan) -> int:
 def _check_growth(
     graph: Graph, presents: Sequence[_Layers], past: _Layers, leaves: Mapping[str, LeafPlan]
 ) -> None:
-    """Passes where the cache that the graph gives is the one that it takes and the new tokens."""
+    """Passes where the cache that the graph gives is the one that it takes and the new tokens, or
+    a buffer for both.
+    """
     before = leaves[_names(past)[0]].shape[2]
     whole = before + leaves[TOKENS].shape[1]
+    if all(layers.shape == past.shape and past.shape[2] == CAPACITY for layers in presents):
+        return
     for layers in presents:
         if (layers.shape[1], layers.shape[3]) != (past.shape[1], past.shape[3]) or not _is(
             layers.shape[2], whole
@@ -408,7 +415,7 @@ def _config_of(decoder: Decoder, text: Any, generation: Mapping[str, Any]) -> di
             "do_sample": False,
             **search,
             "max_length": decoder.longest,
-            "past_present_share_buffer": False,
+            "past_present_share_buffer": decoder.in_place,
         },
     }
 

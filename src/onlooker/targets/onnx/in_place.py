@@ -42,6 +42,8 @@ def make_in_place(model: Any, graph: Graph) -> None:
 
     :raises ExportError: ``onnx-cache-not-in-place`` with the reason
     """
+    import onnx_ir
+
     nodes = [node for node in model.graph if node.op_type == "GroupQueryAttention"]
     pairs = [(node.inputs[at], node.outputs[at - 2]) for node in nodes for at in (3, 4)]
     if not pairs:
@@ -59,7 +61,8 @@ def make_in_place(model: Any, graph: Graph) -> None:
     if len(lengths) != 1:
         raise _refused(graph, f"its caches have several lengths, {', '.join(sorted(lengths))}")
     for value in (value for pair in pairs for value in pair):
-        value.shape[_AXIS] = CAPACITY
+        batch, heads, _, size = value.shape
+        value.shape = onnx_ir.Shape([batch, heads, CAPACITY, size])
     names = {str(past.name): str(present.name) for past, present in pairs}
     model.metadata_props[KEY] = json.dumps({"length": lengths.pop(), "caches": names})
 

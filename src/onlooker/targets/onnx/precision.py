@@ -38,6 +38,7 @@ def with_precision(model: Any, precision: str, graph: Graph, *, whole_caches: bo
 
 def _half(model: Any, whole_caches: bool) -> Any:
     import onnx_ir
+    from onnx_ir.passes.common import RemoveUnusedNodesPass, TopologicalSortPass
     from onnxruntime.transformers.float16 import (
         DEFAULT_OP_BLOCK_LIST,
         convert_float_to_float16,
@@ -50,7 +51,54 @@ def _half(model: Any, whole_caches: bool) -> Any:
         converted = convert_float_to_float16(
             proto, keep_io_types=True, disable_shape_infer=True, op_block_list=kept
         )
-    return onnx_ir.serde.deserialize_model(converted)
+    _drop_repeated_nodes(converted)
+    made = onnx_ir.serde.deserialize_model(converted)
+    TopologicalSortPass()(made)
+    if whole_caches:
+        _join_caches(made)
+        RemoveUnusedNodesPass()(made)
+    return made
+
+
+def _drop_repeated_nodes(proto: Any) -> None:
+    """Leaves each node once: the converter casts a value again for every node that stays float32,
+    under one name.
+    """
+    known: set[tuple[str, ...]] = set()
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    for node in nodes:
+        if tuple(node.output) not in known:
+            known.add(tuple(node.output))
+            proto.graph.node.append(node)
+
+
+def _join_caches(model: Any) -> None:
+    """Gives a cache to GroupQueryAttention as it comes, and out as it goes: the converter rounds
+    both to half precision in between.
+    """
+    for node in [node for node in model.graph if node.op_type == "GroupQueryAttention"]:
+        for at in (3, 4):
+            node.replace_input_with(at, _before_casts(node.inputs[at]))
+        for value in node.outputs[1:3]:
+            last = _behind_casts(value)
+            if last is not value:
+                name = last.name
+                value.shape, value.dtype = last.shape, last.dtype
+                last.replace_all_uses_with(value, replace_graph_outputs=True)
+                last.name, value.name = f"{name}_before", name
+
+
+def _before_casts(value: Any) -> Any:
+    while (node := value.producer()) is not None and node.op_type == "Cast":
+        value = node.inputs[0]
+    return value
+
+
+def _behind_casts(value: Any) -> Any:
+    while not value.is_graph_output() and [each.node.op_type for each in value.uses()] == ["Cast"]:
+        value = value.uses()[0].node.outputs[0]
+    return value
 
 
 def _products(model: Any) -> list[Any]:

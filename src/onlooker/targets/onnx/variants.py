@@ -96,9 +96,7 @@ def made_variant(model: Any, graph: Graph, variant: Variant) -> tuple[Any, Graph
     if variant.in_place_cache:
         make_in_place(model, graph)
     if variant.precision:
-        model = with_precision(
-            model, variant.precision, graph, whole_caches=variant.in_place_cache
-        )
+        model = with_precision(model, variant.precision, graph, whole_caches=variant.in_place_cache)
     made = replace(
         graph,
         contract=contract,

@@ -1,0 +1,282 @@
+"""ONNX that is made to be served: fused attention, smaller weights, a cache in place. What is said of
+them is right, and what is wrong with them is said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import onlooker
+from onlooker import ExportError, InputObserver, Program, RejectedCallError, UsageError
+from onlooker.zoo import tiny_model
+from onlooker.zoo.draw import randomised
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("onnxruntime")
+
+IDS = torch.tensor([[0, 0, 5, 6, 7, 9], [3, 4, 5, 8, 9, 2]])
+PADDED = {"input_ids": IDS, "attention_mask": (IDS > 0).long()}
+GREEDY = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+
+
+@pytest.fixture(scope="module")
+def llama() -> tuple[Any, Program]:
+    """A decoder whose heads share keys, and its program of torch."""
+    model = tiny_model("llama").model
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        model.generate(**PADDED, **GREEDY, max_new_tokens=4)
+    return model, observer.export()
+
+
+@pytest.fixture(scope="module")
+def in_place(llama: tuple[Any, Program]) -> Program:
+    return llama[1].to("onnx", in_place_cache=True)
+
+
+def operators(program: Program) -> list[str]:
+    return [node.op_type for graph in program.graphs for node in graph.artifact.model.graph]
+
+
+def test_a_fused_program_with_its_cache_in_place_is_verified(in_place: Program) -> None:
+    assert operators(in_place).count("GroupQueryAttention") == 2
+    assert "SkipSimplifiedLayerNormalization" in operators(in_place)
+    assert not {"Attention", "Softmax"} & {*operators(in_place)}
+    assert in_place.verify().verified, in_place.report.text()
+    assert in_place.graphs[0].options == {"fuse": "cpu", "in_place_cache": "True"}
+    assert "fuse=cpu" in repr(in_place)
+    assert "2 GroupQueryAttention" in in_place.report.text()
+
+
+def test_padded_texts_have_the_tokens_of_the_model(
+    llama: tuple[Any, Program], in_place: Program
+) -> None:
+    model = llama[0]
+    ids = torch.tensor([[0, 0, 0, 9, 4], [3, 1, 5, 8, 2], [0, 7, 7, 7, 7]])
+    given = {"input_ids": ids, "attention_mask": (ids > 0).long(), **GREEDY, "max_new_tokens": 90}
+    for beams in (1, 3):  # beams take rows out of the cache: their memory is no buffer any more
+        wanted = model.generate(**given, num_beams=beams)
+        with in_place.installed():
+            assert model.generate(**given, num_beams=beams).tolist() == wanted.tolist()
+
+
+def test_a_result_is_never_written_to_again(llama: tuple[Any, Program], in_place: Program) -> None:
+    """Two texts go on from one beginning: the buffer belongs to the first that asks."""
+    model = llama[0]
+    start = {"input_ids": IDS, "attention_mask": PADDED["attention_mask"]}
+    position_ids = (start["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad(), in_place.installed() as served:
+        first = model(**start, position_ids=position_ids, use_cache=True, logits_to_keep=1)
+        cache = [(layer.keys, layer.values) for layer in first.past_key_values.layers]
+        before = [(keys.clone(), values.clone()) for keys, values in cache]
+        results = [_step(model, cache, token) for token in (4, 9, 4)]
+    assert sum(served.values()) == 4
+    for (keys, values), (old_keys, old_values) in zip(cache, before, strict=True):
+        assert torch.equal(keys, old_keys)
+        assert torch.equal(values, old_values)
+    assert torch.equal(results[0][0], results[2][0])
+    assert torch.equal(results[0][1], results[2][1])
+    assert not torch.equal(results[0][1][:, :, -1], results[1][1][:, :, -1])
+    with torch.no_grad():
+        right = [_step(model, before, token) for token in (4, 9)]
+    for got, wanted in zip(results, right, strict=False):
+        torch.testing.assert_close(got[1], wanted[1])
+
+
+def _step(model: Any, cache: Any, token: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The scores and the keys of one further token, of a cache that other steps have too."""
+    past = transformers.DynamicCache()
+    for layer, (keys, values) in enumerate(cache):
+        past.update(keys, values, layer)
+    for layer, (keys, values) in zip(past.layers, cache, strict=True):
+        layer.keys, layer.values = keys, values
+    mask = torch.cat([PADDED["attention_mask"], torch.ones(2, 1, dtype=torch.long)], 1)
+    found = model(
+        input_ids=torch.full((2, 1), token),
+        attention_mask=mask,
+        position_ids=(mask.cumsum(1) - 1)[:, -1:],
+        past_key_values=past,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return found.logits.clone(), found.past_key_values.layers[1].keys
+
+
+def test_a_step_copies_no_cache(in_place: Program) -> None:
+    """The second step of a text writes into the memory of the first one."""
+    run, plan = in_place.graphs[0].run, in_place.graphs[0].plan
+
+    def given(past: list[torch.Tensor] | None, length: int, new: int) -> list[torch.Tensor]:
+        named = {
+            "input_ids": torch.full((1, new), 5),
+            "attention_mask": torch.ones(1, length + new, dtype=torch.long),
+            "position_ids": torch.arange(length, length + new)[None],
+        }
+        caches = iter(past or [torch.zeros(1, 2, 0, 8)] * 4)
+        return [named.get(leaf.path.code()) if leaf.path.code() in named else next(caches) for leaf in plan.inputs]
+
+    first = list(run(given(None, 0, 6)))[1:]
+    second = list(run(given(first, 6, 1)))[1:]
+    third = list(run(given(second, 7, 1)))[1:]
+    assert [tensor.data_ptr() for tensor in first] == [tensor.data_ptr() for tensor in third]
+    assert third[0].shape == (1, 2, 8, 8)
+    other = list(run(given(second, 7, 1)))[1:]
+    assert other[0].data_ptr() != third[0].data_ptr()
+
+
+def test_what_the_operator_does_not_take_is_refused_and_the_reason_said(
+    llama: tuple[Any, Program], in_place: Program
+) -> None:
+    ids = torch.ones(2, 3, dtype=torch.long)
+    model, plain = llama
+    with torch.no_grad():
+        past = model(input_ids=IDS, use_cache=True).past_key_values
+    call = {
+        "input_ids": ids,
+        "attention_mask": torch.ones(2, 9, dtype=torch.long),
+        "position_ids": torch.arange(6, 9).expand(2, 3).contiguous(),
+        "past_key_values": past,
+        "use_cache": True,
+        "logits_to_keep": 1,
+    }
+    with pytest.raises(RejectedCallError, match="batch == 1|sequence == 1|past_sequence == 0"):
+        in_place(**call)
+    assert "for one row only" in in_place.report.text()
+    one = {name: value[:1] for name, value in call.items() if isinstance(value, torch.Tensor)}
+    with torch.no_grad():
+        past = model(input_ids=IDS[:1], use_cache=True).past_key_values
+        assert in_place(**{**call, **one, "past_key_values": past}).logits.shape == (1, 1, 256)
+
+
+def test_a_saved_program_is_what_it_was(in_place: Program, tmp_path: Path) -> None:
+    in_place.save(tmp_path / "out", values=True)
+    loaded = onlooker.load(tmp_path / "out")
+    assert loaded.graphs[0].options == in_place.graphs[0].options
+    assert loaded.verify_saved().failed == 0
+    assert "in_place_cache=True" in loaded.report.text()
+    with pytest.raises(RejectedCallError):
+        loaded(input_ids=IDS)
+
+
+def test_lower_precision_is_verified_by_a_threshold_of_the_user(
+    llama: tuple[Any, Program], tmp_path: Path
+) -> None:
+    program = llama[1].to("onnx", precision="int8", in_place_cache=True)
+    assert not program.verify().verified  # nobody said how much may differ
+    tally = program.verify(atol=0.05, agreement=0.5)
+    assert tally.verified, program.report.text()
+    watched, unseen = tally.scores("observed"), tally.scores("unseen")
+    assert watched.count == 6
+    assert unseen.count > 50
+    assert 0 < unseen.difference < 0.1
+    assert f"{unseen.agreeing} of {unseen.count} unseen tokens agree" in program.report.text()
+    strict = program.verify(atol=0.05)
+    assert strict.verified == (watched.share == unseen.share == 1)
+    program.verify(atol=0.05, agreement=0.5)
+    program.save(tmp_path / "out")
+    assert onlooker.load(tmp_path / "out").tally.scores("unseen") == unseen
+
+
+def test_garbage_scales_are_not_verified(llama: tuple[Any, Program]) -> None:
+    program = llama[1].to("onnx", precision="int8")
+    assert program.verify(atol=0.05, agreement=0.5).verified
+    damaged = with_garbage_scales(program)
+    tally = damaged.verify(atol=0.05, agreement=0.5)
+    assert not tally.verified
+    assert tally.scores("unseen").difference > 0.05
+    # with a tolerance that forgives every number, the tokens still do not agree
+    forgiven = damaged.verify(atol=1e6, agreement=0.9)
+    assert not forgiven.verified
+    assert [check.label for check in forgiven.checks if not check.passed] == ["tokens", "tokens"]
+
+
+def with_garbage_scales(program: Program) -> Program:
+    """The program with the scales of one layer turned around."""
+    from onlooker.targets.target import read_again
+    from onlooker.targets.targets import target_of
+
+    graph = program.graphs[0]
+    weights = graph.artifact.model.graph.initializers
+    products = [node for node in graph.artifact.model.graph if node.op_type == "MatMulNBits"]
+    value = products[1].inputs[2]
+    array = value.const_value.numpy()
+    import onnx_ir
+
+    weights[value.name].const_value = onnx_ir.Tensor(array[::-1].copy() * 3, name=value.name)
+    return program._with_graphs(read_again(target_of("onnx"), [dataclasses.replace(graph)]))
+
+
+def test_half_precision_keeps_the_cache_as_it_is(llama: tuple[Any, Program]) -> None:
+    program = llama[1].to("onnx", precision="fp16", in_place_cache=True)
+    assert program.verify(atol=5e-3, agreement=0.9).verified, program.report.text()
+
+
+def test_a_mask_that_lets_tokens_look_ahead_is_not_fused() -> None:
+    """GroupQueryAttention hides what is ahead whatever its mask says."""
+    model = LooksAhead().eval()
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        cache = (torch.zeros(2, 2, 0, 8), torch.zeros(2, 2, 0, 8))
+        for length in (5, 1, 3):
+            past = cache[0].shape[2]
+            _, cache = model(torch.randn(2, length, 16), torch.ones(2, past + length), cache)
+    program = observer.export().to("onnx", fuse="cpu")
+    assert "GroupQueryAttention" not in operators(program)
+    assert "its mask may let a token look ahead" in program.report.text()
+    assert program.verify().verified, program.report.text()
+    with pytest.raises(ExportError, match="cannot be updated in place") as refusal:
+        observer.export().to("onnx", in_place_cache=True)
+    assert refusal.value.slug == "onnx-cache-not-in-place"
+
+
+class LooksAhead(torch.nn.Module):
+    """Attention over a cache in which every token sees all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(16, 48)
+
+    def forward(self, x: Any, mask: Any, cache: Any) -> Any:
+        batch, tokens, _ = x.shape
+        query, key, value = self.project(x).view(batch, tokens, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        keys, values = torch.cat([cache[0], key], 2), torch.cat([cache[1], value], 2)
+        seen = (mask > 0)[:, None, None, :].expand(batch, 1, tokens, mask.shape[1])
+        found = torch.nn.functional.scaled_dot_product_attention(query, keys, values, seen)
+        return found, (keys, values)
+
+
+def test_sizes_that_fill_no_block_are_refused() -> None:
+    model = randomised(partial(torch.nn.Linear, 50, 8)).eval()
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for rows in (2, 3):
+            model(torch.randn(rows, 4, 50))
+    program = observer.export()
+    with pytest.raises(ExportError, match=r"has 50 rows, and a block has 32") as refusal:
+        program.to("onnx", precision="int4")
+    assert refusal.value.slug == "onnx-not-quantised"
+    half = program.to("onnx", precision="fp16")
+    assert half.verify(atol=1e-2, agreement=0.5).verified
+
+
+def test_options_that_cannot_be_meant(llama: tuple[Any, Program]) -> None:
+    program = llama[1]
+    for options in (
+        {"precision": "int3"},
+        {"fuse": "tpu"},
+        {"in_place_cache": "yes"},
+        {"in_place_cache": True, "merged": True},
+        {"fuse": "cpu", "opset": 20},
+    ):
+        with pytest.raises(UsageError) as refusal:
+            program.to("onnx", **options)
+        assert refusal.value.slug == "bad-variant"
+    for agreement in (-1, 2, "all", True):
+        with pytest.raises(UsageError, match="agreement"):
+            program.verify(agreement=agreement)

@@ -36,6 +36,7 @@ BENCHMARKS = (
     "scaling",
     "real",
     "speed",
+    "serving",
 )
 
 

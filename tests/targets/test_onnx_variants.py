@@ -5,6 +5,8 @@ them is right, and what is wrong with them is said.
 from __future__ import annotations
 
 import dataclasses
+import logging
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,7 +78,7 @@ def test_a_result_is_never_written_to_again(llama: tuple[Any, Program], in_place
         cache = [(layer.keys, layer.values) for layer in first.past_key_values.layers]
         before = [(keys.clone(), values.clone()) for keys, values in cache]
         results = [_step(model, cache, token) for token in (4, 9, 4)]
-    assert sum(served.values()) == 4
+    assert sum(served.calls.values()) == 4
     for (keys, values), (old_keys, old_values) in zip(cache, before, strict=True):
         assert torch.equal(keys, old_keys)
         assert torch.equal(values, old_values)
@@ -145,7 +147,7 @@ def test_what_the_operator_does_not_take_is_refused_and_the_reason_said(
         "use_cache": True,
         "logits_to_keep": 1,
     }
-    with pytest.raises(RejectedCallError, match="batch == 1|sequence == 1|past_sequence == 0"):
+    with pytest.raises(RejectedCallError, match="for one row only"):
         in_place(**call)
     assert "for one row only" in in_place.report.text()
     one = {name: value[:1] for name, value in call.items() if isinstance(value, torch.Tensor)}
@@ -185,13 +187,13 @@ def test_lower_precision_is_verified_by_a_threshold_of_the_user(
 
 def test_garbage_scales_are_not_verified(llama: tuple[Any, Program]) -> None:
     program = llama[1].to("onnx", precision="int8")
-    assert program.verify(atol=0.05, agreement=0.5).verified
+    assert program.verify(atol=0.1, agreement=0.5, trials=25).verified, program.report.text()
     damaged = with_garbage_scales(program)
-    tally = damaged.verify(atol=0.05, agreement=0.5)
+    tally = damaged.verify(atol=0.1, agreement=0.5, trials=25)
     assert not tally.verified
-    assert tally.scores("unseen").difference > 0.05
+    assert tally.scores("unseen").difference > 0.5
     # with a tolerance that forgives every number, the tokens still do not agree
-    forgiven = damaged.verify(atol=1e6, agreement=0.9)
+    forgiven = damaged.verify(atol=1e6, agreement=0.9, trials=25)
     assert not forgiven.verified
     assert [check.label for check in forgiven.checks if not check.passed] == ["tokens", "tokens"]
 
@@ -210,6 +212,19 @@ def with_garbage_scales(program: Program) -> Program:
 
     weights[value.name].const_value = onnx_ir.Tensor(array[::-1].copy() * 3, name=value.name)
     return program._with_graphs(read_again(target_of("onnx"), [dataclasses.replace(graph)]))
+
+
+def test_the_root_logger_stays_as_it_is(
+    llama: tuple[Any, Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quantiser sets it up where it is imported first."""
+    monkeypatch.delitem(sys.modules, "onnxruntime.quantization.matmul_nbits_quantizer", False)
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    level = root.level
+    llama[1].to("onnx", precision="int4")
+    assert root.handlers == []
+    assert root.level == level
 
 
 def test_half_precision_keeps_the_cache_as_it_is(llama: tuple[Any, Program]) -> None:

@@ -175,9 +175,12 @@ class Tally:
         return "; ".join(part for part in (counted, outside, left_out, blocked) if part)
 
     def scores(self, kind: str) -> Scores:
-        """The scores of all checks of a kind, ``observed`` or ``unseen``, together."""
-        measured = [each.scores for each in self.checks if each.kind == kind and each.scores]
-        return sum(measured, Scores())
+        """The scores of all checks of a kind, ``observed`` or ``unseen``, together; of a call that
+        is repeated once.
+        """
+        own = (each for each in self.checks if each.kind == kind)
+        counted = (each for each in own if each.focus is not Focus.REPEATED)
+        return sum((each.scores for each in counted if each.scores), Scores())
 
     @property
     def total(self) -> int:

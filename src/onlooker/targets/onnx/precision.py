@@ -8,8 +8,10 @@ row depends on the others of its batch.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from ...core.errors import ExportError
@@ -143,21 +145,33 @@ def _refused(graph: Graph, precision: str, reason: str) -> ExportError:
 
 def _blocks(model: Any, bits: int) -> Any:
     import onnx_ir
-    from onnxruntime.quantization.matmul_nbits_quantizer import (
-        DefaultWeightOnlyQuantConfig,
-        MatMulNBitsQuantizer,
-    )
 
-    config = DefaultWeightOnlyQuantConfig(
-        block_size=BLOCK, is_symmetric=True, accuracy_level=_ACCURACY_LEVEL, bits=bits
-    )
-    proto = onnx_ir.serde.serialize_model(model)
-    logger = logging.getLogger("onnxruntime.quantization.matmul_nbits_quantizer")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        quantizer = MatMulNBitsQuantizer(proto, algo_config=config)
+    with _root_logger_kept():
+        from onnxruntime.quantization.matmul_nbits_quantizer import (
+            DefaultWeightOnlyQuantConfig,
+            MatMulNBitsQuantizer,
+        )
+
+        config = DefaultWeightOnlyQuantConfig(
+            block_size=BLOCK, is_symmetric=True, accuracy_level=_ACCURACY_LEVEL, bits=bits
+        )
+        quantizer = MatMulNBitsQuantizer(onnx_ir.serde.serialize_model(model), algo_config=config)
         quantizer.process()
-    finally:
-        logger.setLevel(level)
     return onnx_ir.serde.deserialize_model(quantizer.model.model)
+
+
+@contextlib.contextmanager
+def _root_logger_kept() -> Iterator[None]:
+    """Without the log lines of the quantiser; and the root logger is as it was, which its module
+    sets up, for the whole process, when it is imported (ONNX Runtime 1.31).
+    """
+    root = logging.getLogger()
+    own = logging.getLogger("onnxruntime.quantization.matmul_nbits_quantizer")
+    handlers, level, own_level = list(root.handlers), root.level, own.level
+    own.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        own.setLevel(own_level)

@@ -61,9 +61,7 @@ def exported(model: Any) -> Program:
     mask[0, :3] = 0
     observer = InputObserver()
     with observer(model), torch.no_grad():
-        model.generate(
-            ids, attention_mask=mask, max_new_tokens=3, do_sample=False, pad_token_id=0
-        )
+        model.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False, pad_token_id=0)
     return observer.export()
 
 

@@ -26,13 +26,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-import torch  # noqa: E402
-from frame import seconds_of  # noqa: E402
-from serving import size_of  # noqa: E402
-from sweep_measure import text_of  # noqa: E402
-from targets_models import MODELS, model_of  # noqa: E402
+import torch
+from frame import seconds_of
+from serving import size_of
+from sweep_measure import text_of
+from targets_models import MODELS, model_of
 
-from onlooker import InputObserver, Program  # noqa: E402
+from onlooker import InputObserver, Program
 
 PAGE = Path(__file__).parent.parent / "docs" / "serve.md"
 BEGIN, END = "<!-- variants: written by benchmarks/serving_zoo.py -->", "<!-- end of variants -->"
@@ -48,7 +48,17 @@ VARIANTS: dict[str, tuple[dict[str, Any], float, float]] = {
 }
 #: a matrix of 32 rows is one block: two make the scales of int4 what they are in real models
 REPEATS, TRIALS = 15, 40
-_TITLES = ("model", "variant", "fused", "kB", "scores differ", "watched", "unseen", "time", "verdict")
+_TITLES = (
+    "model",
+    "variant",
+    "fused",
+    "kB",
+    "scores differ",
+    "watched",
+    "unseen",
+    "time",
+    "verdict",
+)
 
 
 def watched(model: Any) -> InputObserver:
@@ -136,7 +146,9 @@ def table_of(rows: dict[str, dict[str, Any]]) -> str:
         for note in variants.get("fused", {}).get("notes", ())
         if "stays as it is" in note
     }
-    told += [f"- {model}: an attention is not fused, since {reason}" for model, reason in left.items()]
+    told += [
+        f"- {model}: an attention is not fused, since {reason}" for model, reason in left.items()
+    ]
     return "\n".join([*lines, *([""] if told else []), *told])
 
 

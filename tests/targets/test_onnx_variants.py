@@ -5,6 +5,7 @@ them is right, and what is wrong with them is said.
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import sys
 from functools import partial
@@ -56,9 +57,7 @@ def test_a_fused_program_with_its_cache_in_place_is_verified(in_place: Program) 
     assert "2 GroupQueryAttention" in in_place.report.text()
 
 
-def test_padded_texts_have_the_tokens_of_the_model(
-    llama: tuple[Any, Program], in_place: Program
-) -> None:
+def test_padded_texts_have_the_tokens_of_the_model(llama: tuple[Any, Program], in_place: Program) -> None:
     model = llama[0]
     ids = torch.tensor([[0, 0, 0, 9, 4], [3, 1, 5, 8, 2], [0, 7, 7, 7, 7]])
     given = {"input_ids": ids, "attention_mask": (ids > 0).long(), **GREEDY, "max_new_tokens": 90}
@@ -136,7 +135,7 @@ def test_what_the_operator_does_not_take_is_refused_and_the_reason_said(
     llama: tuple[Any, Program], in_place: Program
 ) -> None:
     ids = torch.ones(2, 3, dtype=torch.long)
-    model, plain = llama
+    model = llama[0]
     with torch.no_grad():
         past = model(input_ids=IDS, use_cache=True).past_key_values
     call = {
@@ -166,9 +165,7 @@ def test_a_saved_program_is_what_it_was(in_place: Program, tmp_path: Path) -> No
         loaded(input_ids=IDS)
 
 
-def test_lower_precision_is_verified_by_a_threshold_of_the_user(
-    llama: tuple[Any, Program], tmp_path: Path
-) -> None:
+def test_lower_precision_is_verified_by_a_threshold_of_the_user(llama: tuple[Any, Program], tmp_path: Path) -> None:
     program = llama[1].to("onnx", precision="int8", in_place_cache=True)
     assert not program.verify().verified  # nobody said how much may differ
     tally = program.verify(atol=0.05, agreement=0.5)
@@ -214,9 +211,7 @@ def with_garbage_scales(program: Program) -> Program:
     return program._with_graphs(read_again(target_of("onnx"), [dataclasses.replace(graph)]))
 
 
-def test_the_root_logger_stays_as_it_is(
-    llama: tuple[Any, Program], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_root_logger_stays_as_it_is(llama: tuple[Any, Program], monkeypatch: pytest.MonkeyPatch) -> None:
     """The quantiser sets it up where it is imported first."""
     monkeypatch.delitem(sys.modules, "onnxruntime.quantization.matmul_nbits_quantizer", False)
     root = logging.getLogger()
@@ -248,6 +243,78 @@ def test_a_mask_that_lets_tokens_look_ahead_is_not_fused() -> None:
     with pytest.raises(ExportError, match="cannot be updated in place") as refusal:
         observer.export().to("onnx", in_place_cache=True)
     assert refusal.value.slug == "onnx-cache-not-in-place"
+
+
+#: rows and columns of a mask of some tokens behind a past, as ONNX
+MASK = """
+<ir_version: 10, opset_import: ["" : 23]>
+mask (int64[batch, tokens] ids, int64[batch, length] shown) => (out) {
+    zero = Constant <value_int = 0> ()
+    one = Constant <value_int = 1> ()
+    axes_of_rows = Constant <value_ints = [0, 1, 3]> ()
+    axes_of_columns = Constant <value_ints = [0, 1, 2]> ()
+    axes_of_seen = Constant <value_ints = [1, 2]> ()
+    high = Constant <value_float = 0.0> ()
+    low = Constant <value_float = -1e9> ()
+    some_tokens = Shape <start = 1, end = 2> (ids)
+    n_tokens = Squeeze (some_tokens)
+    some_length = Shape <start = 1, end = 2> (shown)
+    n_length = Squeeze (some_length)
+    row = Range (zero, n_tokens, one)
+    column = Range (zero, n_length, one)
+    rows = Unsqueeze (row, axes_of_rows)
+    columns = Unsqueeze (column, axes_of_columns)
+    past = Sub (n_length, n_tokens)
+    last = Add (rows, past)
+    next = Add (last, one)
+    back = LessOrEqual (columns, last)
+    one_ahead = LessOrEqual (columns, next)
+    ahead = Not (back)
+    window = Greater (columns, rows)
+    positive = Greater (shown, zero)
+    seen = Unsqueeze (positive, axes_of_seen)
+    %s
+}
+"""
+LOOKS_BACK = (
+    "out = And (seen, back)",
+    "part = And (seen, back) out = Where (part, high, low)",
+    "first = And (seen, window) out = And (first, back)",
+    "first = And (back, window) out = And (seen, first)",
+    "out = And (back, window)",
+)
+MAY_LOOK_AHEAD = (
+    "out = And (seen, one_ahead)",
+    "out = Or (seen, back)",
+    "part = And (seen, ahead) out = Where (part, low, high)",  # hides it where a value says so
+    "part = And (seen, back) out = Where (part, low, high)",
+    "part = And (seen, ahead) out = Not (part)",
+    "part = LessOrEqual (column, past) out = And (seen, part)",  # one row for all tokens
+    "out = Identity (seen)",
+)
+
+
+@pytest.mark.parametrize("text", LOOKS_BACK)
+def test_masks_that_look_back(text: str) -> None:
+    assert looks_back(text)
+
+
+@pytest.mark.parametrize("text", MAY_LOOK_AHEAD)
+def test_masks_that_may_look_ahead(text: str) -> None:
+    assert not looks_back(text)
+
+
+def looks_back(text: str) -> bool:
+    import onnx.parser
+    import onnx_ir
+    from onnx_ir.passes.common import LiftConstantsToInitializersPass
+
+    from onlooker.targets.onnx.causal import is_causal
+    from onlooker.targets.onnx.sizes import Sizes
+
+    model = onnx_ir.from_proto(onnx.parser.parse_model(MASK % text))
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    return is_causal(model.graph.outputs[0], "tokens", "length", Sizes(model))
 
 
 class LooksAhead(torch.nn.Module):
@@ -295,3 +362,22 @@ def test_options_that_cannot_be_meant(llama: tuple[Any, Program]) -> None:
     for agreement in (-1, 2, "all", True):
         with pytest.raises(UsageError, match="agreement"):
             program.verify(agreement=agreement)
+
+
+def test_genai_generates_with_one_buffer(llama: tuple[Any, Program], in_place: Program, tmp_path: Path) -> None:
+    genai = pytest.importorskip("onnxruntime_genai")
+    in_place.save_genai(tmp_path / "out", generation_config={"eos_token_id": 255})
+    written = json.loads((tmp_path / "out" / "genai_config.json").read_text())
+    assert written["search"]["past_present_share_buffer"] is True
+    model = genai.Model(str(tmp_path / "out"))
+    for prompts in ([[5, 6, 7, 8, 9]], [[5, 6, 7], [8, 9, 4]]):
+        search = genai.GeneratorParams(model)
+        search.set_search_options(max_length=15, batch_size=len(prompts), do_sample=False)
+        generator = genai.Generator(model, search)
+        generator.append_tokens(torch.tensor(prompts, dtype=torch.int32).numpy())
+        while not generator.is_done():
+            generator.generate_next_token()
+        ids = torch.tensor(prompts)
+        wanted = llama[0].generate(ids, attention_mask=torch.ones_like(ids), **GREEDY, max_length=15)
+        found = [[int(token) for token in generator.get_sequence(row)] for row in range(len(ids))]
+        assert found == wanted.tolist()

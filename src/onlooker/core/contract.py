@@ -24,7 +24,9 @@ class Origin(StrEnum):
     OPERATOR = "operator"  #: an operator of torch decided so while it was traced
     FIXED = "fixed"  #: torch made the size a number
     STEPS = "steps"  #: a loop was compared for no more steps than these
-    RUNTIME = "runtime"  #: an operator of the runtime that the graph was converted for takes no others
+    RUNTIME = (
+        "runtime"  #: an operator of the runtime that the graph was converted for takes no others
+    )
     UNPROVEN = "unproven"  #: the graph was not proven for the other sizes, or differs there
 
 

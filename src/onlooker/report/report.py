@@ -82,7 +82,15 @@ class Report:
         missed = (f"a call was not recorded: {text}" for text in self.missed)
         blind = (f"blind spot: {text}" for text in self.blind)
         made = made_inside(self.surroundings)
-        return (*unlawful, *self._outside(), *self._scores(), *made, *missed, *blind, *self._times())
+        return (
+            *unlawful,
+            *self._outside(),
+            *self._scores(),
+            *made,
+            *missed,
+            *blind,
+            *self._times(),
+        )
 
     def _outside(self) -> tuple[str, ...]:
         """One line with the sizes outside all contracts that were tried, the first ones."""

@@ -3,7 +3,7 @@
 A mask is a conjunction: of what the sizes alone decide, as ``column <= row + past``, and of what the
 values of inputs decide, as padding. What lets no token look ahead without the second part does not
 with it. So every part that reads a value counts as true here, and the rest is computed for a few
-sizes.
+sizes. This is so for what says what is seen; of what says what is hidden, no part is left out.
 """
 
 from __future__ import annotations
@@ -21,26 +21,35 @@ __all__ = ["is_causal"]
 
 #: a score to which this is added counts for nothing
 _NOTHING = -1e4
+#: operators that give the same numbers another shape
+_RESHAPED = ("Expand", "Unsqueeze", "Squeeze", "Reshape", "Identity")
 _SAMPLES = 8
 _MOST_NODES = 500
 
 
-def is_causal(mask: Any, sizes: Sizes) -> bool:
+def is_causal(mask: Any, tokens: str, length: str, sizes: Sizes) -> bool:
     """True for a mask ``(batch, heads, tokens, length)`` in which the last token sees the whole
-    length at most, the one before it all but the last, and so on.
+    length at most, the one before it all but the last, and so on. A mask with one row for all
+    tokens is none.
     """
+    wanted = Expression.parse(tokens), Expression.parse(length)
     try:
         part = _Part()
-        result = part.add(mask)
-        found = [_seen(part, result, chosen) for chosen in _choices(sizes.symbols)]
+        result = part.add(mask, says_what_is_seen=True)
+        for chosen in _choices(sizes.symbols):
+            shape = tuple(size.evaluate(chosen) for size in wanted)
+            if not _looks_back(_seen(part, result, chosen), shape):
+                return False
     except _UnknownError:
         return False
-    return all(_looks_back(seen) for seen in found)
+    return True
 
 
-def _looks_back(seen: Any) -> bool:
+def _looks_back(seen: Any, shape: tuple[int, ...]) -> bool:
     """``seen`` is true where a row sees a column; the last row sees all columns at most."""
-    rows, columns = seen.shape[-2:]
+    rows, columns = shape
+    if seen.shape[-2:] != shape:
+        return False
     ahead = numpy.triu(numpy.ones((rows, columns), dtype=bool), columns - rows + 1)
     return not bool((seen & ahead).any())
 
@@ -67,20 +76,21 @@ class _Part:
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
         self.shapes: dict[str, tuple[Any, Any]] = {}
-        self._done: dict[int, str] = {}
+        self._done: dict[tuple[int, bool], str] = {}
         self._numbers = itertools.count()
 
-    def add(self, value: Any) -> str:
+    def add(self, value: Any, *, says_what_is_seen: bool = False) -> str:
         """The name of a value in the part; of ``true`` for a part of a conjunction that reads the
-        values of inputs.
+        values of inputs, where the conjunction ``says_what_is_seen``.
 
         :raises _UnknownError: where anything else reads them
         """
-        if id(value) not in self._done:
-            self._done[id(value)] = self._added(value)
-        return self._done[id(value)]
+        key = id(value), says_what_is_seen
+        if key not in self._done:
+            self._done[key] = self._added(value, says_what_is_seen)
+        return self._done[key]
 
-    def _added(self, value: Any) -> str:
+    def _added(self, value: Any, says_what_is_seen: bool) -> str:
         from onnx import helper
 
         name, node = f"value_{next(self._numbers)}", value.producer()
@@ -92,14 +102,15 @@ class _Part:
         if node.op_type == "Shape":
             self.shapes[name] = (node.inputs[0], node)
             return name
-        is_conjunction = node.op_type == "And" and node.domain == ""
-        inputs = [
-            "true" if is_conjunction and _reads_values(each) and not _is_and(each) else self.add(each)
-            for each in node.inputs
-            if each is not None
-        ]
+        handed_on = _hands_on(node) if says_what_is_seen else ()
+        inputs = []
+        for at, each in enumerate(node.inputs):
+            if node.op_type == "And" and at in handed_on and _is_left_out(each):
+                inputs.append("true")
+            else:
+                inputs.append(self.add(each, says_what_is_seen=at in handed_on))
         attributes = {key: attribute.value for key, attribute in node.attributes.items()}
-        if node.graph is None or any(not _is_plain(found) for found in attributes.values()):
+        if not all(map(_is_plain, attributes.values())):
             raise _UnknownError
         made = f"{name}_of_{node.op_type}"
         self.nodes.append(
@@ -108,18 +119,34 @@ class _Part:
         return made
 
 
+def _hands_on(node: Any) -> tuple[int, ...]:
+    """The inputs of a node of which more that is seen is more in its result too."""
+    if node.domain:
+        return ()
+    if node.op_type == "And":
+        return 0, 1
+    if node.op_type in _RESHAPED:
+        return (0,)
+    if node.op_type == "Where":
+        seen, hidden = (each.const_value for each in node.inputs[1:3])
+        is_score = seen is not None and hidden is not None
+        return (0,) if is_score and seen.numpy().min() >= hidden.numpy().max() else ()
+    return ()
+
+
+def _is_left_out(value: Any) -> bool:
+    """True for a part of a conjunction that reads values, and is no conjunction itself."""
+    node = value.producer()
+    while node is not None and node.op_type in _RESHAPED:
+        node = node.inputs[0].producer()
+    is_conjunction = node is not None and node.op_type == "And"
+    return _reads_values(value) and not is_conjunction
+
+
 def _is_plain(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return all(isinstance(each, (int, float)) for each in value)
     return isinstance(value, (int, float, str))
-
-
-def _is_and(value: Any) -> bool:
-    """True for a conjunction, and for one that is only given another shape."""
-    node = value.producer()
-    while node is not None and node.op_type in ("Expand", "Unsqueeze", "Identity"):
-        node = node.inputs[0].producer()
-    return node is not None and node.op_type == "And"
 
 
 def _reads_values(value: Any) -> bool:

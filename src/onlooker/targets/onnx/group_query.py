@@ -41,13 +41,13 @@ _MULTIPLE = 8  # of the size of a head
 class Fused:
     """What became of the attentions of a model.
 
-    ``layers`` are fused, ``reasons`` say why others are not, each once. ``limit`` are conditions on
-    sizes of which one must hold; of none where any sizes are served.
+    ``layers`` are fused, ``reasons`` say why others are not, each once. Each of the ``limits`` has
+    conditions on sizes of which one must hold.
     """
 
     layers: int = 0
     reasons: tuple[str, ...] = ()
-    limit: tuple[str, ...] = ()
+    limits: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def fuse_group_query(model: Any) -> Fused:
     sizes = Sizes(model)
     biases: dict[int, Any] = {}
     reasons: dict[str, None] = {}
-    limit: tuple[str, ...] = ()
+    limits: dict[tuple[str, ...], None] = {}
     layers = 0
     for node in [node for node in model.graph if _is_attention(node)]:
         try:
@@ -78,9 +78,10 @@ def fuse_group_query(model: Any) -> Fused:
             continue
         layers += 1
         limit = _limit(node.inputs[0], sizes, sizes.text(node.inputs[2], 2))
+        limits |= {limit: None} if limit else {}
     if layers:
         model.opset_imports.setdefault(_DOMAIN, 1)
-    return Fused(layers, tuple(reasons), limit)
+    return Fused(layers, tuple(reasons), tuple(limits))
 
 
 def _is_attention(node: Any) -> bool:
@@ -104,7 +105,10 @@ def _fuse(model: Any, node: Any, sizes: Sizes, biases: dict[int, Any]) -> None:
         raise _UnfitError(f"{heads} heads cannot share {key_heads}")
     if sizes.text(key.new, 2) != sizes.text(query, 2):
         raise _UnfitError("the cache does not grow by the tokens that attend")
-    if not is_causal(mask, sizes):
+    tokens, whole = sizes.text(query, 2), sizes.text(key.present, 2)
+    if not tokens or not whole or sizes.text(keys, 2) != whole or sizes.text(values, 2) != whole:
+        raise _UnfitError("its sizes are not known")
+    if not is_causal(mask, tokens, whole, sizes):
         raise _UnfitError("its mask may let a token look ahead")
     total = sizes.value(key.present, 2)
     batch = sizes.value(query, 0)

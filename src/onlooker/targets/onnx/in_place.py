@@ -191,8 +191,7 @@ def in_place_runner(
         session.run_with_iobinding(binding)
         found = binding.get_outputs()[: len(others)]  # in the order in which they were bound
         results = {
-            name: torch.from_numpy(value.numpy())
-            for name, value in zip(others, found, strict=True)
+            name: torch.from_numpy(value.numpy()) for name, value in zip(others, found, strict=True)
         }
         for label, buffer in claimed.items():
             results[kept.caches[label]] = buffers.give_back(label, buffer, length)

@@ -63,8 +63,8 @@ def variant_of(
         raise _bad(f"fuse is {fuse!r}.", f"Give one of {', '.join(PROVIDERS)}.")
     if not isinstance(in_place_cache, bool):
         raise _bad(f"in_place_cache is {in_place_cache!r}.", "Give True or False.")
-    if in_place_cache and merged:
-        raise _bad("A merged model cannot update its cache in place.", "Leave merged=True out.")
+    if (fuse or in_place_cache) and merged:
+        raise _bad("A merged model is not fused.", "Leave merged=True out.")
     chosen = fuse or ("cpu" if in_place_cache else "")
     if chosen and opset is not None and opset < FUSED_OPSET:
         raise _bad(
@@ -92,7 +92,8 @@ def made_variant(model: Any, graph: Graph, variant: Variant) -> tuple[Any, Graph
         fused = fuse_group_query(model)
         _fuse_the_rest(model, variant.fuse)
         notes.append(_fusion_note(model, fused, variant.fuse))
-        contract = _limited(contract, fused.limit)
+        for limit in fused.limits:
+            contract = _limited(contract, limit)
     if variant.in_place_cache:
         make_in_place(model, graph)
     if variant.precision:
@@ -140,8 +141,6 @@ def _fusion_note(model: Any, fused: Fused, provider: str) -> str:
 
 def _limited(contract: Contract, limit: Sequence[str]) -> Contract:
     """The contract with one of some conditions in each of its regions."""
-    if not limit:
-        return contract
     line = "GroupQueryAttention of ONNX Runtime takes several tokens after a past for one row only"
     constraints = [Constraint(formula, Origin.RUNTIME, line) for formula in limit]
     regions = [

@@ -4,7 +4,6 @@ them is right, and what is wrong with them is said.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import sys
@@ -12,15 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
 import onlooker
 from onlooker import ExportError, InputObserver, Program, RejectedCallError, UsageError
+from onlooker.targets.target import read_again
+from onlooker.targets.targets import target_of
 from onlooker.zoo import tiny_model
 from onlooker.zoo.draw import randomised
 
 transformers = pytest.importorskip("transformers")
+onnx_ir = pytest.importorskip("onnx_ir")
 pytest.importorskip("onnxruntime")
 
 IDS = torch.tensor([[0, 0, 5, 6, 7, 9], [3, 4, 5, 8, 9, 2]])
@@ -184,31 +187,30 @@ def test_lower_precision_is_verified_by_a_threshold_of_the_user(llama: tuple[Any
 
 def test_garbage_scales_are_not_verified(llama: tuple[Any, Program]) -> None:
     program = llama[1].to("onnx", precision="int8")
-    assert program.verify(atol=0.1, agreement=0.5, trials=25).verified, program.report.text()
+    limits: dict[str, Any] = {"atol": 0.1, "agreement": 0.5, "trials": 20}
+    assert program.verify(**limits).verified, program.report.text()
     damaged = with_garbage_scales(program)
-    tally = damaged.verify(atol=0.1, agreement=0.5, trials=25)
+    tally = damaged.verify(**limits)
     assert not tally.verified
-    assert tally.scores("unseen").difference > 0.5
+    assert tally.scores("unseen").difference > program.tally.scores("unseen").difference
     # with a tolerance that forgives every number, the tokens still do not agree
-    forgiven = damaged.verify(atol=1e6, agreement=0.9, trials=25)
+    forgiven = damaged.verify(atol=1e6, agreement=0.9, trials=20)
     assert not forgiven.verified
-    assert [check.label for check in forgiven.checks if not check.passed] == ["tokens", "tokens"]
+    assert "tokens" in [check.label for check in forgiven.checks if not check.passed]
+    assert not damaged.report.verified
 
 
 def with_garbage_scales(program: Program) -> Program:
-    """The program with the scales of one layer turned around."""
-    from onlooker.targets.target import read_again
-    from onlooker.targets.targets import target_of
-
+    """The program with scales of the first layer drawn at random."""
     graph = program.graphs[0]
-    weights = graph.artifact.model.graph.initializers
     products = [node for node in graph.artifact.model.graph if node.op_type == "MatMulNBits"]
-    value = products[1].inputs[2]
-    array = value.const_value.numpy()
-    import onnx_ir
-
-    weights[value.name].const_value = onnx_ir.Tensor(array[::-1].copy() * 3, name=value.name)
-    return program._with_graphs(read_again(target_of("onnx"), [dataclasses.replace(graph)]))
+    generator = numpy.random.default_rng(0)
+    for node in products[: len(products) // 2]:
+        scales = node.inputs[2]
+        known = scales.const_value.numpy()
+        drawn = 5 * known.std() * generator.normal(size=known.shape) + 5 * known.mean()
+        scales.const_value = onnx_ir.Tensor(drawn.astype(known.dtype), name=scales.name)
+    return program._with_graphs(read_again(target_of("onnx"), [graph]))
 
 
 def test_the_root_logger_stays_as_it_is(llama: tuple[Any, Program], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +308,6 @@ def test_masks_that_may_look_ahead(text: str) -> None:
 
 def looks_back(text: str) -> bool:
     import onnx.parser
-    import onnx_ir
     from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
     from onlooker.targets.onnx.causal import is_causal

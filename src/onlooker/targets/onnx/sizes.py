@@ -25,6 +25,7 @@ class Sizes:
         self._model = model
         self._caches = {id(value) for value in caches}
         self._made: dict[str, Any] = {}
+        self._last: Any = None
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -89,11 +90,11 @@ class Sizes:
         import onnx_ir
 
         node = onnx_ir.node(op_type, list(inputs), attributes=attributes)
-        graph, last = self._model.graph, getattr(self, "_last", None)
-        if last is None:
+        graph = self._model.graph
+        if self._last is None:
             graph.insert_before(graph[0], node)
         else:
-            graph.insert_after(last, node)
+            graph.insert_after(self._last, node)
         self._last = node
         node.outputs[0].shape = onnx_ir.Shape([1])
         node.outputs[0].dtype = onnx_ir.DataType.INT64

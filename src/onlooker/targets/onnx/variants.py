@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 from ...core.contract import Constraint, Contract, Origin, Region
-from ...core.errors import UsageError
+from ...core.errors import ExportError, OnlookerError, UsageError
 from ...trace.graph import Graph
 from ..packages import require_packages
 from .group_query import Fused, fuse_group_query
@@ -73,6 +74,11 @@ def variant_of(
         )
     if chosen:
         require_packages("transformers", target="fused ONNX", extra="transformers")
+        if find_spec("transformers.exporters") is None:
+            raise _bad(
+                "The installed transformers has no fusions for ONNX Runtime.",
+                "Install transformers 5.23 or newer.",
+            )
     return Variant(precision or "", chosen, in_place_cache)
 
 
@@ -88,16 +94,27 @@ def made_variant(model: Any, graph: Graph, variant: Variant) -> tuple[Any, Graph
     """
     notes: list[str] = []
     contract = graph.contract
-    if variant.fuse:
-        fused = fuse_group_query(model)
-        _fuse_the_rest(model, variant.fuse)
-        notes.append(_fusion_note(model, fused, variant.fuse))
-        for limit in fused.limits:
-            contract = _limited(contract, limit)
-    if variant.in_place_cache:
-        make_in_place(model, graph)
-    if variant.precision:
-        model = with_precision(model, variant.precision, graph, whole_caches=variant.in_place_cache)
+    try:
+        if variant.fuse:
+            fused = fuse_group_query(model)
+            _fuse_the_rest(model, variant.fuse)
+            notes.append(_fusion_note(model, fused, variant.fuse))
+            for limit in fused.limits:
+                contract = _limited(contract, limit)
+        if variant.in_place_cache:
+            make_in_place(model, graph)
+        if variant.precision:
+            whole = variant.in_place_cache
+            model = with_precision(model, variant.precision, graph, whole_caches=whole)
+    except OnlookerError:
+        raise
+    except Exception as error:  # of transformers, onnxscript or ONNX Runtime
+        asked = ", ".join(f"{name}={value}" for name, value in variant.options.items())
+        raise ExportError(
+            f"{graph.name} cannot be made with {asked}: {type(error).__name__}: {error}",
+            slug="onnx-refused",
+            hint='program.to("onnx") without these options may hold.',
+        ) from error
     made = replace(
         graph,
         contract=contract,

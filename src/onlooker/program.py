@@ -19,6 +19,7 @@ from .core.plan import Plan
 from .core.profile import Profile, profile_of_rows
 from .core.recording import Recording
 from .core.spec import TensorSpec
+from .core.traffic import CheckedCall
 from .core.verdict import Tally
 from .emit.texts import Emitted, emitted
 from .emit.traffic import Served
@@ -54,7 +55,7 @@ from .targets.save import save_graph
 from .targets.target import check_options, read_again
 from .targets.targets import target_of
 from .trace.graph import Graph
-from .verify.check import checked_calls, profile_of_calls
+from .verify.check import checked_calls, profile_of_calls, sized_calls
 from .verify.effort import Effort
 from .verify.narrower import few_trials, lost_checks, noted_losses
 from .verify.progress import Progress, weights_of
@@ -637,9 +638,19 @@ class Program:
         :raises ObservationError: ``no-calls``
         """
         traffic = self.profile(calls)
-        return emitted(
-            kind, _served(self.graphs, traffic, self._recording), traffic.unserved, count
-        )
+        return emitted(kind, self.served(traffic), traffic.unserved, count)
+
+    def served(self, traffic: Profile | None = None) -> list[Served]:
+        """The graphs, each with its traffic and with the names that its files have; by default the
+        traffic of :meth:`profile`.
+        """
+        return _served(self.graphs, traffic or self.profile(), self._recording)
+
+    def sized_calls(self) -> list[tuple[CheckedCall, dict[str, int]]]:
+        """The calls that the program was made from, each with the graph that serves it and the
+        sizes of the symbols of that graph.
+        """
+        return sized_calls(self.graphs, self._recording, self._joins, self._recording)
 
     def code(self, *, to: str | None = None, source: str = "") -> str:
         """A Python script that exports the model again, without onlooker: arguments, dynamic

@@ -72,6 +72,7 @@ def test_the_wheel_holds_what_is_used_and_nothing_else(wheel: Path) -> None:
     assert about == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
     used = {f"onlooker/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.py")}
     used |= {f"onlooker/zoo/configs/{path.name}" for path in (SOURCE / "zoo" / "configs").iterdir()}
+    used |= {f"onlooker/page/page.{kind}" for kind in ("html.j2", "css", "js")}
     assert {name for name in names if ".dist-info/" not in name} == used | {"onlooker/py.typed"}
 
 
@@ -93,7 +94,7 @@ def test_the_wheel_is_installed_without_a_network_and_runs(wheel: Path, tmp_path
 
 def test_the_dependencies_are_few() -> None:
     found = licences.requirements()
-    assert found[""] == ["torch", "sympy", "rich", "safetensors"]
+    assert found[""] == ["torch", "sympy", "rich", "safetensors", "jinja2"]
     assert set(found) == {"", "transformers", "onnx", "openvino", "genai", "dev"}
 
 

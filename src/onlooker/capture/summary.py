@@ -18,7 +18,7 @@ from ..infer.unify import Form, find_conflict, forms_of, union_of
 from ..report.text import as_text
 from .combine import Captured, Seen
 
-__all__ = ["AxisSeen", "EntrySummary", "Summary", "summary_of"]
+__all__ = ["AxisSeen", "EntrySummary", "Summary", "plans_of", "summary_of"]
 
 _MOST_SHOWN = 12
 _MOST_SIZES = 6
@@ -171,7 +171,7 @@ def _silent(captured: Captured) -> list[str]:
 
 def _entry(seen: Seen, total: float) -> EntrySummary:
     recording = seen.recording
-    plans = _plans(recording.calls)
+    plans = plans_of(recording.calls)
     counts = [(process.name, part.n_calls) for process, part in seen.parts]
     return EntrySummary(
         seen.name,
@@ -200,7 +200,7 @@ def _of_method(place: str, seen: Seen) -> str:
     return place if seen.entry.method == "forward" else f"{place}.{seen.entry.method}"
 
 
-def _plans(calls: Sequence[Call]) -> list[Plan]:
+def plans_of(calls: Sequence[Call]) -> list[Plan]:
     """A plan for each graph that the calls need without a model that could say more: kinds of calls
     share one where each has all that the others have.
     """

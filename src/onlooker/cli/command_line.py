@@ -23,6 +23,7 @@ from .doctor import Doctor
 from .emit import Emit
 from .explain import Explain
 from .export import Export
+from .html import Html
 from .report import ReportRun
 from .run import Run
 from .show import Show
@@ -37,6 +38,7 @@ COMMANDS: tuple[Command, ...] = (
     Run(),
     ReportRun(),
     Combine(),
+    Html(),
     Export(),
     Show(),
     Explain(),

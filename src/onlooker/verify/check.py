@@ -10,6 +10,7 @@ import torch
 from ..core.call import Call
 from ..core.errors import ObservationError, UsageError
 from ..core.kinds import as_call, check_kind
+from ..core.plan import Plan
 from ..core.profile import Profile, profile_of_rows
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec, Spec, TensorSpec
@@ -23,7 +24,7 @@ from ..pytrees.open import open_arguments, spec_of
 from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
 
-__all__ = ["checked_calls", "profile_of_calls"]
+__all__ = ["checked_calls", "profile_of_calls", "sized_calls", "sizes_of_specs"]
 
 _CALLS = "a recording, or a list of calls, each (args, kwargs) or a dict of arguments by name"
 
@@ -57,6 +58,39 @@ def checked_calls(
     return tuple(found)
 
 
+def sized_calls(
+    graphs: Sequence[Graph],
+    recording: Recording,
+    joins: Sequence[Join],
+    calls: Recording | Iterable[Any],
+) -> list[tuple[CheckedCall, dict[str, int]]]:
+    """Each call with the graph that serves it, and the sizes of the symbols of that graph; of a call
+    that none serves, no sizes.
+    """
+    listed = calls if isinstance(calls, Recording) else list(calls)
+    checked = checked_calls(graphs, recording, joins, listed)
+    pairs = (
+        _recorded(recording, listed) if isinstance(listed, Recording) else _given(recording, listed)
+    )
+    plans = {graph.name: graph.plan for graph in graphs}
+    found = []
+    for row, (_, _, inputs) in zip(checked, pairs, strict=True):
+        sizes: dict[str, int] = {}
+        if row.holds and not isinstance(inputs, Breach):
+            sizes = sizes_of_specs(plans[row.graph], joined(inputs, joins, join_specs))
+        found.append((row, sizes))
+    return found
+
+
+def sizes_of_specs(plan: Plan, inputs: Tree[Spec]) -> dict[str, int]:
+    """The sizes of the symbols of a plan in a call of which the specs are known."""
+    values = {
+        path: leaf.value if isinstance(leaf, ConstantSpec) else leaf
+        for path, leaf in inputs.items()
+    }
+    return sizes_of(plan, values)
+
+
 def profile_of_calls(
     graphs: Sequence[Graph],
     recording: Recording,
@@ -64,23 +98,15 @@ def profile_of_calls(
     calls: Recording | Iterable[Any],
 ) -> Profile:
     """The sizes of calls in the symbols of the graphs that serve them."""
-    listed = calls if isinstance(calls, Recording) else list(calls)
-    checked = checked_calls(graphs, recording, joins, listed)
-    pairs = (
-        _recorded(recording, listed) if isinstance(listed, Recording) else _given(recording, listed)
-    )
     rows: dict[str, list[tuple[dict[str, int], int]]] = {graph.name: [] for graph in graphs}
-    plans = {graph.name: graph.plan for graph in graphs}
-    for row, (_, count, inputs) in zip(checked, pairs, strict=True):
-        if row.holds and not isinstance(inputs, Breach):
-            tree = joined(inputs, joins, join_specs)
-            values = {
-                path: leaf.value if isinstance(leaf, ConstantSpec) else leaf
-                for path, leaf in tree.items()
-            }
-            rows[row.graph].append((sizes_of(plans[row.graph], values), count))
+    unserved = 0
+    for row, sizes in sized_calls(graphs, recording, joins, calls):
+        if row.holds:
+            rows[row.graph].append((sizes, row.count))
+        else:
+            unserved += row.count
     found = (profile_of_rows(name, own) for name, own in rows.items() if own)
-    return Profile(tuple(found), sum(row.count for row in checked if not row.holds))
+    return Profile(tuple(found), unserved)
 
 
 def _checked(dispatcher: Dispatcher, inputs: Tree[Spec], index: int, count: int) -> CheckedCall:

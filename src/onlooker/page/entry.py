@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.alike import folded
+from ..core.verdict import Check
 from .columns import Column, columns_of
 from .pictures import guards_of, joints_of, proof_of, relations_of, spans_of, waste_of
 from .subject import Subject
@@ -84,15 +85,15 @@ def _tables(subject: Subject) -> list[dict[str, Any]]:
         heads = ["graph", "condition", "evidence"]
         found.append({"title": "Conditions that are not needed", "heads": heads, "rows": dropped})
     if subject.tally is not None:
-        trials = [
-            [check.label, check.outcome.value, check.focus or "", check.difference, check.note]
-            for check in subject.tally.checks
-        ]
-        for row in trials:
-            row[3] = row[3] if row[3] < float("inf") else "infinite"
+        trials = [_trial_row(check) for check in subject.tally.checks]
         heads = ["trial", "outcome", "looks at", "difference", "note"]
         found.append({"title": "Trials", "heads": heads, "rows": trials})
     return found
+
+
+def _trial_row(check: Check) -> list[Any]:
+    difference = check.difference if check.difference < float("inf") else "infinite"
+    return [check.label, check.outcome.value, check.focus or "", difference, check.note]
 
 
 def _axes_table(subject: Subject) -> dict[str, Any]:

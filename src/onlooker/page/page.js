@@ -483,7 +483,7 @@
       fill();
     }));
     fill();
-    return element("section", { "aria-labelledby": `${id}-title` },
+    return element("div", { class: "listing" },
       element("h3", { id: `${id}-title` }, title),
       element("div", { class: "search" }, element("label", { for: `${id}-search` }, `Search ${title.toLowerCase()}`), input, said),
       element("div", { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": `${id}-title` },

@@ -13,7 +13,7 @@ from ..core.expression import Expression
 from ..core.formula import read_formula
 from ..core.plan import Relation, Symbol
 from ..core.verdict import Check
-from ..emit.buckets import buckets_of
+from ..emit.buckets import Bucket, buckets_of
 from ..emit.traffic import Row, Served
 from .columns import Column, sizes_at
 from .subject import KnownGraph, Subject
@@ -62,11 +62,15 @@ def _limits(graph: KnownGraph) -> dict[str, list[int | None]]:
     }
     for constraint in graph.contract.constraints:
         match read_formula(constraint.formula, list(found)):
-            case ast.Compare(ast.Name(name), [ast.Lt() | ast.LtE() as op], [ast.Constant(number)]):
+            case ast.Compare(
+                ast.Name(name), [ast.Lt() | ast.LtE() as op], [ast.Constant(int(number))]
+            ):
                 top = number - isinstance(op, ast.Lt)
                 high = found[name][1]
                 found[name][1] = top if high is None else min(top, high)
-            case ast.Compare(ast.Name(name), [ast.Gt() | ast.GtE() as op], [ast.Constant(number)]):
+            case ast.Compare(
+                ast.Name(name), [ast.Gt() | ast.GtE() as op], [ast.Constant(int(number))]
+            ):
                 found[name][0] = max(number + isinstance(op, ast.Gt), found[name][0] or 0)
     return found
 
@@ -243,25 +247,22 @@ def waste_of(subject: Subject) -> list[dict[str, Any]]:
     found = []
     for place, graph in enumerate(subject.graphs):
         served, is_rounded = _rounded(graph.served)
-        if len(served.traffic.rows) < 2:
+        if len(served.rows) < 2:
             continue
-        steps = []
+        steps: dict[int, dict[str, Any]] = {}
         for count in _BUCKETS:
             buckets = buckets_of(served, count)
             wasted, work = sum(b.wasted for b in buckets), sum(b.work for b in buckets)
-            tops = [
-                [
-                    ", ".join(f"{name}={size}" for name, size in served.sizes(b.sizes).items()),
-                    b.calls,
-                ]
-                for b in buckets
-            ]
-            steps.append({"count": len(buckets), "share": wasted / (wasted + work), "tops": tops})
-        known: dict[int, dict[str, Any]] = {}
-        for step in steps:
-            known.setdefault(step["count"], step)
-        found.append({"graph": place, "rounded": is_rounded, "steps": list(known.values())})
+            share, tops = wasted / (wasted + work), [_top(served, bucket) for bucket in buckets]
+            steps.setdefault(len(buckets), {"count": len(buckets), "share": share, "tops": tops})
+        found.append({"graph": place, "rounded": is_rounded, "steps": list(steps.values())})
     return found
+
+
+def _top(served: Served, bucket: Bucket) -> list[Any]:
+    """The sizes of a bucket in words, and the number of its calls."""
+    sizes = served.sizes(bucket.sizes).items()
+    return [", ".join(f"{name}={size}" for name, size in sizes), bucket.calls]
 
 
 def _rounded(served: Served) -> tuple[Served, bool]:

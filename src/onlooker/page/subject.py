@@ -75,6 +75,7 @@ def of_recording(recording: Recording) -> Subject:
     calls = recording.calls
     facts = [("model", recording.model), ("method", recording.method)]
     remarks = [f"A call was not recorded: {text}." for text in recording.missed]
+    remarks += _of_order(calls)
     runs = [(place, call.count) for place, call in enumerate(calls)]
     seconds = sum(call.seconds * call.count for call in calls)
     name = f"{recording.model.rpartition('.')[2]}.{recording.method}"
@@ -126,9 +127,16 @@ def of_program(name: str, program: Program) -> Subject:
         len(recording),
         sum(call.seconds * call.count for call in calls),
         tuple((heading, text) for heading, text in facts if text),
-        tuple(f"{text[0].upper()}{text[1:]}." for text in report.remarks),
+        (*(f"{text[0].upper()}{text[1:]}." for text in report.remarks), *_of_order(calls)),
         program.tally,
     )
+
+
+def _of_order(calls: Sequence[Call]) -> list[str]:
+    """What is not known of the order of calls that an observer counted."""
+    if all(call.count == 1 for call in calls):
+        return []
+    return ["Equal calls stand beside each other: a recording counts them at the first one."]
 
 
 def _unproven(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .core.errors import UnsupportedError as UnsupportedError
     from .core.errors import UsageError as UsageError
     from .core.plan import Plan as Plan
+    from .core.progress import Step as Step
     from .core.recording import Recording as Recording
     from .core.verdict import Tallies as Tallies
     from .core.verdict import Tally as Tally
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from .pytrees.registry import register_class_flattening as register_class_flattening
     from .pytrees.registry import register_flattening_functions as register_flattening_functions
     from .pytrees.registry import unregister_class_flattening as unregister_class_flattening
+    from .report.progress import progress as progress
     from .zoo.untrained.build import (
         get_untrained_model_with_inputs as get_untrained_model_with_inputs,
     )
@@ -79,6 +81,7 @@ __all__ = [
     "Recording",
     "RejectedCallError",
     "SavedFileError",
+    "Step",
     "Tallies",
     "Tally",
     "UnsupportedError",
@@ -93,6 +96,7 @@ __all__ = [
     "make_static_cache",
     "max_diff",
     "observe",
+    "progress",
     "register_class_flattening",
     "register_flattening_functions",
     "string_type",
@@ -122,6 +126,7 @@ _HOMES = {
     "Recording": ".core.recording",
     "RejectedCallError": ".core.errors",
     "SavedFileError": ".core.errors",
+    "Step": ".core.progress",
     "Tallies": ".core.verdict",
     "Tally": ".core.verdict",
     "UnsupportedError": ".core.errors",
@@ -136,6 +141,7 @@ _HOMES = {
     "make_static_cache": ".interop.trees.make",
     "max_diff": ".interop.trees.compare",
     "observe": ".observers",
+    "progress": ".report.progress",
     "register_class_flattening": ".pytrees.registry",
     "register_flattening_functions": ".pytrees.registry",
     "string_type": ".interop.trees.describe",

@@ -23,8 +23,9 @@ def main() -> int:
     try:
         code = run(sys.argv[1:], sys.stdout, sys.stderr)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        sys.stderr.write("onlooker: interrupted\n")
+    except KeyboardInterrupt as interrupt:
+        kept = getattr(interrupt, "__notes__", ["Files and folders are as they were."])
+        sys.stderr.write(f"onlooker: interrupted. {kept[-1]}\n")  # the last is the command's own
         return INTERRUPTED
     except BrokenPipeError:  # the reader has gone, as `head` does; what it has read it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

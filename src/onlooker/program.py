@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +18,7 @@ from .core.kinds import as_path
 from .core.path import Path
 from .core.plan import Plan
 from .core.profile import Profile, profile_of_rows
+from .core.progress import is_watched, kept_when_interrupted
 from .core.recording import Recording
 from .core.spec import TensorSpec
 from .core.traffic import CheckedCall
@@ -283,9 +285,13 @@ class Program:
         most = (
             None if trials is None else trials - again
         )  # one of them is the repetition of the first
-        chosen = chosen_trials(self.graphs, self._samples, kept, given, seed=seed, most=most)
+        choose = partial(
+            chosen_trials, self.graphs, self._samples, kept, given, seed=seed, most=most
+        )
+        total = sum(1 for _ in choose()) if is_watched() else None
         with (
             self._stages.stage("verify"),
+            kept_when_interrupted(self._kept_of_verifying),
             kept_state(subject.model, {}),
         ):  # a program shares buffers with its model
             ways = repr(session_options), repr(providers)
@@ -299,8 +305,9 @@ class Program:
             self._verdict = run_trials(
                 tried._serve,
                 subject,
-                chosen,
+                choose(),
                 atol=atol,
+                total=total,
                 graphs=[graph.name for graph in self.graphs],
                 again=again,
                 effort=effort,
@@ -322,6 +329,13 @@ class Program:
         if not tally.left_out:
             self._unfinished = None
         return tally
+
+    def _kept_of_verifying(self) -> str:
+        n_tried = len(self._unfinished[1].tried) if self._unfinished is not None else 0
+        return (
+            f"{n_tried} trials were made and are kept: verify() with the same arguments goes on from"
+            " there. The program, its tally and the model are as they were."
+        )
 
     def _run_with(self, **options: Any) -> Program:
         """The program as its target runs it with these options; itself where none is given.

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from recorded import written
 
 from onlooker import ObservationError, UsageError
 from onlooker.capture.combine import read_captured
 from onlooker.capture.export import find_entry, observer_of
 from onlooker.zoo import MODELS
+from recorded import written
 from tiny_pipeline import Pipeline
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from recorded import recorder_of, written
 
 from onlooker import SavedFileError
 from onlooker.capture.combine import combine, read_captured
 from onlooker.capture.reader import read_process
 from onlooker.capture.summary import summary_of
 from onlooker.capture.writer import Writer
+from recorded import recorder_of, written
 
 
 def used(*sizes: int) -> tuple[torch.nn.Module, Callable[[], object]]:

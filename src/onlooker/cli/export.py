@@ -16,6 +16,7 @@ from .._api import InputObserver
 from ..capture.combine import Seen, read_captured
 from ..capture.export import find_entry, observer_of
 from ..core.errors import UnsupportedError, UsageError
+from ..core.progress import kept_when_interrupted
 from ..observers import Observers
 from ..program import Program
 from ..programs import Programs
@@ -165,7 +166,11 @@ class Export:
         asked = {"to": made_from, "probe": not options.no_probe, **pins}
         program: Program | Programs
         saved: Pretrained | Pipeline | None = None
-        with progress(stderr) as say:
+        written: list[Path] = []
+        with (
+            progress(stderr) as say,
+            kept_when_interrupted(lambda: _kept(written, options.out)),
+        ):
             observers, saved = _watched(options, captured, say)
             if options.to == GENAI and isinstance(observers, Observers):
                 raise UnsupportedError(
@@ -175,6 +180,7 @@ class Export:
                 )
             if recording is not None and isinstance(observers, InputObserver):
                 observers.recording(options.method).save(recording)
+                written.append(recording)
             say("exporting")
             if isinstance(observers, InputObserver):
                 method = options.method if captured is None else captured.entry.method
@@ -193,6 +199,13 @@ class Export:
                 say(f"writing into {options.out}")
                 _save(program, out, options, saved)
         return _answer(program, options, saved)
+
+
+def _kept(written: Sequence[Path], out: Path | None) -> str:
+    """What an interrupted export leaves."""
+    found = [f"{path} was written." for path in written]
+    found += [f"{out} is as it was."] if out is not None else []
+    return " ".join(found or ["Nothing was written."])
 
 
 def _watched(

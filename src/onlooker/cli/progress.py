@@ -1,15 +1,14 @@
-"""Says what goes on while it goes on: a live line in a terminal, plain lines elsewhere."""
+"""Says what goes on while it goes on: a bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from rich.console import Console
-from rich.text import Text
+from ..core.progress import listening
+from ..report.progress import shown_on
 
 __all__ = ["Say", "progress"]
 
@@ -30,35 +29,19 @@ class _Forward(logging.Handler):
 
 @contextmanager
 def progress(stderr: TextIO) -> Iterator[Say]:
-    """Gives a function that says what begins; what the library logs is said as well.
+    """Gives a function that says what begins; what the library logs is said as well, and its steps
+    are counted.
 
     The logger ``onlooker`` is as before afterwards.
     """
     logger = logging.getLogger("onlooker")
     level = logger.level
-    with _line(stderr) as say:
-        handler = _Forward(say)
+    with shown_on(stderr) as shown, listening(shown.step):
+        handler = _Forward(shown.say)
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         try:
-            yield say
+            yield shown.say
         finally:
             logger.setLevel(level)
             logger.removeHandler(handler)
-
-
-@contextmanager
-def _line(stderr: TextIO) -> Iterator[Say]:
-    console = Console(file=stderr)
-    start = time.perf_counter()
-    if not console.is_terminal:
-        yield lambda text: print_line(stderr, time.perf_counter() - start, text)
-        return
-    with console.status("") as status:
-        yield lambda text: status.update(Text(f"{text} ...", no_wrap=True, overflow="ellipsis"))
-
-
-def print_line(stderr: TextIO, seconds: float, text: str) -> None:
-    """Writes a line with the time since the start, at once."""
-    stderr.write(f"{seconds:6.1f} s  {text}\n")
-    stderr.flush()

@@ -13,6 +13,7 @@ from typing import Any
 from ..core.errors import ExportError
 from ..core.experiment import Experiment
 from ..core.plan import Plan
+from ..core.progress import tell
 from ..core.structure import Tree
 from ..hypotheses.families import resolved
 from ..hypotheses.overrides import Overrides
@@ -133,6 +134,7 @@ class _Search:
 
     def _searches_of_ints(self, plan: Plan) -> list[PlanSearch]:
         logger.info("exporting %s (%d inputs)", plan.name, len(plan.inputs))
+        tell("tracing", detail=plan.name)
         ints = steering_ints(plan)
         refusal: ExportError | None = None
         try:
@@ -147,6 +149,7 @@ class _Search:
         found: list[PlanSearch] = []
         for constant in per_value(plan, ints, self.prepared.recording.calls):
             logger.info("exporting %s", constant.name)
+            tell("tracing", detail=constant.name)
             try:
                 found.append(self._begun(export_graph(constant, self.samples, self.lab)))
             except ExportError as error:

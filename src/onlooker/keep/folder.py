@@ -15,6 +15,7 @@ Several programs are such folders inside of one, whose ``onlooker.json`` names t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -28,6 +29,7 @@ from ..core.codec_text import damaged, read_json, write_json
 from ..core.errors import OnlookerError, SavedFileError
 from ..core.files import read_file
 from ..core.path import Path as FieldPath
+from ..core.progress import kept_when_interrupted, tell
 from ..core.recording import Recording
 from ..core.verdict import Tally
 from ..observing.store import Sample
@@ -88,7 +90,7 @@ def save_folder(
     :raises SavedFileError: ``folder-not-ours``, ``not-written``
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
     """
-    with new_folder(directory) as folder:
+    with _as_before(directory), new_folder(directory) as folder:
         return _written(kept, report, folder, values=values, beside=beside)
 
 
@@ -107,7 +109,7 @@ def save_folders(
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
     """
     graphs: dict[str, tuple[Graph, ...]] = {}
-    with new_folder(directory) as folder:
+    with _as_before(directory), new_folder(directory) as folder:
         for name, (kept, report) in programs.items():
             inner = folder / name
             inner.mkdir()
@@ -115,6 +117,11 @@ def save_folders(
             graphs[name] = _written(kept, report, inner, values=values, beside=copied)
         write_index(folder, list(programs))
     return graphs
+
+
+def _as_before(directory: Path) -> contextlib.AbstractContextManager[None]:
+    """Says of an interrupted save what became of the folder."""
+    return kept_when_interrupted(lambda: f"{directory} is as it was before the save.")
 
 
 def _written(
@@ -127,6 +134,7 @@ def _written(
 ) -> tuple[Graph, ...]:
     """Writes a program into an empty folder; the graphs with the names of their files."""
     target = target_of(kept.graphs[0].target)
+    tell("saving", detail="graphs and weights")
     files = target.write(kept.graphs, folder)
     tally, unlawful = kept.verdict or (None, ())
     record = ProgramRecord(
@@ -155,6 +163,7 @@ def _written(
     for path in copied:
         shutil.copyfile(path, folder / path.name)
     timings = taken_timings(kept.graphs, kept.recording, report)
+    tell("saving", detail="the digest of every file")
     write_manifest(folder, target.name, [*own, *(path.name for path in copied)], timings)
     return tuple(
         replace(graph, file=file)

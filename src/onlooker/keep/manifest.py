@@ -23,6 +23,7 @@ from ..core.codec import SCHEMA, check_version
 from ..core.codec_text import damaged, read_json, write_json
 from ..core.errors import SavedFileError
 from ..core.files import read_file, write_synced
+from ..core.progress import tell
 from ..core.staging import hidden
 from ..core.versions import version_of
 
@@ -195,7 +196,8 @@ def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
 
     :raises SavedFileError: ``folder-incomplete``, ``file-damaged``
     """
-    for name, entry in files.items():
+    for number, (name, entry) in enumerate(files.items()):
+        tell("loading", number, len(files), name)
         path = folder / name
         try:
             status = os.lstat(path)

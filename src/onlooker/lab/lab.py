@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.call import Signature
 from ..core.experiment import BlindKind, BlindSpot, Experiment, Finding, FindingKind
+from ..core.progress import Step, tell_step
 from ..core.spec import Axis
 from ..core.structure import Tree
 from ..materialise.arguments import leaf_values
@@ -329,6 +330,7 @@ class Lab:
         else:
             self.check_budget()
         self.runs += 1
+        tell_step(Step("probing", self._counted, self.budget.runs, why, at_most=True))
         if necessary:
             logger.info("run %d: %s", self.runs, why)
         else:

@@ -23,6 +23,7 @@ from ..contract.places import formulas_of
 from ..core.contract import Constraint, Contract, Origin
 from ..core.errors import ExportError
 from ..core.plan import Plan, Symbol
+from ..core.progress import tell
 from ..infer.sizes import Sizes, grain, is_general, is_possible
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, materialise
@@ -179,6 +180,7 @@ class PlanSearch:
         plan = at_sizes(self.plan, pins) if pins else self.plan
         free = {name: size for name, size in choice.items() if name not in pins}
         logger.info("tracing %s with %s", plan.name, choice)
+        tell("tracing", detail=f"{plan.name} with {_listed(choice)}")
         try:
             traced = export_graph(plan, self.samples, self.lab, choices=[free], like=self._asked)
         except ExportError as error:

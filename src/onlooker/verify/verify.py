@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..core.errors import RejectedCallError
+from ..core.progress import tell
 from ..core.structure import Tree
 from ..core.verdict import Check, Focus, Outcome, Scores, Tally
 from ..infer.sizes import size_label
@@ -42,6 +43,7 @@ def run_trials(
     effort: Effort | None = None,
     progress: Progress | None = None,
     agreeing: float | None = None,
+    total: int | None = None,
 ) -> tuple[Tally, tuple[str, ...]]:
     """The tally of all trials that are lawful, and the labels of those that the model itself
     refuses.
@@ -51,13 +53,15 @@ def run_trials(
     same memory twice. Of several ``graphs``, each needs an unseen trial that is lawful. ``effort``
     leaves out trials that would be too much work. Trials that ``progress`` has are not made again,
     and those that are made are added to it, one by one. Where a least share of ``agreeing`` scores
-    is given, scores are measured, and a check fails where fewer agree.
+    is given, scores are measured, and a check fails where fewer agree. ``total`` is the number of
+    trials, where somebody is told of them.
     """
     progress = Progress() if progress is None else progress
     runs = _Runs(serve, atol, Effects(subject), measured=agreeing is not None)
     met: set[str] = set()
     n_left_out = 0
     for number, trial in enumerate(trials):
+        tell("verifying", number, total, trial.label)
         met |= {trial.plan.name} if trial.plan is not None else set()
         if number in progress.tried:
             continue
@@ -75,6 +79,8 @@ def run_trials(
             effort.note(trial, expected, refused=bool(tried.refused))
         if again and not tried.refused:
             progress.propose(trial, expected)
+    if total is not None:
+        tell("verifying", total, total)
     if progress.smallest is not None and not progress.repeated:
         _, trial, expected = progress.smallest
         progress.repeated = runs.check(replace(trial, focus=Focus.REPEATED), expected, ", again")

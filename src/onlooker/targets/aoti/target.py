@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core.codec_text import damaged
 from ...core.errors import MissingPackageError
+from ...core.progress import tell
 from ...trace.graph import Graph
 from ..target import file_name
 from ..weights import read_tensors, write_tensors
@@ -61,9 +62,10 @@ class Aoti:
         """
         made = []
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
-            for graph in graphs:
+            for number, graph in enumerate(graphs):
                 start = time.perf_counter()
                 logger.info("compiling %s", graph.name)
+                tell("compiling", number, len(graphs), graph.name)
                 package = compile_graph(graph)
                 path = Path(folder, file_name(graph, self))
                 path.write_bytes(package.content)

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core.errors import MissingPackageError
 from ...core.files import read_file
+from ...core.progress import tell
 from ...trace.graph import Graph
 from ..ranges import bounded_plans
 from .convert import check_backend, convert_graphs
@@ -67,6 +68,7 @@ class Executorch:
         plans = bounded_plans([graph.plan for graph in graphs], ranges, {}, self.name)
         bounded = [replace(graph, plan=plan) for graph, plan in zip(graphs, plans, strict=True)]
         logger.info("converting %d graphs to ExecuTorch", len(graphs))
+        tell("converting to ExecuTorch", 0, 1)
         converted = convert_graphs(bounded, backend)
         pte = Pte(converted.content)
         runs = open_pte(pte, bounded, _FILE)

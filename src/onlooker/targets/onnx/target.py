@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ...core.codec_text import damaged
+from ...core.progress import tell
 from ...core.spec import Axis
 from ...trace.graph import Graph
 from ..names import Names, names_of
@@ -88,9 +89,10 @@ class Onnx:
         variant = variant_of(precision, fuse, in_place_cache, opset=opset, merged=merged)
         warn_of_kernels(graphs, settings)
         models, converted = [], []
-        for graph in graphs:
+        for number, graph in enumerate(graphs):
             start = time.perf_counter()
             logger.info("converting %s to ONNX", graph.name)
+            tell("converting to ONNX", number, len(graphs), graph.name)
             model, made = _model(graph, opset, variant)
             seconds = graph.seconds + time.perf_counter() - start
             models.append(model)

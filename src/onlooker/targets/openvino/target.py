@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core.codec_text import damaged
 from ...core.errors import ExportError
+from ...core.progress import tell
 from ...trace.graph import Graph
 from ..names import Names, names_of
 from ..packages import require_packages
@@ -67,9 +68,10 @@ class OpenVino:
         if stateful:
             check_stateful(graphs)
         models, made = [], []
-        for graph in graphs:
+        for number, graph in enumerate(graphs):
             start = time.perf_counter()
             logger.info("converting %s to OpenVINO", graph.name)
+            tell("converting to OpenVINO", number, len(graphs), graph.name)
             models.append(convert_graph(graph))
             if stateful:
                 keep_states(models[-1], graph)

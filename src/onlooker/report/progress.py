@@ -1,0 +1,116 @@
+"""Shows where long work stands: a bar in a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
+
+from ..core.progress import Listener, Step, listening
+
+__all__ = ["Shown", "progress", "shown_on"]
+
+#: seconds without a line after which a step is a line of its own
+_SILENCE = 5.0
+
+
+class Shown(Protocol):
+    """What shows progress: a text for what begins, and the steps of the library."""
+
+    def say(self, text: str) -> None:
+        """Shows what begins."""
+
+    def step(self, step: Step) -> None:
+        """Shows where the work stands."""
+
+
+class _Lines:
+    """A line with the time since the start for all that begins, and now and then one for a step."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._stream, self._clock = stream, clock
+        self._start = self._last = clock()
+        self._said: set[str] = set()
+
+    def say(self, text: str) -> None:
+        self._said.add(text)
+        self._last = self._clock()
+        self._stream.write(f"{self._last - self._start:6.1f} s  {text}\n")
+        self._stream.flush()
+
+    def step(self, step: Step) -> None:
+        is_new = not any(text.startswith(step.what) for text in self._said)
+        if is_new or self._clock() - self._last >= _SILENCE:
+            self.say(str(step))
+
+
+@contextmanager
+def shown_on(stream: TextIO) -> Iterator[Shown]:
+    """Shows progress on a stream; a terminal is as before afterwards, also after Ctrl-C."""
+    from rich.console import Console
+
+    console = Console(file=stream)
+    if not console.is_terminal:
+        yield _Lines(stream)
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.table import Column
+
+    text = TextColumn(
+        "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")
+    )
+    columns = SpinnerColumn(), TimeElapsedColumn(), BarColumn(20), MofNCompleteColumn(), text
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        class Live:
+            def say(self, text: str) -> None:
+                bar.tasks[0].total = None  # to update() None says that it stays what it was
+                bar.update(task, description=f"{text} ...", completed=0)
+
+            def step(self, step: Step) -> None:
+                left = "at most " if step.at_most else ""
+                remaining = f", {left}{step.left} left" if step.left is not None else ""
+                detail = f": {step.detail}" if step.detail else ""
+                bar.tasks[0].total = step.total
+                words = f"{step.what}{remaining}{detail}"
+                bar.update(task, description=words, completed=step.done)
+
+        yield Live()
+
+
+@contextmanager
+def progress(callback: Listener | None = None) -> Iterator[None]:
+    """Inside the block, what lasts (probing, tracing, converting, verifying, saving, loading) shows
+    where it stands: on the standard error, as a bar in a terminal and as lines elsewhere.
+
+    ``callback`` is told instead: it is called with each :class:`~onlooker.Step`, whose ``what``,
+    ``done``, ``total``, ``left`` and ``detail`` say where the work stands. What it raises is logged
+    and stops nothing, but for KeyboardInterrupt.
+
+    >>> import onlooker, torch
+    >>> model, observer, seen = torch.nn.Linear(4, 2), onlooker.InputObserver(), []
+    >>> with observer(model):
+    ...     _ = [model(torch.ones(size, 4)) for size in (2, 3)]
+    >>> with onlooker.progress(seen.append):
+    ...     tally = observer.export().verify()
+    >>> list(dict.fromkeys(step.what for step in seen))
+    ['probing', 'tracing', 'verifying']
+    >>> print(seen[-1].done, "of", seen[-1].total)
+    17 of 17
+    """
+    if callback is not None:
+        with listening(callback):
+            yield
+        return
+    with shown_on(sys.stderr) as shown, listening(shown.step):
+        yield

@@ -13,8 +13,10 @@ from typing import Any
 
 from .contract.other_side import OtherSides
 from .core.errors import UnsupportedError, UsageError
+from .core.figure import Points, Tried, figure_of
 from .core.files import write_into
 from .core.kinds import as_path
+from .core.markup import heading
 from .core.path import Path
 from .core.plan import Plan
 from .core.profile import Profile, profile_of_rows
@@ -665,6 +667,36 @@ class Program:
         sizes of the symbols of that graph.
         """
         return sized_calls(self.graphs, self._recording, self._joins, self._recording)
+
+    def plot(self) -> Any:
+        """A figure of matplotlib: every symbol over the calls, coloured by the graph that serves
+        them, and the two symbols that changed most beside each other, with the sizes that were tried.
+
+        :raises MissingPackageError: ``missing-package``
+        """
+        calls = self.sized_calls()
+        names = dict.fromkeys(symbol.name for plan in self.plans for symbol in plan.symbols)
+        columns = [Points(name, tuple(sizes.get(name) for _, sizes in calls)) for name in names]
+        groups = [row.graph if row.holds else "no graph" for row, _ in calls]
+        title = f"{len(self._recording)} calls of {self._recording.model}.{self._recording.method}"
+        first = sorted(columns, key=lambda column: -len(set(column.sizes)))[:2]
+        if len(first) < 2:
+            return figure_of(title, columns, groups)
+        x, y = sorted(first, key=columns.index)
+        tried = [
+            Tried(sizes[x.name], sizes[y.name], check.passed)
+            for check in self.tally.checks
+            for sizes in (dict(check.sizes),)
+            if x.name in sizes and y.name in sizes
+        ]
+        return figure_of(title, columns, groups, (x, y), tried)
+
+    def _repr_html_(self) -> str:
+        """Verdict, plans and trials, for notebooks."""
+        recording = self._recording
+        title = heading(f"program of {recording.model}.{recording.method}", self.report.verdict)
+        plans = "".join(plan._repr_html_() for plan in self.plans)
+        return title + plans + (self.tally._repr_html_() if self.tally.total else "")
 
     def code(self, *, to: str | None = None, source: str = "") -> str:
         """A Python script that exports the model again, without onlooker: arguments, dynamic

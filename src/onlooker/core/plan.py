@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .alike import first_of, folded
+from .alike import first_of, folded, folded_rows
 from .errors import UsageError
 from .experiment import BlindSpot, Experiment
 from .expression import Expression
+from .markup import heading, listing, table
 from .path import Path
 from .spec import Axis, ConstantSpec, OpaqueSpec
 from .structure import Structure
@@ -313,6 +314,30 @@ class Plan:
                 " without it."
             )
         return "\n".join(lines if full else folded(lines))
+
+    def _repr_html_(self) -> str:
+        """Inputs, symbols and relations, for notebooks."""
+        inputs = [
+            (
+                leaf.path.code(),
+                leaf.dtype.removeprefix("torch.") or "number",
+                f"[{', '.join(map(str, leaf.shape))}]" if leaf.is_tensor else str(leaf.value),
+                f"{leaf.calls} of {len(self.calls)}",
+            )
+            for leaf in self.inputs
+        ]
+        symbols = [
+            (one.name, ", ".join(map(str, one.observed)), one.range, str(one.evidence))
+            for one in self.symbols
+        ]
+        relations = [f"{one} ({one.evidence})" for one in self.relations if one.family != "equal"]
+        return (
+            heading(f"plan {self.name} of {self.model}.{self.method}")
+            + table(("input", "kind", "shape", "calls"), folded_rows(inputs))
+            + table(("symbol", "observed or probed", "may be", "evidence"), symbols)
+            + listing(folded(relations))
+            + listing([str(spot) for spot in self.blind])
+        )
 
     def _explained_float(self, leaf: LeafPlan) -> str:
         path = leaf.path.code()

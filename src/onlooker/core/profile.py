@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .call import Call
 from .path import Path
 from .spec import Axis, ConstantSpec, Spec, TensorSpec
 
-__all__ = ["GraphProfile", "Profile", "profile_of_axes", "profile_of_rows"]
+__all__ = ["GraphProfile", "Profile", "moving_axes", "profile_of_axes", "profile_of_rows"]
 
 #: the shares of calls for which a size is shown
 _SHARES = (50, 90, 99)
@@ -110,6 +110,21 @@ def profile_of_axes(calls: Iterable[Call]) -> Profile:
         named = [({str(a): row[a] for a in moving if a in row}, count) for row, count in rows]
         graphs.append(profile_of_rows(f"calls as call {group[0].index}", named))
     return Profile(tuple(graphs))
+
+
+def moving_axes(calls: Sequence[Call]) -> dict[Axis, tuple[int | None, ...]]:
+    """The axes of which calls have different sizes, with the size of each call; None where it has no
+    such axis. Of axes that are equal in all calls, the first one.
+    """
+    rows = [_sizes(dict(call.inputs.items())) for call in calls]
+    axes = dict.fromkeys(axis for row in rows for axis in row)
+    columns = {axis: tuple(row.get(axis) for row in rows) for axis in axes}
+    first = {sizes: axis for axis, sizes in reversed(columns.items())}
+    return {
+        axis: sizes
+        for axis, sizes in columns.items()
+        if len(set(sizes)) > 1 and first[sizes] is axis
+    }
 
 
 def _sizes(leaves: Mapping[Path, Spec]) -> dict[Axis, int]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
+from typing import Any
 
+from .alike import folded_rows
 from .call import Call, Signature
 from .codec import read_document, write_document
 from .codec_text import read_json, write_json
 from .errors import UsageError
+from .figure import Points, figure_of
 from .files import read_file, write_file
 from .kinds import as_path, check_kind
-from .profile import Profile, profile_of_axes
+from .leaves import leaf_rows
+from .markup import heading, listing, table
+from .profile import Profile, moving_axes, profile_of_axes
 
 __all__ = ["Recording"]
 
@@ -93,6 +98,34 @@ class Recording:
         its name. :meth:`Program.profile` has the same per graph, in the symbols of its plan.
         """
         return profile_of_axes(self.calls)
+
+    def plot(self) -> Any:
+        """A figure of matplotlib: every axis that changes over the calls, one structure of calls
+        beside the other. Equal calls stand at the place of the first one.
+
+        :raises MissingPackageError: ``missing-package``
+
+        >>> import torch, onlooker
+        >>> model, observer = torch.nn.Linear(4, 2), onlooker.InputObserver()
+        >>> with observer(model):
+        ...     _ = [model(torch.ones(size, 4)) for size in (2, 3)]
+        >>> [panel.get_ylabel() for panel in observer.recording().plot().axes]
+        ['input.shape[0]']
+        """
+        columns = moving_axes(self.calls)
+        structures = {call.inputs.structure: "" for call in self.calls}
+        names = {one: f"structure {place}" for place, one in enumerate(structures)}
+        groups = [names[call.inputs.structure] for call in self.calls]
+        points = [Points(str(axis), sizes) for axis, sizes in columns.items()]
+        return figure_of(f"{len(self)} calls of {self.model}.{self.method}", points, groups)
+
+    def _repr_html_(self) -> str:
+        """The leaves of the arguments, for notebooks."""
+        title = heading(f"{len(self)} calls of {self.model}.{self.method}")
+        rows = folded_rows([row.cells for row in leaf_rows(self.calls)])
+        missed = [f"a call was not recorded: {text}" for text in self.missed]
+        heads = ("input", "kind", "sizes that were seen", "calls")
+        return title + table(heads, rows) + listing(missed)
 
     def with_call(self, call: Call) -> Recording:
         """The recording with one more call."""

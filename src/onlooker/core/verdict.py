@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from .enums import StrEnum
+from .markup import heading, listing, table
 
 __all__ = ["Check", "Focus", "Outcome", "Scores", "Tallies", "Tally"]
 
@@ -149,8 +150,7 @@ class Tally:
     @property
     def counts(self) -> dict[Focus, int]:
         """How many checks there are of each kind, in the order of :class:`Focus`."""
-        of_kind = {"observed": Focus.OBSERVED, "unseen": Focus.SIZES}
-        found = Counter(check.focus or of_kind[check.kind] for check in self.checks)
+        found = Counter(map(_focus, self.checks))
         return {focus: found[focus] for focus in Focus if found[focus]}
 
     @property
@@ -209,6 +209,30 @@ class Tally:
     def difference(self) -> float:
         """The largest difference of any check."""
         return max((check.difference for check in self.checks), default=0.0)
+
+    def _repr_html_(self) -> str:
+        """How many checks of each kind hold, and those that do not, for notebooks."""
+        verdict = "verified" if self.verified else "not verified"
+        rows = []
+        for focus in self.counts:
+            own = [check for check in self.checks if _focus(check) is focus]
+            passed = sum(check.passed for check in own)
+            worst = max(check.difference for check in own)
+            rows.append((_WORDS[focus], passed, len(own), f"{worst:.2g}"))
+        failed = [(c.label, c.outcome.value, c.note) for c in self.checks if not c.passed]
+        told = [f"cannot be run here: {text}" for text in self.blocked]
+        told += [f"outside the contracts, and refused: {text}" for text in self.refused]
+        return (
+            heading(f"{verdict}: {self.passed} of {self.total} trials passed")
+            + table(("trials", "passed", "of", "largest difference"), rows)
+            + table(("failed trial", "outcome", "note"), failed)
+            + listing(told)
+        )
+
+
+def _focus(check: Check) -> Focus:
+    """What a check looks at; one of an older version says it by its kind alone."""
+    return check.focus or (Focus.OBSERVED if check.kind == "observed" else Focus.SIZES)
 
 
 @dataclass(frozen=True, slots=True)

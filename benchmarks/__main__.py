@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from frame import Figure
+
 from page import page_of
 
 HERE = Path(__file__).parent

@@ -57,6 +57,6 @@ def _show(found: Sequence[Fact], console: Console) -> None:
 def _data(found: Sequence[Fact]) -> dict[str, object]:
     groups: dict[str, list[dict[str, object]]] = {}
     for fact in found:
-        row = {"name": fact.name, "text": fact.text, "works": fact.works}
+        row: dict[str, object] = {"name": fact.name, "text": fact.text, "works": fact.works}
         groups.setdefault(fact.group, []).append(row)
     return {"facts": groups}

@@ -104,5 +104,6 @@ def kept_when_interrupted(said: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        interrupt.add_note(said())
+        # as add_note of Python 3.11 does
+        interrupt.__notes__ = [*getattr(interrupt, "__notes__", ()), said()]
         raise

@@ -250,9 +250,18 @@ def test_a_mask_that_lets_tokens_look_ahead_is_not_fused() -> None:
 #: rows and columns of a mask of some tokens behind a past, as ONNX
 MASK = """
 <ir_version: 10, opset_import: ["" : 23]>
-mask (int64[batch, tokens] ids, int64[batch, length] shown) => (out) {
+mask (int64[batch, tokens] ids, int64[batch, length] shown) => (bool[batch, 1, tokens, length] out)
+<
+    int64[tokens] row, int64[length] column, int64[1, 1, tokens, 1] rows, int64[1, 1, 1, length] columns,
+    int64[1, 1, tokens, 1] last, int64[1, 1, tokens, 1] next, int64[1, 1, tokens, 1] later,
+    bool[1, 1, tokens, length] back, bool[1, 1, tokens, length] one_ahead, bool[1, 1, tokens, length] ahead,
+    bool[1, 1, tokens, length] window, bool[batch, 1, 1, length] seen, bool[batch, 1, tokens, length] part,
+    bool[batch, 1, tokens, length] first
+>
+{
     zero = Constant <value_int = 0> ()
     one = Constant <value_int = 1> ()
+    many = Constant <value_int = 1000> ()
     axes_of_rows = Constant <value_ints = [0, 1, 3]> ()
     axes_of_columns = Constant <value_ints = [0, 1, 2]> ()
     axes_of_seen = Constant <value_ints = [1, 2]> ()
@@ -269,6 +278,8 @@ mask (int64[batch, tokens] ids, int64[batch, length] shown) => (out) {
     past = Sub (n_length, n_tokens)
     last = Add (rows, past)
     next = Add (last, one)
+    thousands = Div (past, many)
+    later = Add (last, thousands)
     back = LessOrEqual (columns, last)
     one_ahead = LessOrEqual (columns, next)
     ahead = Not (back)
@@ -284,6 +295,11 @@ LOOKS_BACK = (
     "first = And (seen, window) out = And (first, back)",
     "first = And (back, window) out = And (seen, first)",
     "out = And (back, window)",
+    "part = Less (columns, next) out = And (part, seen)",
+    "part = GreaterOrEqual (last, columns) out = And (part, seen)",
+    "part = Greater (columns, last) out = Where (part, low, high)",
+    "out = Where (ahead, low, high)",
+    "part = Or (ahead, window) out = Not (part)",
 )
 MAY_LOOK_AHEAD = (
     "out = And (seen, one_ahead)",
@@ -293,6 +309,12 @@ MAY_LOOK_AHEAD = (
     "part = And (seen, ahead) out = Not (part)",
     "part = LessOrEqual (column, past) out = And (seen, part)",  # one row for all tokens
     "out = Identity (seen)",
+    "part = LessOrEqual (columns, later) out = And (seen, part)",  # from a past of a thousand on
+    "part = Less (columns, last) part_2 = Not (part) out = And (seen, part_2)",
+    "out = Where (back, low, high)",
+    "part = And (ahead, window) out = Not (part)",
+    "part = LessOrEqual (rows, columns) out = And (seen, part)",
+    "part = LessOrEqual (column, last) out = Or (back, part)",
 )
 
 

@@ -1,18 +1,15 @@
-"""Whether a mask of attention ever lets a token look ahead.
+"""Whether a mask of attention lets a token look ahead: proven from the nodes that make it, for all
+sizes and values.
 
-A mask is a conjunction: of what the sizes alone decide, as ``column <= row + past``, and of what the
-values of inputs decide, as padding. What lets no token look ahead without the second part does not
-with it. So every part that reads a value counts as true here, and the rest is computed for a few
-sizes. This is so for what says what is seen; of what says what is hidden, no part is left out.
+A mask is a conjunction: ``column <= row + past``, a window, padding. One part that hides all that
+lies ahead is enough, whatever the others say. So such a part is looked for: a comparison of
+positions that are counted along the columns and along the rows, from a start that sizes give.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from typing import Any
-
-import numpy
+from typing import Any, NamedTuple
 
 from ...core.expression import Expression
 from .sizes import Sizes
@@ -21,185 +18,159 @@ __all__ = ["is_causal"]
 
 #: a score to which this is added counts for nothing
 _NOTHING = -1e4
-#: operators that give the same numbers another shape
+#: operators that give the same numbers, in the same order, another shape
 _RESHAPED = ("Expand", "Unsqueeze", "Squeeze", "Reshape", "Identity")
-_SAMPLES = 8
-_MOST_NODES = 500
+#: by operator whether the first of two numbers is the smaller one where it holds, and whether it
+#: has to be smaller
+_COMPARED = {
+    "LessOrEqual": (True, False),
+    "Less": (True, True),
+    "GreaterOrEqual": (False, False),
+    "Greater": (False, True),
+}
+_INTEGERS = (6, 7)  # int32 and int64, as ONNX numbers its types
+
+
+class _Part(NamedTuple):
+    """A part of a conjunction: what it says, or the contrary of it."""
+
+    value: Any
+    negated: bool = False
 
 
 def is_causal(mask: Any, tokens: str, length: str, sizes: Sizes) -> bool:
     """True for a mask ``(batch, heads, tokens, length)`` in which the last token sees the whole
-    length at most, the one before it all but the last, and so on. A mask with one row for all
-    tokens is none.
+    length at most, the one before it all but the last, and so on, for all sizes.
+
+    False says that this was not proven. A mask with one row for several tokens is none.
     """
-    wanted = Expression.parse(tokens), Expression.parse(length)
-    try:
-        part = _Part()
-        result = part.add(mask, says_what_is_seen=True)
-        for chosen in _choices(sizes.symbols):
-            shape = tuple(size.evaluate(chosen) for size in wanted)
-            if not _looks_back(_seen(part, result, chosen), shape):
-                return False
-    except _UnknownError:
-        return False
-    return True
+    found = _Mask(tokens, length, sizes)
+    return found.has_shape(mask) and (tokens == "1" or any(map(found.hides, found.parts(mask))))
 
 
-def _looks_back(seen: Any, shape: tuple[int, ...]) -> bool:
-    """``seen`` is true where a row sees a column; the last row sees all columns at most."""
-    rows, columns = shape
-    if seen.shape[-2:] != shape:
-        return False
-    ahead = numpy.triu(numpy.ones((rows, columns), dtype=bool), columns - rows + 1)
-    return not bool((seen & ahead).any())
+class _Mask:
+    """What is known of the sizes of a mask; each size is a text."""
 
+    def __init__(self, tokens: str, length: str, sizes: Sizes) -> None:
+        self._tokens, self._length, self._sizes = tokens, length, sizes
+        self._past = Expression.parse(length) - Expression.parse(tokens)
 
-def _choices(symbols: tuple[str, ...]) -> Iterator[dict[str, int]]:
-    """A few sizes of all symbols, small ones and some beyond those of a window."""
-    for number in range(_SAMPLES):
-        yield {
-            name: 2 + (number * (3 * at + 5) + 4 * at + number * number) % (11 + 6 * number)
-            for at, name in enumerate(symbols)
-        }
+    def _shape(self, value: Any) -> list[str]:
+        rank = len(value.shape) if value.shape is not None else 0
+        return [self._sizes.text(value, axis) for axis in range(rank)]
 
+    def has_shape(self, value: Any) -> bool:
+        """True where the last two dimensions are rows and columns of the mask."""
+        return self._shape(value)[-2:] == [self._tokens, self._length]
 
-class _UnknownError(Exception):
-    """A mask that is not understood."""
+    def parts(self, mask: Any) -> Iterator[_Part]:
+        """The parts of the conjunction, each as large as the mask."""
+        below = [_Part(mask)]
+        while below:
+            part = below.pop()
+            if self.has_shape(part.value):
+                yield part
+                below += _within(part)
 
+    def hides(self, part: _Part) -> bool:
+        """True where ``column <= row + past`` follows from a part."""
+        node = part.value.producer()
+        if node is None or node.domain or node.op_type not in _COMPARED:
+            return False
+        first_is_smaller, strict = _COMPARED[node.op_type]
+        first, second = node.inputs
+        if first_is_smaller == part.negated:
+            first, second = second, first
+        strict = strict != part.negated
+        column = self._start(first, self._length, -1)
+        row = self._start(second, self._tokens, -2)
+        if column is None or row is None:
+            return False
+        spare = self._past + column - row
+        return spare.is_constant and spare.evaluate({}) + strict >= 0
 
-class _Part:
-    """The part of a graph that computes a mask from sizes: the nodes, their constants, and the
-    values whose shapes they read.
-    """
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: dict[str, Any] = {}
-        self.shapes: dict[str, tuple[Any, Any]] = {}
-        self._done: dict[tuple[int, bool], str] = {}
-        self._numbers = itertools.count()
-
-    def add(self, value: Any, *, says_what_is_seen: bool = False) -> str:
-        """The name of a value in the part; of ``true`` for a part of a conjunction that reads the
-        values of inputs, where the conjunction ``says_what_is_seen``.
-
-        :raises _UnknownError: where anything else reads them
+    def _start(self, value: Any, size: str, axis: int) -> Expression | None:
+        """The first of the positions ``start, start + 1, ...`` that a value counts along an axis;
+        None where it is anything else.
         """
-        key = id(value), says_what_is_seen
-        if key not in self._done:
-            self._done[key] = self._added(value, says_what_is_seen)
-        return self._done[key]
+        shape = self._shape(value)
+        alone = len(shape) >= -axis and shape.pop(axis) == size and set(shape) <= {"1"}
+        return self._counted(value, size) if alone else None
 
-    def _added(self, value: Any, says_what_is_seen: bool) -> str:
-        from onnx import helper
+    def _counted(self, value: Any, size: str) -> Expression | None:
+        node = value.producer()
+        if node is None or node.domain or [s for s in self._shape(value) if s != "1"] != [size]:
+            return None
+        if node.op_type in _RESHAPED or _is_integer_cast(node):
+            return self._counted(node.inputs[0], size)
+        if node.op_type == "Range":
+            start, _, step = map(self._number, node.inputs)
+            return start if step is not None and str(step) == "1" else None
+        if node.op_type not in ("Add", "Sub"):
+            return None
+        first, second = node.inputs
+        if node.op_type == "Add" and self._number(first) is not None:
+            first, second = second, first
+        start, more = self._counted(first, size), self._number(second)
+        if start is None or more is None:
+            return None
+        return start + more if node.op_type == "Add" else start - more
 
-        name, node = f"value_{next(self._numbers)}", value.producer()
+    def _number(self, value: Any) -> Expression | None:
+        """A number that sizes give, or a constant; None for any other."""
         if value.const_value is not None:
-            self.constants[name] = value.const_value.numpy()
-            return name
-        if node is None or len(self.nodes) > _MOST_NODES:
-            raise _UnknownError
+            array = value.const_value.numpy()
+            is_number = array.size == 1 and array.dtype.kind == "i"
+            return Expression.constant(int(array.reshape(-1)[0])) if is_number else None
+        node = value.producer()
+        if node is None or node.domain:
+            return None
         if node.op_type == "Shape":
-            self.shapes[name] = (node.inputs[0], node)
-            return name
-        handed_on = _hands_on(node) if says_what_is_seen else ()
-        inputs = []
-        for at, each in enumerate(node.inputs):
-            if node.op_type == "And" and at in handed_on and _is_left_out(each):
-                inputs.append("true")
-            else:
-                inputs.append(self.add(each, says_what_is_seen=at in handed_on))
-        attributes = {key: attribute.value for key, attribute in node.attributes.items()}
-        if not all(map(_is_plain, attributes.values())):
-            raise _UnknownError
-        made = f"{name}_of_{node.op_type}"
-        self.nodes.append(
-            helper.make_node(node.op_type, inputs, [made], domain=node.domain, **attributes)
-        )
-        return made
+            return self._size(node)
+        if node.op_type in _RESHAPED or _is_integer_cast(node):
+            return self._number(node.inputs[0]) if set(self._shape(value)) <= {"1"} else None
+        if node.op_type in ("Add", "Sub"):
+            first, second = map(self._number, node.inputs)
+            if first is None or second is None:
+                return None
+            return first + second if node.op_type == "Add" else first - second
+        return None
+
+    def _size(self, node: Any) -> Expression | None:
+        """The one size that a node reads."""
+        measured = node.inputs[0]
+        rank = len(measured.shape) if measured.shape is not None else 0
+        start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", rank)
+        axes = range(rank)[start:end]
+        text = self._sizes.text(measured, axes[0]) if len(axes) == 1 else ""
+        return Expression.parse(text) if text else None
 
 
-def _hands_on(node: Any) -> tuple[int, ...]:
-    """The inputs of a node of which more that is seen is more in its result too."""
-    if node.domain:
-        return ()
-    if node.op_type == "And":
-        return 0, 1
+def _within(part: _Part) -> list[_Part]:
+    """The parts of which a part is the conjunction."""
+    node = part.value.producer()
+    if node is None or node.domain:
+        return []
+    if node.op_type == "Not":
+        return [_Part(node.inputs[0], not part.negated)]
+    if node.op_type == ("Or" if part.negated else "And"):
+        return [_Part(value, part.negated) for value in node.inputs]
     if node.op_type in _RESHAPED:
-        return (0,)
-    if node.op_type == "Where":
-        seen, hidden = (each.const_value for each in node.inputs[1:3])
-        is_score = seen is not None and hidden is not None
-        return (0,) if is_score and seen.numpy().min() >= hidden.numpy().max() else ()
-    return ()
+        return [_Part(node.inputs[0], part.negated)]
+    if node.op_type == "Where" and not part.negated:
+        condition, then, otherwise = node.inputs
+        hidden = [(otherwise, _Part(condition)), (then, _Part(condition, negated=True))]
+        return [found for value, found in hidden if _is_hidden(value)]
+    return []
 
 
-def _is_left_out(value: Any) -> bool:
-    """True for a part of a conjunction that reads values, and is no conjunction itself."""
-    node = value.producer()
-    while node is not None and node.op_type in _RESHAPED:
-        node = node.inputs[0].producer()
-    is_conjunction = node is not None and node.op_type == "And"
-    return _reads_values(value) and not is_conjunction
+def _is_hidden(value: Any) -> bool:
+    """True for a constant that hides: False, or a score of nothing."""
+    if value.const_value is None:
+        return False
+    array = value.const_value.numpy()
+    return not array.any() if array.dtype == bool else bool(array.size and array.max() <= _NOTHING)
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return all(isinstance(each, (int, float)) for each in value)
-    return isinstance(value, (int, float, str))
-
-
-def _reads_values(value: Any) -> bool:
-    """True where a value depends on more than the shapes of inputs."""
-    below, known = [value], set()
-    while below:
-        each = below.pop()
-        if each is None or id(each) in known or each.const_value is not None:
-            continue
-        known.add(id(each))
-        node = each.producer()
-        if node is None:
-            return True
-        if node.op_type != "Shape":
-            below += node.inputs
-    return False
-
-
-def _seen(part: _Part, result: str, chosen: dict[str, int]) -> Any:
-    """The mask for some sizes: what is seen, as bools."""
-    import onnxruntime
-    from onnx import helper, numpy_helper
-
-    fed = {name: _shape(value, node, chosen) for name, (value, node) in part.shapes.items()}
-    constants = {**part.constants, "true": numpy.array(True)}
-    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    inputs = [helper.make_tensor_value_info(name, 7, [len(shape)]) for name, shape in fed.items()]
-    outputs = [helper.make_empty_tensor_value_info(result)]
-    graph = helper.make_graph(part.nodes, "mask", inputs, outputs, tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    try:
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        found = session.run([result], fed)[0]
-    except Exception as error:
-        raise _UnknownError from error
-    return found if found.dtype == bool else found > _NOTHING
-
-
-def _shape(value: Any, node: Any, chosen: dict[str, int]) -> Any:
-    """What a node says of the shape of a value, for some sizes."""
-    if value.shape is None:
-        raise _UnknownError
-    start = node.attributes.get_int("start", 0)
-    end = node.attributes.get_int("end", len(value.shape))
-    found = []
-    for size in list(value.shape)[start:end]:
-        text = str(size if isinstance(size, int) else size.value)
-        try:
-            found.append(Expression.parse(text).evaluate(chosen))
-        except Exception as error:
-            raise _UnknownError from error
-    return numpy.array(found, dtype=numpy.int64)
+def _is_integer_cast(node: Any) -> bool:
+    return node.op_type == "Cast" and node.attributes.get_int("to", 0) in _INTEGERS

@@ -9,7 +9,7 @@ It differs from the attention that it takes the place of in two ways, and a laye
 where either could show:
 
 - It never looks ahead, whatever its bias says. So the mask must not either:
-  :func:`~onlooker.targets.onnx.causal.is_causal` computes what the mask says of sizes alone.
+  :func:`~onlooker.targets.onnx.causal.is_causal` proves that from the nodes that make the mask.
 - It takes several new tokens after a past for one row only. What this costs is a
   :attr:`Fused.limit`.
 

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,17 +124,24 @@ def environment(cell: Cell, python: str) -> Path:
     return inside
 
 
-def run(cell: Cell) -> dict[str, Any]:
-    """What came of a cell: the versions, and for each step whether it passed, and in how many seconds."""
+def run(cell: Cell, asked: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """What came of a cell, after each step again: the versions, and for each step whether it passed.
+
+    ``asked`` are the names of steps; all of them by default.
+    """
     python = interpreter(cell.python)
     if python is None:
-        return {"absent": f"no Python {cell.python} on this machine"}
+        yield {"absent": f"no Python {cell.python} on this machine"}
+        return
     try:
         inside = environment(cell, python)
     except subprocess.CalledProcessError as error:
-        return {"absent": f"not installed: {' '.join(error.cmd[-2:])}"}
+        yield {"absent": f"not installed: {' '.join(error.cmd[-2:])}"}
+        return
     found: dict[str, Any] = {"versions": versions(inside), "steps": {}}
     for step in steps(FOLDER / "out" / cell.name):
+        if asked and step.name not in asked:
+            continue
         start = time.perf_counter()
         passed, lines = call([str(inside), *step.arguments], FOLDER / f"{cell.name}-{step.name}.log")
         said = lines[-1] if lines else ""
@@ -142,7 +149,7 @@ def run(cell: Cell) -> dict[str, Any]:
         seconds = round(time.perf_counter() - start)
         print(f"  {cell.name} {step.name}: {said} ({seconds} s)", flush=True)
         found["steps"][step.name] = {"passed": passed, "seconds": seconds, "said": said, "failed": failed}
-    return found
+        yield found
 
 
 def call(command: Sequence[str], log: Path) -> tuple[bool, list[str]]:
@@ -204,9 +211,10 @@ def page(known: Mapping[str, Any]) -> str:
             continue
         installed = found["versions"]
         cells = [installed[key] for key in ("python", "torch", "transformers", "onnxruntime")]
-        for step, result in found["steps"].items():
-            cells.append(mark(step, result))
-            if not result["passed"]:
+        for step in (step.name for step in steps(FOLDER)):
+            result = found["steps"].get(step)
+            cells.append(mark(step, result) if result else "not run")
+            if result and not result["passed"]:
                 names = "".join(f"\n  - `{name}`" for name in result["failed"])
                 remarks.append(f"- Python {python}, torch {torch}, {step}: {result['said']}{names}")
         lines.append(f"| {' | '.join(cells)} |")
@@ -224,6 +232,7 @@ def main() -> int:
     """0 where every cell that could be run passed."""
     parser = argparse.ArgumentParser(prog="matrix", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cell", action="append", metavar="PYTHON=TORCH", help="this one alone, as 3.10=2.10")
+    parser.add_argument("--step", action="append", metavar="NAME", help="this step alone: doctor, a model, tests")
     parser.add_argument("--keep", action="store_true", help="leave the environments in .matrix/, several GB each")
     parser.add_argument("--page", action="store_true", help="run nothing")
     options = parser.parse_args()
@@ -232,10 +241,13 @@ def main() -> int:
     failed = False
     for cell in () if options.page else asked:
         print(f"Python {cell.python}, torch {cell.torch}", flush=True)
-        found = run(cell)
-        known[cell.name] = found
-        failed |= not all(step["passed"] for step in found.get("steps", {}).values())
-        KEPT.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+        before = known.get(cell.name, {}) if options.step else {}
+        for found in run(cell, options.step or ()):
+            if "steps" in found:
+                found["steps"] = {**before.get("steps", {}), **found["steps"]}
+                failed |= not all(step["passed"] for step in found["steps"].values())
+            known[cell.name] = found
+            KEPT.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
         if not options.keep:
             shutil.rmtree(FOLDER / cell.name, ignore_errors=True)
     PAGE.write_text(page(known), encoding="utf-8")

@@ -6,19 +6,19 @@ import importlib.util
 import inspect
 import re
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import onlooker
 import page_outputs
+from modules_of_files import module_of
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted((page_outputs.DOCS / "reference").glob("*.md"))
 REFERENCE = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 CODE = "\n".join(body for kind, body in page_outputs.BLOCK.findall(REFERENCE) if kind == "python")
+CHECK_PAGES = page_outputs.DOCS / "site" / "check_pages.py"
 NAMES = [name for name in onlooker.__all__ if not name.startswith("_")]
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 FENCED = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
@@ -55,22 +55,12 @@ def test_every_link_of_a_page_leads_to_a_file() -> None:
     assert not broken
 
 
-def checker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_pages", page_outputs.DOCS / "site" / "check_pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_what_is_wrong_with_a_built_site_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(
         '<p id="here"><a href="b.html#there">b</a><a href="b.html#gone">b</a><a href="c.html">c</a>'
     )
     (tmp_path / "b.html").write_text('<p id="there"><script src="https://example.org/x.js"></script>')
-    check_pages = checker()
+    check_pages = module_of(CHECK_PAGES, "check_pages")
     read = check_pages.read_pages(tmp_path)
     assert list(check_pages.broken_links(read)) == [
         "a.html: b.html#gone has no such place",
@@ -85,7 +75,7 @@ def test_a_page_that_is_too_wide_or_has_an_error_is_found(tmp_path: Path) -> Non
         pytest.skip("there is no chromium, or no playwright, here")
     (tmp_path / "search.html").write_text("<ul id='search-results'><li>1<li>2<li>3<li>4<li>5</ul>")
     (tmp_path / "wide.html").write_text("<div style='width: 700px'>wide</div><script>nobody()</script>")
-    check_pages = checker()
+    check_pages = module_of(CHECK_PAGES, "check_pages")
     found = list(check_pages.seen_in_chromium(check_pages.read_pages(tmp_path), tmp_path, chromium))
     assert len(found) == 2
     assert "nobody is not defined" in found[0]

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from modules_of_files import module_of
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "upstream.md").read_text(encoding="utf-8")
 
 
-def runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("upstream_run", ROOT / "upstream" / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-RUN = runner()
+RUN = module_of(ROOT / "upstream" / "run.py", "upstream_run")
 SCRIPTS = RUN.scripts()
 
 

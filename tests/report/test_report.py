@@ -19,7 +19,7 @@ from onlooker.core.path import Attr, Index, Name, Path
 from onlooker.core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
 from onlooker.core.spec import Axis, ConstantSpec
 from onlooker.core.structure import Structure
-from onlooker.core.verdict import Check, Outcome, Tally
+from onlooker.core.verdict import Check, Focus, Outcome, Scores, Tally
 from onlooker.report.blind import blind_spots
 from onlooker.report.data import AxisRow, GraphReport, graph_report
 from onlooker.report.report import Report
@@ -217,12 +217,25 @@ def test_a_report_is_json() -> None:
     report = report_of(tally=GOOD + Tally(failures), unlawful=("batch=0",), missed=("lost",))
     data = report.to_dict()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-    parts = ["schema", "model", "method", "verdict", "graphs", "trials", "tally", "refused", "left_out"]
-    assert list(data) == [*parts, "blocked", "unlawful", "surroundings", "missed", "blind", "stages", "probes"]
+    parts = ["schema", "model", "method", "verdict", "graphs", "trials", "scores", "tally", "refused"]
+    assert list(data) == [*parts, "left_out", "blocked", "unlawful", "surroundings", "missed", "blind", "stages", "probes"]
     assert data["tally"] == {"observed": 1, "sizes": 3}
     assert (data["schema"], data["model"], data["method"]) == (1, "lib.Model", "forward")
     assert data["verdict"] == "not verified: 2 of 4 trials failed"
     assert (data["unlawful"], data["missed"]) == (["batch=0"], ["lost"])
+
+
+def test_scores_are_told_beside_the_trials() -> None:
+    near = Check("observed", "call 0", Outcome.EXACT, scores=Scores(0.01, 2, 2))
+    far = Check("unseen", "batch=5", Outcome.EXACT, scores=Scores(0.25, 4, 5))
+    again = Check("observed", "call 0, again", Outcome.EXACT, focus=Focus.REPEATED, scores=Scores(0.01, 2, 2))
+    report = report_of(tally=Tally((near, far, far, again)))
+    line = "2 of 2 watched tokens agree, scores differ by up to 0.01; 8 of 10 unseen tokens agree, scores differ by up to 0.25"
+    assert report.remarks == (line,)
+    assert report.to_dict()["scores"] == {
+        "observed": {"agreeing": 2, "count": 2, "difference": 0.01},
+        "unseen": {"agreeing": 8, "count": 10, "difference": 0.25},
+    }
 
 
 def test_the_stages_have_seconds_and_shares() -> None:
@@ -327,6 +340,7 @@ def test_a_graph_as_json() -> None:
     assert graph == {
         "name": "main",
         "target": "torch",
+        "options": {},
         "calls": [0, 1, 2],
         "symbols": [
             {"name": "batch", "observed": "2, 3", "range": "1 and more"},

@@ -218,7 +218,17 @@ def test_a_report_is_json() -> None:
     data = report.to_dict()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     parts = ["schema", "model", "method", "verdict", "graphs", "trials", "scores", "tally", "refused"]
-    assert list(data) == [*parts, "left_out", "blocked", "unlawful", "surroundings", "missed", "blind", "stages", "probes"]
+    assert list(data) == [
+        *parts,
+        "left_out",
+        "blocked",
+        "unlawful",
+        "surroundings",
+        "missed",
+        "blind",
+        "stages",
+        "probes",
+    ]
     assert data["tally"] == {"observed": 1, "sizes": 3}
     assert (data["schema"], data["model"], data["method"]) == (1, "lib.Model", "forward")
     assert data["verdict"] == "not verified: 2 of 4 trials failed"

@@ -185,27 +185,33 @@ def test_lower_precision_is_verified_by_a_threshold_of_the_user(llama: tuple[Any
     assert onlooker.load(tmp_path / "out").tally.scores("unseen") == unseen
 
 
-def test_garbage_scales_are_not_verified(llama: tuple[Any, Program]) -> None:
-    program = llama[1].to("onnx", precision="int8")
-    limits: dict[str, Any] = {"atol": 0.1, "agreement": 0.5, "trials": 20}
+def test_garbage_scales_are_not_verified() -> None:
+    layers = (torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
+    model = randomised(lambda: torch.nn.Sequential(*layers)).eval()
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for batch, length in ((2, 4), (3, 5)):
+            model(torch.randn(batch, length, 64))
+    program = observer.export().to("onnx", precision="int8")
+    limits: dict[str, Any] = {"atol": 0.1, "agreement": 0.8}
     assert program.verify(**limits).verified, program.report.text()
     damaged = with_garbage_scales(program)
     tally = damaged.verify(**limits)
     assert not tally.verified
     assert tally.scores("unseen").difference > program.tally.scores("unseen").difference
     # with a tolerance that forgives every number, the tokens still do not agree
-    forgiven = damaged.verify(atol=1e6, agreement=0.9, trials=20)
+    forgiven = damaged.verify(atol=1e6, agreement=0.8)
     assert not forgiven.verified
-    assert "tokens" in [check.label for check in forgiven.checks if not check.passed]
+    assert {check.label for check in forgiven.checks if not check.passed} == {"tokens"}
     assert not damaged.report.verified
 
 
 def with_garbage_scales(program: Program) -> Program:
-    """The program with scales of the first layer drawn at random."""
+    """The program with the scales of one layer drawn at random."""
     graph = program.graphs[0]
     products = [node for node in graph.artifact.model.graph if node.op_type == "MatMulNBits"]
     generator = numpy.random.default_rng(0)
-    for node in products[: len(products) // 2]:
+    for node in products[:1]:
         scales = node.inputs[2]
         known = scales.const_value.numpy()
         drawn = 5 * known.std() * generator.normal(size=known.shape) + 5 * known.mean()

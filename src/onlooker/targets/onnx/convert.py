@@ -87,7 +87,7 @@ def convert_graph(
                 forget_narrow_shapes(converted.model, graph.artifact)
                 converted.optimize()
                 name_assertions(converted.model, assertions)
-                if shapes:
+                if shapes and converted.exported_program is not None:
                     write_traced_shapes(converted.model, converted.exported_program)
     except Exception as error:
         raise _stopped(graph, error) from error

@@ -85,7 +85,7 @@ def fuse_group_query(model: Any) -> Fused:
 
 
 def _is_attention(node: Any) -> bool:
-    return node.op_type == "Attention" and node.domain == ""
+    return bool(node.op_type == "Attention" and node.domain == "")
 
 
 def _fuse(model: Any, node: Any, sizes: Sizes, biases: dict[int, Any]) -> None:
@@ -198,13 +198,14 @@ def _repeated(states: Any) -> Any:
     if unsqueeze is None or unsqueeze.inputs[1].const_value is None:
         return states
     axes = unsqueeze.inputs[1].const_value.numpy().tolist()
-    source, wide = unsqueeze.inputs[0], expand.outputs[0]
+    source, wide = unsqueeze.inputs[0], reshape.inputs[0]
     if axes not in ([2], [-3]) or source.shape is None or wide.shape is None:
         return states
     sizes = list(wide.shape)
     groups = sizes.pop(2) if len(sizes) == 5 else None
-    is_plain = sizes == list(source.shape) and isinstance(groups, int)
-    is_merged = is_plain and _number(states, 1) == _number(source, 1) * groups
+    if not isinstance(groups, int) or sizes != list(source.shape):
+        return states
+    is_merged = _number(states, 1) == _number(source, 1) * groups
     return source if is_merged and list(states.shape[2:]) == list(source.shape[2:]) else states
 
 

@@ -240,8 +240,9 @@ def test_scores_are_told_beside_the_trials() -> None:
     far = Check("unseen", "batch=5", Outcome.EXACT, scores=Scores(0.25, 4, 5))
     again = Check("observed", "call 0, again", Outcome.EXACT, focus=Focus.REPEATED, scores=Scores(0.01, 2, 2))
     report = report_of(tally=Tally((near, far, far, again)))
-    line = "2 of 2 watched tokens agree, scores differ by up to 0.01; 8 of 10 unseen tokens agree, scores differ by up to 0.25"
-    assert report.remarks == (line,)
+    watched = "2 of 2 watched tokens agree, scores differ by up to 0.01"
+    unseen = "8 of 10 unseen tokens agree, scores differ by up to 0.25"
+    assert report.remarks == (f"{watched}; {unseen}",)
     assert report.to_dict()["scores"] == {
         "observed": {"agreeing": 2, "count": 2, "difference": 0.01},
         "unseen": {"agreeing": 8, "count": 10, "difference": 0.25},

@@ -4,24 +4,31 @@
 
 Time: a cached Llama of 16 layers decodes; runs with and without the observer alternate in one
 process, and the figure is the median of the ratios of neighbours. Every call is recorded, three are
-stored.
+stored. Calls of a program that `onlooker run` watches are those of two processes, one of them watched.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from frame import Figure, main
 
+import onlooker
 from onlooker import InputObserver
+from onlooker.capture.combine import read_captured
+from onlooker.capture.settings import Settings
 from onlooker.pytrees.open import open_tree
 
 LAYERS, HIDDEN, PROMPT, BATCH, STEPS = 16, 512, 256, 2, 60
@@ -29,6 +36,7 @@ MOST_RATIO = 1.02
 MOST_US, MOST_US_PER_LEAF = 30.0, 1.0
 MOST_BYTES = 1 << 20
 MANY_CALLS = 10_000
+HERE, SOURCE = Path(__file__).parent, Path(onlooker.__file__).parent.parent
 
 
 def llama(layers: int) -> Any:
@@ -192,6 +200,62 @@ def per_call_figures(quick: bool) -> list[Figure]:
     return found
 
 
+def quietest_call(layers: int, rounds: int) -> tuple[int, float]:
+    """The leaves of a call, and its microseconds in the quietest of some rounds."""
+    model = Passes()
+    kwargs = {
+        "input_ids": torch.zeros(1, 3, dtype=torch.int64),
+        "attention_mask": torch.ones(1, 3, dtype=torch.int64),
+        "past_key_values": cache_of(layers),
+    }
+    leaves = open_tree(kwargs).structure.n_leaves + open_tree(model(**kwargs)).structure.n_leaves
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(50):
+            model(**kwargs)
+        times.append(1e6 * (time.perf_counter() - start) / 50)
+    return leaves, min(times)
+
+
+def run_figures(quick: bool) -> list[Figure]:
+    """The microseconds that a call takes longer in a program that `onlooker run` watches.
+
+    Processes with and without it take turns, and the quietest round of each kind is compared.
+    """
+    rounds, turns = (50, 1) if quick else (200, 3)
+    code = f"import watching\nfor n in (0, 16, 50): print(*watching.quietest_call(n, {rounds}))"
+    own = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (HERE, SOURCE)))}
+    plain: dict[int, list[float]] = {}
+    watched: dict[int, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(turns):
+            for times, asked in ((plain, own), (watched, Settings(folder).environment(own))):
+                done = subprocess.run(
+                    [sys.executable, "-c", code],
+                    env=asked,
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
+                for line in done.stdout.splitlines():
+                    leaves, micros = line.split()
+                    times.setdefault(int(leaves), []).append(float(micros))
+        counted = sum(one.n_calls for one in read_captured(Path(folder)).seen)
+    calls = 3 * turns * (50 * rounds + 1)
+    if counted != calls:
+        raise RuntimeError(f"{counted} of {calls} calls were recorded")
+    return [
+        Figure(
+            f"per call of a program under onlooker run, {leaves} leaves",
+            min(watched[leaves]) - min(plain[leaves]),
+            "us",
+            MOST_US + MOST_US_PER_LEAF * leaves,
+        )
+        for leaves in plain
+    ]
+
+
 def kept_bytes(observer: Any) -> int:
     """The bytes of all tensors that an observer keeps."""
     samples = [s for store in observer._watcher.stores.values() for s in store.samples]
@@ -277,7 +341,7 @@ def memory_figures(quick: bool) -> list[Figure]:
 
 def figures(quick: bool) -> Iterator[Figure]:
     """All figures of this benchmark."""
-    for part in (per_call_figures, memory_figures, time_figures):
+    for part in (per_call_figures, run_figures, memory_figures, time_figures):
         yield from part(quick)
 
 

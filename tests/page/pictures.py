@@ -1,18 +1,14 @@
-"""Makes the pictures of docs/html.md from the page that the tests open: python tests/page/pictures.py"""
+"""Makes the pictures of docs/html.md from the page that the tests open: PYTHONPATH=tests python tests/page/pictures.py"""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(Path(__file__).parent)]
-
+from pages import chromium, page_file, program
 from playwright.sync_api import sync_playwright
 
-from pages import chromium, page_file, program
-
+ROOT = Path(__file__).parent.parent.parent
 #: the file of each picture, and how its heading begins
 PICTURES = {
     "over-calls": "x_dim_1 over the calls",

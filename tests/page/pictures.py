@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/html.md from the page that the tests open: PYTHONPATH=tests python tests/page/pictures.py"""
+"""Makes the pictures of docs/html.md from the page of the tests: PYTHONPATH=tests python tests/page/pictures.py"""
 
 from __future__ import annotations
 

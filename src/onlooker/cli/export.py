@@ -20,7 +20,8 @@ from ..core.progress import kept_when_interrupted
 from ..observers import Observers
 from ..program import Program
 from ..programs import Programs
-from ..targets.onnx.variants import PRECISIONS, PROVIDERS
+from ..targets.onnx.precision import PRECISIONS
+from ..targets.onnx.variants import PROVIDERS
 from ..targets.ranges import OBSERVED
 from ..targets.side_files import side_files
 from ..targets.target import check_options
@@ -237,7 +238,7 @@ def _variant(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _thresholds(options: argparse.Namespace) -> dict[str, float]:
+def _thresholds(options: argparse.Namespace) -> dict[str, Any]:
     """How near the program has to come to the model, where it is said."""
     given = {"atol": options.atol, "agreement": options.agreement}
     return {name: value for name, value in given.items() if value is not None}

@@ -105,5 +105,5 @@ def kept_when_interrupted(said: Callable[[], str]) -> Iterator[None]:
         yield
     except KeyboardInterrupt as interrupt:
         # as add_note of Python 3.11 does
-        interrupt.__notes__ = [*getattr(interrupt, "__notes__", ()), said()]
+        setattr(interrupt, "__notes__", [*getattr(interrupt, "__notes__", ()), said()])  # noqa: B010
         raise

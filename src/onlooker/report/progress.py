@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
+from ..core.kinds import check_kind
 from ..core.progress import Listener, Step, listening
 
 __all__ = ["Shown", "progress", "shown_on"]
@@ -97,6 +98,8 @@ def progress(callback: Listener | None = None) -> Iterator[None]:
     ``done``, ``total``, ``left`` and ``detail`` say where the work stands. What it raises is logged
     and stops nothing, but for KeyboardInterrupt.
 
+    :raises ArgumentKindError: ``wrong-kind``
+
     >>> import onlooker, torch
     >>> model, observer, seen = torch.nn.Linear(4, 2), onlooker.InputObserver(), []
     >>> with observer(model):
@@ -109,6 +112,7 @@ def progress(callback: Listener | None = None) -> Iterator[None]:
     17 of 17
     """
     if callback is not None:
+        check_kind(callback, Callable, "callback", "a function of one step")
         with listening(callback):
             yield
         return

@@ -14,8 +14,8 @@ __all__ = ["CHECKED", "OLDEST", "needed"]
 
 #: the oldest torch that works: 2.9 and older keep the guards of a program elsewhere
 OLDEST = (2, 10)
-#: the versions of torch with which ``make matrix`` ran all of this
-CHECKED = "torch 2.10 to 2.15"
+#: the versions of torch with which all of this was imported and used (docs/versions.md)
+CHECKED = "torch 2.10, 2.13 and 2.15"
 
 
 @contextlib.contextmanager

@@ -97,11 +97,11 @@ class Remembering:
         self.lab, self.stages, self.runs, self.unknown = lab, lab.stages, lab.runs, ()
         self.answers: dict[Any, Any] = {}
 
-    def try_out(self, arguments: dict[str, Any]) -> Any:
+    def try_out(self, arguments: dict[str, Any], copies: dict[str, Any] | None = None) -> Any:
         tree = open_arguments(arguments)
         key = (tree.structure, tuple(map(_key, tree.leaves)))
         if key not in self.answers:
-            self.answers[key] = self.lab.subject.try_out(arguments)
+            self.answers[key] = self.lab.subject.try_out(arguments, copies)
         return self.answers[key]
 
     @property

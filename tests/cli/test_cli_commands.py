@@ -308,7 +308,7 @@ def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
     monkeypatch.setattr(onlooker.cli, "main", interrupted)
     assert program_start.main() == 130
-    assert capsys.readouterr().err == "onlooker: interrupted\n"
+    assert capsys.readouterr().err == "onlooker: interrupted. Files and folders are as they were.\n"
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
@@ -337,7 +337,7 @@ def test_the_document_shows_what_the_commands_print(command: str, output: str) -
 
 
 def test_the_document_has_every_command() -> None:
-    elsewhere = {"demo", "run", "report", "combine"}  # docs/run.md has those of programs that run
+    elsewhere = {"demo", "run", "report", "combine", "html"}  # docs/run.md and docs/html.md have them
     assert {command.partition(" ")[0] for command, _ in SESSION} >= {c.name for c in COMMANDS} - elsewhere
     text = DOCUMENT.read_text(encoding="utf-8")
     assert not [command.name for command in COMMANDS if f"onlooker {command.name}" not in text]

@@ -94,7 +94,7 @@ def test_a_name_has_the_parameters_that_its_users_know(where: Any, name: str, pa
 
 
 def test_all_is_what_is_public() -> None:
-    public = {name for name in vars(compat) if not name.startswith("_")} - {"annotations"}
+    public = {name for name in vars(compat) if not name.startswith(("_", "@"))} - {"annotations"}  # @: names of pytest
     assert set(compat.__all__) == public
     assert len(compat.__all__) == len(set(compat.__all__))
 

@@ -241,7 +241,7 @@ def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch
     def none() -> str:
         raise RuntimeError("no g++")
 
-    monkeypatch.setattr(torch._inductor.cpp_builder, "get_cpp_compiler", none)
+    monkeypatch.setattr("onlooker.torch_internals.compiled.get_cpp_compiler", none)
     with pytest.raises(
         MissingPackageError, match=r"no compiler works here \(no g\+\+\). Install g\+\+.* \[no-compiler\]"
     ):
@@ -254,7 +254,7 @@ def test_what_the_compiler_refuses_is_told_with_its_words(
     def refuse(*args: Any, **kwargs: Any) -> str:
         raise RuntimeError("no lowering for aten.mystery\n" * 50)
 
-    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", refuse)
+    monkeypatch.setattr("onlooker.torch_internals.compiled.aoti_compile_and_package", refuse)
     monkeypatch.setattr(Aoti, "require", lambda self: None)
     with pytest.raises(ExportError, match=r"main cannot be compiled .*no lowering for aten.mystery .*\[aoti-refused\]"):
         torch_program.to("aoti")

@@ -131,10 +131,10 @@ def test_each_of_several_graphs_needs_an_unseen_call(refused: set[int]) -> None:
     new = [Trial("unseen", str(i), dict(seen[i].arguments), plan=plan) for i, plan in enumerate(program.plans)]
 
     class Refusing(Remembering):
-        def try_out(self, arguments: dict[str, Any]) -> Any:
+        def try_out(self, arguments: dict[str, Any], copies: dict[str, Any] | None = None) -> Any:
             if any(arguments is new[i].arguments for i in refused):
                 raise ValueError("not this one")
-            return super().try_out(arguments)
+            return super().try_out(arguments, copies)
 
     subject: Any = Refusing(program._subject)  # type: ignore[arg-type]
     names = [graph.name for graph in program.graphs]

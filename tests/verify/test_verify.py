@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from onlooker import InputObserver
 from onlooker.core.path import Name, Path
@@ -136,3 +137,57 @@ def test_a_number_of_outputs_that_differs_is_said() -> None:
     found = agreement([Path((Name("a"),))], [torch.zeros(1)], [])
     assert not found.holds
     assert "0 outputs where the model gives 1" in found.note
+
+
+class Writes(torch.nn.Module):
+    """Changes an argument in place, and returns something else."""
+
+    def forward(self, x, total):
+        total.add_(x.sum())
+        return x * 2
+
+
+class Keeps(torch.nn.Module):
+    """Puts another tensor into a container of the caller, which it does not return."""
+
+    def forward(self, x, cache):
+        cache["rows"] = torch.cat([cache["rows"], x], 1)
+        return cache["rows"].sum(1)
+
+
+class Updates(torch.nn.Module):
+    """Updates a cache of transformers, which it does not return."""
+
+    def forward(self, x, cache):
+        keys, values = cache.update(x[:, None], x[:, None], 0)
+        return (keys + values).sum(2)
+
+
+def watched_steps(model, begun, tokens):
+    """The program of two texts, each of three calls with one object of the caller."""
+    observer = InputObserver()
+    with torch.no_grad(), observer(model):
+        for batch in (2, 3):
+            held = begun(batch)
+            for length in (3, 1, 1):
+                model(tokens(batch, length), held)
+    return observer.export()
+
+
+@pytest.mark.parametrize(
+    ("model", "begun", "tokens", "target"),
+    [
+        (Writes(), lambda batch: torch.zeros(1), torch.ones, "onnx"),
+        (Keeps(), lambda batch: {"rows": torch.zeros(batch, 0)}, torch.ones, "torch"),
+        (Updates(), lambda batch: transformers.DynamicCache(), lambda *size: torch.ones(*size, 4), "torch"),
+    ],
+    ids=["a tensor in ONNX", "a dict", "a cache"],
+)
+def test_what_the_model_leaves_behind_in_its_arguments_is_part_of_it(model, begun, tokens, target):
+    program = watched_steps(model, begun, tokens)
+    if target != "torch":
+        assert program.verify().verified  # a program of torch writes to the argument as the model does
+        program = program.to(target)
+    tally = program.verify()
+    assert not tally.verified
+    assert any("the model changes the argument" in check.note for check in tally.checks), tally.summary

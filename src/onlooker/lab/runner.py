@@ -110,10 +110,13 @@ class ModelRunner:
             self.repeats.remove()
             yield
 
-    def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:
-        """Runs the method on copies of the arguments, and leaves no trace."""
+    def try_out(self, arguments: dict[str, Any], copies: dict[str, Any] | None = None) -> Tree[Any]:
+        """Runs the method on copies of the arguments, those that are given or new ones, and leaves
+        no other trace.
+        """
+        copies = map_tensors(_copied, arguments) if copies is None else copies
         with self.untouched():
-            return opened(self(map_tensors(_copied, arguments)))
+            return opened(self(copies))
 
     def try_fake(self, arguments: dict[str, Any]) -> Tree[Any]:
         """Runs the method on tensors without values: the result has shapes only, at next to no

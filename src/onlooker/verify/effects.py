@@ -1,5 +1,5 @@
-"""What a program does beside its result: arguments that it changes, and results that are parts
-of arguments.
+"""What calls do beside their result: arguments that they change, and results that are parts of
+arguments.
 """
 
 from __future__ import annotations
@@ -21,21 +21,41 @@ __all__ = ["Effects"]
 
 
 class Effects:
-    """Compares what calls leave behind with what the model leaves behind; the model is asked
-    only where in doubt.
-    """
+    """Compares what calls of a program leave behind with what those of the model leave behind."""
 
-    def __init__(self, subject: ModelRunner) -> None:
-        self._subject = subject
+    def __init__(self, subject: ModelRunner, atol: float) -> None:
+        self._subject, self._atol = subject, atol
         self._known: set[str] = set()
+        #: the tensors that the last run of the model changed in its arguments, and did not return
+        self._changed: dict[Path, torch.Tensor] = {}
 
-    def problem(self, given: dict[str, Any], held: Tree[Any], result: Tree[Any]) -> str:
-        """What the program did to the arguments that the model does not do, in words; empty for
-        nothing.
+    def result_of_model(self, given: dict[str, Any]) -> Tree[Any]:
+        """Runs the model on copies; what it changes in them is kept for the next :meth:`problem`."""
+        copies = map_tensors(lambda t: t.detach().clone(), given)
+        before = {id(tensor): (tensor, tensor._version) for tensor in _tensors(copies).values()}
+        result = self._subject.try_out(given, copies)
+        returned = {id(leaf) for leaf in result.leaves}
+        self._changed = {
+            path: tensor
+            for path, tensor in _tensors(copies).items()
+            if id(tensor) not in returned and not _is_as_before(tensor, before)
+        }
+        return result
 
-        ``given`` are the arguments as they were, ``held`` the leaves of the copies that the program
-        got, ``result`` what it gave.
+    def problem(
+        self, given: dict[str, Any], after: dict[str, Any], held: Tree[Any], result: Tree[Any]
+    ) -> str:
+        """What the program did to the arguments that the model does not do, or did not do that the
+        model does, in words; empty for nothing.
+
+        ``given`` are the arguments as they were, ``after`` the copies that the program got, ``held``
+        their leaves before the call, ``result`` what it gave.
         """
+        changed, self._changed = self._changed, {}
+        there = _tensors(after) if changed else {}
+        for path, tensor in changed.items():
+            if path not in there or leaf_difference(tensor, there[path]) > self._atol:
+                return f"the model changes the argument {path.code()}, and the program does not"
         found = set(_found(given, held, result)) - self._known
         if not found:
             return ""
@@ -49,6 +69,20 @@ class Effects:
         with self._subject.untouched():
             result = open_result(self._subject(copies))
         return set(_found(given, held, result))
+
+
+def _tensors(arguments: dict[str, Any]) -> dict[Path, torch.Tensor]:
+    """The tensors of arguments that count their writes: those of inference mode count none."""
+    return {
+        path: leaf
+        for path, leaf in open_arguments(arguments).items()
+        if isinstance(leaf, torch.Tensor) and not leaf.is_inference()
+    }
+
+
+def _is_as_before(tensor: torch.Tensor, before: dict[int, tuple[torch.Tensor, int]]) -> bool:
+    known = before.get(id(tensor))
+    return known is not None and known[1] == tensor._version
 
 
 def _found(given: dict[str, Any], held: Tree[Any], result: Tree[Any]) -> Iterator[str]:

@@ -57,7 +57,8 @@ def run_trials(
     trials, where somebody is told of them.
     """
     progress = Progress() if progress is None else progress
-    runs = _Runs(serve, atol, Effects(subject), measured=agreeing is not None)
+    effects = Effects(subject, atol)
+    runs = _Runs(serve, atol, effects, measured=agreeing is not None)
     met: set[str] = set()
     n_left_out = 0
     for number, trial in enumerate(trials):
@@ -68,7 +69,7 @@ def run_trials(
         if effort is not None and not effort.wants(trial):
             n_left_out += 1
             continue
-        tried, expected = _tried(runs, subject, trial, effort)
+        tried, expected = _tried(runs, effects, trial, effort)
         if tried is None:
             n_left_out += 1
             continue
@@ -103,7 +104,7 @@ def _few_agreeing(tally: Tally, wanted: float) -> Iterator[Check]:
 
 
 def _tried(
-    runs: _Runs, subject: ModelRunner, trial: Trial, effort: Effort | None
+    runs: _Runs, effects: Effects, trial: Trial, effort: Effort | None
 ) -> tuple[Tried | None, Tree[Any] | None]:
     """What a trial told, None where memory was missing; and the right result, None where the model
     refuses the trial.
@@ -114,7 +115,9 @@ def _tried(
     counted = effort.counted(trial) if effort is not None else contextlib.nullcontext()
     try:
         with counted:
-            expected = subject.try_out(trial.arguments) if trial.seen is None else trial.seen
+            expected = (
+                effects.result_of_model(trial.arguments) if trial.seen is None else trial.seen
+            )
     except Exception as error:
         if is_out_of_memory(error) and trial.kind != "observed":
             return None, None
@@ -124,7 +127,7 @@ def _tried(
             return Tried(unlawful=trial.label), None
         note = f"the model itself refuses the observed call when it is replayed: {cause}"
         return Tried((_check(trial, Outcome.FAILED, float("inf"), note),)), None
-    now = partial(subject.try_out, trial.arguments) if trial.seen is not None else None
+    now = partial(effects.result_of_model, trial.arguments) if trial.seen is not None else None
     try:
         found = runs.check(trial, expected, now=now)
     except _OutOfMemoryError:
@@ -224,7 +227,7 @@ class _Runs:
                 with contextlib.suppress(Exception):
                     note, difference = self._compared(now(), got)
             if not note and self._effects is not None:
-                note = self._effects.problem(trial.arguments, held, got)
+                note = self._effects.problem(trial.arguments, arguments, held, got)
         except RejectedCallError as error:
             return [_check(trial, Outcome.REJECTED, float("inf"), error.message, suffix)]
         except Exception as error:

@@ -10,7 +10,6 @@ where the next call takes these views, nothing is copied. Any other cache is cop
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from ...core.codec_text import damaged
 from ...core.errors import ExportError, OnlookerError
 from ...core.expression import Expression
+from ...core.locks import lock_of
 from ...core.plan import Plan
 from ...trace.graph import Graph
 from ..names import Names
@@ -137,7 +137,7 @@ class _Buffers:
 
     def __init__(self) -> None:
         self._latest: dict[str, _Buffer] = {}
-        self._lock = threading.Lock()
+        self._lock = lock_of(self)
 
     def claimed(self, name: str, past: torch.Tensor, length: int) -> _Buffer:
         """The buffer that has ``past``, which nobody else gets until it is given back; a new one

@@ -178,7 +178,7 @@ APP = """
 import time, torch
 class Net(torch.nn.Module):
     def forward(self, x):
-        time.sleep(0.01)
+        time.sleep(0.15)  # each word stands long enough to be drawn
         return x * 2
 def build():
     net = Net()

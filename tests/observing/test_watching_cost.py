@@ -165,7 +165,8 @@ def modules_after(code: str) -> set[str]:
 def test_importing_imports_nothing_heavy() -> None:
     brought = modules_after("import torch, onlooker") - modules_after("import torch")
     assert {name for name in brought if name.partition(".")[0] != "onlooker"} == set()
-    assert brought == {"onlooker", "onlooker.core", "onlooker.core.errors", "onlooker.core.versions"}
+    light = {"core", "core.errors", "core.logs", "core.versions"}
+    assert brought <= {"onlooker", *(f"onlooker.{name}" for name in light)}
 
 
 def test_watching_imports_neither_transformers_nor_onnx() -> None:

@@ -191,3 +191,9 @@ def test_what_the_model_leaves_behind_in_its_arguments_is_part_of_it(model, begu
     tally = program.verify()
     assert not tally.verified
     assert any("the model changes the argument" in check.note for check in tally.checks), tally.summary
+
+
+def test_arguments_are_compared_in_inference_mode_too():
+    program = watched_steps(Writes(), lambda batch: torch.zeros(1), torch.ones)
+    with torch.inference_mode():
+        assert program.verify().verified

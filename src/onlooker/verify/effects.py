@@ -31,7 +31,8 @@ class Effects:
 
     def result_of_model(self, given: dict[str, Any]) -> Tree[Any]:
         """Runs the model on copies; what it changes in them is kept for the next :meth:`problem`."""
-        copies = map_tensors(lambda t: t.detach().clone(), given)
+        with torch.inference_mode(False):  # tensors made in it cannot be recorded, nor count writes
+            copies = map_tensors(lambda t: t.detach().clone(), given)
         before = {id(tensor): (tensor, tensor._version) for tensor in _tensors(copies).values()}
         result = self._subject.try_out(given, copies)
         returned = {id(leaf) for leaf in result.leaves}
@@ -72,12 +73,8 @@ class Effects:
 
 
 def _tensors(arguments: dict[str, Any]) -> dict[Path, torch.Tensor]:
-    """The tensors of arguments that count their writes: those of inference mode count none."""
-    return {
-        path: leaf
-        for path, leaf in open_arguments(arguments).items()
-        if isinstance(leaf, torch.Tensor) and not leaf.is_inference()
-    }
+    leaves = open_arguments(arguments).items()
+    return {path: leaf for path, leaf in leaves if isinstance(leaf, torch.Tensor)}
 
 
 def _is_as_before(tensor: torch.Tensor, before: dict[int, tuple[torch.Tensor, int]]) -> bool:

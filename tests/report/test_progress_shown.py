@@ -201,6 +201,7 @@ def test_ctrl_c_in_a_terminal_leaves_terminal_and_folder(word: str, tmp_path: Pa
         stdout=follower,
         stderr=follower,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test in the background ignores it
     )
     os.close(follower)
     seen, is_sent, end = b"", False, time.monotonic() + 300

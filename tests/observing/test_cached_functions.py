@@ -90,3 +90,25 @@ def test_values_stay_remembered() -> None:
     with without_remembered_fakes(model):
         model(torch.randn(2, 6))
     assert places.cache_info().currsize == 1
+
+
+class RaisesWhenAsked:
+    """What stands for a package that is not installed: any question raises."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(f"the package is missing ({name})")
+
+
+MISSING = RaisesWhenAsked()
+
+
+class BesideMissing(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+def test_an_object_of_the_source_that_answers_nothing_is_passed_over() -> None:
+    observer, model = InputObserver(), BesideMissing()
+    with observer(model):
+        model(torch.ones(2, 3))
+    assert observer.export().verify().verified

@@ -15,7 +15,7 @@ import functools
 import gc
 import sys
 from collections.abc import Iterable, Iterator
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, TypeAlias
 
 import torch
@@ -70,7 +70,10 @@ def _caches_of(names: tuple[str, ...]) -> tuple[Cache, ...]:
 
 def _behind(value: Any, depth: int = 3) -> Iterator[Cache]:
     """The cache that a value is, or that it calls: a decorator keeps it in its closure."""
-    value = getattr(value, "__func__", getattr(value, "fget", value))
+    if isinstance(value, (staticmethod, classmethod, MethodType)):
+        value = value.__func__
+    elif isinstance(value, property):
+        value = value.fget
     if isinstance(value, functools._lru_cache_wrapper):
         yield value
     elif isinstance(value, FunctionType) and depth:

@@ -1,6 +1,8 @@
 """No tensor without values stays in what a model's functions remember."""
 
 import functools
+import sys
+import types
 
 import pytest
 import torch
@@ -99,15 +101,17 @@ class RaisesWhenAsked:
         raise RuntimeError(f"the package is missing ({name})")
 
 
-MISSING = RaisesWhenAsked()
-
-
 class BesideMissing(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
 
-def test_an_object_of_the_source_that_answers_nothing_is_passed_over() -> None:
+def test_an_object_of_the_source_that_answers_nothing_is_passed_over(monkeypatch) -> None:
+    # A module of its own: pytest asks each object of a test's module whether it wraps another.
+    source = types.ModuleType("beside_missing")
+    source.missing = RaisesWhenAsked()
+    monkeypatch.setitem(sys.modules, source.__name__, source)
+    monkeypatch.setattr(BesideMissing, "__module__", source.__name__)
     observer, model = InputObserver(), BesideMissing()
     with observer(model):
         model(torch.ones(2, 3))

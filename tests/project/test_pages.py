@@ -25,6 +25,11 @@ def parameters() -> list[object]:
     return [pytest.param(page, id=str(page.relative_to(page_outputs.DOCS)), marks=marks[page]) for page in RUN]
 
 
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the blocks of a page are written beside it, as page.py
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("page", parameters())
 def test_a_page_prints_what_stands_there(page: Path) -> None:

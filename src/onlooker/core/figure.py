@@ -82,10 +82,10 @@ def figure_of(
 
 def _draw(panel: Any, xs: Sequence[Any], ys: Sequence[Any], groups: Sequence[str]) -> None:
     for place, name in enumerate(dict.fromkeys(groups)):
-        rows = [row for row, group in enumerate(groups) if group == name]
-        both = [(xs[row], ys[row]) for row in rows if xs[row] is not None and ys[row] is not None]
+        own = [(x, y) for x, y, group in zip(xs, ys, groups, strict=True) if group == name]
+        known = [(x, y) for x, y in own if x is not None and y is not None]
         mark = _MARKS[place % len(_MARKS)]
-        panel.scatter([x for x, _ in both], [y for _, y in both], s=18, marker=mark, label=name)
+        panel.scatter([x for x, _ in known], [y for _, y in known], s=18, marker=mark, label=name)
 
 
 def _draw_trials(panel: Any, tried: Sequence[Tried]) -> None:

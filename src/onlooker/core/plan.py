@@ -32,7 +32,10 @@ class Evidence:
 
 
 def _shortened(rows: tuple[str, ...]) -> tuple[str, ...]:
-    return rows if len(rows) <= 6 else (*rows[:3], f"{len(rows) - 4} more", rows[-1])
+    """The rows; of more than six the first three, how many are left out, and the last."""
+    if len(rows) <= 6:
+        return rows
+    return (*rows[:3], f"{len(rows) - 4} more", rows[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,10 @@ class Symbol:
     def allows(self, size: int) -> bool:
         """True for a size in the range."""
         return self.low <= size and (self.high is None or size <= self.high)
+
+    def takes(self, size: int) -> bool:
+        """True for a size in the range that the step divides."""
+        return self.allows(size) and size % self.step == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +252,11 @@ class Plan:
 
     def axis_sizes(self, sizes: Mapping[str, int]) -> dict[Axis, int]:
         """The size of the first axis of each symbol, for a size per symbol."""
-        axes = {symbol.name: self.axes_of(symbol.name) for symbol in self.symbols}
-        return {found[0]: sizes[name] for name, found in axes.items() if found}
+        found = {}
+        for symbol in self.symbols:
+            for axis in self.axes_of(symbol.name)[:1]:
+                found[axis] = sizes[symbol.name]
+        return found
 
     def symbol_sizes(self, experiment: Experiment) -> dict[str, int] | None:
         """The size of each symbol in an experiment; None where it says nothing of some, or is no
@@ -327,10 +337,14 @@ class Plan:
             for leaf in self.inputs
         ]
         symbols = [
-            (one.name, ", ".join(map(str, one.observed)), one.range, str(one.evidence))
-            for one in self.symbols
+            (symbol.name, ", ".join(map(str, symbol.observed)), symbol.range, str(symbol.evidence))
+            for symbol in self.symbols
         ]
-        relations = [f"{one} ({one.evidence})" for one in self.relations if one.family != "equal"]
+        relations = [
+            f"{relation} ({relation.evidence})"
+            for relation in self.relations
+            if relation.family != "equal"
+        ]
         return (
             heading(f"plan {self.name} of {self.model}.{self.method}")
             + table(("input", "kind", "shape", "calls"), folded_rows(inputs))

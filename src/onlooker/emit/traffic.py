@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..core.contract import Contract
@@ -11,16 +10,10 @@ from ..core.plan import LeafPlan, Plan
 from ..core.profile import GraphProfile
 from ..infer.sizes import is_possible
 
-__all__ = ["Served", "is_lawful"]
+__all__ = ["Served"]
 
 #: sizes that came together, in the order of the symbols of a plan, and the number of their calls
 Row = tuple[tuple[int, ...], int]
-
-
-def is_lawful(plan: Plan, contract: Contract, sizes: Mapping[str, int]) -> bool:
-    """True for sizes that the graph takes: ranges, steps, no negative axis, and the contract."""
-    in_range = all(s.allows(sizes[s.name]) and sizes[s.name] % s.step == 0 for s in plan.symbols)
-    return in_range and is_possible(plan, sizes) and contract.holds(sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +43,12 @@ class Served:
         return dict(zip(self.names, row, strict=True))
 
     def takes(self, row: tuple[int, ...]) -> bool:
-        """True where the graph takes a call of these sizes."""
-        return is_lawful(self.plan, self.contract, self.sizes(row))
+        """True where the graph takes a call of these sizes: ranges, steps, no negative axis, and the
+        contract.
+        """
+        sizes = self.sizes(row)
+        in_range = all(symbol.takes(sizes[symbol.name]) for symbol in self.plan.symbols)
+        return in_range and is_possible(self.plan, sizes) and self.contract.holds(sizes)
 
     def shape(self, leaf: LeafPlan, row: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one input; of an int its value."""

@@ -332,9 +332,7 @@ def _promised(trial: Trial) -> Trial:
         return trial
     sizes = dict(trial.sizes)
     is_asked = all(
-        symbol.allows(sizes[symbol.name]) and sizes[symbol.name] % symbol.step == 0
-        for symbol in trial.plan.symbols
-        if symbol.name in sizes
+        symbol.takes(sizes[symbol.name]) for symbol in trial.plan.symbols if symbol.name in sizes
     )
     return replace(trial, is_promised=is_asked)
 

@@ -175,11 +175,7 @@ def _candidates(symbol: Symbol, scale: Scale, offset: int) -> Iterator[int]:
         # a size that is halved to 1 at its least is a size of 1 up to its double
         proposals = sorted(proposals, key=lambda size: size < 2 * symbol.low)
     for value in proposals:
-        if (
-            value >= max(symbol.low, 2)
-            and (symbol.high is None or value <= symbol.high)
-            and value % symbol.step == 0
-        ):
+        if value >= 2 and symbol.takes(value):
             found += 1
             if found > offset:
                 yield value

@@ -18,7 +18,7 @@ from ..observing.bind import as_args_kwargs
 from ..observing.cached_functions import without_remembered_fakes
 from ..observing.state import kept_state
 from ..observing.surroundings import inside_autocast, outside_autocast
-from ..pytrees.open import map_tensors
+from ..pytrees.open import copy_tensors, map_tensors
 from ..pytrees.unread import open_result
 from ..torch_internals.fake_tensors import FakeTensorMode
 from ..torch_internals.trees import tree_leaves
@@ -114,7 +114,7 @@ class ModelRunner:
         """Runs the method on copies of the arguments, those that are given or new ones, and leaves
         no other trace.
         """
-        copies = map_tensors(_copied, arguments) if copies is None else copies
+        copies = copy_tensors(arguments) if copies is None else copies
         with self.untouched():
             return opened(self(copies))
 
@@ -172,7 +172,3 @@ def opened(result: Any) -> Tree[Any]:
 
 def _is_recorded(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None
-
-
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone()

@@ -34,6 +34,7 @@ __all__ = [
     "NAMED_TUPLE",
     "NESTED",
     "close_tree",
+    "copy_tensors",
     "is_leaf",
     "is_model_output",
     "map_tensors",
@@ -139,6 +140,18 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and id(leaf) not in memo:
             memo[id(leaf)] = function(leaf)
     return close_tree(tree.structure, [memo.get(id(leaf), leaf) for leaf in tree.leaves])
+
+
+def copy_tensors(value: Any) -> Any:
+    """``value`` with a copy of each of its tensors, which records no gradient; everything else is
+    kept, and containers are built anew.
+
+    >>> given = {"x": torch.zeros(1), "name": "a"}
+    >>> copied = copy_tensors(given)
+    >>> copied["x"] is given["x"], copied["name"] is given["name"]
+    (False, True)
+    """
+    return map_tensors(lambda tensor: tensor.detach().clone(), value)
 
 
 class _Opening:

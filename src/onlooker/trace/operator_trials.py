@@ -88,7 +88,7 @@ class OperatorTrials:
         for symbol in self._plan.symbols:
             if symbol.name in own and self._is_size(symbol):
                 for size in (1, 0):
-                    if symbol.allows(size) and size % symbol.step == 0:
+                    if symbol.takes(size):
                         yield symbol, size
 
     def _try_at(
@@ -193,9 +193,7 @@ class OperatorTrials:
             for sizes in product(*pools):
                 changed = {symbol.name: size for symbol, size in zip(pair, sizes, strict=True)}
                 choice = {**region.sizes, **changed}
-                lawful = all(
-                    s.allows(changed[s.name]) and changed[s.name] % s.step == 0 for s in pair
-                )
+                lawful = all(symbol.takes(changed[symbol.name]) for symbol in pair)
                 if lawful and holds(formula, choice) and region.holds(choice):
                     yield choice
 

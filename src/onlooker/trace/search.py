@@ -320,7 +320,7 @@ class PlanSearch:
         ]
         for choice in product(*pools):
             sizes = {symbol.name: size for symbol, size in zip(symbols, choice, strict=True)}
-            if all(s.allows(sizes[s.name]) and sizes[s.name] % s.step == 0 for s in symbols):
+            if all(symbol.takes(sizes[symbol.name]) for symbol in symbols):
                 yield from self._if_open(sizes, ("small", choice))
 
     def _beyond(

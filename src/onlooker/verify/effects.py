@@ -5,7 +5,7 @@ arguments.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -14,10 +14,13 @@ from ..core.structure import Tree
 from ..lab.runner import ModelRunner
 from ..pytrees.agree import leaf_difference
 from ..pytrees.numbers import is_same
-from ..pytrees.open import map_tensors, open_arguments
+from ..pytrees.open import copy_tensors, open_arguments
 from ..pytrees.unread import open_result
 
 __all__ = ["Effects"]
+
+#: tensors by their ``id``, which holding them keeps taken, each with how often it was written to
+_Versions: TypeAlias = dict[int, tuple[torch.Tensor, int]]
 
 
 class Effects:
@@ -32,7 +35,7 @@ class Effects:
     def result_of_model(self, given: dict[str, Any]) -> Tree[Any]:
         """Runs the model on copies; what it changes in them is kept for the next :meth:`problem`."""
         with torch.inference_mode(False):  # tensors made in it cannot be recorded, nor count writes
-            copies = map_tensors(lambda t: t.detach().clone(), given)
+            copies = copy_tensors(given)
         before = {id(tensor): (tensor, tensor._version) for tensor in _tensors(copies).values()}
         result = self._subject.try_out(given, copies)
         returned = {id(leaf) for leaf in result.leaves}
@@ -65,7 +68,7 @@ class Effects:
         return min(found - own, default="")
 
     def _of_model(self, given: dict[str, Any]) -> set[str]:
-        copies = map_tensors(lambda t: t.detach().clone(), given)
+        copies = copy_tensors(given)
         held = open_arguments(copies)
         with self._subject.untouched():
             result = open_result(self._subject(copies))
@@ -77,7 +80,7 @@ def _tensors(arguments: dict[str, Any]) -> dict[Path, torch.Tensor]:
     return {path: leaf for path, leaf in leaves if isinstance(leaf, torch.Tensor)}
 
 
-def _is_as_before(tensor: torch.Tensor, before: dict[int, tuple[torch.Tensor, int]]) -> bool:
+def _is_as_before(tensor: torch.Tensor, before: _Versions) -> bool:
     known = before.get(id(tensor))
     return known is not None and known[1] == tensor._version
 

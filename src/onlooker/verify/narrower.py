@@ -15,7 +15,7 @@ from ..core.structure import Tree
 from ..core.verdict import Check, Focus
 from ..observing.samples import Sample
 from ..pytrees.agree import agreement
-from ..pytrees.open import map_tensors, open_tree
+from ..pytrees.open import copy_tensors, open_tree
 from ..trace.graph import Graph
 from .effort import Effort
 from .trials import Trial, observed_trials, unseen_trials
@@ -102,7 +102,7 @@ def noted_losses(
 def _result(serve: Serve, trial: Trial) -> Tree[Any]:
     """The result for copies of the arguments, which a program may change in place."""
     with torch.no_grad():
-        return open_tree(serve(map_tensors(lambda t: t.detach().clone(), trial.arguments)))
+        return open_tree(serve(copy_tensors(trial.arguments)))
 
 
 def _agree(first: Tree[Any], second: Tree[Any], atol: float) -> bool:

@@ -206,11 +206,7 @@ def _has_tensors(plan: Plan, sizes: Mapping[str, int]) -> bool:
 
 
 def _is_promised(graph: Graph, sizes: Mapping[str, int]) -> bool:
-    symbols = graph.plan.symbols
-    in_range = all(
-        symbol.allows(sizes[symbol.name]) and sizes[symbol.name] % symbol.step == 0
-        for symbol in symbols
-    )
+    in_range = all(symbol.takes(sizes[symbol.name]) for symbol in graph.plan.symbols)
     return in_range and graph.contract.holds(sizes)
 
 

@@ -20,7 +20,7 @@ from ..lab.memory import is_out_of_memory
 from ..lab.runner import ModelRunner
 from ..pytrees.agree import agreement, score_agreement
 from ..pytrees.digest import digest_of
-from ..pytrees.open import map_tensors, open_arguments
+from ..pytrees.open import copy_tensors, open_arguments
 from ..pytrees.unread import open_result
 from .effects import Effects
 from .effort import Effort
@@ -216,7 +216,7 @@ class _Runs:
         """The check of a trial; before it one of the trial before, where this call changed its
         result. ``now`` makes the result that is right as well, for a model that was changed since.
         """
-        arguments = map_tensors(lambda t: t.detach().clone(), trial.arguments)
+        arguments = copy_tensors(trial.arguments)
         held, last = open_arguments(arguments), self._last
         self._last = None
         try:

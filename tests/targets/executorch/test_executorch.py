@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +332,25 @@ def test_the_batch_of_a_tensor_that_is_split_stays_open() -> None:
         assert torch.equal(bounded(x), Halves()(x))
     assert (dict(environment.var_to_range), dict(environment.replacements)) == before
     assert program(rand(99, 99, 8)).shape == (99, 99, 4)
+
+
+class OfTwoLengths(torch.nn.Module):
+    def __init__(self, function: Callable[[int, int], int]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        length = self.function(x.shape[1], y.shape[1])
+        return torch.arange(length) + x.sum() * y.sum()
+
+
+@needs_executorch
+@pytest.mark.parametrize("function", [torch.sym_max, torch.sym_min])
+def test_the_greater_and_the_smaller_of_two_sizes_are_computed(function: Callable[[int, int], int]) -> None:
+    calls = [(rand(2, 5), rand(2, 7)), (rand(3, 9), rand(3, 4))]
+    program = exported(OfTwoLengths(function), calls, to="executorch", ranges="observed")
+    assert len(program.graphs) == 1
+    assert program.verify().verified
 
 
 class Recurrent(torch.nn.Module):

@@ -33,6 +33,9 @@ __all__ = [
 #: who computes: kernels of ExecuTorch, or XNNPACK where it has an operator
 BACKENDS = ("portable", "xnnpack")
 
+#: functions of sizes that ExecuTorch computes, and that the check of its converter does not know
+_OF_SIZES = (torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_ite)
+
 
 @dataclass(frozen=True, slots=True)
 class Converted:
@@ -69,9 +72,13 @@ def convert_graphs(graphs: Sequence[Graph], backend: str) -> Converted:
             programs = {
                 graph.name: layouts_kept(with_tensors_for_ints(graph.artifact)) for graph in graphs
             }
-            from executorch.exir import to_edge_transform_and_lower
+            from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 
-            lowered = to_edge_transform_and_lower(programs, partitioner=_partitioner(backend))
+            lowered = to_edge_transform_and_lower(
+                programs,
+                partitioner=_partitioner(backend),
+                compile_config=EdgeCompileConfig(_core_aten_ops_exception_list=list(_OF_SIZES)),
+            )
             made = lowered.to_executorch()
             memory = {
                 plan.name: sum(plan.non_const_buffer_sizes)

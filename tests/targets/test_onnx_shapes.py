@@ -1,46 +1,50 @@
-"""Sizes that hold for the example of an export only are no sizes of the ONNX model."""
+"""Sizes of the example of an export are no sizes of the ONNX model."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 import torch
 
-from onlooker.targets.onnx.shapes import forget_narrow_shapes
+from onlooker import InputObserver
+from onlooker.targets.onnx.shapes import shapes_of_the_trace_forgotten
 
 onnx_ir = pytest.importorskip("onnx_ir")
 
 
-class Sums(torch.nn.Module):
-    """Two operators, of which the first one gives what an example may narrow."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x).sum(dim=1)
-
-
-def converted(*relu: Any) -> Any:
-    """The model of ONNX of :class:`Sums`, with a shape of ``relu`` as the converter may have written it."""
+def test_results_have_no_shape_inside_and_outputs_have_theirs_again() -> None:
     model = onnx_ir.from_onnx_text(
         '<ir_version: 10, opset_import: ["" : 20]>'
         "sums (float[batch, 4] x) => (float[batch] sum_1)"
-        "<int64[1] axes = {1}> { relu = Relu(x) extra = Identity(relu) sum_1 = ReduceSum<keepdims = 0>(extra, axes) }"
+        "<int64[1] axes = {1}> { relu = Relu(x) sum_1 = ReduceSum<keepdims = 0>(relu, axes) }"
     )
-    for node in model.graph:
-        for value in node.outputs:
-            value.shape = onnx_ir.Shape({"relu": relu, "extra": ("batch", 4)}.get(value.name, ("batch",)))
-    return model
+    results = [value for node in model.graph for value in node.outputs]
+    for value in results:
+        value.shape = onnx_ir.Shape({"relu": ("batch", 4)}.get(value.name, ("batch",)))
+    with shapes_of_the_trace_forgotten(model):
+        assert [value.shape for value in results] == [None, None]
+    assert [value.shape for value in results] == [None, onnx_ir.Shape(("batch",))]
 
 
-@pytest.mark.parametrize(
-    ("relu", "narrow"), [(("batch", 4), False), ((None, 4), False), ((3, 4), True), ((3, 4, 1), False)], ids=str
-)
-def test_shapes_are_left_out_when_one_of_them_is_narrow(relu: tuple[Any, ...], narrow: bool) -> None:
-    batch = torch.export.Dim("batch")
-    program = torch.export.export(Sums(), (torch.randn(3, 4),), dynamic_shapes=({0: batch},), strict=False)
-    model = converted(*relu)
-    assert forget_narrow_shapes(model, program) is narrow
-    shapes = {value.name: value.shape for node in model.graph for value in node.outputs}
-    assert (shapes["relu"] is None) is narrow
-    assert (shapes["extra"] is None) is narrow
-    assert shapes["sum_1"] == onnx_ir.Shape(("batch",))
+class Cut(torch.nn.Module):
+    """The first columns, of which an example may have fewer."""
+
+    def __init__(self, is_last: bool) -> None:
+        super().__init__()
+        self.is_last = is_last
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, :8] if self.is_last else x[:, :8] * 2
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize("watched", [(9, 14), (3, 5), (5, 14)])
+def test_a_cut_that_the_example_does_not_need_stays(watched: tuple[int, int], is_last: bool) -> None:
+    model, observer = Cut(is_last), InputObserver()
+    with observer(model):
+        for batch, length in zip((2, 3), watched, strict=True):
+            model(torch.randn(batch, length))
+    program = observer.export(to="onnx")
+    for length in (1, 7, 8, 9, 30):
+        x = torch.randn(4, length)
+        assert torch.equal(program(x), model(x))
+    assert program.verify().verified

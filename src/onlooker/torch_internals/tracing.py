@@ -5,6 +5,7 @@ from __future__ import annotations
 from .needed import needed
 
 with needed("traces"):
+    from torch import _refs as refs
     from torch._decomp import decomposition_table, decompositions
     from torch._dynamo import config as dynamo_config
     from torch._dynamo.exc import UserError
@@ -24,5 +25,6 @@ __all__ = [
     "get_proxy_mode",
     "lazy_graph_module",
     "proxy_tensor",
+    "refs",
     "scan_op",
 ]

@@ -19,7 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ..torch_internals.sizes import statically_known_true
-from ..torch_internals.tracing import decompositions
+from ..torch_internals.tracing import decompositions, refs
 from ..torch_internals.trees import torch_pytree as pytree
 
 __all__ = ["SizedOperators"]
@@ -196,6 +196,8 @@ _OF_SIZES: dict[Any, Callable[..., Any]] = {
     torch.linspace: _linspace,
     torch.fft.fftfreq: _fftfreq,
     torch.fft.rfftfreq: _rfftfreq,
+    torch.istft: refs.istft,
+    torch.Tensor.istft: refs.istft,
     torch.nn.functional.one_hot: _one_hot,
     torch.nn.functional.avg_pool1d: _mean_of_all(1),
     torch.nn.functional.avg_pool2d: _mean_of_all(2),

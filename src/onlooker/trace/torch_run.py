@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from ..core.spec import Axis
 from ..torch_internals.sizes import ValueRanges, int_oo
 from ..torch_internals.trees import torch_pytree
 
-__all__ = ["as_guards", "runner_of", "runner_on_demand", "write_contract"]
+__all__ = ["as_guards", "runner_of", "runner_on_demand", "without_guards", "write_contract"]
 
 Runner = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -94,3 +95,21 @@ def write_contract(program: torch.export.ExportedProgram, conditions: Sequence[s
     for symbol in list(program.range_constraints):
         program.range_constraints[symbol] = ValueRanges(0, int_oo)
     program._guards_code = list(conditions)
+
+
+@contextlib.contextmanager
+def without_guards(program: torch.export.ExportedProgram) -> Iterator[None]:
+    """Inside the block the program has no guards on sizes: the contract of the graph is checked in
+    their place.
+
+    A converter that traces the program anew runs the guards on sizes that may change, and one that
+    computes with floats (``math.ceil(float(1 - 2*s0) / -1.0)``) makes such a size the number of the
+    example. Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/export/_unlift.py,
+    where ``_unlift_exported_program_lifted_states`` makes ``_guards_fn``.
+    """
+    guards = program._guards_code
+    program._guards_code = []
+    try:
+        yield
+    finally:
+        program._guards_code = guards

@@ -15,6 +15,7 @@ import torch
 from ...contract.places import formulas_of, spelled_axis
 from ...core.errors import ExportError
 from ...trace.graph import Graph
+from ...trace.torch_run import without_guards
 from ..inputs import fake_inputs, layout_of, with_tensors_for_ints
 
 __all__ = ["CONDITIONS", "LAYOUTS", "Package", "compile_graph"]
@@ -51,7 +52,7 @@ def compile_graph(graph: Graph) -> Package:
     with tempfile.TemporaryDirectory(prefix="onlooker-") as folder:
         path = str(Path(folder, "package.pt2"))
         try:
-            with warnings.catch_warnings(), torch.no_grad():
+            with warnings.catch_warnings(), torch.no_grad(), without_guards(program):
                 warnings.simplefilter("ignore")
                 ready = with_tensors_for_ints(program)
                 aoti_compile_and_package(ready, package_path=path, inductor_configs=options)

@@ -16,6 +16,7 @@ from torch.fx import Node
 from ...core.errors import ExportError, UsageError
 from ...trace.graph import Graph
 from ...trace.lines import place_of_node
+from ...trace.torch_run import without_guards
 from ..asserted import assertions_in
 from ..inputs import fake_inputs, layout_of, with_tensors_for_ints
 from .attention import layouts_kept
@@ -68,7 +69,12 @@ def convert_graphs(graphs: Sequence[Graph], backend: str) -> Converted:
         _check_assertions(graph)
         _check_layouts(graph)
     try:
-        with without_warnings(), torch.no_grad(), bounds_in_torch(graphs) as baked:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(without_warnings())
+            stack.enter_context(torch.no_grad())
+            for graph in graphs:
+                stack.enter_context(without_guards(graph.artifact))
+            baked = stack.enter_context(bounds_in_torch(graphs))
             programs = {
                 graph.name: layouts_kept(with_tensors_for_ints(graph.artifact)) for graph in graphs
             }

@@ -16,11 +16,13 @@ from ...core.errors import ExportError, UsageError
 from ...patches.masked_rows import masked_rows_give_zeros
 from ...patches.recurrent_steps import steps_stay_sizes
 from ...trace.graph import Graph
+from ...trace.torch_run import without_guards
 from .assertions import assertions_kept, name_assertions
+from .attention_axes import attention_over_any_axes
 from .operators import translations
 from .operators_complex import complex_numbers_as_pairs
 from .operators_missing import stop_of
-from .shapes import forget_narrow_shapes, write_traced_shapes
+from .shapes import shapes_of_the_trace_forgotten, write_traced_shapes
 
 __all__ = ["check_opset", "convert_graph", "opset_of"]
 
@@ -68,6 +70,8 @@ def convert_graph(
         with (
             _quiet(),
             torch.no_grad(),
+            without_guards(program),
+            attention_over_any_axes(program),
             masked_rows_give_zeros(program),
             steps_stay_sizes(program),
             complex_numbers_as_pairs(program),
@@ -84,8 +88,8 @@ def convert_graph(
                 optimize=False,
             )
             if converted is not None:
-                forget_narrow_shapes(converted.model, graph.artifact)
-                converted.optimize()
+                with shapes_of_the_trace_forgotten(converted.model):
+                    converted.optimize()
                 name_assertions(converted.model, assertions)
                 if shapes and converted.exported_program is not None:
                     write_traced_shapes(converted.model, converted.exported_program)

@@ -92,10 +92,11 @@ def _rename_axes(model: Any, names: Mapping[str, str]) -> None:
     """
     import onnx_ir
 
-    def renamed(text: str) -> str:
-        return _SYMBOL.sub(lambda found: names.get(found.group(), found.group()), text)
+    def renamed(text: str | None) -> str | None:
+        return text and _SYMBOL.sub(lambda found: names.get(found.group(), found.group()), text)
 
     for value in _values(model.graph):
-        for position, size in enumerate(value.shape or ()):
-            if isinstance(size, onnx_ir.SymbolicDim) and size.value is not None:
-                value.shape[position] = renamed(size.value)
+        if value.shape is not None:  # made anew: results may share a shape that cannot be changed
+            value.shape = onnx_ir.Shape(
+                [size if isinstance(size, int) else renamed(size.value) for size in value.shape]
+            )

@@ -23,16 +23,27 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     from .operators_asserted import asserted, is_all_true, is_any_true
     from .operators_compared import distances, searchsorted
     from .operators_grouped import grouped_mm, grouped_mm_fallback
+    from .operators_pooled import largest_of_cells, mean_of_cells
     from .operators_recurrent import gru, lstm, rnn_relu, rnn_tanh
+    from .operators_widened import index, index_put, times
 
     table: dict[Callable[..., Any], Callable[..., Any]] = {
         asserted: asserted,
+        torch.ops.aten._adaptive_avg_pool2d.default: mean_of_cells,
+        torch.ops.aten._adaptive_avg_pool3d.default: mean_of_cells,
         torch.ops.aten._cdist_forward.default: distances,
         torch.ops.aten._grouped_mm.default: grouped_mm,
         torch.ops.aten._is_all_true.default: is_all_true,
         torch.ops.aten._is_any_true.default: is_any_true,
+        torch.ops.aten._unsafe_index.Tensor: index,
+        torch.ops.aten._unsafe_index_put.default: index_put,
+        torch.ops.aten.adaptive_max_pool2d.default: largest_of_cells,
+        torch.ops.aten.adaptive_max_pool3d.default: largest_of_cells,
         torch.ops.aten.gru.input: gru,
+        torch.ops.aten.index.Tensor: index,
+        torch.ops.aten.index_put.default: index_put,
         torch.ops.aten.lstm.input: lstm,
+        torch.ops.aten.mul.Scalar: times,
         torch.ops.aten.rnn_relu.input: rnn_relu,
         torch.ops.aten.rnn_tanh.input: rnn_tanh,
         torch.ops.aten.searchsorted.Tensor: searchsorted,

@@ -1,39 +1,36 @@
-"""The shapes of intermediate results in a converted model: taken back where the converter wrote what
-holds for the example only, and written as the trace has them for those who look for patterns.
+"""The shapes of results in a converted model: forgotten where the model is simplified, and written as
+the trace has them for those who look for patterns.
 """
 
 from __future__ import annotations
 
-import logging
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-__all__ = ["forget_narrow_shapes", "write_traced_shapes"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["shapes_of_the_trace_forgotten", "write_traced_shapes"]
 
 
-def forget_narrow_shapes(model: Any, program: torch.export.ExportedProgram) -> bool:
-    """Removes the shapes of all intermediate results when one of them is a number and the program
-    says it changes.
+@contextlib.contextmanager
+def shapes_of_the_trace_forgotten(model: Any) -> Iterator[None]:
+    """Inside the block no result of the model has a shape; on exit its outputs have theirs again.
 
-    The converter traces the program anew to decompose its operators, and a question such as
-    ``chunks == 1`` is then answered for the example: the number is written down as the size of
-    results, and what simplifies the model afterwards, as ONNX Runtime does when it loads it, relies
-    on that. True when shapes were removed.
+    The shapes are those of the example. ``x[:, :8]`` of five columns has five, which the converter
+    writes down as the size of ``x``; where a graph serves longer rows too, what simplifies the model
+    by these shapes, as ONNX Runtime does when it loads it, would drop the cut. Shapes that hold for
+    all sizes are inferred again.
     """
-    shapes = _traced_shapes(program)
-    results = [value for node in model.graph for value in node.outputs]
-    wrong = [value.name for value in results if _is_narrow(value.shape, shapes.get(value.name))]
-    if not wrong:
-        return False
-    logger.debug("shapes of intermediate results are left out: %s hold for the example only", wrong)
-    kept = {id(value) for value in model.graph.outputs}
-    for value in results:
-        if id(value) not in kept:
+    outputs = [(value, value.shape) for value in model.graph.outputs]
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
             value.shape = None
-    return True
+    try:
+        yield
+    finally:
+        for value, shape in outputs:
+            value.shape = shape
 
 
 def write_traced_shapes(model: Any, program: torch.export.ExportedProgram) -> None:
@@ -69,11 +66,3 @@ def _traced_shapes(program: torch.export.ExportedProgram) -> dict[str, Any]:
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
-
-
-def _is_narrow(written: Any, traced: Any) -> bool:
-    """True when a size is a number here and changes there."""
-    if written is None or traced is None or len(written) != len(traced):
-        return False
-    sizes = zip(written, traced, strict=True)
-    return any(isinstance(here, int) and not isinstance(there, int) for here, there in sizes)

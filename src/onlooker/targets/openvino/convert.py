@@ -22,6 +22,7 @@ from ...patches.recurrent_steps import steps_stay_sizes
 from ...trace.graph import Graph
 from ...trace.lines import place_of_node
 from ...trace.repeated_operators import operators_repeat
+from ...trace.torch_run import without_guards
 from ..about import known_of
 from ..asserted import asserted_in
 from ..names import names_of
@@ -47,6 +48,7 @@ def convert_graph(graph: Graph) -> Any:
         with (
             warnings.catch_warnings(),
             torch.no_grad(),
+            without_guards(graph.artifact),
             masked_rows_give_zeros(graph.artifact),
             steps_stay_sizes(graph.artifact),
             operators_repeat(),

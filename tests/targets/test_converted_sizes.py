@@ -1,0 +1,150 @@
+"""Operators whose conversions keep a size of the example, or take one form of what torch takes: a converted
+program gives what its model gives at sizes that nobody watched."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from onlooker import InputObserver
+
+Calls = list[tuple[Any, ...]]
+
+
+def rand(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def below(high: int, count: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, high, (count,), generator=torch.Generator().manual_seed(seed + count)).int()
+
+
+def lower(size: int) -> torch.Tensor:
+    return torch.ones(size, size).tril().bool()
+
+
+def images(*shapes: tuple[int, ...]) -> Calls:
+    return [(rand(*shape),) for shape in shapes]
+
+
+def attention(x: torch.Tensor, **options: Any) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(x, x + 1, x - 1, **options)
+
+
+def positions(x: torch.Tensor) -> torch.Tensor:
+    """Relative positions, from the furthest on the right to the furthest on the left."""
+    length = x.shape[1]
+    places = torch.arange(length - 1, -length, -1.0)
+    table = torch.zeros(2 * length - 1, 4)
+    table[:, 0::2] = torch.sin(places[:, None])
+    return x.sum() + table
+
+
+def speech(wave: torch.Tensor) -> torch.Tensor:
+    window = torch.hann_window(64)
+    frames = torch.stft(wave, 64, 16, window=window, return_complex=True)
+    return torch.istft(frames * 0.5, 64, 16, window=window, length=wave.shape[-1])
+
+
+def written(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    table = torch.zeros_like(x)
+    table[rows] = x[columns]
+    return x[rows, columns], table
+
+
+#: name -> the function, the watched calls, a call of other sizes
+OPERATORS: dict[str, tuple[Callable[..., Any], Calls, Calls]] = {
+    "adaptive mean, 1 axis": (
+        lambda x: functional.adaptive_avg_pool1d(x, 5),
+        images((2, 3, 9), (1, 3, 14)),
+        images((3, 3, 20)),
+    ),
+    "adaptive mean": (
+        lambda x: functional.adaptive_avg_pool2d(x, (3, 2)),
+        images((2, 3, 12, 12), (1, 3, 16, 20)),
+        images((3, 3, 13, 17), (1, 3, 2, 1)),
+    ),
+    "adaptive mean, 3 axes": (
+        lambda x: functional.adaptive_avg_pool3d(x, (2, 3, 4)),
+        images((2, 3, 9, 11, 7), (1, 3, 14, 8, 10)),
+        images((3, 3, 20, 17, 6)),
+    ),
+    "adaptive mean to a size": (
+        lambda x, y: functional.adaptive_avg_pool2d(x, y.shape[2:]) + y,
+        [(rand(2, 3, 9, 11), rand(2, 3, 4, 5)), (rand(2, 3, 14, 8), rand(2, 3, 6, 3))],
+        [(rand(1, 3, 20, 17), rand(1, 3, 7, 9))],
+    ),
+    "adaptive mean of one image size": (
+        lambda x: functional.adaptive_avg_pool2d(x[:, :, :8, :8], (4, 2)),
+        images((2, 3, 9, 11), (1, 3, 14, 8)),
+        images((3, 3, 20, 17)),
+    ),
+    "adaptive largest and its place": (
+        lambda x: functional.adaptive_max_pool2d(x, (3, 2), return_indices=True),
+        images((2, 3, 9, 11), (1, 3, 14, 8)),
+        images((3, 3, 20, 17)),
+    ),
+    "adaptive largest, 3 axes": (
+        lambda x: functional.adaptive_max_pool3d(x, (2, 1, 3)),
+        images((2, 3, 9, 11, 7), (1, 3, 14, 8, 10)),
+        images((3, 3, 20, 17, 6)),
+    ),
+    "attention, 3 axes": (attention, images((2, 5, 8), (3, 7, 8)), images((1, 9, 8))),
+    "attention, 5 axes, causal": (
+        lambda x: attention(x, is_causal=True),
+        images((2, 3, 2, 5, 8), (1, 4, 2, 7, 8)),
+        images((3, 2, 2, 9, 8)),
+    ),
+    "attention, 3 axes, a mask": (
+        lambda x, mask: (attention(x, attn_mask=mask, scale=0.3), attention(x, attn_mask=mask * 2.0)),
+        [(rand(2, 5, 8), lower(5)), (rand(3, 7, 8), lower(7))],
+        [(rand(1, 9, 8), lower(9)), (rand(4, 3, 8), torch.zeros(3, 3).bool())],
+    ),
+    "indices of int32": (
+        written,
+        [(rand(9, 5), below(5, 4), below(5, 4, 1)), (rand(12, 5), below(5, 7), below(5, 7, 1))],
+        [(rand(6, 5), below(5, 3), below(5, 3, 2))],
+    ),
+    "a guard with a float": (positions, images((2, 7), (3, 5)), images((1, 12))),
+    "a spectrogram and back": (speech, images((2, 400), (3, 533)), images((1, 700))),
+    "an image twice as large": (
+        lambda x: functional.interpolate(x, scale_factor=2, mode="bicubic"),
+        images((2, 3, 10, 12), (1, 3, 8, 8)),
+        images((3, 3, 20, 15)),
+    ),
+}
+TARGETS = [
+    pytest.param(
+        target,
+        marks=pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"{package} is not installed"),
+    )
+    for target, package in (("torch", "torch"), ("onnx", "onnxruntime"))
+]
+
+
+class Of(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_sizes_that_nobody_watched_are_served(name: str, target: str) -> None:
+    function, watched, unseen = OPERATORS[name]
+    model, observer = Of(function), InputObserver()
+    with observer(model):
+        for args in watched:
+            model(*args)
+    program = observer.export(to=target)
+    for args in unseen:
+        torch.testing.assert_close(program(*args), model(*args), atol=1e-5, rtol=1e-5)
+    assert program.verify().verified

@@ -35,7 +35,14 @@ __all__ = [
 BACKENDS = ("portable", "xnnpack")
 
 #: functions of sizes that ExecuTorch computes, and that the check of its converter does not know
-_OF_SIZES = (torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_ite)
+_OF_SIZES = (
+    torch.sym_float,
+    torch.sym_int,
+    torch.sym_ite,
+    torch.sym_max,
+    torch.sym_min,
+    torch.sym_not,
+)
 
 
 @dataclass(frozen=True, slots=True)

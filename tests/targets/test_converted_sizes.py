@@ -36,6 +36,10 @@ def attention(x: torch.Tensor, **options: Any) -> torch.Tensor:
     return functional.scaled_dot_product_attention(x, x + 1, x - 1, **options)
 
 
+def shared_heads(x: torch.Tensor) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(x, x[:, :1], x[:, -1:], is_causal=True)
+
+
 def positions(x: torch.Tensor) -> torch.Tensor:
     """Relative positions, from the furthest on the right to the furthest on the left."""
     length = x.shape[1]
@@ -105,6 +109,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Calls, Calls]] = {
         [(rand(2, 5, 8), lower(5)), (rand(3, 7, 8), lower(7))],
         [(rand(1, 9, 8), lower(9)), (rand(4, 3, 8), torch.zeros(3, 3).bool())],
     ),
+    "attention, one head of keys": (shared_heads, images((2, 4, 5, 8), (3, 4, 7, 8)), images((1, 4, 9, 8))),
     "indices of int32": (
         written,
         [(rand(9, 5), below(5, 4), below(5, 4, 1)), (rand(12, 5), below(5, 7), below(5, 7, 1))],
@@ -157,3 +162,20 @@ def test_sizes_that_nobody_watched_are_served(name: str, target: str) -> None:
     for args in unseen:
         torch.testing.assert_close(program(*args), model(*args), atol=1e-5, rtol=1e-5)
     assert program.verify().verified
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name.startswith("attention")])
+def test_attention_of_every_form_is_converted_in_older_and_newer_opsets(name: str, opset: int) -> None:
+    pytest.importorskip("onnxruntime")
+    function, watched, unseen = OPERATORS[name]
+    model, observer = Of(function), InputObserver()
+    with observer(model):
+        for args in watched:
+            model(*args)
+    program = observer.export()
+    before = str(program.graphs[0].artifact.graph)
+    converted = program.to("onnx", opset=opset)
+    assert str(program.graphs[0].artifact.graph) == before
+    for args in unseen:
+        torch.testing.assert_close(converted(*args), model(*args), atol=1e-5, rtol=1e-5)

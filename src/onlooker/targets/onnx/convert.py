@@ -18,7 +18,7 @@ from ...patches.recurrent_steps import steps_stay_sizes
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from .assertions import assertions_kept, name_assertions
-from .attention_axes import attention_over_any_axes
+from .attention_forms import attention_as_converted
 from .operators import translations
 from .operators_complex import complex_numbers_as_pairs
 from .operators_missing import stop_of
@@ -71,7 +71,7 @@ def convert_graph(
             _quiet(),
             torch.no_grad(),
             without_guards(program),
-            attention_over_any_axes(program),
+            attention_as_converted(program),
             masked_rows_give_zeros(program),
             steps_stay_sizes(program),
             complex_numbers_as_pairs(program),

@@ -323,6 +323,25 @@ def test_what_a_model_does_not_read_keeps_its_relation() -> None:
     assert found["ids"] == found["mask"]
 
 
+class Hidden(torch.nn.Module):
+    """Sums the rows that its mask shows."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.where(mask[:, :, None], x, 0.0).sum(1)
+
+
+@pytest.mark.parametrize("ends_with", [True, False])
+def test_a_mask_that_hides_what_is_new_does_not_tie_the_length_to_the_batch(ends_with: bool) -> None:
+    def mask(batch: int, length: int) -> torch.Tensor:
+        return torch.cat([torch.ones(batch, length - 1).bool(), torch.full((batch, 1), ends_with)], 1)
+
+    calls = ({"x": ones(b, 3 * b, 4), "mask": mask(b, 3 * b)} for b in (2, 3))
+    found = shapes(plan_of(Hidden(), *calls))
+    batch, length, _ = found["x"].split(", ")
+    assert found["mask"] == f"{batch}, {length}"
+    assert batch not in length
+
+
 def test_the_layers_of_a_state_stay_together() -> None:
     calls = (
         {"x": ones(2, n, 3), "past": {"keys": ones(2, m, 3), "values": ones(2, m, 3)}}

@@ -116,10 +116,32 @@ class BrokenRelation:
                 continue  # no other numbers are lawful there: positions count from 0
             are_told = True
             other = self._run(changed, f"{self._doubt.text}, other values of {root}")
-            is_unread = other is None or results_equal(values, got, other)
-            if is_unread and self._reads(values, got, own):
+            if other is not None and not results_equal(values, got, other):
+                continue
+            others = [axis for axis in longer if axis.path.root != root]
+            if self._is_read_where_shown(values, own, others):
+                continue
+            if self._reads(values, got, own):
                 return FindingKind.UNREAD
         return FindingKind.ACCEPTED if are_told else FindingKind.UNREAD
+
+    def _is_read_where_shown(
+        self, values: Mapping[Path, Any], own: Sequence[Axis], others: Sequence[Axis]
+    ) -> bool:
+        """True where the model reads what is new in its ``own`` axes once the new part of the
+        ``others`` has other values: a mask that grows along may hide all that is new.
+        """
+        former = self._example.values
+        shown = perturbed(values, former, others, self._domains)
+        if all(_is_same(shown[axis.path], values[axis.path]) for axis in others):
+            return False
+        root = own[0].path.root
+        got = self._run(shown, f"{self._doubt.text}, other values beside {root}")
+        if got is None:
+            return False
+        changed = perturbed(shown, former, own, self._domains)
+        other = self._run(changed, f"{self._doubt.text}, other values of all")
+        return other is not None and not results_equal(shown, got, other)
 
     def _reads(self, values: Mapping[Path, Any], got: Tree[Any], axes: Sequence[Axis]) -> bool:
         """True unless these axes are of floats that the model does not read at all, though it may

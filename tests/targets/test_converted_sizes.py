@@ -40,6 +40,14 @@ def shared_heads(x: torch.Tensor) -> torch.Tensor:
     return functional.scaled_dot_product_attention(x, x[:, :1], x[:, -1:], is_causal=True)
 
 
+def of_sizes(x: torch.Tensor) -> list[torch.Tensor]:
+    length = x.shape[1]
+    places = (x * 9).long()
+    shifted = [torch.roll(x, length // 2, 1), torch.roll(x, (-length, 1), (0, -1))]
+    powers = [x.abs() ** length, places.clamp(0, 1) ** length, length ** places.clamp(0, 2), length**x]
+    return [*shifted, *powers, places % length, x % length, x * length**-0.5]
+
+
 def positions(x: torch.Tensor) -> torch.Tensor:
     """Relative positions, from the furthest on the right to the furthest on the left."""
     length = x.shape[1]
@@ -115,6 +123,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Calls, Calls]] = {
         [(rand(9, 5), below(5, 4), below(5, 4, 1)), (rand(12, 5), below(5, 7), below(5, 7, 1))],
         [(rand(6, 5), below(5, 3), below(5, 3, 2))],
     ),
+    "numbers made of sizes": (of_sizes, images((2, 7), (3, 5)), images((1, 12), (4, 1))),
     "a guard with a float": (positions, images((2, 7), (3, 5)), images((1, 12))),
     "a spectrogram and back": (speech, images((2, 400), (3, 533)), images((1, 700))),
     "an image twice as large": (

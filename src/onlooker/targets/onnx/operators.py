@@ -25,7 +25,7 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     from .operators_grouped import grouped_mm, grouped_mm_fallback
     from .operators_pooled import largest_of_cells, mean_of_cells
     from .operators_recurrent import gru, lstm, rnn_relu, rnn_tanh
-    from .operators_widened import index, index_put, times
+    from .operators_widened import index, index_put, of_a_size, power_of_a_size, rolled
 
     table: dict[Callable[..., Any], Callable[..., Any]] = {
         asserted: asserted,
@@ -43,9 +43,13 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch.ops.aten.index.Tensor: index,
         torch.ops.aten.index_put.default: index_put,
         torch.ops.aten.lstm.input: lstm,
-        torch.ops.aten.mul.Scalar: times,
+        torch.ops.aten.mul.Scalar: of_a_size("aten_mul_scalar", "aten_mul"),
+        torch.ops.aten.pow.Scalar: power_of_a_size,
+        torch.ops.aten.pow.Tensor_Scalar: of_a_size("aten_pow_tensor_scalar", "aten_pow"),
+        torch.ops.aten.remainder.Scalar: of_a_size("aten_remainder_scalar", "aten_remainder"),
         torch.ops.aten.rnn_relu.input: rnn_relu,
         torch.ops.aten.rnn_tanh.input: rnn_tanh,
+        torch.ops.aten.roll.default: rolled,
         torch.ops.aten.searchsorted.Tensor: searchsorted,
     }
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):

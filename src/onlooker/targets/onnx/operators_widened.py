@@ -1,40 +1,68 @@
-"""Arguments that torch takes and the functions of torch's converter do not: indices of int32, and
-a factor that is computed from sizes.
+"""Arguments that torch takes and the functions of torch's converter do not: numbers that are computed
+from sizes, and indices of int32.
+
+``places % width`` has a number for ``width`` where the image has one size; where sizes change the
+number is a result of the graph. What the converter does with numbers stays its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnxscript import opset18 as op
-from onnxscript.function_libs.torch_lib.ops.core import (
-    aten_index,
-    aten_index_put,
-    aten_mul,
-    aten_mul_scalar,
-)
+from onnxscript.function_libs.torch_lib.ops import core
 
-__all__ = ["index", "index_put", "times"]
+__all__ = ["index", "index_put", "of_a_size", "power_of_a_size", "rolled"]
 
 _INT32, _INT64 = 6, 7  # numbers of onnx.TensorProto
+Function = Callable[..., Any]
+
+
+def of_a_size(of_number: str, of_tensor: str) -> Function:
+    """An operator of a tensor and a number: by the converter's function for a number, and by that
+    for two tensors where the number is a result of the graph.
+    """
+    by_number, by_tensor = getattr(core, of_number), getattr(core, of_tensor)
+
+    def translated(self: Any, other: Any) -> Any:
+        if isinstance(other, (int, float)):
+            return by_number(self, other)
+        return by_tensor(self, op.CastLike(other, self))
+
+    return translated
+
+
+def power_of_a_size(self: Any, exponent: Any) -> Any:
+    """``aten::pow.Scalar``: a number to the powers of a tensor."""
+    if isinstance(self, (int, float)):
+        return core.aten_pow_scalar(self, exponent)
+    return op.Pow(op.CastLike(self, exponent), exponent)
+
+
+def rolled(self: Any, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
+    """``aten::roll``, by numbers and by sizes."""
+    if all(isinstance(shift, int) for shift in shifts) or not dims:
+        return core.aten_roll(self, shifts, dims)
+    result = self
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = dim % len(self.shape)
+        size = op.Shape(self, start=axis, end=axis + 1)
+        count = op.Constant(value_ints=[shift]) if isinstance(shift, int) else shift
+        start = op.Sub(size, op.Mod(op.Reshape(count, [1]), size))
+        tail, head = op.Slice(result, start, size, [axis]), op.Slice(result, [0], start, [axis])
+        result = op.Concat(tail, head, axis=axis)
+    return result
 
 
 def index(self: Any, indices: Sequence[Any]) -> Any:
     """``aten::index.Tensor``"""
-    return aten_index(self, _wide(indices))
+    return core.aten_index(self, _wide(indices))
 
 
 def index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """``aten::index_put``"""
-    return aten_index_put(self, _wide(indices), values, accumulate)
-
-
-def times(self: Any, other: Any) -> Any:
-    """``aten::mul.Scalar``: the scale of an attention over heads of any size is no number."""
-    if isinstance(other, (int, float)):
-        return aten_mul_scalar(self, other)
-    return aten_mul(self, op.CastLike(other, self))
+    return core.aten_index_put(self, _wide(indices), values, accumulate)
 
 
 def _wide(indices: Sequence[Any]) -> list[Any]:

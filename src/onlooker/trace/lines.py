@@ -7,6 +7,7 @@ from __future__ import annotations
 import linecache
 import os
 import re
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path as FilePath
 from types import FrameType
@@ -16,6 +17,7 @@ import torch
 __all__ = ["comes_through", "line_of", "place_of_error", "place_of_node"]
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, str(FilePath(__file__).parents[1]) + os.sep)
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
@@ -45,11 +47,20 @@ def place_of_error(error: BaseException) -> str:
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
         inside = inside or name.startswith(_LIBRARIES)
-        if inside and not name.startswith((*_LIBRARIES, "<")):
+        if inside and _is_of_model(name):
             place = _line(name, trace.tb_lineno, trace.tb_frame.f_code.co_name)
         trace = trace.tb_next
     cause = error.__cause__
     return place or (place_of_error(cause) if cause is not None else "")
+
+
+def _is_of_model(file: str) -> bool:
+    """True for a file of the model, or of a library that it uses: not of torch, of Python or of
+    ours.
+    """
+    if file.startswith((*_LIBRARIES, "<")):
+        return False
+    return not file.startswith(_STANDARD) or "-packages" in file
 
 
 def comes_through(error: BaseException, runs: Callable[[FrameType], bool]) -> bool:
@@ -69,5 +80,5 @@ def place_of_node(node: torch.fx.Node) -> str:
     does not say.
     """
     found = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [frame for frame in found if not frame[0].startswith((*_LIBRARIES, "<"))]
+    own = [frame for frame in found if _is_of_model(frame[0])]
     return _line(own[-1][0], int(own[-1][1]), own[-1][2]) if own else ""

@@ -81,7 +81,7 @@ def export_graph(
     ended; a branch on values is asked for anew.
 
     :raises ExportError: ``export-refused`` with the last message of torch, ``packed-sequence``,
-        ``float-decides``, ``mask-decides``
+        ``packed-weights``, ``float-decides``, ``mask-decides``
     """
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
@@ -185,6 +185,18 @@ def _packs(frame: FrameType) -> bool:
     return is_layer and frame.f_locals.get("batch_sizes") is not None
 
 
+def _packed_weights(model: object) -> str:
+    """The first attribute of a model that is an object of C++, as layers that are quantised to int8
+    have; empty where there is none.
+    """
+    modules = model.named_modules() if isinstance(model, torch.nn.Module) else ()
+    for name, module in modules:
+        for attribute, value in vars(module).items():
+            if isinstance(value, torch.ScriptObject):
+                return f"{name}.{attribute}".lstrip(".")
+    return ""
+
+
 def _refused(plan: Plan, refusal: Exception | None, lab: Lab) -> ExportError:
     place = place_of_error(refusal) if refusal is not None else ""
     where = f"The line of the model is {place}. " if place else ""
@@ -197,6 +209,16 @@ def _refused(plan: Plan, refusal: Exception | None, lab: Lab) -> ExportError:
             hint=(
                 f"{where}Give the recurrent layer the padded tensor, and take its results at the"
                 " lengths."
+            ),
+        )
+    packed = _packed_weights(lab.model) if refusal is not None else ""
+    if packed:
+        return ExportError(
+            f"{what} has weights in an object of C++, {packed}, which torch.export does not read.",
+            slug="packed-weights",
+            hint=(
+                "Export the model as it was before it was quantised, or quantise it so that its"
+                " weights stay tensors."
             ),
         )
     inner = advice_on_inner(lab.model)

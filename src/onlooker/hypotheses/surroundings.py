@@ -14,6 +14,7 @@ from ..core.structure import Tree
 from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
 from ..observing.store import Sample
+from ..patches.encoder_padding import padding_is_zero
 
 __all__ = ["beside_fast_path", "surroundings_of"]
 
@@ -37,11 +38,12 @@ def beside_fast_path(sample: Sample, again: Tree[Any], lab: Lab) -> str:
     """What differs where the fast path of attention is off; nothing where it is, or is not taken.
 
     ``again`` is the result of the call as the settings are. Modules of torch take that path in
-    eager mode only: with a mask of padding they leave out what is padded, and fill it with zeros.
+    eager mode only. The zeros that encoders give at padded positions there are in a trace, too
+    (:mod:`onlooker.patches.encoder_padding`).
     """
     if not torch.backends.mha.get_fastpath_enabled() or not _has_attention_of_torch(lab.model):
         return ""
-    beside = rerun(sample, lab, context=_without_fast_path())
+    beside = rerun(sample, lab, context=_without_fast_path(lab.model))
     return "" if isinstance(beside, Exception) else difference(again, beside)
 
 
@@ -51,11 +53,12 @@ def _has_attention_of_torch(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _without_fast_path() -> Iterator[None]:
+def _without_fast_path(model: Any) -> Iterator[None]:
     before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
+        with padding_is_zero(model):
+            torch.backends.mha.set_fastpath_enabled(False)
+            yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
 

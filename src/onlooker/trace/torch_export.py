@@ -22,6 +22,7 @@ from ..lab.example import Example, find_example
 from ..lab.lab import Lab
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample, copy_leaves
+from ..patches.encoder_padding import padding_is_zero
 from ..patches.recurrent_steps import steps_stay_sizes
 from ..patches.unchanged_modules import REFUSAL
 from ..torch_internals.operators import OpOverload
@@ -300,6 +301,7 @@ def _export(
         ints,
         floats,
         steps_stay_sizes(lab.model),
+        padding_is_zero(lab.model),
         operators_repeat(),
         stacks_read_quickly(),
     ):

@@ -56,6 +56,41 @@ def test_what_values_show_is_recorded_and_nothing_else_of_them(tmp_path: Path) -
     assert observer.recording().calls[0].inputs.leaves[0].shape == (2, 2)
 
 
+class Sampler(torch.nn.Module):
+    """Takes a generator, as the methods of pipelines do, and draws where it is told to."""
+
+    def forward(self, z: torch.Tensor, generator: torch.Generator | None = None, draws: bool = False) -> torch.Tensor:
+        return z + torch.rand(z.shape, generator=generator) if draws else z * 2
+
+
+def test_a_generator_among_the_arguments_is_made_anew(tmp_path: Path) -> None:
+    model, generator = Sampler(), torch.Generator().manual_seed(7)
+    written(tmp_path, model, lambda: [model(torch.zeros(size, 3), generator=generator) for size in (2, 4)])
+    (seen,) = read_captured(tmp_path).seen
+    program = observer_of(seen, Sampler()).export()
+    assert program.verify(trials=12).verified
+    given = torch.randn(5, 3)
+    assert torch.equal(program(given, generator=torch.Generator().manual_seed(1)), given * 2)
+
+
+def test_a_generator_moves_with_the_tensors_to_the_device_of_the_model(tmp_path: Path) -> None:
+    model = Sampler()
+    path = written(tmp_path, model, lambda: model(torch.zeros(2, 3), generator=torch.Generator()))
+    path.write_text(path.read_text().replace('"cpu"', '"cuda:0"').replace('"on cpu"', '"on cuda:0"'))
+    (seen,) = read_captured(tmp_path).seen
+    assert str(seen.recording.calls[0].inputs.leaves[1]) == "<torch._C.Generator: on cuda:0>"
+    (call,) = observer_of(seen, Sampler()).recording().calls
+    assert str(call.inputs.leaves[1]) == "<torch._C.Generator: on cpu>"
+
+
+def test_an_object_that_no_spec_describes_is_named(tmp_path: Path) -> None:
+    model = Sampler()
+    written(tmp_path, model, lambda: model(torch.zeros(2, 3), generator=object()))  # type: ignore[arg-type]
+    with pytest.raises(ObservationError, match="No value was kept for generator") as caught:
+        observer_of(read_captured(tmp_path).seen[0], Sampler())
+    assert caught.value.slug == "values-not-grown"
+
+
 def test_a_model_that_refuses_or_differs_is_named(tmp_path: Path) -> None:
     model = torch.nn.Linear(4, 2)
     written(tmp_path, model, lambda: model(torch.zeros(3, 4)))

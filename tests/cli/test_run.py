@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import onlooker
 from onlooker.cli import main
 from onlooker.cli.run import check_command, command_of
 from onlooker.core.errors import UsageError
+from tiny_pipeline import Pipeline
 
 SCRIPT = """
 import sys
@@ -96,6 +98,65 @@ def test_a_program_was_made_when_the_run_ended(workshop: Path) -> None:
     place = workshop / "calls" / "programs"
     assert "verified" in (place / "log.txt").read_text()
     assert onlooker.load(place / "Scorer").recording.method == "forward"
+
+
+PIPELINE = """
+from tiny_pipeline import Pipeline
+
+def make():
+    return Pipeline()
+
+if __name__ == "__main__":
+    pipe = make()
+    pipe.use()
+"""
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a script of a pipeline, which is no module, and what was recorded of it."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    (folder / "draw.py").write_text(PIPELINE)
+    paths = [str(Path(onlooker.__file__).parent.parent), str(Path(__file__).parent.parent)]
+    command = ["run", "--into", "calls", "--entry", "Autoencoder.decode", "draw.py"]
+    subprocess.run(
+        [sys.executable, "-m", "onlooker", *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        check=True,
+    )
+    return folder
+
+
+def test_several_entry_points_are_exported_at_once(
+    pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pipeline)
+    out = tmp_path / "programs"
+    entries = ("--entry", "text_encoder", "--entry", "Denoiser", "--entry", "vae.decode", "--static", "vae_decode:z:1")
+    code, stdout, stderr = run("export", "calls", *entries, "--build", "draw.py:make", "--out", out)
+    assert (code, "all programs" in stdout) == (0, True), stderr
+    programs = onlooker.load(out)
+    assert isinstance(programs, onlooker.Programs)
+    pipe, ids = Pipeline(), torch.arange(21).reshape(3, 7) % 16
+    expected = pipe(ids, size=5, steps=3)
+    models = {"text_encoder": pipe.text_encoder, "Denoiser": pipe.unet, "vae_decode": pipe.vae}
+    with programs.installed(models) as served:
+        assert torch.allclose(pipe(ids, size=5, steps=3), expected, atol=1e-6)
+    assert [sum(one.calls.values()) for one in served.values()] == [1, 3, 1]
+
+
+def test_the_part_of_one_entry_point_is_found_in_what_was_built(
+    pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pipeline)
+    out = tmp_path / "program"
+    code, _, stderr = run("export", "calls", "--entry", "unet", "--build", "draw.py:make", "--no-verify", "--out", out)
+    assert code == 0, stderr
+    assert onlooker.load(out).recording.model.endswith("Denoiser")
+    (pipeline / "other.py").write_text("def make():\n    return [1, 2]\n")
+    code, _, stderr = run("export", "calls", "--entry", "unet", "--build", "other.py:make", "--out", out)
+    assert (code, "no Denoiser at unet" in stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from ..materialise.arguments import dtype_of
 from ..materialise.facts import Fact
 from ..observing.bind import as_args_kwargs
 from ..observing.surroundings import inside_autocast
+from ..pytrees.identity import generator_device, identity_of
 from ..pytrees.numbers import as_dtype
 from ..pytrees.open import close_tree
 from ..targets.weights import read_tensors
@@ -36,7 +37,7 @@ from ..verify.request import check_model
 from .combine import Captured, Seen
 from .reader import ValueRange
 
-__all__ = ["find_entry", "observer_of"]
+__all__ = ["find_entry", "observer_of", "part_of"]
 
 #: calls of each kind that the model is called with
 _MOST_CALLS = 2
@@ -74,9 +75,42 @@ def _names(seen: Seen) -> set[str]:
     return found
 
 
-def observer_of(seen: Seen, model: Any, folders: Sequence[Path] = ()) -> InputObserver:
+def part_of(built: Any, seen: Seen, name: str | None = None) -> Any:
+    """The model of the entry point in what was built, which may be a pipeline that holds it.
+
+    It is looked for under the ``name`` of the entry and under its places in the program, without
+    the names that they begin with: for ``pipe.vae.decode``, ``built.vae``. A module in which
+    nothing is found is given as it is, since the model may be inside of it.
+
+    :raises UsageError: ``bad-entry``
+    """
+    short = seen.entry.model.rpartition(".")[2]
+    for path in ("", name or "", *seen.places):
+        words = path.removesuffix(f".{seen.entry.method}").split(".") if path else []
+        for start in range(len(words) + 1):
+            found = _attribute(built, words[start:])
+            if type(found).__name__ == short:
+                return found
+    if isinstance(built, torch.nn.Module):
+        return built
+    raise UsageError(
+        f"There is no {short} at {name or seen.name} of the {type(built).__name__} that was built.",
+        slug="bad-entry",
+        hint="Return the module itself, or an object that holds it as the program did.",
+    )
+
+
+def _attribute(value: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        value = getattr(value, name, None)
+    return value
+
+
+def observer_of(
+    seen: Seen, model: Any, folders: Sequence[Path] = (), observer: InputObserver | None = None
+) -> InputObserver:
     """An observer of the model that has all calls of the entry point; ``folders`` may have values
-    that were kept.
+    that were kept. It is a new one, or the given ``observer``.
 
     :raises ObservationError: ``values-not-grown`` where arguments hold objects that cannot be made,
         ``build-refuses`` where the model refuses a recorded call, ``build-differs`` where it gives
@@ -86,7 +120,7 @@ def observer_of(seen: Seen, model: Any, folders: Sequence[Path] = ()) -> InputOb
     recording = _on_device(seen.recording, model)
     part = check_model(model, replace(recording, model=_class_name(model, recording)))
     calls = _chosen(recording, _kept_rows(seen))
-    observer = InputObserver()
+    observer = InputObserver() if observer is None else observer
     with observer(part, store_n_calls=len(calls), method_name=recording.method):
         for call in calls:
             _run(part, recording, call, _values(seen, call, folders))
@@ -110,7 +144,9 @@ def _class_name(model: Any, recording: Recording) -> str:
 
 
 def _on_device(recording: Recording, model: Any) -> Recording:
-    """The recording on the device of the model, where all its tensors were on one other device."""
+    """The recording on the device of the model, where all its tensors were on one other device;
+    generators of that device move with them.
+    """
     calls = recording.calls
     seen = {spec.device for call in calls for spec in _tensors(call)}
     weights = model.parameters() if isinstance(model, torch.nn.Module) else ()
@@ -118,9 +154,22 @@ def _on_device(recording: Recording, model: Any) -> Recording:
     if len(seen) != 1 or seen == {here}:
         return recording
 
+    (there,) = seen
+
+    def moved_leaf(spec: Spec) -> Spec:
+        if isinstance(spec, TensorSpec):
+            return replace(spec, device=here)
+        if not isinstance(spec, OpaqueSpec):
+            return spec
+        device = generator_device(spec.kind, spec.identity)
+        return (
+            replace(spec, identity=identity_of(torch.Generator(here)))
+            if str(device) == there
+            else spec
+        )
+
     def moved(tree: Tree[Spec]) -> Tree[Spec]:
-        leaves = (replace(s, device=here) if isinstance(s, TensorSpec) else s for s in tree.leaves)
-        return replace(tree, leaves=tuple(leaves))
+        return replace(tree, leaves=tuple(map(moved_leaf, tree.leaves)))
 
     return replace(
         recording,
@@ -200,10 +249,13 @@ def _grown(spec: Spec, known: ValueRange | None, path: str) -> Any:
     if isinstance(spec, ConstantSpec):
         return spec.value
     if isinstance(spec, OpaqueSpec):
+        device = generator_device(spec.kind, spec.identity)
+        if device is not None:
+            return torch.Generator(device).manual_seed(0)
         raise ObservationError(
             f"No value was kept for {path}, a {spec.kind}, and none can be made from its spec.",
             slug="values-not-grown",
-            hint="Watch the model where it is built, or pass tensors and numbers to it.",
+            hint="Watch the model where it is built, or pass tensors, numbers and generators to it.",
         )
     dtype = dtype_of(spec.dtype)
     numbers = _numbers(spec.shape, known, is_float=dtype.is_floating_point or dtype.is_complex)

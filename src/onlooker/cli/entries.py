@@ -13,7 +13,7 @@ from ..core.errors import UsageError
 from ..observers import Observers, observe
 from .user_function import Used, raised_by_the_user
 
-__all__ = ["add_entry", "entry_name", "texts_by_entry", "watch_entries"]
+__all__ = ["add_entry", "entry_name", "named_entries", "texts_by_entry", "watch_entries"]
 
 
 def add_entry(parser: argparse.ArgumentParser) -> None:
@@ -36,16 +36,7 @@ def watch_entries(used: Used, paths: Sequence[str], keep: int = 3) -> Observers:
     :raises UsageError: ``bad-entry``
     :raises FunctionRaisedError: ``function-raised`` when the use raises
     """
-    entries: dict[str, Any] = {}
-    for path in paths:
-        name = entry_name(path)
-        if name in entries:
-            raise UsageError(
-                f"Argument --entry: {path!r} has the name {name}, as another one has.",
-                slug="bad-entry",
-                hint="Name each part once.",
-            )
-        entries[name] = _part(used, path)
+    entries = named_entries(paths, [_part(used, path) for path in paths])
     with (
         observe(store_n_calls=keep, **entries) as observers,
         torch.no_grad(),
@@ -53,6 +44,24 @@ def watch_entries(used: Used, paths: Sequence[str], keep: int = 3) -> Observers:
     ):
         used.use()
     return observers
+
+
+def named_entries(paths: Sequence[str], parts: Sequence[Any]) -> dict[str, Any]:
+    """The parts that stand at these paths, by the names of their programs.
+
+    :raises UsageError: ``bad-entry`` where two have one name
+    """
+    entries: dict[str, Any] = {}
+    for path, part in zip(paths, parts, strict=True):
+        name = entry_name(path)
+        if name in entries:
+            raise UsageError(
+                f"Argument --entry: {path!r} has the name {name}, as another one has.",
+                slug="bad-entry",
+                hint="Name each part once.",
+            )
+        entries[name] = part
+    return entries
 
 
 def entry_name(path: str) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from .._api import InputObserver
 from ..capture.combine import Seen, read_captured
-from ..capture.export import find_entry, observer_of
+from ..capture.export import find_entry, observer_of, part_of
 from ..core.errors import UnsupportedError, UsageError
 from ..core.progress import kept_when_interrupted
 from ..observers import Observers
@@ -27,7 +27,7 @@ from ..targets.side_files import side_files
 from ..targets.target import check_options
 from ..targets.targets import TARGETS, target_of
 from .command import Answer, ExitCode, to_type
-from .entries import add_entry, entry_name, texts_by_entry, watch_entries
+from .entries import add_entry, entry_name, named_entries, texts_by_entry, watch_entries
 from .pipeline import Pipeline, read_pipeline, watch_pipeline, write_pipeline
 from .pretrained import Pretrained, how_to_run, read_pretrained, watch_pretrained
 from .progress import Say, progress
@@ -54,7 +54,8 @@ class Export:
     pipeline becomes a folder with one file of the target, as diffusers lays them out.
 
     Instead of FUNCTION, DIR may name what `onlooker run` wrote. The calls are then those that were
-    recorded, --build names a function that returns the model, and --entry the entry point.
+    recorded, --build names a function that returns the model, or a pipeline that holds it, and
+    --entry the entry point. With several, all programs go into one folder.
     """
 
     name = "export"
@@ -156,7 +157,8 @@ class Export:
         if captured is None:
             _check_entries(options)
         out, recording = in_full(options.out), in_full(options.recording)
-        names = [entry_name(path) for path in options.entry] if captured is None else []
+        is_single = captured is not None and len(captured) == 1
+        names = [] if is_single else [entry_name(path) for path in options.entry]
         pins, own_pins = _pins(options, names)
         target = target_of(_target(options))
         variant = _variant(options)
@@ -184,7 +186,7 @@ class Export:
                 written.append(recording)
             say("exporting")
             if isinstance(observers, InputObserver):
-                method = options.method if captured is None else captured.entry.method
+                method = options.method if captured is None else captured[0].entry.method
                 program = observers.export(method_name=method, **asked)
             else:
                 only = [name for name, each in observers.items() if each.num_obs()]
@@ -210,7 +212,7 @@ def _kept(written: Sequence[Path], out: Path | None) -> str:
 
 
 def _watched(
-    options: argparse.Namespace, captured: Seen | None, say: Say
+    options: argparse.Namespace, captured: Sequence[Seen] | None, say: Say
 ) -> tuple[InputObserver | Observers, Pretrained | Pipeline | None]:
     """What was seen in the use of the model, and the saved model where there is one."""
     if options.model is not None:
@@ -288,30 +290,54 @@ def _check_source(options: argparse.Namespace) -> None:
         )
 
 
-def _captured(options: argparse.Namespace) -> Seen | None:
-    """The entry point of what a run recorded; None where a function is to be watched.
+def _captured(options: argparse.Namespace) -> list[Seen] | None:
+    """The entry points of what a run recorded, in the order of --entry; None where a function is to
+    be watched.
 
     :raises UsageError: ``bad-command-line``, ``no-such-entry``
     """
     if options.function is None or (options.build is None and not Path(options.function).is_dir()):
         return None
-    if options.build is None or len(options.entry) > 1 or options.recording is not None:
+    if options.build is None or options.recording is not None:
         raise UsageError(
             "What a run recorded is exported with --build MODULE:FUNCTION, which returns the model,"
-            " with one --entry, and without --recording.",
+            " and without --recording.",
             slug="bad-command-line",
             hint="See: onlooker export --help.",
         )
-    return find_entry(read_captured(Path(options.function)), next(iter(options.entry), None))
+    captured = read_captured(Path(options.function))
+    return [find_entry(captured, name) for name in options.entry or [None]]
 
 
 def _of_captured(
-    seen: Seen, options: argparse.Namespace, say: Callable[[str], None]
+    captured: Sequence[Seen], options: argparse.Namespace, say: Callable[[str], None]
+) -> InputObserver | Observers:
+    """The observer of a model that is built here, with the calls that were recorded elsewhere; of
+    several entry points, the observer of each.
+
+    :raises UsageError: ``bad-entry``
+    """
+    built = load_model(options.build)
+    paths: list[str | None] = options.entry or [None]
+    parts = [part_of(built, seen, path) for seen, path in zip(captured, paths, strict=True)]
+    if len(captured) == 1:
+        return _filled(InputObserver(), captured[0], parts[0], options, say)
+    pairs = [(part, seen.entry.method) for part, seen in zip(parts, captured, strict=True)]
+    observers = Observers(named_entries(options.entry, pairs))
+    for observer, seen, part in zip(observers.values(), captured, parts, strict=True):
+        _filled(observer, seen, part, options, say)
+    return observers
+
+
+def _filled(
+    observer: InputObserver,
+    seen: Seen,
+    part: Any,
+    options: argparse.Namespace,
+    say: Callable[[str], None],
 ) -> InputObserver:
-    """The observer of a model that is built here, with the calls that were recorded elsewhere."""
-    model = load_model(options.build)
     say(f"calling it as {seen.n_calls} recorded calls of {seen.name} did")
-    return observer_of(seen, model, [Path(options.function)])
+    return observer_of(seen, part, [Path(options.function)], observer)
 
 
 def _check_entries(options: argparse.Namespace) -> None:

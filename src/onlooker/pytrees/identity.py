@@ -28,6 +28,7 @@ from .nodes import ATOMS, qualified_name
 __all__ = [
     "attributes_of",
     "constant_text",
+    "generator_device",
     "has_only_attributes",
     "identity_of",
     "is_named_only",
@@ -52,6 +53,9 @@ _PLAIN = (
 #: modules of Python whose objects say all that they are in their ``repr``
 _SAID = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "uuid", "zoneinfo"})
 
+#: before the device of a generator, which is all that tells it from others
+_ON = "on "
+
 _process = secrets.token_hex(3)
 _numbers = itertools.count()
 _known: dict[int, tuple[weakref.ref[Any], int]] = {}
@@ -72,7 +76,7 @@ def identity_of(value: Any) -> str:
     (True, False)
     """
     if isinstance(value, torch.Generator):  # a graph is right for all, or there is none
-        return f"on {value.device}"
+        return f"{_ON}{value.device}"
     try:
         text = "".join(_Reader().described(value))
     except Exception:  # too large, too deep, or an object that raises where it should not
@@ -80,6 +84,17 @@ def identity_of(value: Any) -> str:
     if len(text) <= _SHORT and text.isprintable():
         return text
     return f"state {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def generator_device(kind: str, identity: str) -> torch.device | None:
+    """The device of the generator of random numbers with this class and identity; None for any
+    other object.
+
+    >>> generator_device("torch._C.Generator", "on cpu"), generator_device("app.Settings", "on cpu")
+    (device(type='cpu'), None)
+    """
+    is_generator = kind == qualified_name(torch.Generator)
+    return torch.device(identity.removeprefix(_ON)) if is_generator else None
 
 
 def constant_text(value: Any) -> str:

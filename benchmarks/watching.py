@@ -36,6 +36,9 @@ MOST_RATIO = 1.02
 MOST_US, MOST_US_PER_LEAF = 30.0, 1.0
 MOST_BYTES = 1 << 20
 MANY_CALLS = 10_000
+#: calls that are timed together: no longer than a process runs until another one takes its turn, so
+#: that on a busy machine too the quietest round is the cost of the calls
+ROUND = 5
 HERE, SOURCE = Path(__file__).parent, Path(onlooker.__file__).parent.parent
 
 
@@ -171,7 +174,7 @@ def per_call_figures(quick: bool) -> list[Figure]:
     The rounds are short and the quietest of each kind are compared: what else the machine does is
     left out.
     """
-    found, rounds = [], 5 if quick else 20
+    found, rounds = [], 50 if quick else 200
     for layers in (0, 16, 50):
         model = Passes()
         kwargs = {
@@ -185,9 +188,9 @@ def per_call_figures(quick: bool) -> list[Figure]:
 
         def one_round(kwargs: Any = kwargs, model: Any = model) -> float:
             start = time.perf_counter()
-            for _ in range(50):
+            for _ in range(ROUND):
                 model(**kwargs)
-            return 1e6 * (time.perf_counter() - start) / 50
+            return 1e6 * (time.perf_counter() - start) / ROUND
 
         plain, observed = [], []
         for _ in range(10):
@@ -212,9 +215,9 @@ def quietest_call(layers: int, rounds: int) -> tuple[int, float]:
     times = []
     for _ in range(rounds):
         start = time.perf_counter()
-        for _ in range(50):
+        for _ in range(ROUND):
             model(**kwargs)
-        times.append(1e6 * (time.perf_counter() - start) / 50)
+        times.append(1e6 * (time.perf_counter() - start) / ROUND)
     return leaves, min(times)
 
 
@@ -223,7 +226,7 @@ def run_figures(quick: bool) -> list[Figure]:
 
     Processes with and without it take turns, and the quietest round of each kind is compared.
     """
-    rounds, turns = (50, 1) if quick else (200, 3)
+    rounds, turns = (500, 1) if quick else (2000, 3)
     code = f"import watching\nfor n in (0, 16, 50): print(*watching.quietest_call(n, {rounds}))"
     own = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (HERE, SOURCE)))}
     plain: dict[int, list[float]] = {}
@@ -242,7 +245,7 @@ def run_figures(quick: bool) -> list[Figure]:
                     leaves, micros = line.split()
                     times.setdefault(int(leaves), []).append(float(micros))
         counted = sum(one.n_calls for one in read_captured(Path(folder)).seen)
-    calls = 3 * turns * (50 * rounds + 1)
+    calls = 3 * turns * (ROUND * rounds + 1)
     if counted != calls:
         raise RuntimeError(f"{counted} of {calls} calls were recorded")
     return [

@@ -43,6 +43,29 @@ def test_rows_that_are_only_joined_again_are_one_graph(join: Callable[[torch.Ten
         assert torch.equal(program(rand(*shape)), model(rand(*shape)))
 
 
+class Rows(torch.nn.Module):
+    """Gives the rows themselves, as vision-language models give the features of each image."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, object]:
+        rows = list(x * 2)
+        return {"rows": rows, "last": rows[-1]}
+
+
+def test_rows_that_are_results_are_each_their_own() -> None:
+    model, observer = Rows(), InputObserver()
+    with observer(model):
+        for count in (1, 2, 3):
+            model(rand(count, 4, 3))
+    program = observer.export()
+    for count in (1, 2, 3):
+        given = rand(count, 5, 3)
+        found, expected = program(given), model(given)
+        assert len(found["rows"]) == count
+        assert all(map(torch.equal, found["rows"], expected["rows"]))
+        assert torch.equal(found["last"], expected["last"])
+    assert program.verify(trials=20).verified
+
+
 OTHERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a row is read": lambda x: torch.stack([row.flip(0) if i == 1 else row for i, row in enumerate(x)]),
     "another order": lambda x: torch.cat(list(x)[::-1]),

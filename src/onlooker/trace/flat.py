@@ -203,6 +203,7 @@ class _Runner:
         ):
             result = self.lab(arguments)
             leaves = [loops.value(leaf) for leaf in open_result(result).leaves]
+        leaves = [self._own_row(leaf) for leaf in leaves]
         if loops.failure is not None:
             raise loops.failure
         self.reads = reads.sizes
@@ -210,3 +211,8 @@ class _Runner:
             isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat)) for leaf in leaves
         ]
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
+
+    def _own_row(self, leaf: Any) -> Any:
+        """A leaf of the result; for what stood in for a row of a tensor, this row."""
+        is_tensor = isinstance(leaf, torch.Tensor)
+        return self.rows.value(leaf) if self.rows is not None and is_tensor else leaf

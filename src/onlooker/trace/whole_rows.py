@@ -78,7 +78,7 @@ class WholeRows(TorchFunctionMode):
             whole = self._whole(func, *args, **kwargs)
             if whole is not None:
                 return whole
-        args, kwargs = tree_map_only(torch.Tensor, self._part, (args, kwargs))
+        args, kwargs = tree_map_only(torch.Tensor, self.value, (args, kwargs))
         return func(*args, **kwargs)
 
     def _whole(
@@ -124,8 +124,8 @@ class WholeRows(TorchFunctionMode):
                     split.whole.shape[split.dim]
                 )  # taken apart and never joined: what the model counts is a constant
 
-    def _part(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor, or the part that it stands for."""
+    def value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor, or the part that it stands for: for functions that read it, and for results."""
         found = self._of.get(id(tensor))
         if found is None:
             return tensor

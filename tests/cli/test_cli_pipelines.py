@@ -92,6 +92,37 @@ def test_each_part_is_a_folder_with_a_model_that_runs(folder: Path, tmp_path: Pa
     assert torch.allclose(encoded, parts["vae"].encode(pictures), atol=1e-5)
 
 
+class Sided(Denoiser):
+    """Computes otherwise where the height is odd, as a unet does that halves it."""
+
+    def forward(self, sample: torch.Tensor, timestep: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        found = super().forward(sample, timestep, states)
+        return found if sample.shape[2] % 2 == 0 else found.flip(2)
+
+
+class SidedPipeline(Pipeline):
+    def __init__(self) -> None:
+        super().__init__()
+        self.components["unet"] = Sided()
+
+
+def test_the_graph_of_the_calls_that_were_made_is_the_first_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    read = SimpleNamespace(from_pretrained=lambda *_, **__: SidedPipeline())
+    monkeypatch.setattr(sys.modules["diffusers"], "DiffusionPipeline", read)
+    out = tmp_path / "out"
+    code, stdout, stderr = run("export", "--diffusers", folder, "--to", "onnx", "--out", out, "--no-verify")
+    assert code == 0, stdout + stderr
+    assert (out / "unet" / "model_2.onnx").is_file()
+    given = {"sample": torch.randn(2, 4, 8, 12), "timestep": torch.tensor(1), "states": torch.randn(2, 6, 8)}
+    session = onnxruntime.InferenceSession(out / "unet" / "model.onnx")
+    found = session.run(None, {name: tensor.numpy() for name, tensor in given.items()})[0]
+    expected = SidedPipeline().components["unet"](**given)
+    assert torch.allclose(torch.from_numpy(found), expected, atol=1e-5)
+
+
 def test_what_is_no_saved_pipeline_is_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, stderr = run("export", "--diffusers", tmp_path)
     assert (code, "has no model_index.json" in stderr) == (1, True)

@@ -13,6 +13,7 @@ import torch
 
 from ..core.errors import MissingPackageError, UnsupportedError, UsageError
 from ..observers import Observers, observe
+from ..program import Program
 from ..programs import Programs
 from ..targets.side_files import side_files
 from .pretrained import local_folder
@@ -21,8 +22,6 @@ from .progress import Say
 __all__ = ["Pipeline", "read_pipeline", "watch_pipeline", "write_pipeline"]
 
 _INDEX = "model_index.json"
-#: how the files of graphs are called: main.onnx, main_2.onnx
-_GRAPH = "main"
 _STEPS = 2
 _PROMPT = "a photograph of a house"
 
@@ -127,6 +126,8 @@ def write_pipeline(programs: Programs, pipeline: Pipeline, out: Path, prefix: st
     """Writes ``unet/model.onnx`` and the like, each beside the configuration of its part, and what
     the pipeline has beside its modules; gives the paths of the models.
 
+    Of several graphs, the one that serves most of the calls that were made is ``model.onnx``.
+
     :param prefix: what the model of a part is called: ``model``
     :raises UsageError: ``not-a-directory``
     :raises SavedFileError: ``not-written``
@@ -136,10 +137,10 @@ def write_pipeline(programs: Programs, pipeline: Pipeline, out: Path, prefix: st
     written: list[Path] = []
     for entry, program in programs.items():
         folder = out / entry
+        names = _names(program, prefix)
         for path in program.save_graphs(folder):
-            if path.name.startswith(_GRAPH):
-                path = path.replace(folder / f"{prefix}{path.name.removeprefix(_GRAPH)}")
-            written.append(path)
+            graph, dot, ending = path.name.partition(".")
+            written.append(path.replace(folder / f"{names.get(graph, graph)}{dot}{ending}"))
         source = pipeline.folder / entry
         if not source.is_dir():
             source = pipeline.folder / entry.rpartition("_")[0]
@@ -149,6 +150,16 @@ def write_pipeline(programs: Programs, pipeline: Pipeline, out: Path, prefix: st
         if inner.is_dir() and inner.name in components and inner.name not in modules:
             shutil.copytree(inner, out / inner.name, dirs_exist_ok=True)
     return written
+
+
+def _names(program: Program, prefix: str) -> dict[str, str]:
+    """The names of the files by those of the graphs, in the order of the calls that they serve."""
+    calls = dict(program.check(program.recording).served)
+    ordered = sorted((graph.name for graph in program.graphs), key=lambda name: -calls.get(name, 0))
+    return {
+        name: prefix if number == 1 else f"{prefix}_{number}"
+        for number, name in enumerate(ordered, start=1)
+    }
 
 
 def _copy(files: list[Path], folder: Path) -> None:

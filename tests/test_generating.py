@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import onlooker
-from onlooker import InputObserver, UsageError
+from onlooker import InputObserver, RejectedCallError, UsageError
 from onlooker.zoo import tiny_model
 
 transformers = pytest.importorskip("transformers")
@@ -195,7 +195,8 @@ def test_what_does_not_generate_is_refused(llama: tuple[Any, Any, Path], tmp_pat
         assert caught.value.slug == slug
 
 
-def test_a_part_that_generate_runs_by_itself_is_named() -> None:
+def llava() -> Any:
+    """A model that reads images of 8 pixels, each as four tokens."""
     text = transformers.LlamaConfig(
         hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=64
     )
@@ -204,15 +205,44 @@ def test_a_part_that_generate_runs_by_itself_is_named() -> None:
     )
     config = transformers.LlavaConfig(text_config=text, vision_config=image, image_token_id=63)
     torch.manual_seed(0)
-    model, observer = transformers.LlavaForConditionalGeneration(config).eval(), InputObserver()
-    given = {
-        "input_ids": torch.tensor([[63, 63, 63, 63, 5, 6]]),
-        "attention_mask": torch.ones(1, 6, dtype=torch.long),
-        "pixel_values": torch.rand(1, 3, 8, 8),
-    }
+    return transformers.LlavaForConditionalGeneration(config).eval()
+
+
+def questions(images: int, words: int) -> dict[str, torch.Tensor]:
+    """Questions of as many words, each about one image."""
+    asked = torch.arange(images * words).reshape(images, words) % 60 + 1
+    ids = torch.cat([torch.full((images, 4), 63), asked], dim=1)
+    pixels = torch.rand(images, 3, 8, 8, generator=torch.Generator().manual_seed(images))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
+
+
+@pytest.mark.parametrize("watches_modules", [True, False])
+def test_images_are_encoded_by_programs(watches_modules: bool, tmp_path: Path) -> None:
+    model = llava()
+    inner = model.model
+    modules = {"tower": inner.vision_tower, "projector": inner.multi_modal_projector}
+    parts = modules if watches_modules else {"image": (inner, "get_image_features")}
+    with onlooker.observe(model=model, **parts) as observers, torch.no_grad():
+        for images, words in ((1, 3), (2, 5), (3, 2)):
+            model.generate(**questions(images, words), **PLAIN)
+    observers.export().save(tmp_path / "out")
+    shell = onlooker.generation(tmp_path / "out", model.config)
+    for images, words in ((1, 6), (3, 4), (2, 9)):
+        expected = model.generate(**questions(images, words), **PLAIN)
+        assert torch.equal(shell.generate(**questions(images, words), **PLAIN), expected)
+    if watches_modules:
+        expected = model.generate(**questions(4, 3), **PLAIN)
+        assert torch.equal(shell.generate(**questions(4, 3), **PLAIN), expected)
+    else:  # a list with an item for each image, which a graph has as many of as its example
+        with pytest.raises(RejectedCallError, match=r"pixel_values\.shape\[0\]"):
+            shell.generate(**questions(4, 3), **PLAIN)
+
+
+def test_a_part_that_generate_runs_by_itself_is_named() -> None:
+    model, observer, given = llava(), InputObserver(), questions(1, 2)
     with observer(model), torch.no_grad():
         model.generate(**given, **PLAIN)
-    shell = onlooker.generation(observer.export(), config)
+    shell = onlooker.generation(observer.export(), model.config)
     with pytest.raises(UsageError, match=r'part=\(model.model, "get_image_features"\)') as caught:
         shell.generate(**given, **PLAIN)
     assert caught.value.slug == "no-part"

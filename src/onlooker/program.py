@@ -50,6 +50,7 @@ from .report.experiments import Experiments, experiments_of
 from .report.report import Report
 from .report.traffic import Conformity
 from .serve.dispatch import Dispatcher
+from .serve.effects import untouched_arguments
 from .serve.installed import Installed, installed
 from .serve.kept_caches import CacheKeeper
 from .serve.state import ProgramState, StatefulDispatcher, of_given_caches, without_state
@@ -108,6 +109,7 @@ class Program:
         refusals: Sequence[str] = (),
         joins: Sequence[Join] = (),
         state: ProgramState | None = None,
+        untouched: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.graphs = tuple(graphs)
         self.refusals = tuple(refusals)
@@ -118,6 +120,7 @@ class Program:
         self._joins = tuple(joins)
         self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
         self._state = state
+        self._untouched = dict(untouched or {})
         self._serving = StatefulDispatcher(self._dispatcher, state) if state else self._dispatcher
         kept = dict.fromkeys(name for graph in self.graphs for name in graph.keeps)
         self._keeper = CacheKeeper(self._serving, tuple(kept)) if kept else None
@@ -209,6 +212,7 @@ class Program:
             self._recording.method,
             fallback=fallback,
             autocast=autocast_of(self._recording.calls),
+            untouched=self._untouched,
         ) as served:
             yield served
 
@@ -352,6 +356,14 @@ class Program:
         check_options(target, given, running)
         return self._with_graphs(read_again(target, self.graphs, **given))
 
+    def find_untouched(self) -> None:
+        """Runs the kept calls that pass lists, dicts or objects of tensors once more, to know
+        which of these the method leaves as they are.
+        """
+        if self._state is None:
+            subject = self._watched()
+            self._untouched = untouched_arguments(self._samples, self._dispatcher, subject)
+
     def _with_graphs(self, graphs: Sequence[Graph]) -> Program:
         """The same calls and model, with these graphs."""
         made = Program(
@@ -362,6 +374,7 @@ class Program:
             self.refusals,
             self._joins,
             self._state.copy() if self._state is not None else None,
+            self._untouched,
         )
         made._limits = self._limits
         return made
@@ -583,7 +596,9 @@ class Program:
         :meth:`InputObserver.adopted`.
         """
         state = self._state.copy() if self._state is not None else None
-        return Program(self.graphs, recording, samples, subject, self.refusals, self._joins, state)
+        made = Program(self.graphs, recording, samples, subject, self.refusals, self._joins, state)
+        made._untouched = self._untouched
+        return made
 
     def verify_saved(self, *, atol: float = _ATOL) -> Tally:
         """Runs the kept calls, and compares with the results that were observed: no model is
@@ -788,6 +803,7 @@ class Program:
             self._seen_limits(),
             self._verdict,
             self._state,
+            self._untouched,
         )
 
     @classmethod
@@ -801,6 +817,7 @@ class Program:
             kept.refusals,
             kept.joins,
             kept.state,
+            kept.untouched,
         )
         program._verdict, program._limits = kept.verdict, kept.limits
         return program

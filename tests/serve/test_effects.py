@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import onlooker
 from onlooker import InputObserver, Program, RejectedCallError
 
 
@@ -142,3 +144,42 @@ def test_a_model_that_cannot_be_asked_is_a_refusal() -> None:
     program = exported(model, call(2, 3, 5), call(3, 4, 7))
     with program.installed(model.to("meta")), pytest.raises(RejectedCallError, match="asked what it does to memory"):
         model(*call(4, 2, 6))
+
+
+class Tables(torch.nn.Module):
+    """Reads the tensors of a dict, unless its weights are gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_gone = False
+
+    def forward(self, x: torch.Tensor, table: dict[str, list[torch.Tensor]]) -> torch.Tensor:
+        if self.is_gone:
+            raise RuntimeError("the model is not here")
+        return x + torch.cat(table["rows"]).sum(0)
+
+
+def test_a_saved_program_knows_of_the_objects_that_stay_as_they_are(tmp_path: Path) -> None:
+    calls = [(torch.randn(n, 3), {"rows": [torch.randn(2, 3) for _ in range(n)]}) for n in (1, 2, 3)]
+    program = exported(Tables(), *calls)
+    program.save(tmp_path / "out")
+    loaded = onlooker.load(tmp_path / "out")
+    assert isinstance(loaded, Program)
+    gone = Tables()
+    gone.is_gone = True
+    x, table = torch.randn(2, 3), {"rows": [torch.randn(2, 3), torch.randn(2, 3)]}
+    for one in (loaded, loaded.to("torch")):
+        with one.installed(gone):
+            assert torch.allclose(gone(x, table), Tables()(x, table))
+    with loaded.installed(gone), pytest.raises(RejectedCallError, match="No graph of this program takes the call"):
+        gone(x, {"columns": table["rows"]})
+
+
+def test_a_saved_program_that_cannot_build_the_class_of_an_object_that_changes_is_refused(tmp_path: Path) -> None:
+    program = exported(Appends(), *[(torch.randn(2, n, 4), Memory(2, n)) for n in (2, 3)])
+    program.save(tmp_path / "out")
+    loaded, model = onlooker.load(tmp_path / "out"), Appends()
+    assert isinstance(loaded, Program)
+    with loaded.installed(model), pytest.raises(RejectedCallError, match="stand-in for its class, Memory") as caught:
+        model(torch.randn(2, 3, 4), Memory(2, 3))
+    assert caught.value.slug == "cache-not-returned"

@@ -74,6 +74,7 @@ class Kept:
     limits: Mapping[FieldPath, tuple[float, float]] = field(default_factory=dict)
     verdict: tuple[Tally, tuple[str, ...]] | None = None
     state: ProgramState | None = None
+    untouched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def save_folder(
@@ -147,6 +148,7 @@ def _written(
         tally,
         unlawful,
         None if kept.state is None else state_record(kept.state),
+        kept.untouched,
     )
     documents = {
         "plan.json": write_document("plan", ProgramRecord, record),
@@ -252,6 +254,7 @@ def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> 
         record.limits,
         verdict,
         state,
+        record.untouched,
     )
 
 

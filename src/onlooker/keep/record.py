@@ -62,7 +62,7 @@ class ProgramRecord:
     of the graphs.
 
     ``limits`` has the least and the greatest number of ids and masks, from which a script draws its
-    own.
+    own. ``untouched`` are the arguments that calls leave as they are, by the name of the graph.
     """
 
     recording: Recording
@@ -74,6 +74,7 @@ class ProgramRecord:
     tally: Tally | None = None
     unlawful: tuple[str, ...] = ()
     state: StateRecord | None = None
+    untouched: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 _OWN = frozenset(f.name for f in dataclasses.fields(GraphRecord))

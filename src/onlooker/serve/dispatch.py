@@ -107,6 +107,12 @@ class Dispatcher:
             hint="Watch such a call and export again, or change the call.",
         )
 
+    def taker(self, values: dict[str, Any]) -> Graph | None:
+        """The graph that would serve the arguments; None where no graph takes them."""
+        leaves, routes, _ = self._opened(values)
+        pairs = zip(self.graphs, routes, strict=True)
+        return next((g for g, route in pairs if self._inputs(g, route, leaves) is not None), None)
+
     def run(self, graph: Graph, tree: Tree[Any]) -> Any:
         """The result of one graph; :class:`Mismatch` when it does not take the call."""
         route = _route(graph, tree.structure, self.signature)

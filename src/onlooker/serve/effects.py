@@ -6,7 +6,7 @@ does. Caches of transformers always do, so they need no experiment (:mod:`onlook
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,16 @@ import torch
 
 from ..core.path import Path
 from ..core.structure import Structure, Tree
+from ..lab.runner import ModelRunner
+from ..observing.store import Sample
 from ..pytrees.adopt import Place, placed
 from ..pytrees.agree import leaf_difference
 from ..pytrees.deepcopy import torch_deepcopy
 from ..pytrees.layers import is_cache
 from ..pytrees.open import is_model_output, open_tree
+from .dispatch import Dispatcher
 
-__all__ = ["Effect", "effects_of", "objects_in"]
+__all__ = ["Effect", "effects_of", "objects_in", "untouched_arguments"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,31 @@ def effects_of(
             or any(_differs(old[path][0], leaves[path][0]) for path in leaves)
         )
         found[name] = Effect(changed, written, placed(result, copies[name]))
+    return found
+
+
+def untouched_arguments(
+    samples: Sequence[Sample], dispatcher: Dispatcher, subject: ModelRunner
+) -> dict[str, tuple[str, ...]]:
+    """By the name of a graph, the arguments among :func:`objects_in` that the method neither
+    changes nor returns in any kept call that this graph takes.
+
+    A program that was loaded has no model to ask: it knows this of the calls of its graphs.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for sample in samples:
+        arguments = dict(sample.arguments())
+        names = objects_in(arguments)
+        graph = dispatcher.taker(arguments) if names else None
+        if graph is None:
+            continue
+        try:
+            with subject.untouched():
+                effects = effects_of(names, arguments, subject)
+        except Exception:  # a call that the model refuses now says nothing of its arguments
+            effects = {}
+        left = {name for name, each in effects.items() if not each.changed and each.place is None}
+        found[graph.name] = tuple(sorted(left.intersection(found.get(graph.name, left))))
     return found
 
 

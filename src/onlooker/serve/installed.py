@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ..core.call import Signature
@@ -33,7 +34,11 @@ class Installed:
     """
 
     def __init__(
-        self, dispatcher: Dispatcher | StatefulDispatcher, fallback: bool, subject: ModelRunner
+        self,
+        dispatcher: Dispatcher | StatefulDispatcher,
+        fallback: bool,
+        subject: ModelRunner,
+        untouched: Mapping[str, Sequence[str]],
     ) -> None:
         self.calls: Counter[str] = Counter({graph.name: 0 for graph in dispatcher.graphs})
         self.eager = 0
@@ -41,6 +46,7 @@ class Installed:
         self._dispatcher = dispatcher
         self._fallback = fallback
         self._subject = subject
+        self._untouched = untouched
         self._effects: dict[tuple[Any, ...], dict[str, Effect]] = {}
         self._lock = lock_of(self)
 
@@ -81,12 +87,18 @@ class Installed:
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, Effect]:
         """What the model does to the objects among the arguments; it is asked once per structure of
-        these.
+        these, unless the program knows that they stay as they are.
 
         :raises RejectedCallError: ``call-does-not-bind``, ``cache-not-returned``
         """
         values = self._dispatcher.bound(args, kwargs)
         held = objects_in(values)
+        if held and self._untouched and isinstance(self._dispatcher, Dispatcher):
+            graph = self._dispatcher.taker(values)
+            if graph is None:
+                return {}  # the call is refused
+            known = self._untouched.get(graph.name, ())
+            held = {name: tree for name, tree in held.items() if name not in known}
         if not held:
             return {}
         key = tuple((name, tree.structure) for name, tree in held.items())
@@ -142,9 +154,20 @@ def _with_callers_objects(
     for name, effect in effects.items():
         if effect.place is not None:
             if effect.changed:
-                take_over(values[name], made_at(result, effect.place), effect.written)
+                made = made_at(result, effect.place)
+                if take_over(values[name], made, effect.written) is not values[name]:
+                    raise _of_another_class(name, values[name])
             result = put(result, effect.place, values[name])
     return result
+
+
+def _of_another_class(name: str, value: Any) -> RejectedCallError:
+    return RejectedCallError(
+        f"The call changes {name}, and the program gives a stand-in for its class,"
+        f" {type(value).__qualname__}: the object of the caller cannot be updated.",
+        slug="cache-not-returned",
+        hint="Install the program in the process that exported it, or pass lists and dicts.",
+    )
 
 
 def _not_returned(name: str) -> RejectedCallError:
@@ -186,11 +209,13 @@ def installed(
     *,
     fallback: bool = False,
     autocast: tuple[Autocast, ...] = (),
+    untouched: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Iterator[Installed]:
     """Inside the block ``method`` of each model runs on the graphs; on exit ``vars(model)`` is what
     it was.
 
-    ``autocast`` is what the watched calls were made in.
+    ``autocast`` is what the watched calls were made in, ``untouched`` what
+    :func:`~onlooker.serve.effects.untouched_arguments` found.
 
     :raises UsageError: ``no-such-method``, ``another-signature``
     """
@@ -198,7 +223,7 @@ def installed(
         check_method(model, method)
         _check_signature(method_signature(model, method)[1], dispatcher)
     subject = ModelRunner(models[0], method, dispatcher.signature, autocast=autocast)
-    served = Installed(dispatcher, fallback, subject)
+    served = Installed(dispatcher, fallback, subject, untouched)
     with contextlib.ExitStack() as stack:
         for model in models:
             stack.enter_context(replaced_method(model, method, served.serve))

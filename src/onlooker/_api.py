@@ -302,7 +302,7 @@ class InputObserver:
             program = Program(
                 graphs, store.recording, store.samples, lab, refusals, prepared.joins, state
             )
-            program.find_untouched()
+            program._find_untouched()
             return program.to(to, **options)
 
     def code(self, *, to: str = "torch", **options: Any) -> str:

@@ -109,7 +109,6 @@ class Program:
         refusals: Sequence[str] = (),
         joins: Sequence[Join] = (),
         state: ProgramState | None = None,
-        untouched: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.graphs = tuple(graphs)
         self.refusals = tuple(refusals)
@@ -120,7 +119,7 @@ class Program:
         self._joins = tuple(joins)
         self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
         self._state = state
-        self._untouched = dict(untouched or {})
+        self._untouched: Mapping[str, tuple[str, ...]] = {}
         self._serving = StatefulDispatcher(self._dispatcher, state) if state else self._dispatcher
         kept = dict.fromkeys(name for graph in self.graphs for name in graph.keeps)
         self._keeper = CacheKeeper(self._serving, tuple(kept)) if kept else None
@@ -356,7 +355,7 @@ class Program:
         check_options(target, given, running)
         return self._with_graphs(read_again(target, self.graphs, **given))
 
-    def find_untouched(self) -> None:
+    def _find_untouched(self) -> None:
         """Runs the kept calls that pass lists, dicts or objects of tensors once more, to know
         which of these the method leaves as they are.
         """
@@ -374,9 +373,8 @@ class Program:
             self.refusals,
             self._joins,
             self._state.copy() if self._state is not None else None,
-            self._untouched,
         )
-        made._limits = self._limits
+        made._limits, made._untouched = self._limits, self._untouched
         return made
 
     def _subject_of(self, model: Any) -> ModelRunner:
@@ -817,9 +815,9 @@ class Program:
             kept.refusals,
             kept.joins,
             kept.state,
-            kept.untouched,
         )
         program._verdict, program._limits = kept.verdict, kept.limits
+        program._untouched = kept.untouched
         return program
 
     def save_graphs(self, directory: str | FilePath) -> list[FilePath]:

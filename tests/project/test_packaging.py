@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 import licences
+import release
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src" / "onlooker"
@@ -94,8 +96,20 @@ def test_the_wheel_is_installed_without_a_network_and_runs(wheel: Path, tmp_path
 
 def test_the_dependencies_are_few() -> None:
     found = licences.requirements()
-    assert found[""] == ["torch", "sympy", "rich", "safetensors", "jinja2"]
+    assert found[""] == ["torch", "numpy", "sympy", "rich", "safetensors", "jinja2"]
     assert set(found) == {"", "transformers", "onnx", "openvino", "genai", "dev"}
+
+
+def test_without_extras_a_model_is_exported_proven_saved_and_loaded(tmp_path: Path) -> None:
+    """Packages that only the extras of users bring are hidden, whatever is installed here."""
+    found = licences.requirements()
+    extra = {name for kind, names in found.items() if kind not in ("", "dev") for name in names}
+    hidden = set(licences.brought(extra)) - set(licences.brought(found[""]))
+    homes = packages_distributions().items()
+    modules = sorted(module for module, names in homes if {canonicalize_name(name) for name in names} <= hidden)
+    assert {"transformers", "onnx", "onnxruntime", "openvino"} <= set(modules)
+    script = f"import sys; sys.modules.update(dict.fromkeys({modules!r}))\n{release.SMALL}"
+    assert run(sys.executable, "-W", "error", "-c", script, cwd=tmp_path).endswith("saved and loaded\n")
 
 
 def closure() -> list[str]:

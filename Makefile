@@ -103,7 +103,7 @@ $(WITH_SPHINX)/.installed: $(VENV)/.installed docs/requirements.txt
 
 $(VENV)-release/.installed: Makefile
 	'$(PYTHON)' -m venv $(VENV)-release
-	$(VENV)-release/bin/python -m pip --disable-pip-version-check install build twine pipx
+	$(VENV)-release/bin/python -m pip --disable-pip-version-check install build twine pipx mypy 'pyright[nodejs]'
 	@touch $@
 
 # torch alone and first: one resolution for everything may replace a CPU build with several GB of CUDA.

@@ -6,7 +6,9 @@
 3. The wheel is installed into an empty environment without extras: ``onlooker doctor``, and a small model that is
    watched, exported, proven, saved and loaded.
 4. With the extras transformers and onnx, the demo runs from the wheel.
-5. ``pipx run`` runs the demo from the wheel, if there is pipx, and ``--pipx`` says so: it installs torch once more.
+5. ``mypy --strict`` and ``pyright`` in its strict mode read the types of the wheel in the code of a user
+   (``tests/project/user_code.py``), and find a use that is wrong.
+6. ``pipx run`` runs the demo from the wheel, if there is pipx, and ``--pipx`` says so: it installs torch once more.
 
 The licences of all that is installed are in docs/licences.md.
 """
@@ -138,6 +140,26 @@ def check_installed(wheel: Path, folder: Path) -> None:
     print(run(inside / "python", "-W", "error", "-c", SMALL + FROM_THE_WHEEL, cwd=folder).strip(), flush=True)
     run(*pip, *pins, f"{wheel}[transformers,onnx]", cwd=folder)
     print(last(run(inside / "onlooker", "demo", "--out", folder / "demo", cwd=folder)), flush=True)
+    check_types(inside, folder)
+
+
+def check_types(inside: Path, folder: Path) -> None:
+    """Lets type checkers read the code of a user, with what is installed beside ``inside``."""
+    project = folder / "types"
+    project.mkdir()
+    shutil.copy(ROOT / "tests" / "project" / "user_code.py", project)
+    (project / "wrong.py").write_text("import onlooker\n\nnumber: int = onlooker.InputObserver().export()\n")
+    (project / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict", "pythonVersion": "3.10"}')
+    mypy = ("-m", "mypy", "--strict", "--python-version", "3.10", "--python-executable", inside / "python")
+    for command in (mypy, ("-m", "pyright", "--pythonpath", inside / "python")):
+        print(command[1], run(sys.executable, *command, "user_code.py", cwd=project).splitlines()[-1], flush=True)
+        try:
+            run(sys.executable, *command, "wrong.py", cwd=project)
+        except SystemExit as error:
+            if '"Program"' not in str(error):
+                raise
+        else:
+            raise SystemExit(f"{command[1]} does not see the types of the wheel.")
 
 
 def last(text: str) -> str:

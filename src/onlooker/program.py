@@ -110,8 +110,8 @@ class Program:
         joins: Sequence[Join] = (),
         state: ProgramState | None = None,
     ) -> None:
-        self.graphs = tuple(graphs)
-        self.refusals = tuple(refusals)
+        self.graphs: tuple[Graph, ...] = tuple(graphs)
+        self.refusals: tuple[str, ...] = tuple(refusals)
         self._recording = recording
         self._samples = tuple(samples)
         self._subject = subject

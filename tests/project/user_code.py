@@ -12,7 +12,20 @@ import torch
 from typing_extensions import assert_type
 
 import onlooker
-from onlooker import InputObserver, OnlookerError, Plan, Program, Programs, Recording, Tally
+from onlooker import (
+    ExportReport,
+    InputObserver,
+    OnlookerError,
+    Plan,
+    Program,
+    Programs,
+    Recording,
+    Step,
+    Tallies,
+    Tally,
+)
+from onlooker.testing import assert_export_holds
+from onlooker.zoo import TinyModel, tiny_model
 
 
 def export(model: torch.nn.Module, folder: Path) -> Program:
@@ -42,6 +55,33 @@ def pipeline(unet: torch.nn.Module, vae: torch.nn.Module) -> Programs:
     programs = observers.export(only=["unet"])
     assert_type(programs["unet"], Program)
     return programs
+
+
+def prove(programs: Programs, model: torch.nn.Module, file: Path) -> list[str]:
+    tallies = programs.verify()
+    assert_type(tallies, Tallies)
+    assert_type(tallies.summary, str)
+    program = programs["unet"]
+    assert_type(program.tally.difference, float)
+    assert_type(program.report.verdict, str)
+    assert_type(program.refusals, tuple[str, ...])
+    assert_type([graph.name for graph in program.graphs], list[str])
+    report = onlooker.verify_export(program, file)
+    assert_type(report, ExportReport)
+    assert_type(assert_export_holds(model, file, [(torch.ones(1),)]), ExportReport)
+    assert_type(program.emit("trtexec").text, str)
+    return [finding.text for finding in report.findings]
+
+
+def follow(steps: list[Step]) -> TinyModel:
+    tiny = tiny_model("llama")
+    with onlooker.progress(steps.append), onlooker.observe(model=tiny.model) as observers:
+        tiny.watch()
+    assert_type(observers["model"], InputObserver)
+    assert_type(observers["model"].plans(), tuple[Plan, ...])
+    recording = observers["model"].recording()
+    assert_type(recording | recording, Recording)
+    return tiny
 
 
 def load(folder: str) -> dict[str, Any]:

@@ -93,8 +93,8 @@ class Recorder:
         keeps_values: bool = False,
     ) -> None:
         self.entry = entry
-        self.ledger = Ledger()
-        self.missed = Missed()
+        self.ledger: Ledger = Ledger()
+        self.missed: Missed = Missed()
         self.models: list[Any] = []
         self.places: Counter[str] = Counter()
         self.callers: Counter[str] = Counter()

@@ -29,7 +29,8 @@ class Checker:
     """
 
     def __init__(self, plan: Plan, contract: Contract) -> None:
-        self.plan, self.contract = plan, contract
+        self.plan: Plan = plan
+        self.contract: Contract = contract
         self._axes: list[tuple[int, Axis, Expression]] = []
         for position, leaf in enumerate(plan.inputs):
             self._axes += [(position, axis, expression) for axis, expression in leaf.axes]

@@ -51,10 +51,10 @@ class OnlookerError(Exception):
     """
 
     def __init__(self, message: str, *, slug: str, hint: str = "") -> None:
-        self.message = message
-        self.slug = slug
-        self.hint = hint
-        self.details = ""
+        self.message: str = message
+        self.slug: str = slug
+        self.hint: str = hint
+        self.details: str = ""
         super().__init__(_text(message, hint, slug))
 
     def happened_at(self, where: str) -> None:
@@ -66,7 +66,7 @@ class OnlookerError(Exception):
         'vae: No call was seen. [no-calls]'
         """
         self.message = f"{where}: {self.message}"
-        self.args = (_text(self.message, self.hint, self.slug),)
+        super().__init__(_text(self.message, self.hint, self.slug))
 
 
 def _text(message: str, hint: str, slug: str) -> str:

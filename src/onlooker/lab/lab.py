@@ -56,14 +56,14 @@ class Lab:
     def __init__(
         self, subject: ModelRunner, budget: Budget | None = None, *, most_work: int = MOST_WORK
     ) -> None:
-        self.subject = subject
-        self.budget = budget or Budget()
+        self.subject: ModelRunner = subject
+        self.budget: Budget = budget or Budget()
         self.most_work = most_work
-        self.runs = 0
-        self.necessary = 0
+        self.runs: int = 0
+        self.necessary: int = 0
         self.records: list[Experiment] = []
         self.unknown: list[BlindSpot] = []
-        self.stages = Stages()
+        self.stages: Stages = Stages()
         self._memo = Memo()
         self._shares: list[tuple[int, str]] = []
         self._began = time.monotonic()

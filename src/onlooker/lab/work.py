@@ -80,8 +80,8 @@ class CountedWork(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.n_operators = 0
-        self.of_numbers = 0
+        self.n_operators: int = 0
+        self.of_numbers: int = 0
 
     @property
     def of_calls(self) -> int:

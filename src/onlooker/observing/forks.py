@@ -28,7 +28,7 @@ class Elsewhere:
     """
 
     def __init__(self) -> None:
-        self.is_child = False
+        self.is_child: bool = False
         self._shared: mmap.mmap | None = None
         self._own = 0
         _living.add(self)

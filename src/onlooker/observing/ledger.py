@@ -51,7 +51,7 @@ class SpecNumbers:
         self._wide_kinds: list[int] = []
         self._kind_numbers: dict[Any, int] = {}
         self._objects: dict[str, int] = {}
-        self.nbytes = 0
+        self.nbytes: int = 0
 
     def row(self, leaves: Sequence[Any], *, identified: bool = True) -> Row:
         """The number of each leaf's spec; objects of results are not told from others of their
@@ -182,12 +182,12 @@ class Ledger:
     """The finished calls of one method, in their order."""
 
     def __init__(self) -> None:
-        self.numbers = SpecNumbers()
-        self.inputs = Opener()
-        self.outputs = Opener()
-        self.n_calls = 0
-        self.n_changes = 0
-        self.nbytes = 0
+        self.numbers: SpecNumbers = SpecNumbers()
+        self.inputs: Opener = Opener()
+        self.outputs: Opener = Opener()
+        self.n_calls: int = 0
+        self.n_changes: int = 0
+        self.nbytes: int = 0
         self._forms: dict[Any, int] = {}
         self._form_list: list[Form] = []
         self._entries: list[Row] = []

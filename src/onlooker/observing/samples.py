@@ -57,7 +57,7 @@ class Samples:
 
     def __init__(self, budget: Budget, missed: Missed) -> None:
         self.samples: list[Sample] = []
-        self.n_counted = 0
+        self.n_counted: int = 0
         self.dropped: list[str] = []
         self._budget, self._missed = budget, missed
         self._n_wanted = 0

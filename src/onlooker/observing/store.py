@@ -98,11 +98,11 @@ class Store:
         self.model = model
         self.signature = signature
         self.blocks = 0
-        self.hook = contextlib.ExitStack()
+        self.hook: contextlib.ExitStack = contextlib.ExitStack()
         self.place: Any = None
-        self.number = next(_numbers)
-        self.missed = Missed()
-        self.n_others = 0
+        self.number: int = next(_numbers)
+        self.missed: Missed = Missed()
+        self.n_others: int = 0
         self.part_calls: Counter[str] = Counter()
         self._parts: Parts | None = None
         self._elsewhere = Elsewhere()
@@ -113,7 +113,7 @@ class Store:
         self._budget = budget or Budget()
         self._kept = Samples(self._budget, self.missed)
         self._counted_bytes = 0
-        self.was_compiled = False
+        self.was_compiled: bool = False
         self._sees_compiled = False
         self._inside = threading.local()
         self._cached: tuple[Any, Recording] = ((), recording)

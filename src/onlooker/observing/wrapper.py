@@ -43,8 +43,8 @@ class Wrapper:
         self.arounds: dict[int, tuple[Around, ...]] = {}
         self.finders: tuple[Finder, ...] = ()
         self.function: Any = None
-        self.n_replicas = 0
-        self.n_others = 0
+        self.n_replicas: int = 0
+        self.n_others: int = 0
         self.original: Any = None
         self._attributes: dict[str, Any] = {}
 

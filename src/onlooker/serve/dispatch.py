@@ -51,8 +51,8 @@ class Dispatcher:
     def __init__(
         self, graphs: Sequence[Graph], signature: Signature, joins: Sequence[Join] = ()
     ) -> None:
-        self.graphs = tuple(graphs)
-        self.joins = tuple(joins)
+        self.graphs: tuple[Graph, ...] = tuple(graphs)
+        self.joins: tuple[Join, ...] = tuple(joins)
         self.signature = signature
         self._python = python_signature(signature)
         self._checkers = {graph.name: Checker(graph.plan, graph.contract) for graph in self.graphs}

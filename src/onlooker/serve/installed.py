@@ -41,7 +41,7 @@ class Installed:
         untouched: Mapping[str, Sequence[str]],
     ) -> None:
         self.calls: Counter[str] = Counter({graph.name: 0 for graph in dispatcher.graphs})
-        self.eager = 0
+        self.eager: int = 0
         self.refusals: list[str] = []
         self._dispatcher = dispatcher
         self._fallback = fallback

@@ -77,8 +77,8 @@ class StatefulDispatcher:
     """Serves calls of the method itself: its state comes from the program, and goes back there."""
 
     def __init__(self, dispatcher: Dispatcher, state: ProgramState) -> None:
-        self.graphs = dispatcher.graphs
-        self.signature = without_state(dispatcher.signature, state.name)
+        self.graphs: tuple[Graph, ...] = dispatcher.graphs
+        self.signature: Signature = without_state(dispatcher.signature, state.name)
         self.state = state
         self._dispatcher = dispatcher
         self._python = python_signature(self.signature)

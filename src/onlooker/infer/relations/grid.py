@@ -52,7 +52,7 @@ class Grid:
 
     def __init__(self, columns: Sequence[Column]) -> None:
         kept = _distinct_rows(columns)
-        self.columns = tuple(columns)
+        self.columns: tuple[Column, ...] = tuple(columns)
         self._cells = {c.name: tuple(c.values[row] for row in kept) for c in columns}
         self._position = {column.name: i for i, column in enumerate(columns)}
         self._groups: dict[tuple[int, ...], list[Column]] = {}

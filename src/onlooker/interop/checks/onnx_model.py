@@ -16,6 +16,11 @@ from ...core.expression import Expression
 
 __all__ = ["OnnxModel", "is_onnx"]
 
+#: the sizes that a model declares of one input or output: numbers, names, or expressions as text
+DeclaredShape = tuple[int | str | None, ...]
+#: the name, the type and the sizes
+Declared = tuple[str, str, DeclaredShape]
+
 _BFLOAT16 = 16  # the number of this type in ONNX
 _LARGEST = 2**31 - 2**20  # a protobuf message cannot be larger; the rest is for its frame
 _NUMBERS = {
@@ -54,12 +59,16 @@ class OnnxModel:
 
     def __init__(self, model: Any) -> None:
         self._session = _session(model)
-        #: per input and per output its name, its type and its sizes: numbers, names, or expressions
-        #: of names as text
-        self.declared_inputs = [_declared(value) for value in self._session.get_inputs()]
-        self.declared_outputs = [_declared(value) for value in self._session.get_outputs()]
-        self.types = {name: kind for name, kind, _ in self.declared_inputs}
-        self.shapes = {name: shape for name, _, shape in self.declared_inputs}
+        self.declared_inputs: list[Declared] = [
+            _declared(value) for value in self._session.get_inputs()
+        ]
+        self.declared_outputs: list[Declared] = [
+            _declared(value) for value in self._session.get_outputs()
+        ]
+        self.types: dict[str, str] = {name: kind for name, kind, _ in self.declared_inputs}
+        self.shapes: dict[str, DeclaredShape] = {
+            name: shape for name, _, shape in self.declared_inputs
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,7 +105,7 @@ class OnnxModel:
         return cls.ortvalue_from_numpy(value.numpy())
 
 
-def _declared(value: Any) -> tuple[str, str, tuple[int | str | None, ...]]:
+def _declared(value: Any) -> Declared:
     return value.name, value.type, tuple(value.shape)
 
 

@@ -43,10 +43,10 @@ class CoupleInputsDynamicShapes:
         dynamic_shapes: Any,
         args_names: torch.nn.Module | Sequence[str] | None = None,
     ) -> None:
-        self.args = tuple(args or ())
-        self.kwargs = dict(kwargs or {})
-        self.args_names = _names_of(args_names)
-        self.dynamic_shapes = dynamic_shapes
+        self.args: tuple[Any, ...] = tuple(args or ())
+        self.kwargs: dict[str, Any] = dict(kwargs or {})
+        self.args_names: tuple[str, ...] = _names_of(args_names)
+        self.dynamic_shapes: Any = dynamic_shapes
         if (
             isinstance(dynamic_shapes, dict)
             and self.args

@@ -28,7 +28,7 @@ class FakeTensorContext:
     """
 
     def __init__(self, fake_mode: FakeTensorMode | None = None) -> None:
-        self.fake_mode = FakeTensorMode(shape_env=ShapeEnv()) if fake_mode is None else fake_mode
+        self.fake_mode: FakeTensorMode = fake_mode or FakeTensorMode(shape_env=ShapeEnv())
         self._symbols: dict[str, Any] = {}
         self._last_size = _FIRST_SIZE - 1
 

@@ -60,8 +60,10 @@ class ModelInputs:
         self.level = level
         self.method_name = method_name
         self.name = name
-        self.signature = None if model is None else inspect.signature(_method(model, method_name))
-        self.inputs = _as_pairs(inputs)
+        self.signature: inspect.Signature | None = None
+        if model is not None:
+            self.signature = inspect.signature(_method(model, method_name))
+        self.inputs: list[ArgsKwargs] = _as_pairs(inputs)
 
     @property
     def true_model_name(self) -> str:

@@ -884,7 +884,12 @@ class Program:
 
     def __repr__(self) -> str:
         names = ", ".join(_described(graph) for graph in self.graphs)
-        return f"<onlooker.Program of {self._recording.model}.{self._recording.method}: {names}>"
+        targets = " and ".join(dict.fromkeys(graph.target for graph in self.graphs))
+        verdict = "verified" if self.tally.verified else "not verified"
+        if not self.tally.checks:
+            verdict = "not verified yet"
+        watched = f"{self._recording.model}.{self._recording.method}"
+        return f"<onlooker.Program of {watched} as {targets}: {names}, {verdict}>"
 
 
 def _described(graph: Graph) -> str:

@@ -175,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
         story = inspect.getdoc(type(command)) or ""
         child = commands.add_parser(
             command.name,
-            help=story.splitlines()[0],
+            help=" ".join(story.partition("\n\n")[0].split()),
             description=story,
             epilog=f"example:\n  onlooker {command.example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -20,8 +20,7 @@ _SHAPE = re.compile(r"(.+)\.shape\[(\d+)\]")
 
 
 class Explain:
-    """Says why an axis of a saved program is what it is: who saw it change, and what follows from
-    what.
+    """Says why an axis of a saved program is what it is: the calls and experiments that say so.
 
     PATH is written as Python, as the report has it. An int needs no DIM.
     """

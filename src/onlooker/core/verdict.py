@@ -137,7 +137,10 @@ class Tally:
     blocked: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Tally: {self.summary or 'nothing was tried'}>"
+        if not self.checks:
+            return f"<Tally: {self.summary or 'nothing was tried'}>"
+        verdict = "verified" if self.verified else "not verified"
+        return f"<Tally: {verdict}, {self.passed} of {self.total}: {self.summary}>"
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
@@ -254,7 +257,9 @@ class Tallies:
     tallies: tuple[tuple[str, Tally], ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Tallies: {self.passed} of {self.total} checks of {len(self.tallies)} programs passed>"
+        verdict = "verified" if self.verified else "not verified"
+        counted = f"{self.passed} of {self.total} checks of {len(self.tallies)} programs"
+        return f"<Tallies: {verdict}, {counted}>"
 
     @property
     def checks(self) -> tuple[Check, ...]:

@@ -197,9 +197,13 @@ def trees(leaves: st.SearchStrategy[Any] | None = None, max_leaves: int = 8) -> 
     return st.recursive(found, _containers, max_leaves=max_leaves)
 
 
+#: the layer without tensors: transformers 5.20, the newest for Python 3.10, does not have it
+DUMMIES: tuple[type, ...] = (cache_utils.DummyLayer,) if hasattr(cache_utils, "DummyLayer") else ()
+
+
 def layer_classes() -> tuple[type, ...]:
     """The classes of the layers of caches that can be made without another package, as transformers has them."""
-    bases = (cache_utils.CacheLayerMixin, cache_utils.LinearAttentionCacheLayerMixin, cache_utils.DummyLayer)
+    bases = (cache_utils.CacheLayerMixin, cache_utils.LinearAttentionCacheLayerMixin, *DUMMIES)
     found = [cls for cls in vars(cache_utils).values() if isinstance(cls, type) and issubclass(cls, bases)]
     return tuple(cls for cls in dict.fromkeys(found) if not inspect.isabstract(cls) and _is_made(cls))
 
@@ -289,7 +293,7 @@ def held(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _held(value: Any, where: str) -> Iterator[tuple[str, Any]]:
     bases = (cache_utils.Cache, cache_utils.CacheLayerMixin, cache_utils.LinearAttentionCacheLayerMixin)
-    if isinstance(value, (*bases, cache_utils.DummyLayer)):
+    if isinstance(value, (*bases, *DUMMIES)):
         yield where, type(value)
         for name, child in vars(value).items():
             yield from _held(child, f"{where}.{name}")

@@ -231,7 +231,10 @@ def test_what_operators_ask_about_computed_sizes_leaves_only_the_least_sizes():
     model = Strided().eval()
     program = watched(model, torch.randn(2, 3, 40, 40), torch.randn(2, 3, 52, 68)).export()
     (graph,) = program.graphs
-    assert {c.formula for c in graph.contract.constraints} == {"x_dim_2 >= 8", "x_dim_3 >= 8"}
+    formulas = {c.formula for c in graph.contract.constraints}
+    if torch.__version__.startswith("2.10."):  # it asks whether products of sizes fit into int32
+        formulas = {formula for formula in formulas if not formula.endswith("<= 2147483647")}
+    assert formulas == {"x_dim_2 >= 8", "x_dim_3 >= 8"}
     for height, width in ((8, 8), (8, 60), (60, 8), (9, 11), (40, 41)):
         for rows in (1, 3):
             same(model, program, torch.randn(rows, 3, height, width))

@@ -144,8 +144,9 @@ def export_graph(
             raise mask_refusal(checked, difference)
         asked = replace(asked, untold=True)
         notes.append(f"{_UNTOLD}: {difference}")
-    cause = asked.branch if isinstance(refusal, UncheckedBranchError) else refusal
-    raise _refused(plan, cause, lab) from cause
+    unchecked = refusal if isinstance(refusal, UncheckedBranchError) else None
+    cause = refusal if unchecked is None else asked.branch
+    raise _refused(plan, cause, lab, unchecked) from cause
 
 
 def _contract(graph: Graph, condition: PathCondition, most_steps: Iterable[Atom]) -> Contract:
@@ -198,7 +199,10 @@ def _packed_weights(model: object) -> str:
     return ""
 
 
-def _refused(plan: Plan, refusal: Exception | None, lab: Lab) -> ExportError:
+def _refused(
+    plan: Plan, refusal: Exception | None, lab: Lab, unchecked: Exception | None
+) -> ExportError:
+    """What the user is told; ``unchecked`` is why the values of the call cannot decide instead."""
     place = place_of_error(refusal) if refusal is not None else ""
     where = f"The line of the model is {place}. " if place else ""
     what = f"{plan.model or 'the model'}.{plan.method} ({plan.name})"
@@ -223,12 +227,13 @@ def _refused(plan: Plan, refusal: Exception | None, lab: Lab) -> ExportError:
             ),
         )
     inner = advice_on_inner(lab.model)
+    values = "" if unchecked is None else f"The values of a call cannot decide: {unchecked}. "
     return ExportError(
         f"torch.export refuses {what}: {refusal}",
         slug="export-refused",
         hint=(
-            f"{where}{inner}The message above is torch's own; the plan that was asked for is"
-            " observer.plans()."
+            f"{where}{values}{inner}The message above is torch's own; the plan that was asked for"
+            " is observer.plans()."
         ),
     )
 

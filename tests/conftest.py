@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import zlib
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: the tests run in several processes
 os.environ["MPLBACKEND"] = "Agg"
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -21,3 +23,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # torch writes a trace of every export as soon as this logger has a handler, and pytest 9.2 gives one to each
 # logger that does not propagate: thousands of lines in front of every failure.
 logging.getLogger(f"{torch.__name__}.__trace").propagate = True
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--share", type=int, default=1, help="run one test of so many, by the checksum of its name")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A part of the tests that no result and no later test changes."""
+    share = config.getoption("--share")
+    chosen = [item for item in items if zlib.crc32(item.nodeid.encode()) % share == 0]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen

@@ -3,8 +3,11 @@
     python tests/matrix.py                                   all cells, each in a virtual environment of its own
     python tests/matrix.py --cell 3.10=2.10 --keep           one cell; its environment stays in .matrix/
     python tests/matrix.py --page                            only writes docs/versions.md again from what is known
+    python tests/matrix.py --share 4 --step doctor --step llama --step tests                 where time is short
+    python tests/matrix.py --smoke 3.13=2.13                 the doctor, one demo, few tests; nothing is kept
 
 What was found is kept in tests/matrix.json, cell by cell: a cell that is not run keeps what it said the last time.
+Packages are installed by uv where it is on the path, which takes a minute for what pip needs ten for.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +49,10 @@ TOOLS = ("pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100", "attrs>=23.1",
 SHOWN = ("torch", "transformers", "onnx", "onnxruntime", "numpy", "sympy")
 #: seconds after which a step has failed
 LIMIT = 3600
+#: of the fast tests one of so many is run in a smoke test, by the checksum of its name (tests/conftest.py)
+SMOKE_SHARE = 10
+#: the settings of pip that uv has by another name
+OF_UV = {"PIP_FIND_LINKS": "UV_FIND_LINKS", "PIP_EXTRA_INDEX_URL": "UV_EXTRA_INDEX_URL", "PIP_CERT": "SSL_CERT_FILE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +86,15 @@ class Step:
     arguments: tuple[str, ...]
 
 
-def steps(folder: Path) -> list[Step]:
-    """The steps of one cell; ``folder`` is where programs are written."""
+def steps(folder: Path, share: int = 1) -> list[Step]:
+    """The steps of one cell; ``folder`` is where programs are written, one test of ``share`` is run."""
     demos = [
         Step(name, ("-m", "onlooker", "demo", "--model", name, "--to", "both", "--out", str(folder / name)))
         for name in MODELS
     ]
     # a warning is an error with the versions of constraints.txt alone: other versions have warnings of their own
     options = ("-q", "--tb=short", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "--disable-warnings")
-    tests = Step("tests", ("-m", "pytest", *options, *FAST))
+    tests = Step("tests", ("-m", "pytest", *options, f"--share={share}", *FAST))
     return [Step("doctor", ("-m", "onlooker", "doctor")), *demos, tests]
 
 
@@ -118,16 +126,22 @@ def environment(cell: Cell, python: str) -> Path:
         return inside
     subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
     install = [str(inside), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*install, f"torch=={cell.torch}.*"], check=True)
-    subprocess.run([*install, "--editable", f"{ROOT}[transformers,onnx]", *TOOLS], check=True)
+    settings = dict(os.environ)
+    if uv := shutil.which("uv"):
+        install = [uv, "pip", "install", "--quiet", "--python", str(inside)]
+        settings |= {name: os.environ[of_pip] for of_pip, name in OF_UV.items() if of_pip in os.environ}
+        # an index with some packages of torch has old ones of others
+        settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    subprocess.run([*install, f"torch=={cell.torch}.*"], check=True, env=settings)
+    subprocess.run([*install, "--editable", f"{ROOT}[transformers,onnx]", *TOOLS], check=True, env=settings)
     stamp.touch()
     return inside
 
 
-def run(cell: Cell, asked: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+def run(cell: Cell, asked: Sequence[str] = (), share: int = 1) -> Iterator[dict[str, Any]]:
     """What came of a cell, after each step again: the versions, and for each step whether it passed.
 
-    ``asked`` are the names of steps; all of them by default.
+    ``asked`` are the names of steps, all of them by default; one test of ``share`` is run.
     """
     python = interpreter(cell.python)
     if python is None:
@@ -139,7 +153,7 @@ def run(cell: Cell, asked: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
         yield {"absent": f"not installed: {' '.join(error.cmd[-2:])}"}
         return
     found: dict[str, Any] = {"versions": versions(inside), "steps": {}}
-    for step in steps(FOLDER / "out" / cell.name):
+    for step in steps(FOLDER / "out" / cell.name, share):
         if asked and step.name not in asked:
             continue
         start = time.perf_counter()
@@ -149,7 +163,22 @@ def run(cell: Cell, asked: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
         seconds = round(time.perf_counter() - start)
         print(f"  {cell.name} {step.name}: {said} ({seconds} s)", flush=True)
         found["steps"][step.name] = {"passed": passed, "seconds": seconds, "said": said, "failed": failed}
+        if step.name == "tests":
+            found["steps"][step.name]["share"] = share
         yield found
+
+
+def smoke(cell: Cell) -> int:
+    """Runs the doctor, the first demo and few tests in a cell: 0 where they pass, or where they cannot be run here."""
+    *_, found = run(cell, ("doctor", MODELS[0], "tests"), SMOKE_SHARE)
+    shutil.rmtree(FOLDER / cell.name, ignore_errors=True)
+    if "absent" in found:
+        print(f"Python {cell.python}, torch {cell.torch}: skipped, {found['absent']}", flush=True)
+        return 0
+    failed = {name: step for name, step in found["steps"].items() if not step["passed"]}
+    for name in failed:
+        print((FOLDER / f"{cell.name}-{name}.log").read_text(encoding="utf-8"))
+    return int(bool(failed))
 
 
 def call(command: Sequence[str], log: Path) -> tuple[bool, list[str]]:
@@ -190,7 +219,9 @@ HEAD = """\
 onlooker needs torch 2.10 or newer and Python 3.10 or newer; transformers, where it is used, 5.0 or newer. Written by
 `make matrix` (`python tests/matrix.py`), which makes a virtual environment for each row, with the newest packages that
 it can have, and runs in it `onlooker doctor`, the demo with four models of the zoo (each exported to torch and to ONNX
-and proven on calls it never saw), and the fast part of the tests. "no" has the last line that was said below the table.
+and proven on calls it never saw), and the fast part of the tests. Where a row would last more than 25 minutes, fewer
+models were run, and one test of so many, chosen by the checksum of its name (`--share`) and by nothing else. "no" has
+the last line that was said below the table.
 Continuous integration runs the whole suite with the versions of [constraints.txt](../constraints.txt).
 
 torch 2.9 and older are refused (`torch-too-old`): the guards of an exported program are kept elsewhere there. What
@@ -230,7 +261,9 @@ def page(known: Mapping[str, Any]) -> str:
 def mark(step: str, result: Mapping[str, Any]) -> str:
     """One field of the table."""
     if step == "tests":
-        return str(result["said"]).split(" in ")[0].strip("= ")
+        said = str(result["said"]).split(" in ")[0].strip("= ")
+        counted = re.sub(r"\b\d+ (deselected|warnings?)(, )?", "", said).strip(", ")
+        return counted if result.get("share", 1) == 1 else f"{counted} (1 test of {result['share']})"
     return "yes" if result["passed"] else "no"
 
 
@@ -238,17 +271,21 @@ def main() -> int:
     """0 where every cell that could be run passed."""
     parser = argparse.ArgumentParser(prog="matrix", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cell", action="append", metavar="PYTHON=TORCH", help="this one alone, as 3.10=2.10")
+    parser.add_argument("--share", type=int, default=1, help="run one fast test of so many")
     parser.add_argument("--step", action="append", metavar="NAME", help="this step alone: doctor, a model, tests")
     parser.add_argument("--keep", action="store_true", help="leave the environments in .matrix/, several GB each")
     parser.add_argument("--page", action="store_true", help="run nothing")
+    parser.add_argument("--smoke", metavar="PYTHON=TORCH", help="a short run of this cell; nothing is kept or written")
     options = parser.parse_args()
+    if options.smoke:
+        return smoke(Cell(*options.smoke.split("=")))
     known: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     asked = [Cell(*name.split("=")) for name in options.cell] if options.cell else CELLS
     failed = False
     for cell in () if options.page else asked:
         print(f"Python {cell.python}, torch {cell.torch}", flush=True)
         before = known.get(cell.name, {}) if options.step else {}
-        for found in run(cell, options.step or ()):
+        for found in run(cell, options.step or (), options.share):
             if "steps" in found:
                 found["steps"] = {**before.get("steps", {}), **found["steps"]}
                 failed |= not all(step["passed"] for step in found["steps"].values())

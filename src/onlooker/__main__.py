@@ -6,6 +6,7 @@ import os
 import sys
 
 from .core.errors import OnlookerError
+from .core.versions import __version__
 
 __all__ = ["main"]
 
@@ -15,6 +16,9 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Runs the command line of this process; returns the exit code."""
+    if sys.argv[1:] == ["--version"]:  # at once: the commands import torch, which takes seconds
+        sys.stdout.write(f"onlooker {__version__}\n")
+        return 0
     try:
         from .cli import main as run  # here, since torch may lack what onlooker needs
     except OnlookerError as error:

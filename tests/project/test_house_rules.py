@@ -117,5 +117,11 @@ def test_importing_onlooker_imports_no_optional_package() -> None:
     assert result.stdout == "set()\n", result.stdout + result.stderr
 
 
+def test_the_version_is_said_without_torch() -> None:
+    said = "import sys; from onlooker.__main__ import main; sys.argv[1:] = ['--version']; main()"
+    result = run(sys.executable, "-c", f"{said}; print('torch' in sys.modules)")
+    assert re.fullmatch(r"onlooker \d+\.\d+\S*\nFalse\n", result.stdout), result.stdout + result.stderr
+
+
 def test_the_package_is_typed() -> None:
     assert (PACKAGE / "py.typed").exists()

@@ -1,8 +1,9 @@
-"""The code of the tutorial, the guides and the reference runs, and prints what stands there."""
+"""The code of the README, the tutorial, the guides and the reference runs, and prints what stands there."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import page_outputs
 
 FOLDERS = ("howto", "reference", "contributing", "explanation")
 IN_FOLDERS = [page for folder in FOLDERS for page in sorted((page_outputs.DOCS / folder).glob("*.md"))]
-PAGES = [page_outputs.DOCS / "tutorial.md", *IN_FOLDERS]
+PAGES = [page_outputs.DOCS.parent / "README.md", page_outputs.DOCS / "tutorial.md", *IN_FOLDERS]
 RUN = [page for page in PAGES if page_outputs.BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
@@ -22,7 +23,7 @@ def is_slow(page: Path) -> bool:
 
 def parameters() -> list[object]:
     marks = {page: [pytest.mark.slow] if is_slow(page) else [] for page in RUN}
-    return [pytest.param(page, id=str(page.relative_to(page_outputs.DOCS)), marks=marks[page]) for page in RUN]
+    return [pytest.param(page, id=os.path.relpath(page, page_outputs.DOCS), marks=marks[page]) for page in RUN]
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A part of the tests that no result and no later test changes."""
     share = config.getoption("--share")
-    chosen = [item for item in items if zlib.crc32(item.nodeid.encode()) % share == 0]
-    if len(chosen) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-        items[:] = chosen
+    left_out = [item for item in items if zlib.crc32(item.nodeid.encode()) % share]
+    items[:] = [item for item in items if not zlib.crc32(item.nodeid.encode()) % share]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)

@@ -7,7 +7,7 @@
     python tests/matrix.py --smoke 3.13=2.13                 the doctor, one demo, few tests; nothing is kept
 
 What was found is kept in tests/matrix.json, cell by cell: a cell that is not run keeps what it said the last time.
-Packages are installed by uv where it is on the path, which takes a minute for what pip needs ten for.
+Packages are installed by uv where it can be had, which takes a minute for what pip needs nine for.
 """
 
 from __future__ import annotations
@@ -51,8 +51,15 @@ SHOWN = ("torch", "transformers", "onnx", "onnxruntime", "numpy", "sympy")
 LIMIT = 3600
 #: of the fast tests one of so many is run in a smoke test, by the checksum of its name (tests/conftest.py)
 SMOKE_SHARE = 10
+#: the most seconds in which a smoke test installs torch; it is skipped where that takes longer
+SMOKE_LIMIT = 120
 #: the settings of pip that uv has by another name
-OF_UV = {"PIP_FIND_LINKS": "UV_FIND_LINKS", "PIP_EXTRA_INDEX_URL": "UV_EXTRA_INDEX_URL", "PIP_CERT": "SSL_CERT_FILE"}
+OF_UV = {
+    "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
+    "PIP_EXTRA_INDEX_URL": "UV_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS": "UV_FIND_LINKS",
+    "PIP_CERT": "SSL_CERT_FILE",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,10 @@ class Cell:
     def name(self) -> str:
         """How it is written on the command line: ``3.10=2.10``."""
         return f"{self.python}={self.torch}"
+
+
+class AbsentError(Exception):
+    """A Python or a torch that cannot be had here."""
 
 
 #: each end of what is promised, and what is between: the newest torch on the newest Python that it has
@@ -113,44 +124,55 @@ def interpreter(version: str) -> str | None:
     return None
 
 
-def environment(cell: Cell, python: str) -> Path:
+def installer(inside: Path) -> tuple[list[str], dict[str, str]]:
+    """The command that installs packages for the Python ``inside``, and its environment: uv, or pip without it."""
+    settings = dict(os.environ)
+    pip = [str(inside), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    uv = shutil.which("uv") or str(inside.with_name("uv"))
+    if not Path(uv).exists() and subprocess.run([*pip, "uv"], check=False).returncode:
+        return pip, settings
+    settings |= {name: os.environ[of_pip] for of_pip, name in OF_UV.items() if of_pip in os.environ}
+    # an index with some packages of torch has old ones of others
+    settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return [uv, "pip", "install", "--quiet", "--no-cache", "--python", str(inside)], settings
+
+
+def environment(cell: Cell, python: str, limit: float | None = None) -> Path:
     """The Python of the virtual environment of a cell, which is made if it is not there.
 
-    torch is installed first and alone, as the Makefile does.
+    torch is installed first and alone, as the Makefile does, within ``limit`` seconds.
 
-    :raises subprocess.CalledProcessError: where something cannot be installed
+    :raises AbsentError: where torch cannot be had, or not so soon
+    :raises subprocess.CalledProcessError: where something else cannot be installed
     """
     folder = FOLDER / cell.name
     inside, stamp = folder / "bin" / "python", folder / ".installed"
     if stamp.exists():
         return inside
     subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
-    install = [str(inside), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    settings = dict(os.environ)
-    if uv := shutil.which("uv"):
-        install = [uv, "pip", "install", "--quiet", "--python", str(inside)]
-        settings |= {name: os.environ[of_pip] for of_pip, name in OF_UV.items() if of_pip in os.environ}
-        # an index with some packages of torch has old ones of others
-        settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"
-    subprocess.run([*install, f"torch=={cell.torch}.*"], check=True, env=settings)
+    install, settings = installer(inside)
+    try:
+        subprocess.run([*install, f"torch=={cell.torch}.*"], check=True, env=settings, timeout=limit)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise AbsentError(f"no torch {cell.torch} for it: {error}") from error
     subprocess.run([*install, "--editable", f"{ROOT}[transformers,onnx]", *TOOLS], check=True, env=settings)
     stamp.touch()
     return inside
 
 
-def run(cell: Cell, asked: Sequence[str] = (), share: int = 1) -> Iterator[dict[str, Any]]:
+def run(cell: Cell, asked: Sequence[str] = (), share: int = 1, limit: float | None = None) -> Iterator[dict[str, Any]]:
     """What came of a cell, after each step again: the versions, and for each step whether it passed.
 
-    ``asked`` are the names of steps, all of them by default; one test of ``share`` is run.
+    ``asked`` are the names of steps, all of them by default; one test of ``share`` is run; ``limit`` is that of
+    :func:`environment`.
     """
     python = interpreter(cell.python)
-    if python is None:
-        yield {"absent": f"no Python {cell.python} on this machine"}
-        return
     try:
-        inside = environment(cell, python)
-    except subprocess.CalledProcessError as error:
-        yield {"absent": f"not installed: {' '.join(error.cmd[-2:])}"}
+        if python is None:
+            raise AbsentError(f"no Python {cell.python} on this machine")
+        inside = environment(cell, python, limit)
+    except AbsentError as error:
+        yield {"absent": str(error)}
         return
     found: dict[str, Any] = {"versions": versions(inside), "steps": {}}
     for step in steps(FOLDER / "out" / cell.name, share):
@@ -170,8 +192,10 @@ def run(cell: Cell, asked: Sequence[str] = (), share: int = 1) -> Iterator[dict[
 
 def smoke(cell: Cell) -> int:
     """Runs the doctor, the first demo and few tests in a cell: 0 where they pass, or where they cannot be run here."""
-    *_, found = run(cell, ("doctor", MODELS[0], "tests"), SMOKE_SHARE)
-    shutil.rmtree(FOLDER / cell.name, ignore_errors=True)
+    was_there = (FOLDER / cell.name).exists()
+    *_, found = run(cell, ("doctor", MODELS[0], "tests"), SMOKE_SHARE, SMOKE_LIMIT)
+    if not was_there:
+        shutil.rmtree(FOLDER / cell.name, ignore_errors=True)
     if "absent" in found:
         print(f"Python {cell.python}, torch {cell.torch}: skipped, {found['absent']}", flush=True)
         return 0

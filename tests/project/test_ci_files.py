@@ -6,11 +6,13 @@ import re
 import tarfile
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+import conftest
 import matrix
 import release
 
@@ -74,6 +76,51 @@ def test_the_fast_tests_of_the_matrix_exist() -> None:
 def test_the_page_of_versions_is_made_of_what_was_found() -> None:
     known = matrix.json.loads(matrix.KEPT.read_text(encoding="utf-8"))
     assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(known)
+
+
+def test_a_smoke_run_without_its_python_is_skipped_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(matrix, "FOLDER", tmp_path)
+    monkeypatch.setattr(matrix, "interpreter", lambda version: None)
+    assert matrix.smoke(matrix.Cell("3.10", "2.10")) == 0
+    assert capsys.readouterr().out == "Python 3.10, torch 2.10: skipped, no Python 3.10 on this machine\n"
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_smoke_run_is_as_good_as_its_steps(
+    passed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {"steps": {"doctor": {"passed": True}, "tests": {"passed": passed}}}
+    monkeypatch.setattr(matrix, "FOLDER", tmp_path)
+    monkeypatch.setattr(matrix, "run", lambda *_: iter([{"steps": {}}, found]))
+    (tmp_path / "3.10=2.10-tests.log").write_text("what failed")
+    assert matrix.smoke(matrix.Cell("3.10", "2.10")) == int(not passed)
+    assert not (tmp_path / "3.10=2.10").exists()
+    assert ("what failed" in capsys.readouterr().out) is not passed
+
+
+def test_a_share_of_the_tests_is_the_same_whatever_is_added() -> None:
+    def chosen(names: list[str], share: int) -> list[str]:
+        items: list[Any] = [SimpleNamespace(nodeid=name) for name in names]
+        left_out: list[Any] = []
+        hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
+        config: Any = SimpleNamespace(getoption=lambda name: share, hook=hook)
+        conftest.pytest_collection_modifyitems(config, items)
+        assert len(items) + len(left_out) == len(names)
+        return [item.nodeid for item in items]
+
+    names = [f"tests/test_x.py::test_{number}" for number in range(400)]
+    assert chosen(names, 1) == names
+    some = chosen(names, 4)
+    assert 50 < len(some) < 150
+    assert chosen(names[100:], 4) == [name for name in some if name in names[100:]]
+
+
+def test_a_row_says_which_share_of_the_tests_was_run() -> None:
+    result = {"said": "90 passed, 640 deselected, 2 warnings in 3.00s", "passed": True, "share": 8}
+    assert matrix.mark("tests", result) == "90 passed (1 test of 8)"
+    assert matrix.mark("tests", {**result, "share": 1}) == "90 passed"
 
 
 def archive(moment: int, names: list[str]) -> bytes:

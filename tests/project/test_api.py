@@ -14,6 +14,7 @@ import torch
 import api
 import onlooker
 from onlooker.core.deprecation import OnlookerDeprecationWarning, deprecated
+from onlooker.zoo import tiny_model
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -53,6 +54,9 @@ def test_the_short_texts_of_objects_are_worth_reading() -> None:
     assert repr(program.tally) == "<Tally: nothing was tried>"
     assert repr(program.report).endswith("Masked.forward: not verified: nothing was tried>")
     objects = [observer.info.inputs[0], program, program.experiments, onlooker.Programs({"main": program})]
+    assert repr(program.graphs[0]) == "<Graph main of torch: 2 inputs>"
+    assert repr(tiny_model("vit")).startswith("<TinyModel vit: ")
+    objects += [program.graphs[0], tiny_model("vit")]
     tally = program.verify()
     assert repr(tally).startswith(f"<Tally: verified, {tally.total} of {tally.total}: 2 observed, ")
     assert repr(program).endswith("Masked.forward as torch: main, verified>")

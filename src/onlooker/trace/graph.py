@@ -114,6 +114,10 @@ class Graph:
         """The readable names of the inputs, in their order."""
         return tuple(label_of(leaf.path) for leaf in self.plan.inputs)
 
+    def __repr__(self) -> str:
+        """The name, the target and the number of inputs: an artifact may print thousands of lines."""
+        return f"<Graph {self.name} of {self.target}: {len(self.plan.inputs)} inputs>"
+
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """All leaves of the result for inputs in the order of the plan; a float may be one of
         Python.

@@ -29,6 +29,9 @@ class TinyModel:
     watch: Callable[[], None]
     sizes: tuple[dict[str, int], ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<TinyModel {self.name}: {self.story}>"
+
 
 def load_transformers() -> ModuleType:
     """The module ``transformers``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -126,6 +127,22 @@ def test_help_of_a_command() -> None:
     assert code == 0
     assert "--model {llama,gpt2,bert,vit}" in stdout
     assert "--to {torch,onnx,both}" in stdout
+
+
+@pytest.mark.parametrize("command", ["demo", "export", "html"])
+def test_where_a_command_writes_has_one_name(command: str) -> None:
+    code, stdout, _ = run(command, "--help")
+    assert code == 0
+    assert re.search(r"-o, --out|-o (DIR|FILE), --out", stdout)
+
+
+def test_the_list_of_commands_has_whole_sentences() -> None:
+    _, stdout, _ = run("--help")
+    listed = " ".join(stdout.partition("commands:")[2].partition("exit codes:")[0].split())
+    names = [command.name for command in COMMANDS]
+    sentences = re.split(rf" (?=(?:{'|'.join(names)}) [A-Z])", listed.removeprefix("COMMAND "))
+    assert [text.split()[0] for text in sentences] == names
+    assert not [text for text in sentences if not text.endswith(".")]
 
 
 def test_version() -> None:

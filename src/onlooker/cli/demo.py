@@ -52,7 +52,11 @@ class Demo:
             "--to", choices=tuple(TARGETS), default="both", help="default: %(default)s"
         )
         parser.add_argument(
-            "--out", type=Path, metavar="DIR", help="write the .pt2 and .onnx files there"
+            "-o",
+            "--out",
+            type=Path,
+            metavar="DIR",
+            help="write the .pt2 and .onnx files there",
         )
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:

@@ -110,7 +110,7 @@ class Export:
             metavar="SHARE",
             help="with --precision: least share of tokens that agree; default: 1.0",
         )
-        parser.add_argument("--out", type=Path, metavar="DIR", help="save the program there")
+        parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="save the program there")
         parser.add_argument(
             "--values", action="store_true", help="save the values of the kept calls as well"
         )

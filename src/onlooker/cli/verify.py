@@ -71,6 +71,7 @@ class Verify:
         parser.add_argument(
             "--atol",
             type=float,
+            metavar="X",
             default=1e-5,
             help="largest difference allowed; default: %(default)s",
         )

@@ -252,11 +252,11 @@ torch 2.9 and older are refused (`torch-too-old`): the guards of an exported pro
 onlooker uses of torch beyond its documented names is imported in one folder, `onlooker.torch_internals`; a name that a
 torch does not have is one error with the name in it (`torch-changed`).
 
-What is known of torch 2.10, from one run with Python 3.10 and transformers 5.20 beside this table: the demo is
-verified, on torch and on ONNX. Some programs are refused, or serve less, that are made with torch 2.13: a branch on a
-bool that is computed from values (torch 2.10 writes no assertion, so it is refused with an error), a float in an
-exponent (a graph for each of its values), a size that goes through a tensor (the size of the example alone), models
-whose masks torch computes otherwise in a trace (refused). Bounds of int32 on products of sizes are conditions there.
+What is known of torch 2.10 beside this table: some programs are refused, or serve less, that are made with torch 2.13:
+a branch on a bool that is computed from values (torch 2.10 writes no assertion, so it is refused with an error that
+says so), a float in an exponent (a graph for each of its values), a size that goes through a tensor (the size of the
+example alone), models whose masks torch computes otherwise in a trace (refused). Bounds of int32 on products of sizes
+are conditions there.
 """
 
 

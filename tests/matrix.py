@@ -265,7 +265,9 @@ def page(known: Mapping[str, Any]) -> str:
     columns = ["Python", "torch", "transformers", "onnxruntime", *[step.name for step in steps(FOLDER)]]
     lines = [HEAD, f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     remarks = []
-    for name, found in known.items():
+    cells = [cell.name for cell in CELLS]
+    for name in [*(name for name in cells if name in known), *(name for name in known if name not in cells)]:
+        found = known[name]
         python, torch = name.split("=")
         if "absent" in found:
             lines.append(f"| {python} | {torch} | not run: {found['absent']} |" + " |" * (len(columns) - 3))

@@ -265,8 +265,8 @@ def page(known: Mapping[str, Any]) -> str:
     columns = ["Python", "torch", "transformers", "onnxruntime", *[step.name for step in steps(FOLDER)]]
     lines = [HEAD, f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     remarks = []
-    cells = [cell.name for cell in CELLS]
-    for name in [*(name for name in cells if name in known), *(name for name in known if name not in cells)]:
+    order = [cell.name for cell in CELLS]
+    for name in [*(name for name in order if name in known), *(name for name in known if name not in order)]:
         found = known[name]
         python, torch = name.split("=")
         if "absent" in found:

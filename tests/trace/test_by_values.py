@@ -53,3 +53,52 @@ def test_a_branch_that_torch_does_not_check_is_refused_with_the_reason(monkeypat
     observer = watched()
     with pytest.raises(ExportError, match=r"The values of a call cannot decide: the branch on \w+ is not checked"):
         observer.export()
+
+
+class Gate(nn.Module):
+    """Decides by what it computes with its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(4, 1, bias=False)
+        nn.init.constant_(self.gate.weight, 1.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if bool(self.gate(x).sum() > 0):
+            return x + 1
+        return x * 2
+
+
+def test_a_branch_is_decided_by_the_weights_of_the_model() -> None:
+    model, observer = Gate(), InputObserver()
+    with observer(model):
+        for rows in (2, 3, 5):
+            model(torch.rand(rows, 4) + 0.5)
+    program = observer.export()
+    x = torch.rand(7, 4) + 0.5
+    torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(RejectedCallError):
+        program(-x)
+
+
+class Rows(nn.Module):
+    """The rows of some numbers, as a detector finds the anchors of its scores."""
+
+    def forward(self, scores: torch.Tensor) -> torch.Tensor:
+        places = torch.where(scores.flatten() > 0)[0]
+        rows = torch.div(places, scores.shape[1], rounding_mode="floor")
+        if rows.numel() > 2:
+            return rows * 2
+        return rows
+
+
+def test_a_floor_division_of_ints_is_traced_beside_a_branch_on_values() -> None:
+    model, observer = Rows(), InputObserver()
+    with observer(model):
+        for rows in (2, 3, 5):
+            model(torch.rand(rows, 4) + 0.5)
+    program = observer.export()
+    scores = torch.rand(7, 4) - 0.3
+    torch.testing.assert_close(program(scores), model(scores))
+    with pytest.raises(RejectedCallError):
+        program(-scores.abs())

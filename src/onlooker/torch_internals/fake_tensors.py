@@ -6,6 +6,7 @@ from .needed import needed
 
 with needed("tensors without values"):
     import torch._subclasses as subclasses
+    from torch._subclasses import meta_utils
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         FakeTensor,
@@ -20,5 +21,6 @@ __all__ = [
     "FakeTensorMode",
     "in_kernel_invocation_manager",
     "is_fake",
+    "meta_utils",
     "subclasses",
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from .needed import needed
 
 with needed("traces"):
+    from torch import _decomp as decomp
     from torch import _refs as refs
-    from torch._decomp import decomposition_table, decompositions
+    from torch._decomp import decompositions
     from torch._dynamo import config as dynamo_config
     from torch._dynamo.exc import UserError
     from torch._functorch import config as functorch_config
@@ -14,14 +15,16 @@ with needed("traces"):
     from torch.fx import _lazy_graph_module as lazy_graph_module
     from torch.fx.experimental import proxy_tensor
     from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode
+    from torch.utils._python_dispatch import _get_current_dispatch_mode as get_current_dispatch_mode
 
 __all__ = [
     "UserError",
-    "decomposition_table",
+    "decomp",
     "decompositions",
     "disable_proxy_modes_tracing",
     "dynamo_config",
     "functorch_config",
+    "get_current_dispatch_mode",
     "get_proxy_mode",
     "lazy_graph_module",
     "proxy_tensor",

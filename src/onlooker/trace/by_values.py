@@ -8,28 +8,40 @@ where one was seen. torch decides comparisons with numbers computed from a float
 (``int(x.sum().item()) > 2``) as well, and writes no assertion: such a program would be wrong in
 silence.
 
+Two things of torch stand in the way of the values (2.13). The values of a parameter are never
+copied, so that whatever its memory held before decides. And what an operator is decomposed into is
+computed with values as well, beside the operator itself: there ``prims.sum`` of int32 and
+``prims.signbit`` have another dtype with values than without, which ends the trace. Both are mended
+while a trace decides by values.
+
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/config.py,
-``fake_tensor_propagate_real_tensors``, as ``torch.export.draft_export`` sets it; there
-``prims.sum`` of int32 is an int32 without values and an int64 with them, which ends the trace of a
-``cumsum(dtype=torch.int32)``, since torch finds its shape by a sum (2.13).
+``fake_tensor_propagate_real_tensors``, as ``torch.export.draft_export`` sets it; ``_safe_copy`` in
+https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/meta_utils.py (see
+``upstream/torch_values_of_parameters.py``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import torch
 
-from ..torch_internals.fake_tensors import DataDependentOutputException
+from ..patches.swap import swapped
+from ..torch_internals.fake_tensors import (
+    DataDependentOutputException,
+    FakeTensorMode,
+    meta_utils,
+)
 from ..torch_internals.sizes import GuardOnDataDependentSymNode
-from ..torch_internals.tracing import decomposition_table, functorch_config
+from ..torch_internals.tracing import decomp, functorch_config, get_current_dispatch_mode
 
 __all__ = ["UncheckedBranchError", "check_decided", "decided_by_values", "depends_on_values"]
 
-_RUNNING = (torch.ops.aten.cumsum.default, torch.ops.aten.cumprod.default)
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _MESSAGE = "propagate_real_tensors"
 #: the symbols of sizes, and of ints that are read from tensors, about which torch writes assertions
@@ -78,7 +90,8 @@ def decided_by_values() -> Iterator[set[str]]:
     try:
         with (
             functorch_config.patch(fake_tensor_propagate_real_tensors=True),
-            _shapes_of_running_sums(),
+            _values_of_parameters(),
+            _decomposed_without_values(),
         ):
             yield decided_about
     finally:
@@ -108,19 +121,39 @@ def check_decided(program: torch.export.ExportedProgram, decided: Collection[str
 
 
 @contextlib.contextmanager
-def _shapes_of_running_sums() -> Iterator[None]:
-    """Inside the block the shape of a running sum or product is that of what it runs over."""
-    table = decomposition_table
-    before = {func: table[func] for func in _RUNNING if func in table}
-    for func in before:
-        table[func] = _running
-    try:
+def _values_of_parameters() -> Iterator[None]:
+    """Inside the block parameters have their values in a trace as other tensors have theirs."""
+    copied = meta_utils._safe_copy
+
+    def copy(target: torch.Tensor, source: torch.Tensor | None) -> None:
+        is_parameter = type(source) is torch.nn.Parameter
+        copied(target, source.detach() if is_parameter and source is not None else source)
+
+    with swapped(meta_utils, "_safe_copy", copy):
         yield
-    finally:
-        for func, known in before.items():
-            table[func] = known
 
 
-def _running(values: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    is_int = not (values.dtype.is_floating_point or values.dtype.is_complex)
-    return values.new_empty(values.shape, dtype=dtype or (torch.int64 if is_int else values.dtype))
+@contextlib.contextmanager
+def _decomposed_without_values() -> Iterator[None]:
+    """Inside the block a decomposition gives shapes alone: the values are those that the operator
+    itself gives.
+    """
+    with swapped(decomp, "decomposition_table", _Decompositions(decomp.decomposition_table)):
+        yield
+
+
+class _Decompositions(dict[Any, Callable[..., Any]]):
+    def __getitem__(self, operator: Any) -> Callable[..., Any]:
+        decomposition = super().__getitem__(operator)
+        # torch reads its name and its module
+        return functools.update_wrapper(
+            functools.partial(_without_values, decomposition), decomposition
+        )
+
+
+def _without_values(decomposition: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    mode = get_current_dispatch_mode()
+    if not isinstance(mode, FakeTensorMode):
+        return decomposition(*args, **kwargs)
+    with swapped(mode, "propagate_real_tensors", False):
+        return decomposition(*args, **kwargs)

@@ -400,3 +400,17 @@ def test_floats_that_are_not_read_have_lengths_of_their_own() -> None:
     x, kept, positions = call(2, 2)
     with pytest.raises(ValueError, match="has to be batch"):
         program(x, kept, positions[:1].expand(3, 5))
+
+
+class Pictures(torch.nn.Module):
+    """A list of images of any sizes, each of which is read by itself."""
+
+    def forward(self, images: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack([image.square().mean() for image in images])
+
+
+def test_images_of_a_list_whose_sizes_agreed_by_chance_have_sizes_of_their_own() -> None:
+    sizes = ((120, 160), (100, 140)), ((140, 128), (96, 160))
+    plan = plan_of(Pictures(), *({"images": [ones(3, *size) for size in call]} for call in sizes))
+    assert {f"images_{image}_dim_{dim}" for image in (0, 1) for dim in (1, 2)} <= {s.name for s in plan.symbols}
+    assert not [relation for relation in plan.relations if relation.family == "offset"]

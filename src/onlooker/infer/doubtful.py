@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from ..core.path import Index
 from ..core.spec import Axis
 from .mine import Derived, Exclusions, Mined, mine
 from .relations import Column
@@ -18,6 +19,8 @@ _FEW_ROWS = 3
 #: a relation that held for as many distinct sizes in calls is no chance
 _BEYOND_DOUBT = 4
 _MOST_PARTS = 6
+#: a tensor of a list that is an argument: the name of the argument, and a number
+_IN_A_LIST = 2
 _MOST_READINGS = 5
 _MOST_GUESSES = 8
 
@@ -40,29 +43,32 @@ def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
     several arguments.
 
     The leaves of one container, such as the layers of a cache, are one state, and are never taken
-    apart.
+    apart; the tensors of a plain list that differ in a size, as images do, are no such state.
     """
+    lists = _lists_of_unlike(mined)
     for derived in mined.derived.values():
         column = derived.column
         sources = [source for source in mined.columns if source.name in derived.proposed.symbols]
         if _distinct_in_calls(mined, column, *sources) >= _BEYOND_DOUBT:
             continue
-        places = {_place(axis) for found in (column, *sources) for axis in found.axes}
-        if len(places) > 1 or not _is_inside(column.axes[0]):
+        places = {_place(axis, lists) for found in (column, *sources) for axis in found.axes}
+        if len(places) > 1 or not _is_inside(column.axes[0], lists):
             text = f"{column.axes[0]} == {_spelled(derived, sources)}"
             yield DoubtfulRelation(column.axes, (), text, Exclusions(free=_held(mined, column)))
     for column in mined.columns:
         if _distinct_in_calls(mined, column) >= _BEYOND_DOUBT:
             continue
-        for part in _parts(column, mined.n_calls):
-            yield _doubtful_equality(mined, column, part)
+        for part in _parts(column, mined.n_calls, lists):
+            yield _doubtful_equality(mined, column, part, lists)
 
 
-def _doubtful_equality(mined: Mined, column: Column, part: tuple[Axis, ...]) -> DoubtfulRelation:
+def _doubtful_equality(
+    mined: Mined, column: Column, part: tuple[Axis, ...], lists: frozenset[str]
+) -> DoubtfulRelation:
     """The claim that a part of a class has the same size as the rest."""
     rest = tuple(axis for axis in column.axes if axis not in part)
     free = _held(mined, column) - {column.axes[0]} | {part[0]}
-    first_in_place = {_place(axis): axis for axis in reversed(part)}
+    first_in_place = {_place(axis, lists): axis for axis in reversed(part)}
     moved = ", ".join(str(axis) for axis in part if axis in first_in_place.values())
     exclusions = Exclusions(apart=frozenset(part), free=free)
     return DoubtfulRelation(part, rest, f"{moved} == {rest[0]}", exclusions)
@@ -143,22 +149,38 @@ def _spelled(derived: Derived, sources: Sequence[Column]) -> str:
     return text
 
 
-def _is_inside(axis: Axis) -> bool:
-    return len(axis.path.entries) > 1
+def _lists_of_unlike(mined: Mined) -> frozenset[str]:
+    """The arguments that are plain lists of tensors, of which two differed in a size in some call."""
+    columns: dict[tuple[str, int | None], list[Column]] = {}
+    for axis, column in mined.class_of.items():
+        if len(axis.path.entries) == _IN_A_LIST and isinstance(axis.path.entries[-1], Index):
+            columns.setdefault((axis.path.root, axis.dim), []).append(column)
+    found = set()
+    for (root, _), alike in columns.items():
+        calls = zip(*(column.values[: mined.n_calls] for column in alike), strict=True)
+        if any(len(set(sizes) - {None}) > 1 for sizes in calls):
+            found.add(root)
+    return frozenset(found)
 
 
-def _place(axis: Axis) -> tuple[str, int | None]:
+def _is_inside(axis: Axis, lists: frozenset[str]) -> bool:
+    return len(axis.path.entries) > 1 and axis.path.root not in lists
+
+
+def _place(axis: Axis, lists: frozenset[str]) -> tuple[str, int | None]:
     """What is taken apart as a whole: a container, or one dimension of a tensor."""
-    return (axis.path.root, -1 if _is_inside(axis) else axis.dim)
+    if _is_inside(axis, lists):
+        return (axis.path.root, -1)
+    return (str(axis.path), axis.dim)
 
 
-def _parts(column: Column, n_calls: int) -> Iterator[tuple[Axis, ...]]:
+def _parts(column: Column, n_calls: int, lists: frozenset[str]) -> Iterator[tuple[Axis, ...]]:
     """What may part from a class: first dimensions, one place, or two places where few rows hold
     it together.
     """
     places: dict[tuple[str, int | None], list[Axis]] = {}
     for axis in column.axes:
-        places.setdefault(_place(axis), []).append(axis)
+        places.setdefault(_place(axis, lists), []).append(axis)
     groups = [tuple(axes) for axes in places.values()]
     if len(groups) < 2:
         return

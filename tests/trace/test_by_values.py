@@ -102,3 +102,32 @@ def test_a_floor_division_of_ints_is_traced_beside_a_branch_on_values() -> None:
     torch.testing.assert_close(program(scores), model(scores))
     with pytest.raises(RejectedCallError):
         program(-scores.abs())
+
+
+@torch.library.custom_op("test_by_values::positive", mutates_args=())
+def positive(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0]
+
+
+@positive.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(torch.library.get_ctx().create_unbacked_symint())
+
+
+class Kept(nn.Module):
+    """What an operator of a library keeps, as the boxes that overlap no other."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return positive(x) * 2
+
+
+@pytest.mark.parametrize("n_kept", [0, 1, 4])
+def test_an_operator_may_keep_one_row_or_none(n_kept: int) -> None:
+    model, observer = Kept(), InputObserver()
+    with observer(model):
+        for length in (5, 8, 9):
+            model(torch.arange(-2.0, length - 2))
+    program = observer.export()
+    x = torch.arange(-3.0, 7.0).flip(0) - 6 + n_kept
+    assert len(model(x)) == n_kept
+    torch.testing.assert_close(program(x), model(x))

@@ -6,6 +6,7 @@ from .needed import needed
 
 with needed("tensors without values"):
     import torch._subclasses as subclasses
+    from torch._library.fake_impl import FakeImplCtx
     from torch._subclasses import meta_utils
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
@@ -17,6 +18,7 @@ with needed("tensors without values"):
 
 __all__ = [
     "DataDependentOutputException",
+    "FakeImplCtx",
     "FakeTensor",
     "FakeTensorMode",
     "in_kernel_invocation_manager",

@@ -18,6 +18,11 @@ Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/confi
 ``fake_tensor_propagate_real_tensors``, as ``torch.export.draft_export`` sets it; ``_safe_copy`` in
 https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/meta_utils.py (see
 ``upstream/torch_values_of_parameters.py``).
+
+An operator of a library whose result has as many rows as its values say, as the boxes that overlap
+no other, has 2 of them at least where its shapes are told by ``create_unbacked_symint``: such a
+program refuses the call of which one box is left. In a trace it has any number
+(``upstream/torch_two_rows_at_least.py``).
 """
 
 from __future__ import annotations
@@ -34,13 +39,20 @@ import torch
 from ..patches.swap import swapped
 from ..torch_internals.fake_tensors import (
     DataDependentOutputException,
+    FakeImplCtx,
     FakeTensorMode,
     meta_utils,
 )
 from ..torch_internals.sizes import GuardOnDataDependentSymNode
 from ..torch_internals.tracing import decomp, functorch_config, get_current_dispatch_mode
 
-__all__ = ["UncheckedBranchError", "check_decided", "decided_by_values", "depends_on_values"]
+__all__ = [
+    "UncheckedBranchError",
+    "check_decided",
+    "decided_by_values",
+    "depends_on_values",
+    "results_of_any_length",
+]
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _MESSAGE = "propagate_real_tensors"
@@ -157,3 +169,18 @@ def _without_values(decomposition: Callable[..., Any], *args: Any, **kwargs: Any
         return decomposition(*args, **kwargs)
     with swapped(mode, "propagate_real_tensors", False):
         return decomposition(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def results_of_any_length() -> Iterator[None]:
+    """Inside the block a result of an operator, of which the values say how long it is, may have 0
+    rows or 1; torch says 2 at least where the operator says nothing.
+    """
+
+    def length(
+        context: FakeImplCtx, *, min: int = 0, max: int | None = None  # noqa: A002  # torch's names
+    ) -> torch.SymInt:
+        return context.new_dynamic_size(min=min, max=max)
+
+    with swapped(FakeImplCtx, "create_unbacked_symint", length):
+        yield

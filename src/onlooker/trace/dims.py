@@ -15,7 +15,7 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..patches.unchanged_modules import unchanged_modules_stay
 from ..torch_internals.sizes import shape_config
-from .by_values import decided_by_values
+from .by_values import decided_by_values, results_of_any_length
 from .untold import untold_of_traces
 
 __all__ = ["Asked", "least_of", "limits_of"]
@@ -52,6 +52,7 @@ class Asked:
         """
         decided: Collection[str] = ()
         with contextlib.ExitStack() as stack:
+            stack.enter_context(results_of_any_length())
             if self.oblivious:
                 settings = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
                 stack.enter_context(settings)

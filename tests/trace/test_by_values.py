@@ -131,3 +131,27 @@ def test_an_operator_may_keep_one_row_or_none(n_kept: int) -> None:
     x = torch.arange(-3.0, 7.0).flip(0) - 6 + n_kept
     assert len(model(x)) == n_kept
     torch.testing.assert_close(program(x), model(x))
+
+
+class Parts(nn.Module):
+    """Rows of two arguments that are kept, taken together and apart again, as the boxes of two images."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = [x[x > 0], y[y > 0]]
+        if rows[0].numel() == 0:
+            return x, y
+        first, second = torch.cat(rows).cumsum(0).split([len(one) for one in rows])
+        return first * 2, second * 3
+
+
+def test_the_lengths_of_parts_are_values() -> None:
+    model, observer = Parts(), InputObserver()
+    with observer(model):
+        for length in (5, 8, 9):
+            model(torch.arange(-2.0, length - 2).flip(0), torch.arange(-1.0, length + 1).flip(0))
+    program = observer.export()
+    for n_kept in (1, 3):
+        x, y = torch.arange(-6.0, n_kept + 1), torch.arange(n_kept - 5.0, 4.0)
+        torch.testing.assert_close(program(x, y), model(x, y))
+    with pytest.raises(RejectedCallError):
+        program(-x.abs(), y)

@@ -7,7 +7,7 @@ from .needed import needed
 with needed("tensors without values"):
     import torch._subclasses as subclasses
     from torch._library.fake_impl import FakeImplCtx
-    from torch._subclasses import meta_utils
+    from torch._subclasses import fake_utils, meta_utils
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         FakeTensor,
@@ -21,6 +21,7 @@ __all__ = [
     "FakeImplCtx",
     "FakeTensor",
     "FakeTensorMode",
+    "fake_utils",
     "in_kernel_invocation_manager",
     "is_fake",
     "meta_utils",

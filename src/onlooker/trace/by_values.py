@@ -8,11 +8,12 @@ where one was seen. torch decides comparisons with numbers computed from a float
 (``int(x.sum().item()) > 2``) as well, and writes no assertion: such a program would be wrong in
 silence.
 
-Two things of torch stand in the way of the values (2.13). The values of a parameter are never
+Three things of torch stand in the way of the values (2.13). The values of a parameter are never
 copied, so that whatever its memory held before decides. And what an operator is decomposed into is
 computed with values as well, beside the operator itself: there ``prims.sum`` of int32 and
-``prims.signbit`` have another dtype with values than without, which ends the trace. Both are mended
-while a trace decides by values.
+``prims.signbit`` have another dtype with values than without, which ends the trace. Last, torch
+compares a tensor with its values, and to compare where a part of a split begins, which is a sum of
+lengths, makes these lengths constants. All are mended while a trace decides by values.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/config.py,
 ``fake_tensor_propagate_real_tensors``, as ``torch.export.draft_export`` sets it; ``_safe_copy`` in
@@ -41,6 +42,7 @@ from ..torch_internals.fake_tensors import (
     DataDependentOutputException,
     FakeImplCtx,
     FakeTensorMode,
+    fake_utils,
     meta_utils,
 )
 from ..torch_internals.sizes import GuardOnDataDependentSymNode
@@ -104,6 +106,7 @@ def decided_by_values() -> Iterator[set[str]]:
             functorch_config.patch(fake_tensor_propagate_real_tensors=True),
             _values_of_parameters(),
             _decomposed_without_values(),
+            _offsets_are_not_compared(),
         ):
             yield decided_about
     finally:
@@ -169,6 +172,21 @@ def _without_values(decomposition: Callable[..., Any], *args: Any, **kwargs: Any
         return decomposition(*args, **kwargs)
     with swapped(mode, "propagate_real_tensors", False):
         return decomposition(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _offsets_are_not_compared() -> Iterator[None]:
+    """Inside the block torch does not compare a tensor that begins at a symbolic place in its memory
+    with its values.
+    """
+    compared = fake_utils._check_fake_real_tensors
+
+    def compare(real: torch.Tensor, fake: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(fake.storage_offset(), torch.SymInt):
+            compared(real, fake, *args, **kwargs)
+
+    with swapped(fake_utils, "_check_fake_real_tensors", compare):
+        yield
 
 
 @contextlib.contextmanager

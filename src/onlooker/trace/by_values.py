@@ -41,6 +41,7 @@ from ..patches.swap import swapped
 from ..torch_internals.fake_tensors import (
     DataDependentOutputException,
     FakeImplCtx,
+    FakeTensor,
     FakeTensorMode,
     fake_utils,
     meta_utils,
@@ -181,7 +182,7 @@ def _offsets_are_not_compared() -> Iterator[None]:
     """
     compared = fake_utils._check_fake_real_tensors
 
-    def compare(real: torch.Tensor, fake: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+    def compare(real: torch.Tensor, fake: FakeTensor, *args: Any, **kwargs: Any) -> None:
         if not isinstance(fake.storage_offset(), torch.SymInt):
             compared(real, fake, *args, **kwargs)
 
@@ -195,9 +196,7 @@ def results_of_any_length() -> Iterator[None]:
     rows or 1; torch says 2 at least where the operator says nothing.
     """
 
-    def length(
-        context: FakeImplCtx, *, min: int = 0, max: int | None = None  # noqa: A002  # torch's names
-    ) -> torch.SymInt:
+    def length(context: FakeImplCtx, *, min: int = 0, max: int | None = None) -> torch.SymInt:
         return context.new_dynamic_size(min=min, max=max)
 
     with swapped(FakeImplCtx, "create_unbacked_symint", length):

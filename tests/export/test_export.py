@@ -11,6 +11,8 @@ import torch
 
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, RejectedCallError, UsageError
+from onlooker.core.traffic import Breach, BreachKind
+from onlooker.serve.route import Mismatch
 from onlooker.trace.flat import identifiers
 
 Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
@@ -273,6 +275,23 @@ def test_a_program_that_serves_no_watched_call_is_one_error(monkeypatch: pytest.
     with pytest.raises(ExportError, match=r"none takes a call that was watched \(calls 0, 1\)") as caught:
         watched(torch.nn.ReLU(), [call(rand(2, 6)), call(rand(3, 6))]).export()
     assert caught.value.slug == "no-call-served"
+
+
+class AsPositive(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if bool((x > 0).all()) else x - 1
+
+
+def test_what_a_graph_says_to_a_watched_call_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> None:
+        raise Mismatch(Breach(BreachKind.CONDITION, "x", "positive", "not"))
+
+    monkeypatch.setattr("onlooker.export.graphs.Dispatcher.run", run)
+    with pytest.raises(ExportError, match=r"To call 0 main says: x needs positive") as caught:
+        watched(AsPositive(), [call(rand(2, 6)), call(rand(3, 6))]).export()
+    assert caught.value.slug == "no-call-served"
+    assert "test_export.py" in str(caught.value)
+    assert "return x + 1 if bool((x > 0).all()) else x - 1" in str(caught.value)
 
 
 def test_axes_that_the_caller_pins_are_not_probed() -> None:

@@ -49,6 +49,8 @@ __all__ = ["export_graphs"]
 logger = logging.getLogger(__name__)
 #: the most graphs that are made for calls which the graphs of the plans refuse
 _MOST_FURTHER = 4
+#: how many notes of a graph are in an error
+_MOST_NOTES = 2
 
 
 def export_graphs(
@@ -90,7 +92,8 @@ class _Search:
         self._plans: list[Plan] = []
         self._oblivious = False
         self._experiments: dict[PlanSearch, list[Experiment]] = {}
-        self._runs: dict[tuple[int, int], tuple[bool, Any]] = {}
+        #: what a graph said to a call, empty where it ran, and the program that keeps its id
+        self._runs: dict[tuple[int, int], tuple[str, Any]] = {}
 
     @contextlib.contextmanager
     def noting(self, search: PlanSearch) -> Iterator[None]:
@@ -327,12 +330,12 @@ class _Search:
         if key not in self._runs:
             try:
                 dispatcher.run(graph, self._short(dispatcher, graph, sample))
-                runs = True
+                refusal = ""
             except Mismatch as mismatch:
                 logger.debug("%s does not take the call: %s", graph.name, mismatch)
-                runs = False
-            self._runs[key] = runs, graph.artifact  # which stays alive, and its id its own
-        return self._runs[key][0]
+                refusal = str(mismatch) or "it refuses the call"
+            self._runs[key] = refusal, graph.artifact  # which stays alive, and its id its own
+        return not self._runs[key][0]
 
     def _short(self, dispatcher: Dispatcher, graph: Graph, sample: Sample) -> Tree[Any]:
         """The arguments of a call, or of a short call in the same contract that stands for it."""
@@ -366,6 +369,8 @@ class _Search:
                 c for graph in self._graphs_of(search)[:1] for c in graph.contract.failing(sizes)
             ]
         why = "".join(f" {graphs[0].name} needs {constraint}." for constraint in failing[:2])
+        if not failing and graphs:
+            why = self._refusal_of(graphs[0], sample)
         calls = ", ".join(str(sample.call.index) for sample in self.samples[:6])
         return ExportError(
             f"torch.export gives {len(graphs)} graphs, and none takes a call that was watched"
@@ -373,10 +378,16 @@ class _Search:
             slug="no-call-served",
             hint=(
                 f"{advice_on_inner(self.lab.model)}Write these lines without numbers of Python that"
-                " are made from sizes or values, or pin what they ask about: export(static={'x':"
-                " [1]})."
+                " are made from sizes or values, or pin the axes that they ask about with static=."
             ),
         )
+
+    def _refusal_of(self, graph: Graph, sample: Sample) -> str:
+        """What the graph said to the call when it ran, and the first notes of its trace: they name lines."""
+        refusal, _ = self._runs.get((id(graph.artifact), sample.call.index), ("", None))
+        said = [f"To call {sample.call.index} {graph.name} says: {refusal}"] if refusal else []
+        told = [f"Of {graph.name}: {note}" for note in graph.notes[:_MOST_NOTES]]
+        return "".join(f" {text.rstrip('.')}." for text in (*said, *told))
 
     def finished(self) -> list[Graph]:
         """All graphs, each with its contract, and the notes and experiments of its search; names

@@ -54,6 +54,7 @@ __all__ = [
     "check_decided",
     "decided_by_values",
     "depends_on_values",
+    "has_two_rows_at_least",
     "results_of_any_length",
 ]
 
@@ -61,6 +62,9 @@ _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _MESSAGE = "propagate_real_tensors"
 #: the symbols of sizes, and of ints that are read from tensors, about which torch writes assertions
 _CHECKED = re.compile(r"[su]\d+")
+
+#: the least length that torch takes for granted of a result where an operator says nothing
+_LEAST = 2
 
 
 class UncheckedBranchError(Exception):
@@ -108,6 +112,7 @@ def decided_by_values() -> Iterator[set[str]]:
             _values_of_parameters(),
             _decomposed_without_values(),
             _offsets_are_not_compared(),
+            results_of_any_length(),
         ):
             yield decided_about
     finally:
@@ -188,6 +193,14 @@ def _offsets_are_not_compared() -> Iterator[None]:
 
     with swapped(fake_utils, "_check_fake_real_tensors", compare):
         yield
+
+
+def has_two_rows_at_least(program: torch.export.ExportedProgram) -> bool:
+    """True where a length that is a value is 2 or more in a program: an operator may have said so
+    that is right for 0 and 1 too.
+    """
+    ranges = program.range_constraints.items()
+    return any(str(symbol).startswith("u") and known.lower == _LEAST for symbol, known in ranges)
 
 
 @contextlib.contextmanager

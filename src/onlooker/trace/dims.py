@@ -31,6 +31,7 @@ class Asked:
     ``ints`` keeps ``int(size)`` of the model a size; None where it was not tried. ``untold`` answers
     the model that it is not traced. ``unrolled`` are the lines of loops that are no ``scan``.
     ``conversions`` leaves modules as they are where ``Module.to`` would change nothing.
+    ``any_length`` lets operators of libraries keep one row or none.
     """
 
     oblivious: bool = False
@@ -39,6 +40,7 @@ class Asked:
     untold: bool = False
     unrolled: tuple[str, ...] = ()
     conversions: bool = False
+    any_length: bool = False
 
     def without_guards(self) -> Asked:
         """The same, without guards on 0 and 1."""
@@ -52,7 +54,8 @@ class Asked:
         """
         decided: Collection[str] = ()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(results_of_any_length())
+            if self.any_length:
+                stack.enter_context(results_of_any_length())
             if self.oblivious:
                 settings = shape_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
                 stack.enter_context(settings)

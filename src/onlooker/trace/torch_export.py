@@ -27,7 +27,12 @@ from ..patches.recurrent_steps import steps_stay_sizes
 from ..patches.unchanged_modules import REFUSAL
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.tracing import UserError, dynamo_config, lazy_graph_module
-from .by_values import UncheckedBranchError, check_decided, depends_on_values
+from .by_values import (
+    UncheckedBranchError,
+    check_decided,
+    depends_on_values,
+    has_two_rows_at_least,
+)
 from .decisions import Decision, recorded_decisions
 from .dim_names import takes_names
 from .dims import Asked
@@ -114,11 +119,10 @@ def export_graph(
             asked = other
             notes += [note] if note else []
             continue
-        if asked.ints is None and bakes_int(decisions):
-            asked = replace(asked, ints=True)
-            notes.append(
-                f"{_READ_AS_SIZES}: a number made from a size would hold for that size alone"
-            )
+        other, note = _wider_way(asked, decisions, program)
+        if other is not None:
+            asked = other
+            notes += [note] if note else []
             continue
         graph = graph_of(plan, names, program, example, flat)
         if flat.n_joined and not is_exact_elsewhere(graph, samples, lab):
@@ -275,6 +279,20 @@ def _another_way(
     if not asked.untold and isinstance(error, RuntimeError) and not depends_on_values(error):
         # the model runs at the sizes of the example: what is refused, it does in a trace alone
         return replace(asked, untold=True), f"{_UNTOLD}: {_first_line(error)}"
+    return None, ""
+
+
+def _wider_way(
+    asked: Asked, decisions: Sequence[Decision], program: torch.export.ExportedProgram
+) -> tuple[Asked | None, str]:
+    """How else to trace for a program that holds for more calls, and a note; None where there is no
+    such way.
+    """
+    if asked.ints is None and bakes_int(decisions):
+        note = f"{_READ_AS_SIZES}: a number made from a size would hold for that size alone"
+        return replace(asked, ints=True), note
+    if not asked.any_length and asked.branch is None and has_two_rows_at_least(program):
+        return replace(asked, any_length=True), ""
     return None, ""
 
 

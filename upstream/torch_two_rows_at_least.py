@@ -5,7 +5,7 @@ program of a detector then refuses an image in which one box is kept, or none.
 
 Where: torch.library
 Fails with: torch 2.13.0
-Thread: none found
+Thread: none known
 In onlooker: `trace.by_values`
 """
 

@@ -98,7 +98,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         (["--nothing"], "onlooker: Unrecognized arguments: --nothing"),
         (["demo", "--model", "lama"], "onlooker: Argument --model: invalid choice: 'lama'"),
         (["demo", "--to", "tflite"], "onlooker: Argument --to: invalid choice: 'tflite'"),
-        (["demo", "--out"], "onlooker: Argument --out: expected one argument."),
+        (["demo", "--out"], "onlooker: Argument -o/--out: expected one argument."),
     ],
 )
 def test_a_wrong_command_line_is_an_error_in_one_line(argv: list[str], message: str) -> None:

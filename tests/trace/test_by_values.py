@@ -155,3 +155,32 @@ def test_the_lengths_of_parts_are_values() -> None:
         torch.testing.assert_close(program(x, y), model(x, y))
     with pytest.raises(RejectedCallError):
         program(-x.abs(), y)
+
+
+class Decodes(nn.Module):
+    """A decoder of torch compares its mask with a triangle; grown to other sizes, the mask is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerDecoderLayer(16, 2, 32, batch_first=True)
+        self.decoder = nn.TransformerDecoder(layer, 1)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.decoder(target, source, tgt_mask=mask)
+
+
+def test_values_that_no_other_sizes_can_have_are_traced_with_the_sizes_of_their_call() -> None:
+    def call(batch: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
+        mask = nn.Transformer.generate_square_subsequent_mask(target)
+        return torch.randn(batch, source, 16), torch.randn(batch, target, 16), mask
+
+    model, observer = Decodes().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(*call(2, 6, 4))
+        model(*call(3, 8, 5))
+    program = observer.export()
+    assert program.verify().verified
+    for sizes in ((1, 12, 3), (5, 7, 9)):
+        args = call(*sizes)
+        with torch.no_grad():
+            torch.testing.assert_close(program(*args), model(*args), atol=1e-5, rtol=1e-5)

@@ -209,12 +209,13 @@ class _Search:
                 self._try(constant)
                 yield
                 del self.searches[before:]
-            before = len(self.searches)
-            self._try(
-                replace(plan, name=f"{plan.name}_at_call_{sample.call.index}"), samples=(sample,)
-            )
-            yield
-            del self.searches[before:]
+            own = replace(plan, name=f"{plan.name}_at_call_{sample.call.index}")
+            # a branch on values that were grown to other sizes may take another side
+            for choices in (None, [sizes_of(plan, leaf_values(sample))]):
+                before = len(self.searches)
+                self._try(own, samples=(sample,), choices=choices)
+                yield
+                del self.searches[before:]
         before = len(self.searches)
         self._try_own_form(sample)
         yield
@@ -261,15 +262,21 @@ class _Search:
         ways = dict.fromkeys((frozenset(found - rows), frozenset(found)))
         return [way for way in ways if way]
 
-    def _try(self, plan: Plan, samples: Sequence[Sample] | None = None) -> None:
+    def _try(
+        self,
+        plan: Plan,
+        samples: Sequence[Sample] | None = None,
+        choices: Sequence[Sizes] | None = None,
+    ) -> None:
         """A further graph of a plan, with values of some calls only where a branch on values has
-        other sides.
+        other sides; ``choices`` are sizes to trace it with.
         """
         try:
             traced = export_graph(
                 plan,
                 samples or self.samples,
                 self.lab,
+                choices=choices,
                 like=Asked(oblivious=True) if self._oblivious else None,
             )
         except ExportError as error:

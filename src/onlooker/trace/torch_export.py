@@ -116,10 +116,8 @@ def export_graph(
                 other, note = _without_loops(asked, [flat.unrolled.line]), str(flat.unrolled)
             if other is None:
                 break
-            asked = other
-            notes += [note] if note else []
-            continue
-        other, note = _wider_way(asked, decisions, program)
+        else:
+            other, note = _wider_way(asked, decisions, program)
         if other is not None:
             asked = other
             notes += [note] if note else []

@@ -312,3 +312,27 @@ def test_an_opaque_object_is_passed_as_it_was() -> None:
         model(torch.zeros(1))
     sample = Sample(observer.recording().calls[0], inputs, Tree(Structure(), (None,)))
     assert materialise(Plan("main", structure, (LeafPlan(X),)), {}, [sample]) == {X: thing}
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["ones below", "ones above"])
+@pytest.mark.parametrize(("rows", "columns"), [(2, 2), (3, 3), (9, 9), (2, 12), (5, 9)])
+@pytest.mark.parametrize("past", [0, 4])
+def test_a_triangle_stays_a_triangle_that_ends_in_the_last_corner(
+    past: int, rows: int, columns: int, shown: bool
+) -> None:
+    def triangle(rows: int, columns: int) -> torch.Tensor:
+        below = torch.ones(rows, columns).tril(columns - rows).bool()
+        return below if shown else ~below
+
+    seen = triangle(3, 3 + past)
+    assert torch.equal(resized(seen, (rows, columns)), triangle(rows, columns))
+    added = torch.zeros(3, 3 + past).masked_fill(seen, float("-inf"))
+    other = torch.zeros(rows, columns).masked_fill(triangle(rows, columns), float("-inf"))
+    assert torch.equal(resized(added, (rows, columns)), other)
+    assert torch.equal(resized(seen.expand(2, 1, -1, -1), (3, 1, rows, columns))[2, 0], triangle(rows, columns))
+
+
+def test_rows_of_padding_that_are_a_triangle_are_never_hidden_completely() -> None:
+    padding = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]])
+    for rows, columns in ((2, 9), (5, 6), (7, 3), (9, 2)):
+        assert resized(padding, (rows, columns)).any(1).all()

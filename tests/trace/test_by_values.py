@@ -157,28 +157,54 @@ def test_the_lengths_of_parts_are_values() -> None:
         program(-x.abs(), y)
 
 
+class Marked(nn.Module):
+    """Asks whether each position marks itself alone; grown to other sizes, the marks lie elsewhere."""
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor, marks: torch.Tensor) -> torch.Tensor:
+        if bool((marks == torch.eye(target.shape[1])).all()):
+            return target.cumsum(1) + source.sum()
+        return marks @ target * source.mean()
+
+
+def test_values_that_no_other_sizes_can_have_are_traced_with_the_sizes_of_their_call() -> None:
+    def call(batch: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
+        return torch.randn(batch, source, 16), torch.randn(batch, target, 16), torch.eye(target)
+
+    model, observer = Marked(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(*call(2, 6, 4))
+        model(*call(3, 8, 5))
+    program = observer.export()
+    assert program.verify().verified
+    for sizes in ((1, 12, 3), (5, 7, 9)):
+        args = call(*sizes)
+        with torch.no_grad():
+            torch.testing.assert_close(program(*args), model(*args), atol=1e-5, rtol=1e-5)
+
+
 class Decodes(nn.Module):
-    """A decoder of torch compares its mask with a triangle; grown to other sizes, the mask is none."""
+    """A decoder of torch compares its mask with a triangle."""
 
     def __init__(self) -> None:
         super().__init__()
         layer = nn.TransformerDecoderLayer(16, 2, 32, batch_first=True)
         self.decoder = nn.TransformerDecoder(layer, 1)
 
-    def forward(self, source: torch.Tensor, target: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, target: torch.Tensor, source: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return self.decoder(target, source, tgt_mask=mask)
 
 
-def test_values_that_no_other_sizes_can_have_are_traced_with_the_sizes_of_their_call() -> None:
+def test_a_decoder_that_looks_for_a_triangle_is_one_graph() -> None:
     def call(batch: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
         mask = nn.Transformer.generate_square_subsequent_mask(target)
-        return torch.randn(batch, source, 16), torch.randn(batch, target, 16), mask
+        return torch.randn(batch, target, 16), torch.randn(batch, source, 16), mask
 
     model, observer = Decodes().eval(), InputObserver()
     with observer(model), torch.no_grad():
         model(*call(2, 6, 4))
         model(*call(3, 8, 5))
     program = observer.export()
+    assert len(program.graphs) == 1
     assert program.verify().verified
     for sizes in ((1, 12, 3), (5, 7, 9)):
         args = call(*sizes)

@@ -25,7 +25,7 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
     Along the first dimension rows are repeated; along the others floats are repeated and ints end
     in copies of their last value. A tensor that is too long loses its end. A mask grows and shrinks
     on the side where it is padded, so that no row is hidden completely; one that begins and ends
-    with 0 marks places, and does as ids do. With ``varied``, repeated floats are scaled and
+    with 0 marks places, and does as ids do, and a triangle stays one. With ``varied``, repeated floats are scaled and
     repeated ids are rolled along the second dimension, so that no two rows are equal; the corners
     of a box stay together.
 
@@ -46,6 +46,9 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
     values, step = as_numbers(tensor.detach()), _step(tensor.dtype)
     if values.numel() == 0:
         return as_dtype(_invented(values, shape), tensor.dtype)
+    # rows of padding may be a triangle by chance: no row of the result is hidden completely
+    if _is_triangle(values) and shape[-2] <= shape[-1]:
+        values = _triangle(values, shape)
     mask, floating = _is_mask(values), values.dtype.is_floating_point or values.dtype.is_complex
     for dim, (have, want) in enumerate(zip(values.shape, shape, strict=True)):
         if have == want:
@@ -65,6 +68,29 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
                 _scaled(values, dim, 1 + step * block) if floating else _rolled(values, dim, block)
             )
     return as_dtype(values, tensor.dtype).contiguous()
+
+
+def _is_triangle(values: torch.Tensor) -> bool:
+    """True for matrices of two values that meet in one diagonal, which ends in the last corner, as
+    in a causal mask.
+    """
+    if values.ndim < 2 or min(values.shape[-2:]) < 2 or not _is_mask(values):
+        return False
+    rises = values[..., :, 1:] != values[..., :, :-1]
+    is_constant = bool((values[..., 1:, 1:] == values[..., :-1, :-1]).all())
+    ends = not bool(rises[..., -1, :].any()) and bool(rises[..., -2, -1].all())
+    return is_constant and ends and bool((rises.sum(-1) <= 1).all())
+
+
+def _triangle(values: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """The same diagonals from the last row and column on, in matrices of another size."""
+    rows, columns = values.shape[-2:]
+    row, column = torch.arange(shape[-2]), torch.arange(shape[-1])
+    # on the diagonal of the last element 0, further to the right more
+    place = (column - (shape[-1] - 1))[None, :] - (row - (shape[-2] - 1))[:, None]
+    place = place.clamp(1 - columns, rows - 1).to(values.device)
+    last = torch.minimum(torch.zeros_like(place), place)
+    return values[..., rows - 1 - (place - last), columns - 1 + last]
 
 
 def _is_mask(values: torch.Tensor) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-import conftest
 import matrix
 import release
 
@@ -100,13 +99,21 @@ def test_a_smoke_run_is_as_good_as_its_steps(
     assert ("what failed" in capsys.readouterr().out) is not passed
 
 
-def test_a_share_of_the_tests_is_the_same_whatever_is_added() -> None:
+def test_a_share_of_the_tests_is_the_same_whatever_is_added(pytestconfig: pytest.Config) -> None:
+    # by its file: a folder of tests may have a conftest of its own under the same name
+    (own,) = (
+        plugin
+        for _, plugin in pytestconfig.pluginmanager.list_name_plugin()
+        if getattr(plugin, "__file__", None) == str(Path(__file__).parents[1] / "conftest.py")
+    )
+    chosen_by = own.pytest_collection_modifyitems
+
     def chosen(names: list[str], share: int) -> list[str]:
         items: list[Any] = [SimpleNamespace(nodeid=name) for name in names]
         left_out: list[Any] = []
         hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
         config: Any = SimpleNamespace(getoption=lambda name: share, hook=hook)
-        conftest.pytest_collection_modifyitems(config, items)
+        chosen_by(config, items)
         assert len(items) + len(left_out) == len(names)
         return [item.nodeid for item in items]
 

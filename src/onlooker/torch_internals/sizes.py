@@ -5,6 +5,7 @@ from __future__ import annotations
 from .needed import needed
 
 with needed("symbolic sizes"):
+    from torch._prims_common import is_contiguous_or_false
     from torch.fx.experimental import _config as shape_config
     from torch.fx.experimental import symbolic_shapes
     from torch.fx.experimental.sym_node import SymNode
@@ -33,6 +34,7 @@ __all__ = [
     "ValueRanges",
     "free_unbacked_symbols",
     "int_oo",
+    "is_contiguous_or_false",
     "shape_config",
     "statically_known_true",
     "symbolic_shapes",

@@ -31,7 +31,8 @@ class Asked:
     ``ints`` keeps ``int(size)`` of the model a size; None where it was not tried. ``untold`` answers
     the model that it is not traced. ``unrolled`` are the lines of loops that are no ``scan``.
     ``conversions`` leaves modules as they are where ``Module.to`` would change nothing.
-    ``any_length`` lets operators of libraries keep one row or none.
+    ``any_length`` lets operators of libraries keep one row or none. ``in_memory`` makes no copies
+    for ``contiguous()``.
     """
 
     oblivious: bool = False
@@ -41,6 +42,7 @@ class Asked:
     unrolled: tuple[str, ...] = ()
     conversions: bool = False
     any_length: bool = False
+    in_memory: bool = False
 
     def without_guards(self) -> Asked:
         """The same, without guards on 0 and 1."""

@@ -124,6 +124,10 @@ class FlatModel(torch.nn.Module):
         """Loops over sizes are rolled, but for those at some lines of the model."""
         self._run.unrolled = tuple(unrolled)
 
+    def copy_memory(self, copies: bool) -> None:
+        """Copies stand for ``contiguous()`` where sizes decide whether a tensor is."""
+        self._run.copies = copies
+
     @property
     def rolled(self) -> Sequence[str]:
         """The lines of the loops that the last trace rolled."""
@@ -178,6 +182,7 @@ class _Runner:
         self.floats = tuple(leaf.path for leaf in plan.inputs if leaf.is_float)
         self.flags: list[bool] = []
         self.most_guards: int | None = None
+        self.copies = True
         self.rows: WholeRows | None = None
         self.unrolled: tuple[str, ...] = ()
         seen = [size for symbol in plan.symbols for size in symbol.observed]
@@ -196,7 +201,7 @@ class _Runner:
             fewer_guards(inputs.values(), self.most_guards),
             rows,
             builtins_swapped(self.lab.model, loops.builtins),
-            SizedOperators(),
+            SizedOperators(self.copies),
             SizeTensors(),
             SizeReads() as reads,
             loops,

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..torch_internals.sizes import statically_known_true
+from ..torch_internals.sizes import is_contiguous_or_false, statically_known_true
 from ..torch_internals.tracing import decompositions, refs
 from ..torch_internals.trees import torch_pytree as pytree
 
@@ -29,7 +29,15 @@ Size = Any
 
 
 class SizedOperators(TorchFunctionMode):
-    """Inside the block the functions keep sizes as they are."""
+    """Inside the block the functions keep sizes as they are.
+
+    With ``copies`` a tensor of which sizes decide whether it is contiguous is copied
+    (:mod:`onlooker.trace.memory_copies`).
+    """
+
+    def __init__(self, copies: bool = False) -> None:
+        super().__init__()
+        self._copies = copies
 
     def __torch_function__(
         self,
@@ -40,6 +48,8 @@ class SizedOperators(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         other = _ALWAYS.get(func)
+        if func is torch.Tensor.contiguous and self._copies:
+            other = _contiguous
         if other is None and func in _OF_SIZES and _has_sizes((args, kwargs)):
             other = _OF_SIZES[func]
         if other is None or kwargs.get("out") is not None:
@@ -85,6 +95,17 @@ def _one_hot(tensor: torch.Tensor, num_classes: Size = -1) -> Any:
         return NotImplemented
     classes = torch.arange(num_classes, device=tensor.device)
     return (tensor.unsqueeze(-1) == classes).to(torch.int64)
+
+
+def _contiguous(
+    tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
+) -> Any:
+    has_sizes = any(isinstance(size, torch.SymInt) for size in tensor.shape)
+    if not has_sizes or memory_format is not torch.contiguous_format:
+        return NotImplemented
+    if is_contiguous_or_false(tensor):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _affine_grid(

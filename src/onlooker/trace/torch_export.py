@@ -44,6 +44,7 @@ from .graph import Graph, Outputs
 from .guard_count import TooManyGuardsError, most_guards
 from .lines import comes_through, place_of_error
 from .mask_check import mask_difference, mask_refusal
+from .memory_copies import may_write_to_copies
 from .obtained import read_obtained
 from .path_condition import Atom, PathCondition, path_condition
 from .quick_stacks import stacks_read_quickly
@@ -101,6 +102,7 @@ def export_graph(
         flat = FlatModel.of(lab, plan, names, example.values)
         flat.join_rows(join_rows)
         flat.roll_loops(asked.unrolled)
+        flat.copy_memory(not asked.in_memory)
         decisions: list[Decision] = []
         try:
             with recorded_decisions() as log:
@@ -291,6 +293,8 @@ def _wider_way(
         return replace(asked, ints=True), note
     if not asked.any_length and asked.branch is None and has_two_rows_at_least(program):
         return replace(asked, any_length=True), ""
+    if not asked.in_memory and may_write_to_copies(program):
+        return replace(asked, in_memory=True), ""
     return None, ""
 
 

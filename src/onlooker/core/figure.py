@@ -85,7 +85,9 @@ def _draw(panel: Any, xs: Sequence[Any], ys: Sequence[Any], groups: Sequence[str
         own = [(x, y) for x, y, group in zip(xs, ys, groups, strict=True) if group == name]
         known = [(x, y) for x, y in own if x is not None and y is not None]
         mark = _MARKS[place % len(_MARKS)]
-        panel.scatter([x for x, _ in known], [y for _, y in known], s=18, marker=mark, label=name)
+        known_xs = [x for x, _ in known]
+        known_ys = [y for _, y in known]
+        panel.scatter(known_xs, known_ys, s=18, marker=mark, label=name)
 
 
 def _draw_trials(panel: Any, tried: Sequence[Tried]) -> None:

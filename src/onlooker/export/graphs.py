@@ -392,9 +392,10 @@ class _Search:
     def _refusal_of(self, graph: Graph, sample: Sample) -> str:
         """What the graph said to the call when it ran, and the first notes of its trace: they name lines."""
         refusal, _ = self._runs.get((id(graph.artifact), sample.call.index), ("", None))
-        said = [f"To call {sample.call.index} {graph.name} says: {refusal}"] if refusal else []
-        told = [f"Of {graph.name}: {note}" for note in graph.notes[:_MOST_NOTES]]
-        return "".join(f" {text.rstrip('.')}." for text in (*said, *told))
+        texts = [f"Of {graph.name}: {note}" for note in graph.notes[:_MOST_NOTES]]
+        if refusal:
+            texts.insert(0, f"To call {sample.call.index} {graph.name} says: {refusal}")
+        return "".join(f" {text.rstrip('.')}." for text in texts)
 
     def finished(self) -> list[Graph]:
         """All graphs, each with its contract, and the notes and experiments of its search; names

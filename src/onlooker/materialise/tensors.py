@@ -76,21 +76,26 @@ def _is_triangle(values: torch.Tensor) -> bool:
     """
     if values.ndim < 2 or min(values.shape[-2:]) < 2 or not _is_mask(values):
         return False
-    rises = values[..., :, 1:] != values[..., :, :-1]
-    is_constant = bool((values[..., 1:, 1:] == values[..., :-1, :-1]).all())
-    ends = not bool(rises[..., -1, :].any()) and bool(rises[..., -2, -1].all())
-    return is_constant and ends and bool((rises.sum(-1) <= 1).all())
+    if not bool((values[..., 1:, 1:] == values[..., :-1, :-1]).all()):
+        return False  # not the same along each diagonal
+    changes = values[..., 1:] != values[..., :-1]
+    once = changes.sum(-1) <= 1
+    last_row, row_above = changes[..., -1, :], changes[..., -2, :]
+    return bool(once.all()) and not bool(last_row.any()) and bool(row_above[..., -1].all())
 
 
 def _triangle(values: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """The same diagonals from the last row and column on, in matrices of another size."""
     rows, columns = values.shape[-2:]
-    row, column = torch.arange(shape[-2]), torch.arange(shape[-1])
-    # on the diagonal of the last element 0, further to the right more
-    place = (column - (shape[-1] - 1))[None, :] - (row - (shape[-2] - 1))[:, None]
-    place = place.clamp(1 - columns, rows - 1).to(values.device)
-    last = torch.minimum(torch.zeros_like(place), place)
-    return values[..., rows - 1 - (place - last), columns - 1 + last]
+    row_from_last = torch.arange(1 - shape[-2], 1)
+    column_from_last = torch.arange(1 - shape[-1], 1)
+    # 0 on the diagonal that ends in the last corner, more to its right
+    diagonal = column_from_last[None, :] - row_from_last[:, None]
+    diagonal = diagonal.clamp(1 - columns, rows - 1).to(values.device)
+    # where each diagonal ends: in the last row to the left of the corner, else in the last column
+    left_of_corner = diagonal.clamp(max=0)
+    above_corner = diagonal.clamp(min=0)
+    return values[..., rows - 1 - above_corner, columns - 1 + left_of_corner]
 
 
 def _is_mask(values: torch.Tensor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from onlooker import InputObserver, Plan
-from onlooker.infer.sizes import example_sizes, expressed_sizes, is_general, roomy_sizes, stepped_sizes
+from onlooker.infer.sizes import alike_sizes, example_sizes, expressed_sizes, is_general, roomy_sizes, stepped_sizes
 
 
 class Joins(torch.nn.Module):
@@ -53,3 +53,12 @@ def test_a_size_of_two_has_no_shorter_one() -> None:
     plan = plan_of_joins()
     sizes = {symbol.name: 2 for symbol in plan.symbols}
     assert stepped_sizes(plan, sizes, plan.symbols[0].name, -1) is None
+
+
+def test_sizes_that_were_equal_in_all_calls_are_equal_in_an_example() -> None:
+    plan = plan_of_joins()
+    first, second, third = (symbol.name for symbol in plan.symbols)
+    calls = [{first: 2, second: 5, third: 5}, {first: 7, second: 7, third: 7}]
+    for sizes in alike_sizes(plan, calls):
+        assert sizes[second] == sizes[third] != sizes[first]
+    assert all(len(set(sizes.values())) == 1 for sizes in alike_sizes(plan, calls[1:]))

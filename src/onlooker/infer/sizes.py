@@ -18,6 +18,7 @@ from ..core.plan import Plan, Symbol
 __all__ = [
     "Scale",
     "Sizes",
+    "alike_sizes",
     "choose_sizes",
     "cut_sizes",
     "example_sizes",
@@ -268,6 +269,21 @@ def example_sizes(plan: Plan) -> Iterator[Sizes]:
             tried.append(sizes)
             yield sizes
     yield observed_sizes(plan)
+
+
+def alike_sizes(plan: Plan, calls: Sequence[Sizes]) -> Iterator[Sizes]:
+    """The sizes of :func:`example_sizes`, but symbols that had equal sizes in each of the calls have
+    equal ones; ``calls`` are the sizes of all symbols in some calls.
+    """
+    leaders: dict[tuple[int, ...], str] = {}
+    leader_of = {
+        symbol.name: leaders.setdefault(tuple(call[symbol.name] for call in calls), symbol.name)
+        for symbol in plan.symbols
+    }
+    for sizes in example_sizes(plan):
+        alike = {name: sizes[leader] for name, leader in leader_of.items()}
+        if all(symbol.takes(alike[symbol.name]) for symbol in plan.symbols):
+            yield alike
 
 
 def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:

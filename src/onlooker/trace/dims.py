@@ -32,7 +32,8 @@ class Asked:
     the model that it is not traced. ``unrolled`` are the lines of loops that are no ``scan``.
     ``conversions`` leaves modules as they are where ``Module.to`` would change nothing.
     ``any_length`` lets operators of libraries keep one row or none. ``in_memory`` makes no copies
-    for ``contiguous()``.
+    for ``contiguous()``. ``alike`` chooses an example in which sizes are equal that were equal in
+    all calls.
     """
 
     oblivious: bool = False
@@ -43,6 +44,7 @@ class Asked:
     conversions: bool = False
     any_length: bool = False
     in_memory: bool = False
+    alike: bool = False
 
     def without_guards(self) -> Asked:
         """The same, without guards on 0 and 1."""

@@ -17,9 +17,11 @@ from ..core.errors import ExportError
 from ..core.path import Path
 from ..core.plan import Plan
 from ..infer.name import label_of
-from ..infer.sizes import Sizes
+from ..infer.sizes import Sizes, alike_sizes
 from ..lab.example import Example, find_example
 from ..lab.lab import Lab
+from ..materialise.arguments import leaf_values
+from ..materialise.counting import sizes_of
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample, copy_leaves
 from ..patches.encoder_padding import padding_is_zero
@@ -98,7 +100,8 @@ def export_graph(
     notes, join_rows = [*plan.notes, *(note for note, holds in said.items() if holds)], True
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
-        example = find_example(plan, samples, lab, choices=choices)
+        tried = choices or (_alike_sizes(plan, samples) if asked.alike else None)
+        example = find_example(plan, samples, lab, choices=tried)
         flat = FlatModel.of(lab, plan, names, example.values)
         flat.join_rows(join_rows)
         flat.roll_loops(asked.unrolled)
@@ -113,7 +116,7 @@ def export_graph(
         except Exception as error:
             refusal = error
             logger.debug("torch.export refuses: %s", error)
-            other, note = _another_way(error, asked, decisions)
+            other, note = _another_way(error, asked, decisions, is_side=like is not None)
             if flat.unrolled is not None:  # the error may be what came of it
                 other, note = _without_loops(asked, [flat.unrolled.line]), str(flat.unrolled)
             if other is None:
@@ -131,10 +134,14 @@ def export_graph(
         condition = path_condition(decisions, plan, names, graph.ranges, flat.reads)
         most_steps = [atom for atom in condition.atoms.values() if flat.is_of_steps(atom)]
         condition = condition.without(most_steps)
-        told = tuple(dict.fromkeys([*notes, *flat.rolled_notes]))
-        seconds = time.perf_counter() - start
         named = {} if asked.oblivious else takes_names(decisions, graph)
-        graph = replace(graph, notes=told, seconds=seconds, oblivious=asked.oblivious, named=named)
+        graph = replace(
+            graph,
+            notes=_told([*notes, *flat.rolled_notes], asked),
+            seconds=time.perf_counter() - start,
+            oblivious=asked.oblivious,
+            named=named,
+        )
         graph = replace(graph, contract=_contract(graph, condition, most_steps))
         if flat.rolled and not is_exact_elsewhere(graph, samples, lab):
             asked = _without_loops(asked, flat.rolled)
@@ -151,6 +158,12 @@ def export_graph(
     unchecked = refusal if isinstance(refusal, UncheckedBranchError) else None
     cause = refusal if unchecked is None else asked.branch
     raise _refused(plan, cause, lab, unchecked) from cause
+
+
+def _told(notes: Iterable[str], asked: Asked) -> tuple[str, ...]:
+    """The notes of a graph, each one once; a way that was given up again is not among them."""
+    kept = (note for note in notes if asked.untold or not note.startswith(_UNTOLD))
+    return tuple(dict.fromkeys(kept))
 
 
 def _contract(graph: Graph, condition: PathCondition, most_steps: Iterable[Atom]) -> Contract:
@@ -248,15 +261,18 @@ def _without_loops(asked: Asked, lines: Iterable[str]) -> Asked:
 
 
 def _another_way(
-    error: Exception, asked: Asked, decisions: Sequence[Decision]
+    error: Exception, asked: Asked, decisions: Sequence[Decision], *, is_side: bool
 ) -> tuple[Asked | None, str]:
     """How else to trace, and a note where the way says something of the program; None where
-    there is no other way.
+    there is no other way. ``is_side`` is True for sizes that another trace left out.
     """
     if isinstance(error, TooManyGuardsError):
         return asked.without_guards(), f"asked again without guards on 0 and 1: {error}"
     if asked.ints is None and depends_on_values(error) and is_asked_at(place_of_error(error)):
         return replace(asked, ints=True), f"{_READ_AS_SIZES}: {_first_line(error)}"
+    if depends_on_values(error) and asked.untold and not asked.alike:
+        # equal sizes may keep the model on the way without the branch, which serves more calls
+        return replace(asked, untold=False, alike=True), ""
     if depends_on_values(error) and asked.branch is None:
         way = replace(asked, branch=error)
         where = f" is asked at {place}" if (place := place_of_error(error)) else ""
@@ -276,10 +292,21 @@ def _another_way(
         )
     if not asked.conversions and REFUSAL in str(error):
         return replace(asked, conversions=True), ""
-    if not asked.untold and isinstance(error, RuntimeError) and not depends_on_values(error):
+    is_refused = isinstance(error, RuntimeError) and not depends_on_values(error)
+    if is_refused and not asked.untold and not (asked.alike and is_side):
         # the model runs at the sizes of the example: what is refused, it does in a trace alone
         return replace(asked, untold=True), f"{_UNTOLD}: {_first_line(error)}"
     return None, ""
+
+
+def _alike_sizes(plan: Plan, samples: Sequence[Sample]) -> list[Sizes] | None:
+    """Sizes of an example with those equal that the calls of the plan have equal; None where the
+    plan was made of none of the calls.
+    """
+    calls = [
+        sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls
+    ]
+    return list(alike_sizes(plan, calls)) if calls else None
 
 
 def _wider_way(

@@ -8,7 +8,7 @@ import torch
 
 from onlooker.core.path import Name, Path
 from onlooker.core.spec import Axis
-from onlooker.lab.judge import computed_outputs, have_same_ranks, perturbed, results_agree, results_equal
+from onlooker.lab.judge import ROUNDING, computed_outputs, have_same_ranks, perturbed, results_agree, results_equal
 from onlooker.materialise.domains import Domains
 from onlooker.pytrees.open import open_tree
 
@@ -27,6 +27,14 @@ def test_where_every_output_is_an_input_all_are_compared() -> None:
     x = torch.arange(6.0)
     assert computed_outputs([x], [x.clone()]) == [0]
     assert not results_equal({X: x}, open_tree((x,)), open_tree((x + 1,)))
+
+
+def test_rounding_does_not_show_that_something_is_read() -> None:
+    x = torch.linspace(0.0, 6.0, 7)
+    rounded = open_tree((x + 1 + 4e-6,))
+    assert results_equal({}, open_tree((x + 1,)), rounded, atol=ROUNDING)
+    assert not results_equal({}, open_tree((x + 1,)), rounded)
+    assert not results_equal({}, open_tree((x + 1,)), open_tree((x + 1.01,)), atol=ROUNDING)
 
 
 def test_results_agree_in_containers_and_values() -> None:

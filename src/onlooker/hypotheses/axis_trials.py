@@ -15,7 +15,7 @@ from ..core.plan import Plan
 from ..core.spec import Axis
 from ..core.structure import Tree
 from ..infer.samples import Row, row_of_values
-from ..lab.judge import computed_outputs, have_same_ranks, perturbed, results_equal
+from ..lab.judge import ROUNDING, computed_outputs, have_same_ranks, perturbed, results_equal
 from ..lab.lab import Lab, SpentError
 from ..lab.work import work_of
 from ..materialise.arguments import close_arguments
@@ -136,7 +136,7 @@ class AxisTrials:
         other, _ = self._run(
             perturbed(values, self.base, longer, self.domains), f"{why}, other values", real=True
         )
-        return other is not None and not results_equal(values, got, other)
+        return other is not None and not results_equal(values, got, other, atol=ROUNDING)
 
     def reads_int(self, axis: Axis) -> bool:
         """True when the model refuses another int, or gives another result for it.

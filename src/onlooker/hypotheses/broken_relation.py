@@ -18,7 +18,7 @@ from ..core.structure import Tree
 from ..infer.doubtful import DoubtfulRelation
 from ..infer.sizes import Sizes, stepped_sizes
 from ..lab.example import Example
-from ..lab.judge import have_same_ranks, perturbed, results_equal
+from ..lab.judge import ROUNDING, have_same_ranks, perturbed, results_equal
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments
 from ..materialise.domains import Domains
@@ -116,7 +116,7 @@ class BrokenRelation:
                 continue  # no other numbers are lawful there: positions count from 0
             are_told = True
             other = self._run(changed, f"{self._doubt.text}, other values of {root}")
-            if other is not None and not results_equal(values, got, other):
+            if other is not None and not results_equal(values, got, other, atol=ROUNDING):
                 continue
             others = [axis for axis in longer if axis.path.root != root]
             if self._is_read_where_shown(values, own, others):
@@ -141,7 +141,7 @@ class BrokenRelation:
             return False
         changed = perturbed(shown, former, own, self._domains)
         other = self._run(changed, f"{self._doubt.text}, other values of all")
-        return other is not None and not results_equal(shown, got, other)
+        return other is not None and not results_equal(shown, got, other, atol=ROUNDING)
 
     def _reads(self, values: Mapping[Path, Any], got: Tree[Any], axes: Sequence[Axis]) -> bool:
         """True unless these axes are of floats that the model does not read at all, though it may

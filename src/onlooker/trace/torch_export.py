@@ -25,6 +25,7 @@ from ..materialise.counting import sizes_of
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample, copy_leaves
 from ..patches.encoder_padding import padding_is_zero
+from ..patches.greatest_sizes import greatest_sizes_fit
 from ..patches.recurrent_steps import steps_stay_sizes
 from ..patches.unchanged_modules import REFUSAL
 from ..torch_internals.operators import OpOverload
@@ -354,6 +355,7 @@ def _export(
         floats,
         steps_stay_sizes(lab.model),
         padding_is_zero(lab.model),
+        greatest_sizes_fit(),
         operators_repeat(),
         stacks_read_quickly(),
     ):

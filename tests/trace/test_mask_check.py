@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 
-from onlooker import ExportError, InputObserver, RejectedCallError
-from onlooker.core.verdict import Outcome
+from onlooker import ExportError, InputObserver
 
 
 class Leaves(torch.nn.Module):
@@ -43,12 +40,10 @@ def test_a_model_that_is_another_function_in_a_trace_is_traced_as_it_is_called(p
     x, mask = torch.randn(3, 7, 3), torch.ones(3, 7, dtype=torch.int64)
     padded = mask.clone()
     padded[2, :3] = 0
-    served, other = (padded, mask) if any(padding) else (mask, padded)
-    torch.testing.assert_close(program(x, served), model(x, served))
-    with contextlib.suppress(RejectedCallError):  # no call of this kind was watched
-        torch.testing.assert_close(program(x, other), model(x, other))
-    outcomes = {check.outcome for check in program.verify(trials=30).checks}
-    assert outcomes == {Outcome.EXACT, Outcome.REJECTED}
+    for asked in (padded, mask, mask[:1], padded[2:]):  # one of both sides was watched
+        rows = x[: len(asked)]
+        torch.testing.assert_close(program(rows, asked), model(rows, asked))
+    assert program.verify(trials=30).verified
 
 
 class Stubborn(torch.nn.Module):

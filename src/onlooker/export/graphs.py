@@ -24,6 +24,8 @@ from ..lab.lab import Lab
 from ..lab.small_sizes import short_call
 from ..materialise.arguments import leaf_values
 from ..materialise.counting import sizes_of
+from ..materialise.domains import Domains, domains_of
+from ..materialise.padding import with_padding
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample
 from ..pytrees.open import open_arguments
@@ -69,6 +71,7 @@ def export_graphs(
     search.export(plans)
     search.complete_observed()
     search.drop_useless()
+    search.add_sides_of_masks()
     for one in search.searches:
         with search.noting(one):
             one.explore()
@@ -162,8 +165,8 @@ class _Search:
                     raise refusal from error
         return found
 
-    def _begun(self, traced: Traced) -> PlanSearch:
-        search = PlanSearch(traced.graph.plan, self.samples, self.lab)
+    def _begun(self, traced: Traced, samples: Sequence[Sample] | None = None) -> PlanSearch:
+        search = PlanSearch(traced.graph.plan, samples or self.samples, self.lab)
         with self.noting(search):
             search.begin(traced)
         self._oblivious = self._oblivious or traced.graph.oblivious
@@ -282,7 +285,7 @@ class _Search:
         except ExportError as error:
             logger.debug("%s", error)
             return
-        self.searches.append(self._begun(traced))
+        self.searches.append(self._begun(traced, samples))
 
     def _try_own_form(self, sample: Sample) -> None:
         """A graph of the calls of the same form alone."""
@@ -310,6 +313,33 @@ class _Search:
             if served or not stands_in:
                 kept.append(search)
         self.searches = kept
+
+    def add_sides_of_masks(self) -> None:
+        """A graph for each side of a branch that asks whether a mask hides anything, in place of
+        those that have one side at some sizes and the other one at others.
+
+        The first call of a plan stands for both sides, with masks that hide something and with masks
+        that hide nothing.
+        """
+        plans = {
+            search.plan.inputs: search.plan
+            for search in reversed(self.searches)
+            if search.decides_by_masks
+        }
+        for plan in plans.values():
+            before, served = list(self.searches), self._served()
+            self.searches = [one for one in before if one.plan.inputs != plan.inputs]
+            sample = next(one for one in self.samples if one.call.index in plan.calls)
+            for name, hidden in (("", True), ("_without_padding", False)):
+                side = _with_padding(plan, sample, domains_of(self.samples), hidden)
+                if side is not None:
+                    self._try(replace(plan, name=f"{plan.name}{name}"), [side])
+            if not served <= self._served():
+                self.searches = before
+
+    def _served(self) -> set[int]:
+        """The kept calls that some graph takes, by their numbers."""
+        return {sample.call.index for sample in self.samples if self.serves(sample)}
 
     def _graphs_of(self, search: PlanSearch) -> list[Graph]:
         return [proven.current() for proven in search.graphs]
@@ -417,3 +447,16 @@ class _Search:
                     replace(graph, plan=replace(graph.plan, name=name, probes=probes), notes=told)
                 )
         return found
+
+
+def _with_padding(plan: Plan, sample: Sample, domains: Domains, hidden: bool) -> Sample | None:
+    """A call with masks that hide the beginning of rows, or nothing; None where it has no masks."""
+    values = leaf_values(sample)
+    if not all(leaf.path in values for leaf in plan.inputs):
+        return None
+    other = with_padding(plan, values, domains, hidden=not hidden)
+    changed = with_padding(plan, other or values, domains, hidden=hidden)
+    if changed is None:
+        return None
+    leaves = tuple(changed[path] for path in values)
+    return replace(sample, inputs=replace(sample.inputs, leaves=leaves), altered=True)

@@ -108,6 +108,13 @@ class PlanSearch:
         self._asked = traced.asked
         self.graphs.append(self._proven(traced, {}))
 
+    @property
+    def decides_by_masks(self) -> bool:
+        """True where the model was told that it is not traced, and decides by values then: whether a
+        mask hides anything, as :mod:`.mask_check` found.
+        """
+        return self._asked.untold and self._asked.branch is not None
+
     def holds(self, sizes: Sizes) -> bool:
         """True for sizes for which some graph is proven."""
         return any(graph.holds(sizes) for graph in self.graphs)

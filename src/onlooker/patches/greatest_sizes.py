@@ -19,7 +19,10 @@ from typing import Any
 from ..torch_internals.sizes import ShapeEnv, ValueRanges
 from .swap import swapped
 
-__all__ = ["greatest_sizes_fit"]
+__all__ = ["BOUNDS_DIFFER", "greatest_sizes_fit"]
+
+#: what torch says where a bound is too large
+BOUNDS_DIFFER = "not a subset of src_bound"
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import torch
 from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import Plan
+from ..patches.greatest_sizes import greatest_sizes_fit
 from ..patches.unchanged_modules import unchanged_modules_stay
 from ..torch_internals.sizes import shape_config
 from .by_values import decided_by_values, results_of_any_length
@@ -33,7 +34,7 @@ class Asked:
     ``conversions`` leaves modules as they are where ``Module.to`` would change nothing.
     ``any_length`` lets operators of libraries keep one row or none. ``in_memory`` makes no copies
     for ``contiguous()``. ``alike`` chooses an example in which sizes are equal that were equal in
-    all calls.
+    all calls. ``greatest`` takes a number of values for a multiple of a size of any greatness.
     """
 
     oblivious: bool = False
@@ -45,6 +46,7 @@ class Asked:
     any_length: bool = False
     in_memory: bool = False
     alike: bool = False
+    greatest: bool = False
 
     def without_guards(self) -> Asked:
         """The same, without guards on 0 and 1."""
@@ -67,6 +69,8 @@ class Asked:
                 decided = stack.enter_context(decided_by_values())
             if self.untold:
                 stack.enter_context(untold_of_traces())
+            if self.greatest:
+                stack.enter_context(greatest_sizes_fit())
             if self.conversions:
                 stack.enter_context(unchanged_modules_stay())
             yield decided

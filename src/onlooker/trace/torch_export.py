@@ -25,7 +25,7 @@ from ..materialise.counting import sizes_of
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample, copy_leaves
 from ..patches.encoder_padding import padding_is_zero
-from ..patches.greatest_sizes import greatest_sizes_fit
+from ..patches.greatest_sizes import BOUNDS_DIFFER
 from ..patches.recurrent_steps import steps_stay_sizes
 from ..patches.unchanged_modules import REFUSAL
 from ..torch_internals.operators import OpOverload
@@ -291,6 +291,8 @@ def _another_way(
             replace(asked, ints=False),
             f"int() and range() are those of Python again: {_first_line(error)}",
         )
+    if not asked.greatest and BOUNDS_DIFFER in str(error):
+        return replace(asked, greatest=True), ""
     if not asked.conversions and REFUSAL in str(error):
         return replace(asked, conversions=True), ""
     is_refused = isinstance(error, RuntimeError) and not depends_on_values(error)
@@ -355,7 +357,6 @@ def _export(
         floats,
         steps_stay_sizes(lab.model),
         padding_is_zero(lab.model),
-        greatest_sizes_fit(),
         operators_repeat(),
         stacks_read_quickly(),
     ):

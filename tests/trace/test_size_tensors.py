@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import logging
+import math
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,6 +116,77 @@ def test_an_int_of_a_size() -> None:
     )
 
 
+class Padded(torch.nn.Module):
+    """Pads to whole blocks by way of floats."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        width = float(x.shape[1])
+        assert isinstance(width, float)
+        whole = int(math.ceil(width / 4.0) * 4.0)
+        return torch.nn.functional.pad(x, (0, whole - x.shape[1])).reshape(x.shape[0], -1, 4)
+
+
+def test_a_float_of_a_size() -> None:
+    program = exported(Padded(), (rand(2, 8),), (rand(3, 6),))
+    for shape in ((2, 9), (4, 20), (1, 13)):
+        assert torch.equal(program(rand(*shape)), Padded()(rand(*shape))), shape
+    assert len(program.graphs) == 1
+    assert program.verify().verified
+
+
+class SmallerScale(torch.nn.Module):
+    """Resizes by the smaller of two floats of sizes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        height, width = x.shape[-2:]
+        scale = min(8 / min(height, width), 16 / max(height, width))
+        return x[:, :, : int(scale * height), : int(scale * width)]
+
+
+def test_the_smaller_of_two_floats_is_no_branch() -> None:
+    def images(height: int, width: int) -> torch.Tensor:
+        return rand(2, 3, height, width)
+
+    model = SmallerScale()
+    program = exported(model, (images(20, 24),), (images(12, 17),))
+    for sides in ((21, 30), (10, 90), (64, 12)):
+        assert torch.equal(program(images(*sides)), model(images(*sides))), sides
+
+
+KINDS = """
+import torch
+from torch import Tensor, nn
+
+class Kinds(nn.Module):
+    # uses int and float for dtypes, in the file in which it calls them
+    def forward(self, x: Tensor) -> Tensor:
+        half = int(float(x.shape[1]) / 2.0)
+        zeros = torch.zeros(half, dtype=float).sum().to(int)
+        known = [type(2) is int, type(2.0) in (int, float), isinstance(half, (int, float))]
+        assert all(known)
+        return x.to(float)[:, : half + 1] + zeros
+"""
+
+
+def test_types_stay_dtypes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch takes ``int`` and ``float`` for dtypes, and no class that stands for them."""
+    (tmp_path / "kinds_of_numbers.py").write_text(KINDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = importlib.import_module("kinds_of_numbers").Kinds()
+    with ints_stay_sizes(model):
+        assert torch.equal(model(rand(2, 6)), rand(2, 6).to(torch.float64)[:, :4])
+    program = exported(model, (rand(2, 8),), (rand(3, 6),))
+    for shape in ((4, 8), (5, 6)):
+        assert torch.equal(program(rand(*shape)), model(rand(*shape)))
+
+
+def test_a_file_that_only_calls_types_has_what_stands_for_them() -> None:
+    with ints_stay_sizes(Padded()):
+        assert {"int", "float", "min", "max"} <= set(vars(HERE))
+        assert (float("2.5"), float(2), isinstance(2, float), isinstance(2.0, float)) == (2.5, 2.0, False, True)
+        assert (min(2, 1.5), max([3, 4]), min(3, 4, key=lambda n: -n)) == (1.5, 4, 4)
+
+
 def first_size(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     return torch.arange(4).expand(len(x), 4) + x + ids[: len(ids)].sum()
 
@@ -192,7 +266,7 @@ def test_int_is_put_back() -> None:
     with pytest.raises(KeyError):
         raises()
     assert dict(vars(HERE)) == before
-    assert int is builtins.int
+    assert "int" not in vars(HERE)
 
 
 class Masked(torch.nn.Module):
@@ -226,3 +300,50 @@ def test_both_sides_of_a_branch_on_values_get_a_graph() -> None:
     other[3, 0] = 0.0
     for x, given in ((rand(4, 9), other), (rand(4, 9), torch.ones(4, 9))):
         assert torch.equal(program(x, given), model(x, given))
+
+
+@torch.library.custom_op("onlooker_test_sizes::scaled", mutates_args=())
+def scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
+    """An operator of a library, of which torch makes the float a number."""
+    return x * scale
+
+
+@scaled.register_fake
+def _(x: torch.Tensor, scale: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Scaled(torch.nn.Module):
+    """Resizes a picture by floats, pads it to whole blocks, reads a scale from a tensor, and keeps some rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        height, width = x.shape[-2:]
+        scale = min(8 / min(height, width), 16 / max(height, width))
+        small = torch.nn.functional.interpolate(
+            x[None], scale_factor=scale, mode="bilinear", recompute_scale_factor=True
+        )
+        sides = [int(math.ceil(float(side) / 4) * 4) for side in small.shape[-2:]]
+        padded = x.new_zeros(1, 3, *sides)
+        padded[:, :, : small.shape[2], : small.shape[3]].copy_(small)
+        pooled = torch.nn.functional.avg_pool2d(padded, 2)
+        level = 2 ** float(torch.tensor(float(pooled.shape[2]) / float(sides[0])).log2().round())
+        rows = pooled[0].flatten(1).T
+        kept = rows[rows.sum(1) != 7]
+        if kept.numel() == 0:
+            return kept
+        return scaled(kept, level)
+
+
+def test_sizes_that_floats_decide_and_branches_on_values() -> None:
+    """What floats of sizes give is one value, and what an operator wants of a float is checked at run time."""
+
+    def image(height: int, width: int) -> tuple[torch.Tensor]:
+        return (rand(3, height, width),)
+
+    model = Scaled()
+    program = exported(model, image(24, 32), image(30, 20))
+    for sides in ((21, 30), (10, 90), (64, 12), (33, 33)):
+        torch.testing.assert_close(program(*image(*sides)), model(*image(*sides)), rtol=0, atol=0)
+    assert program.verify().verified
+    notes = [note for note in program.graphs[0].notes if note.startswith("a float that is computed of sizes")]
+    assert len(notes) == 1

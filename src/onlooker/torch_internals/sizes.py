@@ -15,12 +15,21 @@ with needed("symbolic sizes"):
         free_unbacked_symbols,
         statically_known_true,
     )
-    from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, Max, Min, Mod, PythonMod
+    from torch.utils._sympy.functions import (
+        FloatTrueDiv,
+        FloorDiv,
+        IntTrueDiv,
+        Max,
+        Min,
+        Mod,
+        PythonMod,
+    )
     from torch.utils._sympy.numbers import int_oo
     from torch.utils._sympy.printers import PythonPrinter
     from torch.utils._sympy.value_ranges import ValueRanges
 
 __all__ = [
+    "FloatTrueDiv",
     "FloorDiv",
     "GuardOnDataDependentSymNode",
     "IntTrueDiv",

@@ -60,6 +60,8 @@ __all__ = [
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _MESSAGE = "propagate_real_tensors"
+#: how torch begins to tell that the decision ended with an error, be it ours
+_FAILURE = "failed during evaluate_expr"
 #: the symbols of sizes, and of ints that are read from tensors, about which torch writes assertions
 _CHECKED = re.compile(r"[su]\d+")
 
@@ -87,21 +89,21 @@ def decided_by_values() -> Iterator[set[str]]:
     """Inside the block a trace decides by real values; what torch logs of each decision is read,
     and not shown. Yields the names of the symbols that were decided about, as they come.
 
-    :raises UncheckedBranchError: when the trace has ended, and a decision is not asserted in the
-        program
+    :raises UncheckedBranchError: when a decision is not asserted in the program; also at the end,
+        where the model caught the error
     """
-    unchecked: list[str] = []
+    unchecked: list[UncheckedBranchError] = []
     decided_about: set[str] = set()
 
     def shows(record: logging.LogRecord) -> bool:
         if not str(record.msg).startswith(_MESSAGE):
-            return True
+            return not (unchecked and str(record.msg).startswith(_FAILURE))
         decided = record.args[0] if isinstance(record.args, tuple) and record.args else None
         symbols = getattr(decided, "free_symbols", None)
         if symbols is None or not all(_CHECKED.fullmatch(str(symbol)) for symbol in symbols):
-            unchecked.append(str(decided))
-        else:
-            decided_about.update(map(str, symbols))
+            unchecked.append(_not_checked(decided))
+            raise unchecked[0]  # here and now, since a trace is long
+        decided_about.update(map(str, symbols))
         return False
 
     logger = logging.getLogger(_LOGGER)
@@ -118,7 +120,11 @@ def decided_by_values() -> Iterator[set[str]]:
     finally:
         logger.removeFilter(shows)
     if unchecked:
-        raise UncheckedBranchError(f"the branch on {unchecked[0]} is not checked at run time")
+        raise unchecked[0]
+
+
+def _not_checked(decided: Any) -> UncheckedBranchError:
+    return UncheckedBranchError(f"the branch on {decided} is not checked at run time")
 
 
 def check_decided(program: torch.export.ExportedProgram, decided: Collection[str]) -> None:

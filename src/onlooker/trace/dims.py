@@ -35,6 +35,9 @@ class Asked:
     ``any_length`` lets operators of libraries keep one row or none. ``in_memory`` makes no copies
     for ``contiguous()``. ``alike`` chooses an example in which sizes are equal that were equal in
     all calls. ``greatest`` takes a number of values for a multiple of a size of any greatness.
+    ``opaque`` makes values of the ints that floats of several sizes give, in
+    a trace that decides by values. ``floats`` makes numbers of the floats that tensors of sizes hold, which the
+    program checks.
     """
 
     oblivious: bool = False
@@ -47,10 +50,18 @@ class Asked:
     in_memory: bool = False
     alike: bool = False
     greatest: bool = False
+    opaque: bool = False
+    floats: bool = False
 
     def without_guards(self) -> Asked:
         """The same, without guards on 0 and 1."""
         return replace(self, oblivious=True)
+
+    def anew(self) -> Asked:
+        """The same for another trace of the model: whether values decide is found out again, unless
+        sizes are values themselves.
+        """
+        return self if self.opaque else replace(self, branch=None)
 
     @contextlib.contextmanager
     def settings(self) -> Iterator[Collection[str]]:

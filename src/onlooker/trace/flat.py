@@ -22,12 +22,13 @@ from ..infer.name import label_of
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments
 from ..pytrees.unread import open_result
+from .dims import Asked
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .guard_count import fewer_guards
 from .path_condition import Atom
 from .rolled_loops import FEWEST_STEPS, MOST_STEPS, NotRolledError, RolledLoops
-from .size_ints import builtins_swapped
+from .size_ints import builtins_swapped, ints_of_floats_are_values
 from .size_reads import SizeReads
 from .size_tensors import SizeTensors
 from .sized_operators import SizedOperators
@@ -120,13 +121,14 @@ class FlatModel(torch.nn.Module):
         """How often the last trace joined rows that it had taken apart."""
         return self._run.rows.joined if self._run.rows is not None else 0
 
-    def roll_loops(self, unrolled: Iterable[str]) -> None:
-        """Loops over sizes are rolled, but for those at some lines of the model."""
-        self._run.unrolled = tuple(unrolled)
-
-    def copy_memory(self, copies: bool) -> None:
-        """Copies stand for ``contiguous()`` where sizes decide whether a tensor is."""
-        self._run.copies = copies
+    def trace_as(self, asked: Asked) -> None:
+        """How the next trace is made: which loops are rolled, what ``contiguous()`` copies, and what
+        becomes of ints and floats that are made of floats of sizes.
+        """
+        self._run.unrolled = asked.unrolled
+        self._run.copies = not asked.in_memory
+        self._run.hides_floats = asked.opaque
+        self._run.floats_decide = asked.floats
 
     @property
     def rolled(self) -> Sequence[str]:
@@ -183,6 +185,8 @@ class _Runner:
         self.flags: list[bool] = []
         self.most_guards: int | None = None
         self.copies = True
+        self.floats_decide = False
+        self.hides_floats = False
         self.rows: WholeRows | None = None
         self.unrolled: tuple[str, ...] = ()
         seen = [size for symbol in plan.symbols for size in symbol.observed]
@@ -194,15 +198,17 @@ class _Runner:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self.floats}
         rows = self.rows or contextlib.nullcontext()
+        hidden = ints_of_floats_are_values() if self.hides_floats else contextlib.nullcontext()
         loops = self.loops = RolledLoops(self.unrolled, self.rows, self.n_steps)
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
         with (
             fewer_guards(inputs.values(), self.most_guards),
             rows,
+            hidden,
             builtins_swapped(self.lab.model, loops.builtins),
             SizedOperators(self.copies),
-            SizeTensors(),
+            SizeTensors(self.floats_decide),
             SizeReads() as reads,
             loops,
         ):

@@ -13,7 +13,6 @@ float64, and times a float it is float32.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,25 +20,9 @@ from typing import Any
 import torch
 
 from ..core.plan import Plan
-from ..patches.swap import swapped
-from .size_ints import files_of
+from .size_ints import Float, builtins_swapped
 
 __all__ = ["floats_stay_numbers", "with_float_tensors"]
-
-
-class _OfFloats(type):
-    """``isinstance`` answers as outside of a trace, where the number is a float."""
-
-    def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, (builtins.float, torch.SymFloat))
-
-    def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, builtins.float)
-
-
-class _Float(float, metaclass=_OfFloats):
-    def __new__(cls, value: Any = 0.0) -> Any:
-        return value if isinstance(value, torch.SymFloat) else builtins.float(value)
 
 
 @contextlib.contextmanager
@@ -49,10 +32,8 @@ def floats_stay_numbers(model: Any, plan: Plan) -> Iterator[None]:
     There ``isinstance(t, float)`` is true in the trace as it is outside, and ``float(t)`` is ``t``.
     A file that has a ``float`` of its own keeps it.
     """
-    with contextlib.ExitStack() as stack:
-        for file in files_of(model) if any(leaf.is_float for leaf in plan.inputs) else ():
-            if "float" not in vars(file):
-                stack.enter_context(swapped(file, "float", _Float))
+    model = model if any(leaf.is_float for leaf in plan.inputs) else None
+    with builtins_swapped(model, {"float": Float}):
         yield
 
 

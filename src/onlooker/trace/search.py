@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 #: what may be spent on traces for sizes that no watched call had: a trace costs 1, and 1 more per
 #: so many conditions
 _MOST_SPENT, _CONDITIONS = 12, 10
+#: a trace in which sizes are values costs so many others: its other sides are rarely proven equal
+_OF_VALUES = 4
 #: a plan with more conditions on remainders than this has too many sides for a graph each; so many
 #: graphs with other pads tell that a further side would be one more
 _MOST_REMAINDERS, _MOST_SIDES = 4, 6
@@ -147,7 +149,8 @@ class PlanSearch:
             if choice is None:
                 return
             self._trace(choice)
-            spent += 1 + self._n_conditions // _CONDITIONS
+            cost = 1 + self._n_conditions // _CONDITIONS
+            spent += cost * _OF_VALUES if self._asked.opaque else cost
         self.notes.append("not every side of every condition was traced: such sizes are refused")
 
     @property

@@ -5,6 +5,10 @@
 torch knows nothing: it refuses to compare it, or checks at run time that it is what it was. Inside
 the block such a tensor remembers which size it is.
 
+A float has no such memory: ``float(torch.tensor(h / w).log2().round())`` is unknown, and where an
+operator wants a plain number of it, torch takes that of the example and checks nothing. Asked to,
+the block gives the number itself, and the program checks at run time that a call has it too.
+
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/fake_impls.py, where
 ``item()`` of a tensor gives its ``item_memo``. It may go when torch keeps the size itself;
 ``test_a_size_goes_through_a_tensor`` of ``tests/trace/test_size_tensors.py`` fails then without it
@@ -50,10 +54,22 @@ _QUOTIENTS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+_READS = frozenset({torch.Tensor.item, torch.Tensor.__float__})
+#: the attribute of a tensor without dimensions that is computed of sizes alone
+_OF_SIZES = "_onlooker_of_sizes"
+
+
 class SizeTensors(TorchFunctionMode):
     """Inside the block, the integers of a trace that are computed of sizes alone are these sizes
     when taken out.
+
+    ``floats_decide`` makes the floats that are computed of sizes alone numbers, with a check in the
+    program, in a trace that decides by values.
     """
+
+    def __init__(self, floats_decide: bool = False) -> None:
+        super().__init__()
+        self.floats_decide = floats_decide
 
     def __torch_function__(
         self,
@@ -65,7 +81,11 @@ class SizeTensors(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.as_tensor and args and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
             func = torch.tensor  # the other one makes it a number
+        if self.floats_decide and func in _READS and _is_of_sizes(args[0]):
+            return _checked_number(args[0])
         result = func(*args, **kwargs)
+        if self.floats_decide and type(result) is FakeTensor and result.ndim == 0:
+            setattr(result, _OF_SIZES, _comes_of_sizes(func, (*args, *kwargs.values())))
         if (
             type(result) is FakeTensor
             and result.ndim == 0
@@ -75,6 +95,29 @@ class SizeTensors(TorchFunctionMode):
             if isinstance(size, torch.SymInt):
                 result.item_memo = size
         return result
+
+
+def _is_of_sizes(tensor: Any) -> bool:
+    """True for a float in a tensor that is computed of sizes alone, and has a value."""
+    has_value = getattr(tensor, "real_tensor", None) is not None
+    return has_value and tensor.is_floating_point() and getattr(tensor, _OF_SIZES, False)
+
+
+def _comes_of_sizes(func: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """True where a function puts a size into a tensor, or computes with such tensors alone."""
+    if func in _MAKERS:
+        return isinstance(args[0], (torch.SymInt, torch.SymFloat))
+    tensors = [value for value in args if isinstance(value, torch.Tensor)]
+    return bool(tensors) and all(getattr(tensor, _OF_SIZES, False) for tensor in tensors)
+
+
+def _checked_number(tensor: Any) -> float:
+    """The number in a tensor of the example; the branch makes the program check it."""
+    number = float(tensor.real_tensor)
+    same = tensor == number if number == number else tensor != tensor
+    if not same:
+        raise AssertionError("a tensor differs from its value in a trace")
+    return number
 
 
 def _computed(

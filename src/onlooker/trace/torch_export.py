@@ -61,7 +61,10 @@ __all__ = ["Traced", "export_graph", "graph_of"]
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
 _PACKED = "torch.nn.utils.rnn.PackedSequence"
+#: what torch says where an operator of a library is given a float that it does not know
+_NO_FLOAT = "but instead found type 'SymFloat'"
 _UNTOLD = "the model was told that it is not traced, where it computes something else"
+_ONE_SIDE = "the side of a branch that the example takes is in the graph"
 _READ_AS_SIZES = "int(), len() and range() of a size are read as sizes"
 
 
@@ -88,7 +91,7 @@ def export_graph(
 
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
     ``like`` is how a trace of the same model was asked for, so that this one begins where that one
-    ended; a branch on values is asked for anew.
+    ended; a branch on values is asked for anew, but where sizes are values themselves.
 
     :raises ExportError: ``export-refused`` with the last message of torch, ``packed-sequence``,
         ``packed-weights``, ``float-decides``, ``mask-decides``
@@ -96,8 +99,8 @@ def export_graph(
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
     names = dict(zip([leaf.path for leaf in plan.inputs], identifiers(labels), strict=True))
-    asked = replace(like or Asked(), branch=None)
-    said = {_READ_AS_SIZES: asked.ints, _UNTOLD: asked.untold}
+    asked = like.anew() if like is not None else Asked()
+    said = {_READ_AS_SIZES: asked.ints, _UNTOLD: asked.untold, _ONE_SIDE: asked.branch is not None}
     notes, join_rows = [*plan.notes, *(note for note, holds in said.items() if holds)], True
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
@@ -105,8 +108,7 @@ def export_graph(
         example = find_example(plan, samples, lab, choices=tried)
         flat = FlatModel.of(lab, plan, names, example.values)
         flat.join_rows(join_rows)
-        flat.roll_loops(asked.unrolled)
-        flat.copy_memory(not asked.in_memory)
+        flat.trace_as(asked)
         decisions: list[Decision] = []
         try:
             with recorded_decisions() as log:
@@ -269,20 +271,23 @@ def _another_way(
     """
     if isinstance(error, TooManyGuardsError):
         return asked.without_guards(), f"asked again without guards on 0 and 1: {error}"
+    if asked.branch is not None and not asked.floats and _wants_float(error):
+        return (
+            replace(asked, floats=True),
+            f"a float that is computed of sizes in a tensor is that of the example: {error}",
+        )
     if asked.ints is None and depends_on_values(error) and is_asked_at(place_of_error(error)):
         return replace(asked, ints=True), f"{_READ_AS_SIZES}: {_first_line(error)}"
     if depends_on_values(error) and asked.untold and not asked.alike:
         # equal sizes may keep the model on the way without the branch, which serves more calls
         return replace(asked, untold=False, alike=True), ""
     if depends_on_values(error) and asked.branch is None:
-        way = replace(asked, branch=error)
+        ints = True if asked.ints is None and bakes_int(decisions) else asked.ints
+        way = replace(asked, branch=error, opaque=True, ints=ints)
         where = f" is asked at {place}" if (place := place_of_error(error)) else ""
         return (
             way,
-            (
-                f"the side of a branch that the example takes is in the graph{where}:"
-                f" {_first_line(error)}"
-            ),
+            f"{_ONE_SIDE}{where}: {_first_line(error)}",
         )
     if asked.ints is None and asks_for_int(decisions):
         return replace(asked, ints=True), f"{_READ_AS_SIZES}: {_first_line(error)}"
@@ -326,6 +331,11 @@ def _wider_way(
     if not asked.in_memory and may_write_to_copies(program):
         return replace(asked, in_memory=True), ""
     return None, ""
+
+
+def _wants_float(error: Exception) -> bool:
+    """True for an operator that wants a plain number of a float that torch does not know."""
+    return isinstance(error, UncheckedBranchError) or _NO_FLOAT in str(error)
 
 
 def _first_line(error: Exception) -> str:

@@ -5,7 +5,7 @@ detection and video all of them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -96,25 +96,36 @@ def _run(images: torch.Tensor) -> Callable[[Any], object]:
 
 
 def _pictures(name: str) -> Iterator[Callable[[], Use]]:
-    """Lists of images, as detectors take them."""
+    """Lists of images, as detectors take them: two of them, and one alone."""
 
-    def run(*sides: tuple[int, int]) -> Callable[[Any], object]:
-        images = [torch.rand(3, height, width) for height, width in sides]
-        return lambda module: module([image.clone() for image in images])
+    def run(*lists: Sequence[tuple[int, int]]) -> Callable[[Any], object]:
+        images = [[torch.rand(3, height, width) for height, width in sides] for sides in lists]
+        return lambda module: [module([image.clone() for image in given]) for given in images]
 
     def make() -> Use:
         runs = [
-            run((64, 80), (64, 80)),
-            run((80, 64), (80, 64)),
-            run((64, 80), (64, 80), (64, 80)),
-            run((64, 80)),
+            run([(64, 80), (72, 96)], [(80, 64)]),
+            run([(80, 64), (64, 112)], [(100, 76)]),
+            run([(96, 96), (70, 83)]),
+            run([(75, 101)]),
         ]
-        small = {} if "ssd" in name else {"min_size": 64, "max_size": 128}
-        return checked(
-            Use(f"{name}: lists of images", _model(name, **small), runs[0], tuple(runs[1:]))
-        )
+        model = _model(name, **_few_detections(name))
+        return checked(Use(f"{name}: lists of images", model, runs[0], tuple(runs[1:])))
 
     yield make
+
+
+def _few_detections(name: str) -> dict[str, Any]:
+    """Settings by which untrained weights detect something, in small pictures: no threshold for
+    scores.
+    """
+    settings: dict[str, Any] = {"num_classes": 4}
+    if "rcnn" in name:
+        settings |= {"box_score_thresh": 0.0, "box_detections_per_img": 10}
+        settings |= {"rpn_pre_nms_top_n_test": 40, "rpn_post_nms_top_n_test": 20}
+    else:
+        settings |= {"score_thresh": 0.0, "detections_per_img": 10, "topk_candidates": 40}
+    return settings if "ssd" in name else {**settings, "min_size": 64, "max_size": 128}
 
 
 _USES: dict[str, Callable[[str], Iterator[Callable[[], Use]]]] = {

@@ -35,9 +35,9 @@ class Asked:
     ``any_length`` lets operators of libraries keep one row or none. ``in_memory`` makes no copies
     for ``contiguous()``. ``alike`` chooses an example in which sizes are equal that were equal in
     all calls. ``greatest`` takes a number of values for a multiple of a size of any greatness.
-    ``opaque`` makes values of the ints that floats of several sizes give, in
-    a trace that decides by values. ``floats`` makes numbers of the floats that tensors of sizes hold, which the
-    program checks.
+    ``opaque`` makes values of the ints that floats of several sizes give, in a trace that decides by
+    values; after a trace it says whether there were any. ``floats`` makes numbers of the floats that
+    tensors of sizes hold, which the program checks.
     """
 
     oblivious: bool = False

@@ -131,6 +131,11 @@ class FlatModel(torch.nn.Module):
         self._run.floats_decide = asked.floats
 
     @property
+    def has_values_of_floats(self) -> bool:
+        """True where the last trace made values of ints that floats of sizes give."""
+        return self._run.n_values > 0
+
+    @property
     def rolled(self) -> Sequence[str]:
         """The lines of the loops that the last trace rolled."""
         return self._run.loops.rolled
@@ -187,6 +192,7 @@ class _Runner:
         self.copies = True
         self.floats_decide = False
         self.hides_floats = False
+        self.n_values = 0
         self.rows: WholeRows | None = None
         self.unrolled: tuple[str, ...] = ()
         seen = [size for symbol in plan.symbols for size in symbol.observed]
@@ -198,14 +204,13 @@ class _Runner:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self.floats}
         rows = self.rows or contextlib.nullcontext()
-        hidden = ints_of_floats_are_values() if self.hides_floats else contextlib.nullcontext()
         loops = self.loops = RolledLoops(self.unrolled, self.rows, self.n_steps)
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
         with (
             fewer_guards(inputs.values(), self.most_guards),
             rows,
-            hidden,
+            ints_of_floats_are_values(self.hides_floats) as values_of_floats,
             builtins_swapped(self.lab.model, loops.builtins),
             SizedOperators(self.copies),
             SizeTensors(self.floats_decide),
@@ -218,6 +223,7 @@ class _Runner:
         if loops.failure is not None:
             raise loops.failure
         self.reads = reads.sizes
+        self.n_values = len(values_of_floats)
         self.flags[:] = [
             isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat)) for leaf in leaves
         ]

@@ -206,29 +206,34 @@ def ints_stay_sizes(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ints_of_floats_are_values() -> Iterator[None]:
-    """Inside the block an int is a value that torch knows nothing of, where it is made of a float that
-    is more than a size times a number.
+def ints_of_floats_are_values(wanted: bool) -> Iterator[list[torch.SymInt]]:
+    """Inside the block, if ``wanted``, an int is a value that torch knows nothing of, where it is made
+    of a float that is more than a size times a number. Yields these values, as they come.
 
     ``int(h * min(64 / min(h, w), 128 / max(h, w)))`` is in no form in which torch or a proof reasons
     about it, and stands in every size that is computed of it, so that each takes seconds. As a value
     it is one symbol. What is decided by it is checked when the program runs.
     """
+    values: list[torch.SymInt] = []
     with contextlib.ExitStack() as stack:
-        for name in ("__trunc__", "__floor__", "__ceil__"):
-            made = _made_a_value(getattr(torch.SymFloat, name))
+        for name in ("__trunc__", "__floor__", "__ceil__") if wanted else ():
+            made = _made_a_value(getattr(torch.SymFloat, name), values)
             stack.enter_context(swapped(torch.SymFloat, name, made))
-        yield
+        yield values
 
 
-def _made_a_value(rounded: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _made_a_value(
+    rounded: Callable[[Any], Any], values: list[torch.SymInt]
+) -> Callable[[Any], Any]:
     def value_of(number: Any) -> Any:
         size = rounded(number)
         is_traced = isinstance(size, torch.SymInt) and get_proxy_mode() is not None
         if not is_traced or _is_linear(number.node.expr):
             return size
         # an operator and no function of torch, so that no size is remembered with the tensor
-        return torch.ops.aten.scalar_tensor.default(size, dtype=torch.int64).item()
+        value = torch.ops.aten.scalar_tensor.default(size, dtype=torch.int64).item()
+        values.append(value)
+        return value
 
     return value_of
 

@@ -153,7 +153,7 @@ def export_graph(
         # a trace like another one goes the way that was found right there
         difference = mask_difference(checked, samples, lab) if like is None else ""
         if not difference:
-            return Traced(checked, condition, asked)
+            return Traced(checked, condition, replace(asked, opaque=flat.has_values_of_floats))
         if asked.untold:
             raise mask_refusal(checked, difference)
         asked = replace(asked, untold=True)

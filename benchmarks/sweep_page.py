@@ -23,6 +23,9 @@ it counts under the worst that was met. **not-built** says of the benchmark, and
 model, or no use, of the architecture: such rows are left out of the shares. Their cause is *no-default-model* where
 transformers itself makes no model of the default configuration, *missing-library* where it wants another library,
 *no-tiny-model* where the rules make none that is small, and *no-use* where no input is found that the model takes.
+
+A list of images of another length is another call, with a graph of its own. So a detector is watched with a list of two
+images and with a list of one, and is asked both in other sizes; it has no threshold for scores, so that it finds boxes.
 """
 MEANINGS = {
     "ok": "every unseen call exact, and verified",

@@ -15,7 +15,7 @@ from ..core.experiment import Finding, FindingKind
 from ..core.path import Path
 from ..core.plan import Fill, LeafPlan, Plan
 from ..core.spec import ConstantSpec, Spec, TensorSpec
-from ..core.structure import Tree
+from ..core.structure import Structure, Tree
 from ..infer.unify import Form, Union, find_conflict, forms_of, growing_dim, union_of
 from ..lab.lab import Lab, SpentError
 from ..lab.small_sizes import short_call
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 _MOST_CHOICES = 12
 #: kept calls of one form that are run with the values
 _MOST_CALLS = 2
+_LISTS = ("list", "tuple")
 _UNTESTED = "every way to serve several kinds of calls with one graph was tested"
 
 
@@ -176,8 +177,25 @@ def _filled_value(leaf: LeafPlan, values: Mapping[Path, Any], sizes: Mapping[str
 
 
 def _has_all_outputs(expected: Tree[Any], got: Tree[Any]) -> bool:
-    """True when every output that was observed comes out with its value; there may be more."""
+    """True when every output that was observed comes out with its value; there may be more, though not
+    in a list of things alike: a result for each of two images is not that of one image.
+    """
     before, after = dict(expected.items()), dict(got.items())
-    if not before.keys() <= after.keys():
+    is_whole = _has_no_longer_list(expected.structure, got.structure)
+    if not is_whole or not before.keys() <= after.keys():
         return False
     return agreement(list(before), list(before.values()), [after[path] for path in before]).holds
+
+
+def _has_no_longer_list(expected: Structure, got: Structure) -> bool:
+    """True when no list, and no tuple of things alike, has more items in the other result."""
+    more = got.children[len(expected.children) :]
+    kinds = {child.kind for child in expected.children}
+    if expected.kind == got.kind in _LISTS and any(child.kind in kinds for child in more):
+        return False
+    others = dict(zip(got.entries, got.children, strict=True))
+    return all(
+        _has_no_longer_list(child, others[entry])
+        for entry, child in zip(expected.entries, expected.children, strict=True)
+        if entry in others
+    )

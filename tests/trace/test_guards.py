@@ -77,7 +77,7 @@ def test_a_graph_of_one_side_refuses_the_other():
 
 
 def test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1(monkeypatch):
-    monkeypatch.setattr(torch_export, "most_guards", lambda n_inputs: 4)
+    monkeypatch.setattr(torch_export, "most_guards", lambda n_inputs: 1)
     model = PadsToMultiple()
     program = watched(model, torch.randn(2, 8), torch.randn(2, 12)).export()
     assert program.graphs[0].oblivious

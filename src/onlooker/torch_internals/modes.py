@@ -8,6 +8,7 @@ from __future__ import annotations
 from .needed import needed
 
 with needed("the modes of the caller"):
+    from torch._C import DisableTorchFunction as WithoutFunctions
     from torch._C import (
         _get_tracing_state as jit_tracing_state,
     )
@@ -29,6 +30,7 @@ with needed("the modes of the caller"):
 
 __all__ = [
     "TorchDispatchMode",
+    "WithoutFunctions",
     "is_any_autocast_enabled",
     "is_functorch_wrapped_tensor",
     "is_fx_symbolic_tracing",

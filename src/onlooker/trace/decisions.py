@@ -34,7 +34,7 @@ from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 from ..torch_internals.sizes import ShapeEnv, SymNode
 from .lines import line_of
 
-__all__ = ["Decision", "is_code_of_model", "recorded_decisions"]
+__all__ = ["Decision", "is_code_of_model", "is_own_code", "recorded_decisions", "taken_by"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = str(Path(__file__).parents[1]) + os.sep
@@ -59,6 +59,9 @@ _COMPARISONS = {
     "gt": sympy.Gt,
     "ge": sympy.Ge,
 }
+#: functions of torch by which Python asks a symbolic value
+_ASKING = frozenset({"evaluate", "bool_", "guard_bool", "__bool__"})
+_DECIDERS: list[Callable[[SymNode, FrameType | None], bool]] = []
 #: the attribute that a simplified comparison carries: its class and its two sides
 _SIDES = "_onlooker_sides"
 
@@ -125,6 +128,8 @@ def recorded_decisions() -> Iterator[_Log]:
     evaluate = ShapeEnv.evaluate_sym_node
 
     def evaluate_and_log(self: ShapeEnv, node: SymNode, *args: Any, **kwargs: Any) -> Any:
+        if _DECIDERS and _DECIDERS[-1](node, _asking_frame()):
+            return sympy.true
         known = len(self.guards)
         expression = node.expr
         answer = evaluate(self, node, *args, **kwargs)
@@ -145,6 +150,30 @@ def recorded_decisions() -> Iterator[_Log]:
         ShapeEnv.evaluate_sym_node = evaluate  # type: ignore[method-assign]
         for name, original in originals.items():
             setattr(SymNode, name, original)
+
+
+@contextlib.contextmanager
+def taken_by(decides: Callable[[SymNode, FrameType | None], bool]) -> Iterator[None]:
+    """Inside the block a decision is True, and not logged, where ``decides`` says so: it is given the
+    node, and the frame that asks whether the value is true.
+    """
+    _DECIDERS.append(decides)
+    try:
+        yield
+    finally:
+        _DECIDERS.pop()
+
+
+def _asking_frame() -> FrameType | None:
+    """The frame that asks a symbolic value whether it is true."""
+    frame: FrameType | None = sys._getframe(2)
+    while (
+        frame is not None
+        and frame.f_code.co_name in _ASKING
+        and frame.f_code.co_filename.startswith(_TORCH)
+    ):
+        frame = frame.f_back
+    return frame
 
 
 def _with_sides(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -239,6 +268,11 @@ class _Kind(enum.Enum):
 def is_code_of_model(file: str) -> bool:
     """True for a file that is neither torch's nor ours, and has a name."""
     return _kind_of(file) is _Kind.MODEL
+
+
+def is_own_code(file: str) -> bool:
+    """True for a file of ours."""
+    return file.startswith(_OWN)
 
 
 @functools.lru_cache(maxsize=4096)

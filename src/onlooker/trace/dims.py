@@ -38,6 +38,7 @@ class Asked:
     ``opaque`` makes values of the ints that floats of several sizes give, in a trace that decides by
     values; after a trace it says whether there were any. ``floats`` makes numbers of the floats that
     tensors of sizes hold, which the program checks.
+    ``decided`` are the lines of branches on sizes that Python decides; None for all of them.
     """
 
     oblivious: bool = False
@@ -52,6 +53,7 @@ class Asked:
     greatest: bool = False
     opaque: bool = False
     floats: bool = False
+    decided: tuple[str, ...] | None = ()
 
     def without_guards(self) -> Asked:
         """The same, without guards on 0 and 1."""

@@ -26,6 +26,7 @@ from .dims import Asked
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .guard_count import fewer_guards
+from .neutral_branches import NeutralBranches, NotNeutralError
 from .path_condition import Atom
 from .rolled_loops import FEWEST_STEPS, MOST_STEPS, NotRolledError, RolledLoops
 from .size_ints import builtins_swapped, ints_of_floats_are_values
@@ -122,11 +123,12 @@ class FlatModel(torch.nn.Module):
         return self._run.rows.joined if self._run.rows is not None else 0
 
     def trace_as(self, asked: Asked) -> None:
-        """How the next trace is made: which loops are rolled, what ``contiguous()`` copies, and what
-        becomes of ints and floats that are made of floats of sizes.
+        """How the next trace is made: which loops are rolled, which branches are taken, what
+        ``contiguous()`` copies, and what becomes of ints and floats that are made of floats of sizes.
         """
         self._run.unrolled = asked.unrolled
         self._run.copies = not asked.in_memory
+        self._run.decided = None if asked.in_memory else asked.decided
         self._run.hides_floats = asked.opaque
         self._run.floats_decide = asked.floats
 
@@ -134,6 +136,16 @@ class FlatModel(torch.nn.Module):
     def has_values_of_floats(self) -> bool:
         """True where the last trace made values of ints that floats of sizes give."""
         return self._run.n_values > 0
+
+    @property
+    def taken(self) -> Sequence[str]:
+        """The lines of the branches that the last trace took."""
+        return tuple(dict.fromkeys(self._run.branches.taken))
+
+    @property
+    def not_neutral(self) -> NotNeutralError | None:
+        """Why a branch was taken in vain; None where none was."""
+        return self._run.branches.failure
 
     @property
     def rolled(self) -> Sequence[str]:
@@ -193,6 +205,8 @@ class _Runner:
         self.floats_decide = False
         self.hides_floats = False
         self.n_values = 0
+        self.decided: Iterable[str] | None = ()
+        self.branches = NeutralBranches()
         self.rows: WholeRows | None = None
         self.unrolled: tuple[str, ...] = ()
         seen = [size for symbol in plan.symbols for size in symbol.observed]
@@ -205,6 +219,7 @@ class _Runner:
         values |= {path: values[path].item() for path in self.floats}
         rows = self.rows or contextlib.nullcontext()
         loops = self.loops = RolledLoops(self.unrolled, self.rows, self.n_steps)
+        branches = self.branches = NeutralBranches(self.decided)
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
         with (
@@ -212,6 +227,7 @@ class _Runner:
             rows,
             ints_of_floats_are_values(self.hides_floats) as values_of_floats,
             builtins_swapped(self.lab.model, loops.builtins),
+            branches,
             SizedOperators(self.copies),
             SizeTensors(self.floats_decide),
             SizeReads() as reads,
@@ -220,8 +236,9 @@ class _Runner:
             result = self.lab(arguments)
             leaves = [loops.value(leaf) for leaf in open_result(result).leaves]
         leaves = [self._own_row(leaf) for leaf in leaves]
-        if loops.failure is not None:
-            raise loops.failure
+        for failure in (loops.failure, branches.failure):
+            if failure is not None:
+                raise failure
         self.reads = reads.sizes
         self.n_values = len(values_of_floats)
         self.flags[:] = [

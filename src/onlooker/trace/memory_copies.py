@@ -5,7 +5,8 @@ it did not. A trace keeps the answer as a condition on sizes, and a model that p
 cuts again is a graph for each combination of answers. A copy gives the same numbers for all sizes.
 
 It is another tensor, though: what is written to one of the two is not in the other. A graph that
-writes to memory that one of them may share is traced again without copies.
+writes to memory that one of them may share is traced again without copies. So it is with a pad of 0
+where the model has no pad (:mod:`onlooker.trace.neutral_branches`).
 """
 
 from __future__ import annotations
@@ -19,18 +20,29 @@ from torch.fx import GraphModule, Node
 __all__ = ["may_write_to_copies"]
 
 _CLONE = torch.ops.aten.clone.default
+#: what may copy in the graph where the model keeps its tensor
+_MAYBE_COPIES = (
+    torch.ops.aten.pad.default,
+    torch.ops.aten.constant_pad_nd.default,
+    torch.ops.aten.contiguous.default,
+)
 #: operators that give their first argument, or a part of it, for some sizes or dtypes
 _MAYBE_SAME = frozenset(
     {"reshape", "flatten", "unflatten", "contiguous", "to", "type_as", "ravel", "narrow", "view_as"}
 )
 
 
-def may_write_to_copies(program: torch.export.ExportedProgram) -> bool:
-    """True where an operator of the program may write to a contiguous copy, or to what was copied."""
+def may_write_to_copies(program: torch.export.ExportedProgram, *, pads: bool = False) -> bool:
+    """True where an operator of the program may write to a contiguous copy, or to what was copied;
+    with ``pads`` a pad is a copy, too, and what ``contiguous()`` gives.
+    """
     for module in program.graph_module.modules():
         if not isinstance(module, GraphModule):
             continue
-        clones = [node for node in module.graph.nodes if _is_contiguous_copy(node)]
+        nodes = module.graph.nodes
+        clones = [
+            n for n in nodes if _is_contiguous_copy(n) or (pads and n.target in _MAYBE_COPIES)
+        ]
         shared = {*clones, *(_origin(node.args[0]) for node in clones)}
         if clones and any(_origin(node) in shared for node in _written(module.graph)):
             return True

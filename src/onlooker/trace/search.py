@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Any
 
+import sympy
 import torch
 
 from ..contract.places import formulas_of
@@ -28,6 +29,7 @@ from ..infer.sizes import Sizes, grain, is_general, is_possible
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, materialise
 from ..observing.store import Sample
+from ..torch_internals.sizes import FloorDiv, Mod, PythonMod
 from .dims import Asked
 from .fixed_sizes import at_sizes
 from .graph import Graph
@@ -314,8 +316,12 @@ class PlanSearch:
         """Sizes that no graph holds and the model takes: the other side of one condition, then of
         several.
 
-        Sizes as even as those that were seen come first: sides of images are rarely odd.
+        Sizes as even as those that were seen come first: sides of images are rarely odd. Before them
+        come sizes at which no two sizes are equal by chance, since these stand for most.
         """
+        for proven in list(self.graphs):
+            for region in list(proven.regions):
+                yield from self._off_equalities(region, proven.pins)
         for even in (True, False):
             for proven in list(self.graphs):
                 for region in list(proven.regions):
@@ -359,6 +365,22 @@ class PlanSearch:
                 region, symbol, base, [n for n in sizes if n < 2 or n % unit == 0]
             ):
                 yield from self._if_open({**base, symbol.name: size}, None)
+
+    def _off_equalities(self, region: ProvenRegion, pins: Mapping[str, int]) -> Iterator[Sizes]:
+        """Sizes of a region, changed until all equalities fail that operators found in its trace:
+        a size is the next multiple of 16 only where it is one.
+        """
+        sizes = {**region.sizes, **pins}
+        equalities = [atom for atom in region.atoms.values() if _is_chance(atom)]
+        for atom in equalities:
+            constraint = atom.constraint()
+            names = {symbol.name for symbol in atom.condition.free_symbols}
+            for symbol in (one for one in self.plan.symbols if one.name in names):
+                near = sorted(sizes_of_symbol(symbol), key=lambda n: abs(n - sizes[symbol.name]))
+                choices = ({**sizes, symbol.name: n} for n in near if n > 1)
+                sizes = next((one for one in choices if not constraint.holds(one)), sizes)
+        if equalities:
+            yield from self._if_open(sizes, ("chance", tuple(sorted(pins.items()))))
 
     def _nearest(
         self, region: ProvenRegion, symbol: Symbol, base: Sizes, sizes: Sequence[int]
@@ -470,6 +492,19 @@ class PlanSearch:
                 )
                 for position, (name, unit) in enumerate(units.items())
             }
+
+
+def _is_chance(atom: Atom) -> bool:
+    """True for an equality between sizes that hangs on their remainders, and that only operators
+    found.
+    """
+    condition = atom.condition
+    return (
+        atom.origin is Origin.OPERATOR
+        and isinstance(condition, sympy.Eq)
+        and not atom.is_number
+        and condition.has(FloorDiv, PythonMod, Mod)
+    )
 
 
 def _remainders(proven: ProvenGraph) -> list[Atom]:

@@ -60,11 +60,14 @@ __all__ = ["Traced", "export_graph", "graph_of"]
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
+#: a model with more branches that were taken in vain decides all of them
+_MOST_DECIDED = 2
 _PACKED = "torch.nn.utils.rnn.PackedSequence"
 #: what torch says where an operator of a library is given a float that it does not know
 _NO_FLOAT = "but instead found type 'SymFloat'"
 _UNTOLD = "the model was told that it is not traced, where it computes something else"
 _ONE_SIDE = "the side of a branch that the example takes is in the graph"
+_TAKEN = "the branch at {} is taken for all sizes: it changes nothing where its test fails"
 _READ_AS_SIZES = "int(), len() and range() of a size are read as sizes"
 
 
@@ -119,13 +122,11 @@ def export_graph(
         except Exception as error:
             refusal = error
             logger.debug("torch.export refuses: %s", error)
-            other, note = _another_way(error, asked, decisions, is_side=like is not None)
-            if flat.unrolled is not None:  # the error may be what came of it
-                other, note = _without_loops(asked, [flat.unrolled.line]), str(flat.unrolled)
+            other, note = _after_refusal(error, asked, decisions, flat, is_side=like is not None)
             if other is None:
                 break
         else:
-            other, note = _wider_way(asked, decisions, program)
+            other, note = _wider_way(asked, decisions, program, pads=bool(flat.taken))
         if other is not None:
             asked = other
             notes += [note] if note else []
@@ -140,7 +141,7 @@ def export_graph(
         named = {} if asked.oblivious else takes_names(decisions, graph)
         graph = replace(
             graph,
-            notes=_told([*notes, *flat.rolled_notes], asked),
+            notes=_told([*notes, *flat.rolled_notes, *map(_TAKEN.format, flat.taken)], asked),
             seconds=time.perf_counter() - start,
             oblivious=asked.oblivious,
             named=named,
@@ -263,6 +264,37 @@ def _without_loops(asked: Asked, lines: Iterable[str]) -> Asked:
     return replace(asked, unrolled=(*asked.unrolled, *lines))
 
 
+def _after_refusal(
+    error: Exception,
+    asked: Asked,
+    decisions: Sequence[Decision],
+    flat: FlatModel,
+    *,
+    is_side: bool,
+) -> tuple[Asked | None, str]:
+    """How else to trace after an error, which may be what came of a loop or of a branch that was
+    taken; None where there is no other way.
+    """
+    if flat.unrolled is not None:
+        return _without_loops(asked, [flat.unrolled.line]), str(flat.unrolled)
+    if flat.not_neutral is not None:
+        line = flat.not_neutral.line
+        return _with_decisions(asked, [] if line is None else [line]), ""
+    other, note = _another_way(error, asked, decisions, is_side=is_side)
+    if other is None and flat.taken:
+        return _with_decisions(asked), ""
+    return other, note
+
+
+def _with_decisions(asked: Asked, lines: Sequence[str] = ()) -> Asked:
+    """The same, with the branches at some lines of the model decided by Python; without lines, or
+    after a few of them, all branches.
+    """
+    known = asked.decided or ()
+    is_last = not lines or len(known) >= _MOST_DECIDED
+    return replace(asked, decided=None if is_last else (*known, *lines))
+
+
 def _another_way(
     error: Exception, asked: Asked, decisions: Sequence[Decision], *, is_side: bool
 ) -> tuple[Asked | None, str]:
@@ -318,17 +350,21 @@ def _alike_sizes(plan: Plan, samples: Sequence[Sample]) -> list[Sizes] | None:
 
 
 def _wider_way(
-    asked: Asked, decisions: Sequence[Decision], program: torch.export.ExportedProgram
+    asked: Asked,
+    decisions: Sequence[Decision],
+    program: torch.export.ExportedProgram,
+    *,
+    pads: bool,
 ) -> tuple[Asked | None, str]:
     """How else to trace for a program that holds for more calls, and a note; None where there is no
-    such way.
+    such way. ``pads`` says that it pads by 0 where the model does not.
     """
     if asked.ints is None and bakes_int(decisions):
         note = f"{_READ_AS_SIZES}: a number made from a size would hold for that size alone"
         return replace(asked, ints=True), note
     if not asked.any_length and asked.branch is None and has_two_rows_at_least(program):
         return replace(asked, any_length=True), ""
-    if not asked.in_memory and may_write_to_copies(program):
+    if not asked.in_memory and may_write_to_copies(program, pads=pads):
         return replace(asked, in_memory=True), ""
     return None, ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onlooker import InputObserver, RejectedCallError
+from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.patches.greatest_sizes import greatest_sizes_fit
 
 AUTO = torch.export.Dim.AUTO
@@ -17,7 +17,7 @@ class Placed(torch.nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.embedding = torch.nn.Embedding(10, width)
+        self.embedding = torch.nn.Embedding(50, width)
 
     def forward(self, ids: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         embedded = self.embedding(ids)
@@ -27,7 +27,7 @@ class Placed(torch.nn.Module):
 
 
 def call(width: int, batch: int, length: int, images: int) -> tuple[torch.Tensor, torch.Tensor]:
-    ids = torch.randint(2, 10, (batch, length))
+    ids = torch.randint(2, 50, (batch, length))
     ids[:, :images] = 1
     return ids, torch.randn(batch * images, width)
 
@@ -50,14 +50,38 @@ def test_a_number_of_values_is_a_multiple_of_a_size(width: int) -> None:
         program(ids, features[:-1])
 
 
-def test_a_watched_model_takes_other_numbers_of_features() -> None:
-    model, observer = Placed(64), InputObserver()
-    with observer(model), torch.no_grad():
-        model(*call(64, 2, 7, 3))
-        model(*call(64, 3, 9, 4))
-    program = observer.export()
-    for asked in (call(64, 4, 11, 5), call(64, 2, 5, 2)):
+class AtLeast(Placed):
+    """Refuses fewer than two features by itself."""
+
+    def forward(self, ids: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        torch._check(features.shape[0] >= 2, lambda: "too few")
+        return super().forward(ids, features)
+
+
+@pytest.mark.parametrize("width", [3, 48, 64])
+def test_a_watched_model_takes_other_numbers_of_features(width: int) -> None:
+    model = Placed(width)
+    program = watched(model, width)
+    for asked in (call(width, 4, 11, 5), call(width, 2, 5, 2), call(width, 1, 3, 1)):
         torch.testing.assert_close(program(*asked), model(*asked))
-    ids, features = call(64, 4, 11, 5)
+    ids, features = call(width, 4, 11, 5)
     with pytest.raises(RejectedCallError):
         program(ids, features[:-1])
+    assert program.verify(trials=40).verified
+
+
+def test_what_a_model_refuses_by_itself_is_refused() -> None:
+    model = AtLeast(64)
+    program, asked = watched(model, 64), call(64, 2, 5, 2)
+    torch.testing.assert_close(program(*asked), model(*asked))
+    with pytest.raises(RejectedCallError):
+        program(*call(64, 1, 5, 1))
+
+
+def watched(model: Placed, width: int) -> Program:
+    torch.manual_seed(0)
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        model(*call(width, 2, 7, 3))
+        model(*call(width, 3, 9, 4))
+    return observer.export()

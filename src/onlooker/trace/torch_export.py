@@ -45,6 +45,7 @@ from .float_tensors import floats_stay_numbers, with_float_tensors
 from .generators import check_generators
 from .graph import Graph, Outputs
 from .guard_count import TooManyGuardsError, most_guards
+from .implied_bounds import drop_implied_bounds
 from .lines import comes_through, place_of_error
 from .mask_check import mask_difference, mask_refusal
 from .memory_copies import may_write_to_copies
@@ -411,6 +412,7 @@ def _export(
         program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)
     check_decided(program, decided)
     check_generators(program)
+    drop_implied_bounds(program)
     # what nothing uses: an operator that raised in a try block of the model, a part of a tensor
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):  # a block of autocast is a graph of its own

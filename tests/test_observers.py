@@ -186,7 +186,7 @@ def test_an_entry_that_was_never_called_is_found_before_anything_is_exported(mon
 
 
 class Refusing(torch.nn.Module):
-    """A module that torch.export refuses: it decides by a value, and makes a text of it."""
+    """A module that torch.export refuses: it decides by the text of a value."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * len(str(float(x.sum())))

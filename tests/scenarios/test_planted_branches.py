@@ -391,6 +391,15 @@ TRACES = {
     "while it is exported": written("x", f"return {CLAMPED} if torch.compiler.is_exporting() else x", SHORT),
     "digits of a size": written("x", "return x * len(str(x.shape[1]))", SHORT, (10,)),
     "a name made of a size": written("x", "return x * {'size 12': 2.0}.get(f'size {x.shape[1]}', 1.0)", SHORT, (12,)),
+    "a text with a size": written("x", f"return {CLAMPED} if '12' in 'size %s' % x.shape[1] else x", SHORT, (12,)),
+    "the text of a shape": written("x", f"return {CLAMPED} if str(x.shape).endswith(' 12])') else x", SHORT, (12,)),
+    "the text of an int of a size": written("x", "return x * len(str(int(x.shape[1])))", SHORT, (10,)),
+    "the text of a float of a size": written("x", "return x * len(str(float(x.shape[1])))", SHORT, (10,)),
+    "digits of a size, filled": written(
+        "x", f"return {CLAMPED} if f'{{x.shape[1]:03d}}' == '012' else x", SHORT, (12,)
+    ),
+    "the text of a value": written("x", "return x * len(str(float(x.abs().amax().floor())))", SHORT),
+    "the text of an int of a value": written("x", "return x * len(str(int(x.abs().amax())))", SHORT),
 }
 
 CACHES = {
@@ -435,13 +444,7 @@ NAMED = {
 }
 
 
-#: a text that is made of a size is no decision that a trace tells of: torch writes the name of its symbol
-UNREAD = pytest.mark.xfail(strict=True, reason="the text of a symbolic size is not read as a decision yet")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=UNREAD) if name == "a name made of a size" else name for name in NAMED]
-)
+@pytest.mark.parametrize("name", NAMED)
 def test_a_verified_program_is_right_on_a_named_branch(name: str) -> None:
     finding = examine(NAMED[name])
     assert not finding.is_wrong, described(finding)

@@ -27,6 +27,7 @@ from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .guard_count import fewer_guards
 from .neutral_branches import NeutralBranches, NotNeutralError
+from .number_texts import texts_are_of_numbers
 from .path_condition import Atom
 from .rolled_loops import FEWEST_STEPS, MOST_STEPS, NotRolledError, RolledLoops
 from .size_ints import builtins_swapped, ints_of_floats_are_values
@@ -232,6 +233,7 @@ class _Runner:
             SizeTensors(self.floats_decide),
             SizeReads() as reads,
             loops,
+            texts_are_of_numbers(),
         ):
             result = self.lab(arguments)
             leaves = [loops.value(leaf) for leaf in open_result(result).leaves]

@@ -14,7 +14,14 @@ from types import FrameType
 
 import torch
 
-__all__ = ["comes_through", "line_of", "place_of_error", "place_of_node"]
+__all__ = [
+    "comes_through",
+    "is_of_library",
+    "is_of_python",
+    "line_of",
+    "place_of_error",
+    "place_of_node",
+]
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, str(FilePath(__file__).parents[1]) + os.sep)
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
@@ -58,9 +65,17 @@ def _is_of_model(file: str) -> bool:
     """True for a file of the model, or of a library that it uses: not of torch, of Python or of
     ours.
     """
-    if file.startswith((*_LIBRARIES, "<")):
-        return False
-    return not file.startswith(_STANDARD) or "-packages" in file
+    return not (file.startswith((*_LIBRARIES, "<")) or is_of_python(file))
+
+
+def is_of_python(file: str) -> bool:
+    """True for a file of Python's own library."""
+    return file.startswith(_STANDARD) and "-packages" not in file
+
+
+def is_of_library(file: str) -> bool:
+    """True for a file of torch or of ours."""
+    return file.startswith(_LIBRARIES)
 
 
 def comes_through(error: BaseException, runs: Callable[[FrameType], bool]) -> bool:

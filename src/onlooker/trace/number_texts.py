@@ -1,0 +1,140 @@
+"""The text of a size or of another symbolic number, which a model may decide by:
+``getattr(self, f"head_{x.shape[1]}")``.
+
+While it traces, torch writes the name of the symbol: ``"head_s77"``, of which each comparison, each
+length and each lookup says something that is true of no call. Inside the block the code of a model
+gets the text of the number itself, which Python asks for as for any other number: a size becomes a
+constant of the graph, and a number that hangs on values is refused. Only text that a person reads
+leaves the number symbolic: that of ``print``, of a logger and of ``warnings``.
+
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py, ``SymInt.__repr__``. It
+may go when torch guards there; ``a name made of a size`` and its neighbours in
+``tests/scenarios/test_planted_branches.py`` then pass without it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import functools
+import linecache
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ..patches.swap import swapped
+from .lines import is_of_library, is_of_python
+
+__all__ = ["texts_are_of_numbers"]
+
+#: each class of symbolic numbers, and what makes a plain number of one
+_NUMBERS: dict[type, Callable[[Any], Any]] = {
+    torch.SymInt: lambda size: size.node.guard_int("", 0),
+    torch.SymFloat: lambda number: number.node.guard_float("", 0),
+    torch.SymBool: lambda answer: answer.node.guard_bool("", 0),
+}
+_BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)
+
+
+@contextlib.contextmanager
+def texts_are_of_numbers() -> Iterator[None]:
+    """Inside the block the text that a model makes of a symbolic number is that of the number."""
+    with contextlib.ExitStack() as stack:
+        for kind, number_of in _NUMBERS.items():
+            stack.enter_context(swapped(kind, "__repr__", _repr(kind, number_of)))
+            stack.enter_context(swapped(kind, "__format__", _format(number_of)))
+        yield
+
+
+def _repr(kind: type, number_of: Callable[[Any], Any]) -> Callable[[Any], str]:
+    of_torch: Callable[[Any], str] = vars(kind)["__repr__"]
+
+    def text(number: Any) -> str:
+        return repr(number_of(number)) if _decides_by_text() else of_torch(number)
+
+    return text
+
+
+def _format(number_of: Callable[[Any], Any]) -> Callable[[Any, str], str]:
+    def text(number: Any, how: str) -> str:
+        return format(number_of(number), how) if _decides_by_text() else repr(number)
+
+    return text
+
+
+def _decides_by_text() -> bool:
+    """True where the code of a model asks our caller for a text, and not only for a person."""
+    frames = list(_frames_of_model(sys._getframe(2)))
+    if any(frame.f_code.co_filename == logging.__file__ for frame in frames):
+        return False  # a logger makes its text late, and its handlers are of many libraries
+    asking = [frame for frame in frames if not is_of_python(frame.f_code.co_filename)]
+    if not asking:
+        return False
+    statements = _statements_at(asking[0].f_code.co_filename, asking[0].f_lineno)
+    return not statements or not all(_is_for_people(one, asking[0]) for one in statements)
+
+
+def _frames_of_model(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames from the innermost to the one that torch, or we, called."""
+    while frame is not None and not is_of_library(frame.f_code.co_filename):
+        yield frame
+        frame = frame.f_back
+
+
+@functools.lru_cache(maxsize=4096)
+def _statements_at(file: str, line: int) -> tuple[ast.stmt, ...]:
+    """The statements that have an expression at a line; those inside of their blocks left out."""
+    return tuple(
+        node
+        for node in _statements_of(file)
+        if any(
+            inner.lineno <= line <= (inner.end_lineno or inner.lineno)
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, _BLOCKS)
+            for inner in ast.walk(child)
+            if isinstance(inner, ast.expr)
+        )
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _statements_of(file: str) -> tuple[ast.stmt, ...]:
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return ()
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.stmt))
+
+
+def _is_for_people(statement: ast.stmt, frame: FrameType) -> bool:
+    """True for a statement that only calls ``print``, a logger or ``warnings``."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    keeps = any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement))
+    function = statement.value.func
+    if keeps or not isinstance(function, (ast.Name, ast.Attribute)):
+        return False
+    if isinstance(function, ast.Name):
+        called = _value_of(function, frame)
+        return called is builtins.print or called is warnings.warn
+    owner = _value_of(function.value, frame)
+    is_logger = isinstance(owner, (logging.Logger, logging.LoggerAdapter))
+    return is_logger or owner is logging or owner is warnings
+
+
+def _value_of(expression: ast.expr, frame: FrameType) -> Any:
+    """The value of a name, or of attributes of a name, in a frame; None where there is none."""
+    if isinstance(expression, ast.Attribute):
+        return getattr(_value_of(expression.value, frame), expression.attr, None)
+    if not isinstance(expression, ast.Name):
+        return None
+    for names in (frame.f_locals, frame.f_globals, vars(builtins)):
+        if expression.id in names:
+            return names[expression.id]
+    return None

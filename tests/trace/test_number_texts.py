@@ -1,0 +1,142 @@
+"""The text of a symbolic number: that of the number where a model may decide by it, free for people to read."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import rand
+
+from onlooker import ExportError, InputObserver, RejectedCallError
+
+logger = logging.getLogger(__name__)
+
+
+class Sizes(NamedTuple):
+    batch: int
+
+
+class Prints(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print(  # noqa: T201
+            "rows",
+            f"of {x.shape[0]:>3}",
+        )
+        print(x.shape)  # noqa: T201
+        return x * 2
+
+
+class Logs(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.logger = logging.getLogger("model")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logger.warning(f"{x.shape[0]} rows")
+        self.logger.warning("%s rows", x.shape[0])
+        if x.ndim == 2:
+            logging.info(f"{x.shape[0] * 2} rows")
+        return x * 2
+
+
+class Warns(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        warnings.warn(f"{list(x.shape)} and {float(x.shape[0])}", stacklevel=2)
+        return x * 2
+
+
+class Named(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head_3 = torch.nn.Linear(5, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        head = getattr(self, f"head_{x.shape[0]}", None)
+        return x if head is None else head(x)
+
+
+class Filled(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (3 if f"{x.shape[0]:04d}" == "0003" else 1)
+
+
+class OfTuple(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (3 if str(Sizes(x.shape[0])) == "Sizes(batch=3)" else 1)
+
+
+class Keeps(torch.nn.Module):
+    """It looks as if it printed: ``print`` is a method of its own, or a name is kept of what is printed."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = ""
+        print(found := f"{x.shape[0]}")  # noqa: T201
+        return x * (3 if found == "3" else 1)
+
+
+class Own(torch.nn.Module):
+    def log(self, text: str) -> None:
+        self.is_three = text == "3"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.log(f"{x.shape[0]}")
+        return x * (3 if self.is_three else 1)
+
+
+class OneLine(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = f"{x.shape[0]}"; print(n)  # fmt: skip # noqa: E702, T201
+        return x * (3 if n == "3" else 1)
+
+
+def watched(model: torch.nn.Module) -> InputObserver:
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        model(rand(4, 5)), model(rand(6, 5))
+    return observer
+
+
+@pytest.mark.parametrize("kind", [Prints, Logs, Warns])
+@pytest.mark.filterwarnings("default")
+def test_text_for_people_leaves_a_size_dynamic(kind: type[torch.nn.Module]) -> None:
+    program = watched(kind()).export()
+    assert program.verify().verified
+    x = rand(9, 5)
+    assert torch.equal(program(x), x * 2)
+
+
+@pytest.mark.parametrize("kind", [Named, Filled, OfTuple, Keeps, Own, OneLine])
+def test_a_text_that_a_model_decides_by_is_that_of_the_number(kind: type[torch.nn.Module]) -> None:
+    model = kind()
+    program = watched(model).export()
+    program.verify()
+    refused = 0
+    for rows in (1, 2, 3, 4, 5, 6, 33):
+        x = rand(rows, 5)
+        with torch.no_grad():
+            expected = model(x)
+        try:
+            assert torch.allclose(program(x), expected), rows
+        except RejectedCallError:
+            refused += 1
+            assert rows not in (4, 6)
+    assert refused
+
+
+@pytest.mark.parametrize("text", [str, repr, "{}".format, "%s".__mod__])
+def test_the_text_of_a_value_is_refused(text: object) -> None:
+    class Valued(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * len(text(float(x.sum())))
+
+    with pytest.raises(ExportError, match="data-dependent"):
+        watched(Valued()).export()
+
+
+def test_texts_are_as_before() -> None:
+    before = [(kind.__repr__, kind.__format__) for kind in (torch.SymInt, torch.SymFloat, torch.SymBool)]
+    watched(Named()).export()
+    assert before == [(kind.__repr__, kind.__format__) for kind in (torch.SymInt, torch.SymFloat, torch.SymBool)]

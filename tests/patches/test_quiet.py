@@ -64,6 +64,28 @@ def test_an_export_that_goes_well_prints_nothing(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_torch_logs_is_kept_unless_it_was_asked_for(
+    asked: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_LOGS", "dynamic" if asked else "")
+    of_torch = logging.getLogger("torch._subclasses.fake_tensor")
+    handler = logging.StreamHandler()  # sys.stderr of this test
+    of_torch.addHandler(handler)
+    try:
+        with what_is_printed() as printed:
+            of_torch.warning("a size is a constant")
+            logging.getLogger("model").warning("of the model")
+        of_torch.warning("after it")
+    finally:
+        of_torch.removeHandler(handler)
+    assert ("a size is a constant" in printed.text) is not asked
+    shown = capsys.readouterr().err
+    assert ("a size is a constant" in shown) is asked
+    assert "after it" in shown
+    assert not handler.filters
+
+
 def test_long_prints_are_cut() -> None:
     with what_is_printed() as printed:
         for _ in range(50):

@@ -2,7 +2,8 @@
 and for the log, and off the user's screen.
 
 For each trace that fails on a value torch prints the graph so far to ``sys.stderr``, some hundred
-kilobytes for a real model, and most of these traces are only attempts. ExecuTorch writes the log of
+kilobytes for a real model, and most of these traces are only attempts. Of some it also logs a
+warning, or an error with its stack; who sets ``TORCH_LOGS`` gets all of it. ExecuTorch writes the log of
 its runtime to ``sys.stderr``. The output of all other code, the model above all, passes.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/export/_trace.py,
@@ -64,7 +65,8 @@ class _Stand:
     """
 
     def __init__(self, stream: Any) -> None:
-        self.__dict__.update(stream=stream, heard=[])
+        heard: list[Printed] = []
+        self.__dict__.update(stream=stream, heard=heard, unlogged=_Unlogged(heard))
 
     def write(self, text: str) -> int:
         file = sys._getframe(1).f_code.co_filename
@@ -79,6 +81,21 @@ class _Stand:
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.__dict__["stream"], name, value)
+
+
+class _Unlogged(logging.Filter):
+    """Takes what torch logs from the handlers of torch, for those who listen."""
+
+    def __init__(self, heard: list[Printed]) -> None:
+        super().__init__()
+        self.heard = heard
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:  # no one gets these who did not ask for them
+            return True
+        for printed in list(self.heard):
+            printed.add(record.getMessage() + "\n")
+        return False
 
 
 @contextlib.contextmanager
@@ -105,6 +122,9 @@ def _begin(printed: Printed) -> _Stand | None:
         if _stand is None or sys.stderr is not _stand:
             _stand = _Stand(sys.stderr)
             sys.stderr = _stand
+            if not os.environ.get("TORCH_LOGS"):
+                for handler in _handlers_of_torch():
+                    handler.addFilter(_stand.unlogged)
         _stand.heard.append(printed)
         return _stand
 
@@ -114,10 +134,19 @@ def _end(stand: _Stand, printed: Printed) -> None:
     with _lock:
         stand.heard.remove(printed)
         if not stand.heard:
+            for handler in _handlers_of_torch():
+                handler.removeFilter(stand.unlogged)
             if sys.stderr is stand:
                 sys.stderr = stand.stream
             if _stand is stand:
                 _stand = None
+
+
+def _handlers_of_torch() -> Iterator[logging.Handler]:
+    """The handlers of torch's loggers: the first, and those that ``TORCH_LOGS`` may name, have some."""
+    for name, own in list(logging.root.manager.loggerDict.items()):
+        if isinstance(own, logging.Logger) and name.partition(".")[0] == "torch":
+            yield from own.handlers
 
 
 def quietly(function: Callable[P, R]) -> Callable[P, R]:

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.structure import Tree
 from ..observing.bind import as_args_kwargs
 from ..observing.store import Sample
-from ..pytrees.agree import agreement
+from ..pytrees.agree import agreement_of_trees
 from .lab import Lab
 from .runner import opened
 
@@ -51,7 +51,4 @@ def rerun(
 
 def difference(left: Tree[Any], right: Tree[Any]) -> str:
     """The first leaf that differs, in words; nothing where all agree."""
-    paths = list(left.structure.paths())
-    if paths != list(right.structure.paths()):
-        return "it has other outputs"
-    return agreement(paths, left.leaves, right.leaves).note
+    return agreement_of_trees(left, right).note

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..core.path import Path
+from ..core.path import Attr, Path
+from ..core.structure import Structure, Tree
 from ..core.verdict import Scores
 from .compare_leaves import subtracted
 from .numbers import as_numbers, is_same
 from .unusual import unusual
 
-__all__ = ["Agreement", "agreement", "leaf_difference", "score_agreement", "tolerance_of"]
+__all__ = [
+    "Agreement",
+    "agreement",
+    "agreement_of_trees",
+    "leaf_difference",
+    "score_agreement",
+    "tolerance_of",
+]
 
 _EXACT = 0.0
 _TOLERANCES = {
@@ -95,6 +103,36 @@ def agreement(
                 worst, f"{path.code() or 'output'}: {_described(left, right, difference)}"
             )
     return Agreement(worst)
+
+
+def agreement_of_trees(expected: Tree[Any], got: Tree[Any], *, atol: float = 1e-5) -> Agreement:
+    """The same for two trees, which must hold the same things: the attributes of an object in any
+    order, all else in the same one.
+    """
+    leaves = _leaves_like(expected.structure, got.structure, iter(got.leaves))
+    if leaves is None:
+        return Agreement(math.inf, "the result has other parts than the model's")
+    return agreement(expected.structure.paths(), expected.leaves, leaves, atol=atol)
+
+
+def _leaves_like(wanted: Structure, made: Structure, leaves: Iterator[Any]) -> list[Any] | None:
+    """The next leaves, which ``made`` holds, in the order of ``wanted``; None where it holds others."""
+    if wanted.is_leaf or made.is_leaf:
+        return [next(leaves)] if wanted.is_leaf and made.is_leaf else None
+    are_attributes = all(isinstance(entry, Attr) for entry in made.entries)
+    if wanted.entries != made.entries and not are_attributes:
+        return None
+    parts = dict(zip(wanted.entries, wanted.children, strict=True))
+    if parts.keys() != set(made.entries):
+        return None
+    found = {
+        entry: _leaves_like(parts[entry], child, leaves)
+        for entry, child in zip(made.entries, made.children, strict=True)
+    }
+    ordered = [found[entry] for entry in wanted.entries]
+    if any(part is None for part in ordered):
+        return None
+    return [leaf for part in ordered if part is not None for leaf in part]
 
 
 def score_agreement(expected: Sequence[Any], got: Sequence[Any]) -> Scores | None:

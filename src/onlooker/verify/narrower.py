@@ -14,7 +14,7 @@ from ..core.errors import OnlookerWarning
 from ..core.structure import Tree
 from ..core.verdict import Check, Focus
 from ..observing.samples import Sample
-from ..pytrees.agree import agreement
+from ..pytrees.agree import agreement_of_trees
 from ..pytrees.open import copy_tensors, open_tree
 from ..trace.graph import Graph
 from .effort import Effort
@@ -106,10 +106,7 @@ def _result(serve: Serve, trial: Trial) -> Tree[Any]:
 
 
 def _agree(first: Tree[Any], second: Tree[Any], atol: float) -> bool:
-    paths = list(first.structure.paths())
-    if paths != list(second.structure.paths()):
-        return False
-    return not agreement(paths, first.leaves, second.leaves, atol=atol).note
+    return agreement_of_trees(first, second, atol=atol).holds
 
 
 def _note(checks: Sequence[Check], former: str, target: str) -> str:

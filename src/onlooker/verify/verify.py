@@ -18,7 +18,7 @@ from ..core.verdict import Check, Focus, Outcome, Scores, Tally
 from ..infer.sizes import size_label
 from ..lab.memory import is_out_of_memory
 from ..lab.runner import ModelRunner
-from ..pytrees.agree import agreement, score_agreement
+from ..pytrees.agree import agreement_of_trees, score_agreement
 from ..pytrees.digest import digest_of
 from ..pytrees.open import copy_tensors, open_arguments
 from ..pytrees.unread import open_result
@@ -244,10 +244,7 @@ class _Runs:
 
     def _compared(self, expected: Tree[Any], got: Tree[Any]) -> tuple[str, float]:
         """What is wrong with a result, and the largest difference."""
-        paths = list(expected.structure.paths())
-        if paths != list(got.structure.paths()):
-            return "the result has other parts than the model's", float("inf")
-        found = agreement(paths, expected.leaves, got.leaves, atol=self._atol)
+        found = agreement_of_trees(expected, got, atol=self._atol)
         return found.note, found.difference
 
     def _overwritten(self, last: _Kept | None) -> list[Check]:

@@ -1,0 +1,68 @@
+"""Two results hold the same things, whatever the order in which an object got its attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import DynamicCache
+
+from onlooker.core.path import Attr, Key
+from onlooker.core.structure import Structure, Tree
+from onlooker.pytrees.agree import agreement_of_trees
+from onlooker.pytrees.open import open_tree
+
+
+@dataclass
+class Pair:
+    first: Any
+    second: Any
+
+
+def tree(kind: type, names: list[str]) -> Tree[Any]:
+    """An object, or a dict, whose attributes hold two leaves each: the name, and its length."""
+    leaf = Structure()
+    pair = Structure("pair", (Key("name"), Key("length")), (leaf, leaf))
+    structure = Structure("made", tuple(kind(name) for name in names), (pair,) * len(names))
+    return Tree(structure, tuple(value for name in names for value in (name, len(name))))
+
+
+@given(st.lists(st.text(max_size=3), unique=True, max_size=5), st.randoms())
+def test_attributes_may_stand_in_any_order_and_keys_may_not(names: list[str], random: Any) -> None:
+    shuffled = random.sample(names, len(names))
+    assert agreement_of_trees(tree(Attr, names), tree(Attr, shuffled)).holds
+    assert agreement_of_trees(tree(Key, names), tree(Key, shuffled)).holds is (names == shuffled)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"a": torch.ones(2)},
+        {"b": torch.ones(3), "a": torch.ones(2)},
+        {"a": torch.ones(2), "b": torch.ones(3), "c": 1},
+        {"a": torch.ones(2), "b": [torch.ones(3)]},
+        {"a": torch.ones(2), "b": Pair(torch.ones(3), 1)},
+        [torch.ones(2), torch.ones(3)],
+        torch.ones(2),
+    ],
+)
+def test_other_parts_do_not_agree(other: Any) -> None:
+    found = agreement_of_trees(open_tree({"a": torch.ones(2), "b": torch.ones(3)}), open_tree(other))
+    assert "other parts" in found.note
+
+
+def test_the_leaf_that_differs_is_named_by_its_own_path() -> None:
+    left, right = DynamicCache(), DynamicCache()
+    for cache, value in ((left, 1.0), (right, 2.0)):
+        cache.update(torch.ones(1, 1, 2, 2), torch.full((1, 1, 2, 2), value), 0)
+    layer = right.layers[0]
+    attributes = dict(reversed(vars(layer).items()))
+    vars(layer).clear()
+    vars(layer).update(attributes)
+    found = agreement_of_trees(open_tree(left), open_tree(right))
+    assert found.note.startswith(".layers[0].values: ")
+    assert found.difference == 1.0

@@ -10,6 +10,7 @@ with needed("symbolic sizes"):
     from torch.fx.experimental import symbolic_shapes
     from torch.fx.experimental.sym_node import SymNode
     from torch.fx.experimental.symbolic_shapes import (
+        DimConstraints,
         GuardOnDataDependentSymNode,
         ShapeEnv,
         free_unbacked_symbols,
@@ -29,6 +30,7 @@ with needed("symbolic sizes"):
     from torch.utils._sympy.value_ranges import ValueRanges
 
 __all__ = [
+    "DimConstraints",
     "FloatTrueDiv",
     "FloorDiv",
     "GuardOnDataDependentSymNode",

@@ -15,6 +15,7 @@ from ..core.path import Path
 from ..core.plan import Plan
 from ..patches.greatest_sizes import greatest_sizes_fit
 from ..patches.unchanged_modules import unchanged_modules_stay
+from ..patches.unsolved_equations import unsolved_equations_stay
 from ..torch_internals.sizes import shape_config
 from .by_values import decided_by_values, results_of_any_length
 from .untold import untold_of_traces
@@ -35,6 +36,7 @@ class Asked:
     ``any_length`` lets operators of libraries keep one row or none. ``in_memory`` makes no copies
     for ``contiguous()``. ``alike`` chooses an example in which sizes are equal that were equal in
     all calls. ``greatest`` takes a number of values for a multiple of a size of any greatness.
+    ``unsolved`` goes on where sympy cannot solve an equation of sizes.
     ``opaque`` makes values of the ints that floats of several sizes give, in a trace that decides by
     values; after a trace it says whether there were any. ``floats`` makes numbers of the floats that
     tensors of sizes hold, which the program checks.
@@ -51,6 +53,7 @@ class Asked:
     in_memory: bool = False
     alike: bool = False
     greatest: bool = False
+    unsolved: bool = False
     opaque: bool = False
     floats: bool = False
     decided: tuple[str, ...] | None = ()
@@ -84,6 +87,8 @@ class Asked:
                 stack.enter_context(untold_of_traces())
             if self.greatest:
                 stack.enter_context(greatest_sizes_fit())
+            if self.unsolved:
+                stack.enter_context(unsolved_equations_stay())
             if self.conversions:
                 stack.enter_context(unchanged_modules_stay())
             yield decided

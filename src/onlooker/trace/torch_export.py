@@ -28,6 +28,7 @@ from ..patches.encoder_padding import padding_is_zero
 from ..patches.greatest_sizes import BOUNDS_DIFFER
 from ..patches.recurrent_steps import steps_stay_sizes
 from ..patches.unchanged_modules import REFUSAL
+from ..patches.unsolved_equations import UNSOLVED
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.tracing import UserError, dynamo_config, lazy_graph_module
 from .by_values import (
@@ -331,6 +332,8 @@ def _another_way(
         )
     if not asked.greatest and BOUNDS_DIFFER in str(error):
         return replace(asked, greatest=True), ""
+    if not asked.unsolved and UNSOLVED in str(error):
+        return replace(asked, unsolved=True), ""
     if not asked.conversions and REFUSAL in str(error):
         return replace(asked, conversions=True), ""
     is_refused = isinstance(error, RuntimeError) and not depends_on_values(error)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import linecache
 import logging
+import runpy
 import warnings
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -124,6 +128,24 @@ def test_a_text_that_a_model_decides_by_is_that_of_the_number(kind: type[torch.n
             refused += 1
             assert rows not in (4, 6)
     assert refused
+
+
+def test_a_file_that_has_changed_says_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "model_that_changes.py"
+    source = (
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        {}\n        return x * {}\n"
+    )
+    file.write_text(source.format("n = f'{x.shape[0]}'", "(3 if n == '6' else 1)"))
+    scope = runpy.run_path(str(file))
+    file.write_text(source.format("print(f'{x.shape[0]}')", "2"))
+    linecache.checkcache()
+    model = scope["Model"]()
+    program = watched(model).export()
+    program.verify()
+    x = rand(6, 5)
+    assert torch.equal(program(x), x * 3)
+    with contextlib.suppress(RejectedCallError):
+        assert torch.equal(program(rand(9, 5) * 0 + 2), torch.full((9, 5), 2.0))
 
 
 @pytest.mark.parametrize("text", [str, repr, "{}".format, "%s".__mod__])

@@ -18,18 +18,18 @@ import ast
 import builtins
 import contextlib
 import functools
-import linecache
 import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
 from ..patches.swap import swapped
 from .lines import is_of_library, is_of_python
+from .source_tests import codes_of, tree_of
 
 __all__ = ["texts_are_of_numbers"]
 
@@ -76,7 +76,7 @@ def _decides_by_text() -> bool:
     asking = [frame for frame in frames if not is_of_python(frame.f_code.co_filename)]
     if not asking:
         return False
-    statements = _statements_at(asking[0].f_code.co_filename, asking[0].f_lineno)
+    statements = _statements_at(asking[0].f_code, asking[0].f_lineno)
     return not statements or not all(_is_for_people(one, asking[0]) for one in statements)
 
 
@@ -88,12 +88,18 @@ def _frames_of_model(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _statements_at(file: str, line: int) -> tuple[ast.stmt, ...]:
-    """The statements that have an expression at a line; those inside of their blocks left out."""
+def _statements_at(code: CodeType, line: int) -> tuple[ast.stmt, ...]:
+    """The statements that have an expression at a line; those inside of their blocks left out. None
+    where the file has changed since it was read.
+    """
+    tree = tree_of(code.co_filename)
+    if tree is None or code not in codes_of(code.co_filename):
+        return ()
     return tuple(
         node
-        for node in _statements_of(file)
-        if any(
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt)
+        and any(
             inner.lineno <= line <= (inner.end_lineno or inner.lineno)
             for child in ast.iter_child_nodes(node)
             if not isinstance(child, _BLOCKS)
@@ -101,15 +107,6 @@ def _statements_at(file: str, line: int) -> tuple[ast.stmt, ...]:
             if isinstance(inner, ast.expr)
         )
     )
-
-
-@functools.lru_cache(maxsize=256)
-def _statements_of(file: str) -> tuple[ast.stmt, ...]:
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return ()
-    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.stmt))
 
 
 def _is_for_people(statement: ast.stmt, frame: FrameType) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-__all__ = ["SourceTest", "branch_asked_at", "has_positions"]
+__all__ = ["SourceTest", "branch_asked_at", "codes_of", "has_positions", "tree_of"]
 
 _JUMPS = ("POP_JUMP", "JUMP_IF", "TO_BOOL")
 #: instructions between the one that makes a value and the one that asks whether it is true
@@ -93,14 +93,22 @@ def branch_asked_at(code: CodeType, instruction: int) -> SourceTest | None:
         before.pop()
     places = getattr(before[-1], "positions", None) if before else None
     test = _tests_of(code.co_filename).get(tuple(places)) if places is not None else None
-    return test if test is not None and code in _codes_of(code.co_filename) else None
+    return test if test is not None and code in codes_of(code.co_filename) else None
+
+
+@functools.lru_cache(maxsize=256)
+def tree_of(file: str) -> ast.Module | None:
+    """The syntax tree of a file; None where its source is not there."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
 
 
 @functools.lru_cache(maxsize=256)
 def _tests_of(file: str) -> dict[_Position, SourceTest]:
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
+    tree = tree_of(file)
+    if tree is None:
         return {}
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     found: dict[_Position, SourceTest] = {}
@@ -173,7 +181,7 @@ def _is_none(node: ast.expr) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _codes_of(file: str) -> frozenset[CodeType]:
+def codes_of(file: str) -> frozenset[CodeType]:
     """The code of all functions in the source of a file."""
     waiting = [compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)]
     found: set[CodeType] = set()

@@ -7,6 +7,7 @@ import linecache
 import logging
 import runpy
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +51,76 @@ class Warns(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         warnings.warn(f"{list(x.shape)} and {float(x.shape[0])}", stacklevel=2)
         return x * 2
+
+
+def check(holds: object, message: object, kind: type[Exception] = ValueError) -> None:
+    if not callable(message):
+
+        def written() -> object:
+            return message
+
+    else:
+        written = message
+    torch._check_with(kind, holds, written)
+
+
+def raises(holds: bool, *, message: str) -> None:
+    if not holds:
+        raise ValueError(f"it does not hold: {message}")
+
+
+class Checks(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        check(x.shape[0] * 2 >= 2, f"{x.shape[0]} rows, {x.numel()} numbers")
+        check(
+            x.shape[0] >= 1,
+            "rows: {}, all: {}".format(x.shape[0], ", ".join(map(str, x.shape))),
+        )
+        raises(x.shape[1] == 5, message=f"{x.shape[1]} columns")
+        return x * 2
+
+
+class Kept:
+    text = ""
+
+
+def keeps(holds: object, message: str) -> None:
+    Kept.text = message
+    check(holds, message)
+
+
+def hears(holds: object, message: str) -> None:
+    if message == "3":
+        Kept.text = "3"
+
+
+def catches(holds: object, message: str) -> None:
+    try:
+        raise ValueError(message)
+    except ValueError as error:
+        Kept.text = str(error)
+
+
+class Told(torch.nn.Module):
+    def __init__(self, tell: Callable[[object, str], None]) -> None:
+        super().__init__()
+        self.tell = tell
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        Kept.text = ""
+        self.tell(x.shape[0] > 0, f"{x.shape[0]}")
+        return x * (3 if Kept.text == "3" else 1)
+
+
+class Nested(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = {"3": [3], "4": [1]}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = [1]
+        check(scale.extend(self.scales.get(f"{x.shape[0]}", [1])) is None, f"{x.shape[0]} rows")
+        return x * scale[-1]
 
 
 class Named(torch.nn.Module):
@@ -103,7 +174,7 @@ def watched(model: torch.nn.Module) -> InputObserver:
     return observer
 
 
-@pytest.mark.parametrize("kind", [Prints, Logs, Warns])
+@pytest.mark.parametrize("kind", [Prints, Logs, Warns, Checks])
 @pytest.mark.filterwarnings("default")
 def test_text_for_people_leaves_a_size_dynamic(kind: type[torch.nn.Module]) -> None:
     program = watched(kind()).export()
@@ -112,7 +183,7 @@ def test_text_for_people_leaves_a_size_dynamic(kind: type[torch.nn.Module]) -> N
     assert torch.equal(program(x), x * 2)
 
 
-@pytest.mark.parametrize("kind", [Named, Filled, OfTuple, Keeps, Own, OneLine])
+@pytest.mark.parametrize("kind", [Named, Filled, OfTuple, Keeps, Own, OneLine, Nested])
 def test_a_text_that_a_model_decides_by_is_that_of_the_number(kind: type[torch.nn.Module]) -> None:
     model = kind()
     program = watched(model).export()
@@ -127,6 +198,22 @@ def test_a_text_that_a_model_decides_by_is_that_of_the_number(kind: type[torch.n
         except RejectedCallError:
             refused += 1
             assert rows not in (4, 6)
+    assert refused
+
+
+@pytest.mark.parametrize("tell", [keeps, hears, catches])
+def test_a_message_that_is_read_is_that_of_the_number(tell: Callable[[object, str], None]) -> None:
+    model = Told(tell)
+    program = watched(model).export()
+    program.verify()
+    refused = []
+    for rows in (1, 3, 4, 6, 9):
+        x = rand(rows, 5)
+        expected = model(x)
+        try:
+            assert torch.equal(program(x), expected), rows
+        except RejectedCallError:
+            refused.append(rows)
     assert refused
 
 

@@ -5,7 +5,8 @@ While it traces, torch writes the name of the symbol: ``"head_s77"``, of which e
 length and each lookup says something that is true of no call. Inside the block the code of a model
 gets the text of the number itself, which Python asks for as for any other number: a size becomes a
 constant of the graph, and a number that hangs on values is refused. Only text that a person reads
-leaves the number symbolic: that of ``print``, of a logger and of ``warnings``.
+leaves the number symbolic: that of ``print``, of a logger and of ``warnings``, and the message of a
+function that only checks (:mod:`onlooker.trace.source_messages`).
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py, ``SymInt.__repr__``. It
 may go when torch guards there; ``a name made of a size`` and its neighbours in
@@ -21,7 +22,7 @@ import functools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -29,6 +30,7 @@ import torch
 
 from ..patches.swap import swapped
 from .lines import is_of_library, is_of_python
+from .source_messages import is_message
 from .source_tests import codes_of, tree_of
 
 __all__ = ["texts_are_of_numbers"]
@@ -39,6 +41,10 @@ _NUMBERS: dict[type, Callable[[Any], Any]] = {
     torch.SymFloat: lambda number: number.node.guard_float("", 0),
     torch.SymBool: lambda answer: answer.node.guard_bool("", 0),
 }
+#: functions and methods that make texts, and expressions that put them together
+_MAKERS = frozenset({"str", "repr", "format", "ascii", "map"})
+_METHODS = frozenset({"format", "join"})
+_OF_TEXTS = (ast.JoinedStr, ast.FormattedValue, ast.BinOp, ast.Tuple, ast.List, ast.Starred)
 _BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
@@ -110,19 +116,51 @@ def _statements_at(code: CodeType, line: int) -> tuple[ast.stmt, ...]:
 
 
 def _is_for_people(statement: ast.stmt, frame: FrameType) -> bool:
-    """True for a statement that only calls ``print``, a logger or ``warnings``."""
+    """True for a statement that only calls ``print``, a logger or ``warnings``, or that gives a text
+    to a function as the message of an error.
+    """
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return False
-    keeps = any(isinstance(node, ast.NamedExpr) for node in ast.walk(statement))
-    function = statement.value.func
-    if keeps or not isinstance(function, (ast.Name, ast.Attribute)):
+    call = statement.value
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    called = _value_of(call.func, frame)
+    if called is None or not all(map(_is_only_text, arguments)):
         return False
-    if isinstance(function, ast.Name):
-        called = _value_of(function, frame)
-        return called is builtins.print or called is warnings.warn
-    owner = _value_of(function.value, frame)
+    if called is builtins.print or called is warnings.warn:
+        return True
+    owner = _value_of(call.func.value, frame) if isinstance(call.func, ast.Attribute) else None
     is_logger = isinstance(owner, (logging.Logger, logging.LoggerAdapter))
-    return is_logger or owner is logging or owner is warnings
+    if is_logger or owner is logging or owner is warnings:
+        return True
+    asked = [argument for argument in arguments if any(map(_makes_text, ast.walk(argument)))]
+    return bool(asked) and all(is_message(called, call, argument) for argument in asked)
+
+
+def _is_only_text(expression: ast.AST) -> bool:
+    """True where each text that is made in an expression only becomes a part of a longer one."""
+    if isinstance(expression, (ast.Name, ast.Constant)):
+        return True
+    if isinstance(expression, ast.Call) and _makes_text(expression.func):
+        keywords = [keyword.value for keyword in expression.keywords]
+        parts: Iterable[ast.AST] = (*expression.args, *keywords)
+        if isinstance(expression.func, ast.Attribute):
+            parts = (expression.func.value, *parts)
+    elif isinstance(expression, _OF_TEXTS):
+        parts = ast.iter_child_nodes(expression)
+    else:
+        return not any(map(_makes_text, ast.walk(expression)))
+    return all(map(_is_only_text, parts))
+
+
+def _makes_text(node: ast.AST) -> bool:
+    """True for an expression that is a text of others, and for a function that makes one."""
+    if isinstance(node, ast.Name):
+        return node.id in _MAKERS
+    if isinstance(node, ast.Attribute):
+        return node.attr in _METHODS
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+        return isinstance(node.left, (ast.Constant, ast.JoinedStr))
+    return isinstance(node, ast.JoinedStr)
 
 
 def _value_of(expression: ast.expr, frame: FrameType) -> Any:

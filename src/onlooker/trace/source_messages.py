@@ -1,0 +1,140 @@
+"""The parameters of a function that only are the message of an error: ``check(n == m, f"{n} of {m}")``.
+
+The source of the function is read, as far as its file gives the code that runs. A message may be
+raised, asked whether it is a text or a function, returned by a function inside that only makes
+messages, and given to the checks of torch (``torch._check``). Whatever else is done with it could
+decide what the function does.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from .source_tests import codes_of, tree_of
+
+__all__ = ["is_message"]
+
+_ASKS_FOR_KIND = frozenset({"callable", "isinstance"})
+_Function = ast.FunctionDef | ast.Lambda
+
+
+def is_message(called: Any, call: ast.Call, argument: ast.expr) -> bool:
+    """True for an argument of a call that is bound to such a parameter."""
+    offset = isinstance(called, MethodType)
+    function = called.__func__ if isinstance(called, MethodType) else called
+    if not isinstance(function, FunctionType):
+        return False
+    named = [keyword.arg for keyword in call.keywords if keyword.value is argument]
+    if named:
+        return named[0] is not None and named[0] in _messages_of(function)
+    place = call.args.index(argument)
+    if any(isinstance(item, ast.Starred) for item in call.args[: place + 1]):
+        return False
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount][offset:]
+    return place < len(names) and names[place] in _messages_of(function)
+
+
+@functools.lru_cache(maxsize=1024)
+def _messages_of(function: FunctionType) -> frozenset[str]:
+    """The parameters of a function that only are messages."""
+    code = function.__code__
+    tree = tree_of(code.co_filename)
+    if tree is None or code not in codes_of(code.co_filename):
+        return frozenset()
+    is_plain = function.__globals__.get("torch", torch) is torch and not any(
+        name in function.__globals__ for name in _ASKS_FOR_KIND
+    )
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and node.name == code.co_name
+        and code.co_firstlineno in (node.lineno, *(one.lineno for one in node.decorator_list))
+    ]
+    if len(found) != 1 or not is_plain:
+        return frozenset()
+    count = code.co_argcount + code.co_kwonlyargcount
+    return frozenset(name for name in code.co_varnames[:count] if _is_message(name, found[0]))
+
+
+def _is_message(name: str, function: ast.FunctionDef) -> bool:
+    """True where each use of a name, and of what is made of the name, is that of a message."""
+    parents = {
+        child: parent for parent in ast.walk(function) for child in ast.iter_child_nodes(parent)
+    }
+    names, n_known = {name}, 0
+    uses: list[ast.Name] = []
+    while n_known < len(names):
+        n_known = len(names)
+        uses = [
+            node
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+        ]
+        for use in uses:
+            names.update(_names_made(use, parents, function))
+    return all(_is_harmless(use, parents, function) for use in uses)
+
+
+def _names_made(
+    use: ast.Name, parents: dict[ast.AST, ast.AST], function: ast.FunctionDef
+) -> Iterator[str]:
+    """The names that stand for a message, or for a function that makes it, because of one use."""
+    parent = parents[use]
+    if isinstance(parent, ast.Assign) and parent.value is use:
+        yield from (target.id for target in parent.targets if isinstance(target, ast.Name))
+    inner = _function_around(use, parents)
+    if isinstance(inner, ast.FunctionDef) and inner is not function:
+        yield inner.name
+
+
+def _is_harmless(use: ast.Name, parents: dict[ast.AST, ast.AST], function: ast.FunctionDef) -> bool:
+    parent = parents[use]
+    if isinstance(parent, ast.Call) and use in parent.args:
+        if isinstance(parent.func, ast.Name) and parent.func.id in _ASKS_FOR_KIND:
+            return True
+        if _is_check_of_torch(parent.func):
+            return use is not parent.args[0]
+    if isinstance(parent, ast.Assign):
+        return all(isinstance(target, ast.Name) for target in parent.targets)
+    inner = _function_around(use, parents)
+    if isinstance(inner, ast.Lambda):
+        call = parents[inner]
+        return isinstance(call, ast.Call) and _is_check_of_torch(call.func)
+    if inner is not function:  # its name is a message as well
+        return len(inner.body) == 1 and isinstance(inner.body[0], ast.Return)
+    return _is_raised(use, parents)
+
+
+def _is_raised(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    """True inside a ``raise`` that no ``try`` of the function is around."""
+    is_raised = False
+    while node in parents:
+        node = parents[node]
+        is_raised = is_raised or isinstance(node, ast.Raise)
+        if isinstance(node, ast.Try):
+            return False
+    return is_raised
+
+
+def _function_around(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> _Function:
+    while not isinstance(node, _Function):
+        node = parents[node]
+    return node
+
+
+def _is_check_of_torch(called: ast.expr) -> bool:
+    """True for ``torch._check`` and its kin, which only raise."""
+    return (
+        isinstance(called, ast.Attribute)
+        and called.attr.startswith("_check")
+        and isinstance(called.value, ast.Name)
+        and called.value.id == "torch"
+    )

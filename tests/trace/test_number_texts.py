@@ -77,6 +77,7 @@ class Checks(torch.nn.Module):
             "rows: {}, all: {}".format(x.shape[0], ", ".join(map(str, x.shape))),
         )
         raises(x.shape[1] == 5, message=f"{x.shape[1]} columns")
+        torch._assert(x.shape[0] >= 1, f"{x.shape[0]} rows")
         return x * 2
 
 
@@ -199,6 +200,29 @@ def test_a_text_that_a_model_decides_by_is_that_of_the_number(kind: type[torch.n
             refused += 1
             assert rows not in (4, 6)
     assert refused
+
+
+ASSERTS = """
+import torch
+
+def asserts(holds, message=""):
+    assert holds, message
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        asserts(x.shape[0] > 0, f"{x.shape[0]} rows are too few")
+        asserts(x.shape[1] == 5, message=f"{x.shape[1]} columns")
+        return x * 2
+"""
+
+
+def test_a_message_of_an_assertion_leaves_a_size_dynamic(tmp_path: Path) -> None:
+    file = tmp_path / "model_with_assertions.py"  # pytest rewrites the assertions of this file
+    file.write_text(ASSERTS)
+    program = watched(runpy.run_path(str(file))["Model"]()).export()
+    assert program.verify().verified
+    x = rand(9, 5)
+    assert torch.equal(program(x), x * 2)
 
 
 @pytest.mark.parametrize("tell", [keeps, hears, catches])

@@ -29,11 +29,13 @@ from typing import Any
 import torch
 
 from ..patches.swap import swapped
-from .lines import is_of_library, is_of_python
+from .lines import is_of_library, is_of_python, line_of
 from .source_messages import is_message
 from .source_tests import codes_of, tree_of
 
 __all__ = ["texts_are_of_numbers"]
+
+logger = logging.getLogger(__name__)
 
 #: each class of symbolic numbers, and what makes a plain number of one
 _NUMBERS: dict[type, Callable[[Any], Any]] = {
@@ -83,7 +85,10 @@ def _decides_by_text() -> bool:
     if not asking:
         return False
     statements = _statements_at(asking[0].f_code, asking[0].f_lineno)
-    return not statements or not all(_is_for_people(one, asking[0]) for one in statements)
+    if statements and all(_is_for_people(one, asking[0]) for one in statements):
+        return False
+    logger.debug("the model may decide by the text of a number: %s", line_of(asking[0]))
+    return True
 
 
 def _frames_of_model(frame: FrameType | None) -> Iterator[FrameType]:

@@ -21,11 +21,15 @@ from .source_tests import codes_of, tree_of
 __all__ = ["is_message"]
 
 _ASKS_FOR_KIND = frozenset({"callable", "isinstance"})
+#: the checks of torch, which only raise
+_CHECKS = [value for name, value in vars(torch).items() if name.startswith(("_check", "_assert"))]
 _Function = ast.FunctionDef | ast.Lambda
 
 
 def is_message(called: Any, call: ast.Call, argument: ast.expr) -> bool:
     """True for an argument of a call that is bound to such a parameter."""
+    if any(called is check for check in _CHECKS):
+        return True  # what they check, too, is no text
     offset = isinstance(called, MethodType)
     function = called.__func__ if isinstance(called, MethodType) else called
     if not isinstance(function, FunctionType):
@@ -114,11 +118,14 @@ def _is_harmless(use: ast.Name, parents: dict[ast.AST, ast.AST], function: ast.F
 
 
 def _is_raised(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
-    """True inside a ``raise`` that no ``try`` of the function is around."""
+    """True inside a ``raise``, or the message of an ``assert``, that no ``try`` of the function is
+    around.
+    """
     is_raised = False
     while node in parents:
-        node = parents[node]
-        is_raised = is_raised or isinstance(node, ast.Raise)
+        child, node = node, parents[node]
+        is_message = isinstance(node, ast.Assert) and node.msg is child
+        is_raised = is_raised or is_message or isinstance(node, ast.Raise)
         if isinstance(node, ast.Try):
             return False
     return is_raised
@@ -134,7 +141,7 @@ def _is_check_of_torch(called: ast.expr) -> bool:
     """True for ``torch._check`` and its kin, which only raise."""
     return (
         isinstance(called, ast.Attribute)
-        and called.attr.startswith("_check")
         and isinstance(called.value, ast.Name)
         and called.value.id == "torch"
+        and any(getattr(torch, called.attr, None) is check for check in _CHECKS)
     )

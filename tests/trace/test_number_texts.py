@@ -102,6 +102,37 @@ def catches(holds: object, message: str) -> None:
         Kept.text = str(error)
 
 
+LAST = ""
+
+
+def keeps_globally(holds: object, message: str) -> None:
+    global LAST
+    LAST = message
+    Kept.text = LAST
+
+
+def answers(function: Callable[[], str]) -> Callable[[], str]:
+    Kept.text = function()
+    return function
+
+
+def decorates(holds: object, message: str) -> None:
+    @answers
+    def inner() -> str:
+        return message
+
+    check(holds, inner)
+
+
+class Caught(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            raises(x.shape[1] == 7, message=f"{x.shape[0]}")
+        except ValueError as error:
+            return x * (3 if str(error).endswith(" 3") else 1)
+        return x
+
+
 class Told(torch.nn.Module):
     def __init__(self, tell: Callable[[object, str], None]) -> None:
         super().__init__()
@@ -184,7 +215,7 @@ def test_text_for_people_leaves_a_size_dynamic(kind: type[torch.nn.Module]) -> N
     assert torch.equal(program(x), x * 2)
 
 
-@pytest.mark.parametrize("kind", [Named, Filled, OfTuple, Keeps, Own, OneLine, Nested])
+@pytest.mark.parametrize("kind", [Named, Filled, OfTuple, Keeps, Own, OneLine, Nested, Caught])
 def test_a_text_that_a_model_decides_by_is_that_of_the_number(kind: type[torch.nn.Module]) -> None:
     model = kind()
     program = watched(model).export()
@@ -225,7 +256,7 @@ def test_a_message_of_an_assertion_leaves_a_size_dynamic(tmp_path: Path) -> None
     assert torch.equal(program(x), x * 2)
 
 
-@pytest.mark.parametrize("tell", [keeps, hears, catches])
+@pytest.mark.parametrize("tell", [keeps, keeps_globally, hears, catches, decorates])
 def test_a_message_that_is_read_is_that_of_the_number(tell: Callable[[object, str], None]) -> None:
     model = Told(tell)
     program = watched(model).export()

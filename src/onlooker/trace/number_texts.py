@@ -138,7 +138,19 @@ def _is_for_people(statement: ast.stmt, frame: FrameType) -> bool:
     if is_logger or owner is logging or owner is warnings:
         return True
     asked = [argument for argument in arguments if any(map(_makes_text, ast.walk(argument)))]
-    return bool(asked) and all(is_message(called, call, argument) for argument in asked)
+    if not asked or _is_caught(frame):
+        return False
+    return all(is_message(called, call, argument) for argument in asked)
+
+
+def _is_caught(frame: FrameType) -> bool:
+    """True where a ``try`` may catch what the line raises that a frame runs."""
+    tree = tree_of(frame.f_code.co_filename)
+    return tree is None or any(
+        isinstance(node, ast.Try)
+        and node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+    )
 
 
 def _is_only_text(expression: ast.AST) -> bool:

@@ -73,6 +73,8 @@ def _is_message(name: str, function: ast.FunctionDef) -> bool:
     parents = {
         child: parent for parent in ast.walk(function) for child in ast.iter_child_nodes(parent)
     }
+    if any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in parents):
+        return False
     names, n_known = {name}, 0
     uses: list[ast.Name] = []
     while n_known < len(names):
@@ -113,7 +115,8 @@ def _is_harmless(use: ast.Name, parents: dict[ast.AST, ast.AST], function: ast.F
         call = parents[inner]
         return isinstance(call, ast.Call) and _is_check_of_torch(call.func)
     if inner is not function:  # its name is a message as well
-        return len(inner.body) == 1 and isinstance(inner.body[0], ast.Return)
+        is_returned = len(inner.body) == 1 and isinstance(inner.body[0], ast.Return)
+        return is_returned and any(node is use for node in ast.walk(inner.body[0]))
     return _is_raised(use, parents)
 
 

@@ -36,10 +36,11 @@ MEANINGS = {
     "wrong-but-verified": "an unseen call has another result, and `verify()` says verified",
     "export-error": "no program",
     "observe-error": "the watched run failed",
-    "timeout": "more processor time than the limit",
+    "timeout": "more processor time than the limit, 150 seconds or what `--timeout` says",
     "not-built": "no tiny model, or no use of it",
 }
 _EXAMPLES = 3
+_LIMIT = 150  # seconds
 _LONGEST = 150
 
 
@@ -123,6 +124,10 @@ def _meanings(rows: list[Row]) -> Iterator[str]:
     for status, meaning in MEANINGS.items():
         if any(row["status"] == status for row in rows):
             yield f"* **{status}**: {meaning}"
+    long = [row for row in rows if row["status"] == "ok" and row.get("seconds", 0) > _LIMIT]
+    if long:
+        named = ", ".join(f"{_short(row)} {row['seconds']:.0f} s" for row in long)
+        yield f"\nok, and measured with a longer limit ({len(long)}): {named}."
     yield ""
 
 

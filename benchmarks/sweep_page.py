@@ -127,7 +127,10 @@ def _meanings(rows: list[Row]) -> Iterator[str]:
     long = [row for row in rows if row["status"] == "ok" and row.get("seconds", 0) > _LIMIT]
     if long:
         named = ", ".join(f"{_short(row)} {row['seconds']:.0f} s" for row in long)
-        yield f"\nok, and measured with a longer limit ({len(long)}): {named}."
+        yield (
+            f"\nok, with a longer limit or on a busy machine ({len(long)}), in seconds of the clock:"
+            f" {named}."
+        )
     yield ""
 
 

@@ -285,7 +285,9 @@ class _Search:
         except ExportError as error:
             logger.debug("%s", error)
             return
-        self.searches.append(self._begun(traced, samples))
+        # a call that was altered for one side of a branch says nothing of other sides
+        altered = [sample for sample in samples or () if sample.altered]
+        self.searches.append(self._begun(traced, altered or None))
 
     def _try_own_form(self, sample: Sample) -> None:
         """A graph of the calls of the same form alone."""

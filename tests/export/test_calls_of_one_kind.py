@@ -1,29 +1,37 @@
-"""A decoder that takes one token at a time beside its prompt: further graphs look at all calls."""
+"""A graph that the values of one call made is looked at with all calls, as every other graph."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
-import transformers
 
 from onlooker import InputObserver
+from onlooker.export import graphs
 
 
-def test_a_decoder_of_n_grams_decodes_further_than_it_was_watched() -> None:
-    torch.manual_seed(0)
-    config = transformers.ProphetNetConfig(
-        vocab_size=64, hidden_size=16, num_encoder_layers=2, num_decoder_layers=2, num_encoder_attention_heads=2,
-        num_decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=64,
-        is_decoder=True, is_encoder_decoder=False, add_cross_attention=False,
-    )  # fmt: skip
-    model = transformers.ProphetNetForCausalLM(config).eval()
-    ids = torch.randint(4, 64, (2, 10))
-    observer = InputObserver()
-    with observer(model), torch.no_grad():
-        model.generate(ids, max_new_tokens=4, min_new_tokens=4, do_sample=False)
+class Sided(torch.nn.Module):
+    """Takes its sides by values, so that each call that a graph refuses leads to a graph of its values."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x - 1
+
+
+def test_a_further_graph_is_looked_at_with_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    class Noted(graphs.PlanSearch):
+        def __init__(self, plan: Any, samples: Any, lab: Any) -> None:
+            looked.append(len(samples))
+            super().__init__(plan, samples, lab)
+
+    monkeypatch.setattr(graphs, "PlanSearch", Noted)
+    model, observer = Sided(), InputObserver()
+    with observer(model):
+        model(torch.ones(2, 3)), model(-torch.ones(4, 3)), model(torch.ones(5, 3))
     program = observer.export()
-    longer = torch.randint(4, 64, (3, 7))
-    with torch.no_grad():
-        expected = model.generate(longer, max_new_tokens=9, min_new_tokens=9, do_sample=False)
-        with program.installed():
-            got = model.generate(longer, max_new_tokens=9, min_new_tokens=9, do_sample=False)
-    assert torch.equal(got, expected)
+    assert len(looked) > 1
+    assert set(looked) == {3}
+    for x in (torch.ones(7, 3), -torch.ones(6, 3)):
+        assert torch.equal(program(x), model(x))

@@ -13,7 +13,9 @@ import torch
 from torch import nn
 
 AUTO = torch.export.Dim.AUTO
-model = nn.Sequential(nn.Conv1d(3, 4, 1, 4), nn.MaxPool1d(2), nn.AvgPool1d(7, 1), nn.Conv1d(4, 4, 1))
+model = nn.Sequential(
+    nn.Conv1d(3, 4, 1, 4), nn.MaxPool1d(2), nn.AvgPool1d(7, 1), nn.Conv1d(4, 4, 1)
+)
 try:
     torch.export.export(model, (torch.randn(2, 3, 56),), dynamic_shapes=({0: AUTO, 2: AUTO},))
     print("repaired: the length stays a size")

@@ -2,9 +2,10 @@
 and for the log, and off the user's screen.
 
 For each trace that fails on a value torch prints the graph so far to ``sys.stderr``, some hundred
-kilobytes for a real model, and most of these traces are only attempts. Of some it also logs a
-warning, or an error with its stack; who sets ``TORCH_LOGS`` gets all of it. ExecuTorch writes the log of
-its runtime to ``sys.stderr``. The output of all other code, the model above all, passes.
+kilobytes for a real model, and most of these traces are only attempts. Of some traces torch also
+logs a warning, or an error with its stack; a user who sets ``TORCH_LOGS`` gets all of these.
+ExecuTorch writes the log of its runtime to ``sys.stderr``. The output of all other code, the model
+above all, passes.
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/export/_trace.py,
 ``partial_fx_graph``.
@@ -66,7 +67,8 @@ class _Stand:
 
     def __init__(self, stream: Any) -> None:
         heard: list[Printed] = []
-        self.__dict__.update(stream=stream, heard=heard, unlogged=_Unlogged(heard))
+        unlogged = _Unlogged(heard)
+        self.__dict__.update(stream=stream, heard=heard, unlogged=unlogged, handlers=[])
 
     def write(self, text: str) -> int:
         file = sys._getframe(1).f_code.co_filename
@@ -91,7 +93,7 @@ class _Unlogged(logging.Filter):
         self.heard = heard
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING:  # no one gets these who did not ask for them
+        if record.levelno < logging.WARNING:  # torch gives these only to users who ask for them
             return True
         for printed in list(self.heard):
             printed.add(record.getMessage() + "\n")
@@ -123,8 +125,9 @@ def _begin(printed: Printed) -> _Stand | None:
             _stand = _Stand(sys.stderr)
             sys.stderr = _stand
             if not os.environ.get("TORCH_LOGS"):
-                for handler in _handlers_of_torch():
-                    handler.addFilter(_stand.unlogged)
+                _stand.handlers.extend(_handlers_of_torch())
+            for handler in _stand.handlers:
+                handler.addFilter(_stand.unlogged)
         _stand.heard.append(printed)
         return _stand
 
@@ -134,7 +137,7 @@ def _end(stand: _Stand, printed: Printed) -> None:
     with _lock:
         stand.heard.remove(printed)
         if not stand.heard:
-            for handler in _handlers_of_torch():
+            for handler in stand.handlers:
                 handler.removeFilter(stand.unlogged)
             if sys.stderr is stand:
                 sys.stderr = stand.stream
@@ -143,10 +146,12 @@ def _end(stand: _Stand, printed: Printed) -> None:
 
 
 def _handlers_of_torch() -> Iterator[logging.Handler]:
-    """The handlers of torch's loggers: the first, and those that ``TORCH_LOGS`` may name, have some."""
-    for name, own in list(logging.root.manager.loggerDict.items()):
-        if isinstance(own, logging.Logger) and name.partition(".")[0] == "torch":
-            yield from own.handlers
+    """The handlers of all loggers of torch: each logger that ``TORCH_LOGS`` may name has its own."""
+    loggers = list(logging.root.manager.loggerDict.items())
+    for name, known in loggers:
+        is_of_torch = name == "torch" or name.startswith("torch.")
+        if is_of_torch and isinstance(known, logging.Logger):
+            yield from known.handlers
 
 
 def quietly(function: Callable[P, R]) -> Callable[P, R]:

@@ -100,8 +100,8 @@ def _frames_of_model(frame: FrameType | None) -> Iterator[FrameType]:
 
 @functools.lru_cache(maxsize=4096)
 def _statements_at(code: CodeType, line: int) -> tuple[ast.stmt, ...]:
-    """The statements that have an expression at a line; those inside of their blocks left out. None
-    where the file has changed since it was read.
+    """The statements that have an expression at a line; those inside of their blocks left out. There
+    are none where the file has changed since the code was imported.
     """
     tree = tree_of(code.co_filename)
     if tree is None or code not in codes_of(code.co_filename):
@@ -138,17 +138,17 @@ def _is_for_people(statement: ast.stmt, frame: FrameType) -> bool:
     if is_logger or owner is logging or owner is warnings:
         return True
     asked = [argument for argument in arguments if any(map(_makes_text, ast.walk(argument)))]
-    if not asked or _is_caught(frame):
+    if not asked or _is_caught(frame.f_code.co_filename, frame.f_lineno):
         return False
     return all(is_message(called, call, argument) for argument in asked)
 
 
-def _is_caught(frame: FrameType) -> bool:
-    """True where a ``try`` may catch what the line raises that a frame runs."""
-    tree = tree_of(frame.f_code.co_filename)
+@functools.lru_cache(maxsize=4096)
+def _is_caught(file: str, line: int) -> bool:
+    """True where a ``try`` around a line may catch the error that the line raises."""
+    tree = tree_of(file)
     return tree is None or any(
-        isinstance(node, ast.Try)
-        and node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno)
+        isinstance(node, ast.Try) and node.lineno <= line <= (node.end_lineno or node.lineno)
         for node in ast.walk(tree)
     )
 

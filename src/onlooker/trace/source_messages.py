@@ -1,4 +1,5 @@
-"""The parameters of a function that only are the message of an error: ``check(n == m, f"{n} of {m}")``.
+"""Parameters of a function that are nothing but the message of an error:
+``check(n == m, f"{n} of {m}")``.
 
 The source of the function is read, as far as its file gives the code that runs. A message may be
 raised, asked whether it is a text or a function, returned by a function inside that only makes
@@ -24,12 +25,14 @@ _ASKS_FOR_KIND = frozenset({"callable", "isinstance"})
 #: the checks of torch, which only raise
 _CHECKS = [value for name, value in vars(torch).items() if name.startswith(("_check", "_assert"))]
 _Function = ast.FunctionDef | ast.Lambda
+#: each node of a syntax tree, and the node that it stands in
+_Parents = dict[ast.AST, ast.AST]
 
 
 def is_message(called: Any, call: ast.Call, argument: ast.expr) -> bool:
-    """True for an argument of a call that is bound to such a parameter."""
-    if any(called is check for check in _CHECKS):
-        return True  # what they check, too, is no text
+    """True for an argument that a function only uses as the message of an error."""
+    if _is_check(called):
+        return True
     offset = isinstance(called, MethodType)
     function = called.__func__ if isinstance(called, MethodType) else called
     if not isinstance(function, FunctionType):
@@ -65,16 +68,20 @@ def _messages_of(function: FunctionType) -> frozenset[str]:
     if len(found) != 1 or not is_plain:
         return frozenset()
     count = code.co_argcount + code.co_kwonlyargcount
-    return frozenset(name for name in code.co_varnames[:count] if _is_message(name, found[0]))
-
-
-def _is_message(name: str, function: ast.FunctionDef) -> bool:
-    """True where each use of a name, and of what is made of the name, is that of a message."""
+    parameters = code.co_varnames[:count]
+    definition = found[0]
     parents = {
-        child: parent for parent in ast.walk(function) for child in ast.iter_child_nodes(parent)
+        child: parent for parent in ast.walk(definition) for child in ast.iter_child_nodes(parent)
     }
     if any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in parents):
-        return False
+        return frozenset()
+    return frozenset(name for name in parameters if _is_message(name, parents, definition))
+
+
+def _is_message(name: str, parents: _Parents, function: ast.FunctionDef) -> bool:
+    """True where each use of a name, and of the names that are assigned from it, is that of a
+    message.
+    """
     names, n_known = {name}, 0
     uses: list[ast.Name] = []
     while n_known < len(names):
@@ -89,9 +96,7 @@ def _is_message(name: str, function: ast.FunctionDef) -> bool:
     return all(_is_harmless(use, parents, function) for use in uses)
 
 
-def _names_made(
-    use: ast.Name, parents: dict[ast.AST, ast.AST], function: ast.FunctionDef
-) -> Iterator[str]:
+def _names_made(use: ast.Name, parents: _Parents, function: ast.FunctionDef) -> Iterator[str]:
     """The names that stand for a message, or for a function that makes it, because of one use."""
     parent = parents[use]
     if isinstance(parent, ast.Assign) and parent.value is use:
@@ -101,7 +106,8 @@ def _names_made(
         yield inner.name
 
 
-def _is_harmless(use: ast.Name, parents: dict[ast.AST, ast.AST], function: ast.FunctionDef) -> bool:
+def _is_harmless(use: ast.Name, parents: _Parents, function: ast.FunctionDef) -> bool:
+    """True for one use of a message that cannot decide what the function does."""
     parent = parents[use]
     if isinstance(parent, ast.Call) and use in parent.args:
         if isinstance(parent.func, ast.Name) and parent.func.id in _ASKS_FOR_KIND:
@@ -120,7 +126,7 @@ def _is_harmless(use: ast.Name, parents: dict[ast.AST, ast.AST], function: ast.F
     return _is_raised(use, parents)
 
 
-def _is_raised(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+def _is_raised(node: ast.AST, parents: _Parents) -> bool:
     """True inside a ``raise``, or the message of an ``assert``, that no ``try`` of the function is
     around.
     """
@@ -134,7 +140,7 @@ def _is_raised(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
     return is_raised
 
 
-def _function_around(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> _Function:
+def _function_around(node: ast.AST, parents: _Parents) -> _Function:
     while not isinstance(node, _Function):
         node = parents[node]
     return node
@@ -146,5 +152,9 @@ def _is_check_of_torch(called: ast.expr) -> bool:
         isinstance(called, ast.Attribute)
         and isinstance(called.value, ast.Name)
         and called.value.id == "torch"
-        and any(getattr(torch, called.attr, None) is check for check in _CHECKS)
+        and _is_check(getattr(torch, called.attr, None))
     )
+
+
+def _is_check(function: Any) -> bool:
+    return any(function is check for check in _CHECKS)

@@ -92,6 +92,9 @@ if __name__ == "__main__":
     for size in range(2, 5):
         net(torch.zeros(size + 3 * dist.get_rank(), 4)).sum().backward()
     dist.destroy_process_group()
+    # A thread of gloo takes the lock of Python to drop its last tensor, and aborts a process whose
+    # interpreter ends at that moment, watched or not. It gets the lock while this thread sleeps.
+    time.sleep(1)
 """
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "app.py"]
     done = ran(tmp_path, code, command=torchrun)

@@ -17,6 +17,7 @@ from .core.surroundings import Autocast
 from .export.graphs import export_graphs
 from .export.plans import find_plans
 from .hypotheses.attributes import unread_attributes
+from .hypotheses.changed_arguments import ChangedArguments, find_changed_arguments
 from .hypotheses.overrides import Dims, Overrides, Range, overrides_of
 from .hypotheses.replay import find_doubt
 from .interop.checks.completed import completed_calls
@@ -287,7 +288,9 @@ class InputObserver:
         check_one_process(lab.model)
         check_exportable(store.samples, store.unkept)
         doubt = find_doubt(store.samples, lab, store.recording.calls)
-        plans, prepared = self._find(store, lab, overrides)
+        found = find_changed_arguments(store.samples, lab)
+        recording, samples = found.with_results(store.recording, store.samples, lab)
+        plans, prepared = self._find(store, lab, overrides, (recording, samples))
         plans = _doubted(plans, doubt)
         if "ranges" in target.options:  # what they lack is said before the model is traced
             seen = seen_sizes(plans, store.recording, prepared.joins)
@@ -300,9 +303,16 @@ class InputObserver:
             lab.forget()
             state = _program_state(store.state)
             program = Program(
-                graphs, store.recording, store.samples, lab, refusals, prepared.joins, state
+                graphs,
+                recording,
+                samples,
+                lab,
+                refusals,
+                prepared.joins,
+                state,
+                found.changed,
             )
-            program._find_untouched()
+            program._know_untouched(found.effects)
             return program.to(to, **options)
 
     def code(self, *, to: str = "torch", **options: Any) -> str:
@@ -337,7 +347,9 @@ class InputObserver:
         lab = self._lab(store)
         if record_gradients(ours.calls):
             lab.record_gradients()
-        return program.seen_with(ours, store.samples, lab)
+        changed = ChangedArguments(program._changed)
+        ours, samples = changed.with_results(ours, store.samples, lab)
+        return program.seen_with(ours, samples, lab)
 
     @property
     def info(self) -> InputObserverInfo | None:
@@ -488,15 +500,20 @@ class InputObserver:
         return union, with_missing_samples(store.plain_samples, given)
 
     def _find(
-        self, store: Store, lab: Lab, overrides: Overrides
+        self,
+        store: Store,
+        lab: Lab,
+        overrides: Overrides,
+        seen: tuple[Recording, Sequence[Sample]] | None = None,
     ) -> tuple[tuple[Plan, ...], Prepared]:
-        """The plans of what was watched, and the calls in the form that graphs take."""
+        """The plans of what was watched, or ``seen`` with other results, and the calls in the form
+        that graphs take.
+        """
+        recording, samples = seen or (store.recording, store.samples)
         lab.stages.seconds["observe"] = sum(call.seconds for call in store.recording.calls)
         with lab.stages.stage("probe"):
             probe = overrides.probe
-            prepared = prepare(
-                store.recording, store.samples, lab, probe=probe, unkept=store.unkept
-            )
+            prepared = prepare(recording, samples, lab, probe=probe, unkept=store.unkept)
         earlier = tuple(lab.records)
         plans = find_plans(prepared, lab, overrides)
         unknown = tuple(lab.unknown)

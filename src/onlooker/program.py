@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .contract.other_side import OtherSides
+from .core.call import ChangedArgument, changed_in
 from .core.errors import UnsupportedError, UsageError
 from .core.figure import Points, Tried, figure_of
 from .core.files import write_into
@@ -28,6 +29,7 @@ from .core.verdict import Tally
 from .emit.texts import Emitted, emitted
 from .emit.traffic import Served
 from .keep.folder import Kept, save_folder
+from .lab.effects import Effect
 from .lab.lab import Lab
 from .lab.runner import ModelRunner
 from .lab.stages import Stages
@@ -53,7 +55,12 @@ from .serve.dispatch import Dispatcher
 from .serve.effects import untouched_arguments
 from .serve.installed import Installed, installed
 from .serve.kept_caches import CacheKeeper
-from .serve.state import ProgramState, StatefulDispatcher, of_given_caches, without_state
+from .serve.state import (
+    MethodDispatcher,
+    ProgramState,
+    of_given_arguments,
+    without_state,
+)
 from .targets.onnx.genai import write_genai
 from .targets.ranges import bounded_plans, seen_sizes
 from .targets.save import save_graph
@@ -109,6 +116,7 @@ class Program:
         refusals: Sequence[str] = (),
         joins: Sequence[Join] = (),
         state: ProgramState | None = None,
+        changed: Sequence[ChangedArgument] = (),
     ) -> None:
         self.graphs: tuple[Graph, ...] = tuple(graphs)
         self.refusals: tuple[str, ...] = tuple(refusals)
@@ -119,8 +127,11 @@ class Program:
         self._joins = tuple(joins)
         self._dispatcher = Dispatcher(self.graphs, recording.signature, self._joins)
         self._state = state
+        self._changed = tuple(changed)
         self._untouched: Mapping[str, tuple[str, ...]] = {}
-        self._serving = StatefulDispatcher(self._dispatcher, state) if state else self._dispatcher
+        self._serving: Dispatcher | MethodDispatcher = self._dispatcher
+        if state is not None or changed:
+            self._serving = MethodDispatcher(self._dispatcher, state, changed)
         kept = dict.fromkeys(name for graph in self.graphs for name in graph.keeps)
         self._keeper = CacheKeeper(self._serving, tuple(kept)) if kept else None
         self._verdict: tuple[Tally, tuple[str, ...]] | None = None
@@ -355,13 +366,12 @@ class Program:
         check_options(target, given, running)
         return self._with_graphs(read_again(target, self.graphs, **given))
 
-    def _find_untouched(self) -> None:
-        """Runs the kept calls that pass lists, dicts or objects of tensors once more, to know
-        which of these the method leaves as they are.
+    def _know_untouched(self, effects: Mapping[int, Mapping[str, Effect]]) -> None:
+        """Notes which lists, dicts or objects of tensors the kept calls leave as they are; ``effects``
+        is what was found of each call, by its number.
         """
         if self._state is None:
-            subject = self._watched()
-            self._untouched = untouched_arguments(self._samples, self._dispatcher, subject)
+            self._untouched = untouched_arguments(self._samples, self._dispatcher, effects)
 
     def _with_graphs(self, graphs: Sequence[Graph]) -> Program:
         """The same calls and model, with these graphs."""
@@ -373,6 +383,7 @@ class Program:
             self.refusals,
             self._joins,
             self._state.copy() if self._state is not None else None,
+            self._changed,
         )
         made._limits, made._untouched = self._limits, self._untouched
         return made
@@ -399,6 +410,7 @@ class Program:
                 recording.signature,
                 autocast=autocast_of(recording.calls),
                 gradients=record_gradients(recording.calls),
+                changed=self._changed,
             )
         return self._watched()
 
@@ -415,7 +427,8 @@ class Program:
     def _serve(self, arguments: dict[str, Any]) -> Any:
         args, kwargs = as_args_kwargs(self._recording.signature, arguments)
         result = self._dispatcher(args, kwargs)
-        return result if self._state is None else of_given_caches(result, arguments)
+        gives_parts = self._state is not None or self._changed
+        return of_given_arguments(result, arguments) if gives_parts else result
 
     @property
     def tally(self) -> Tally:
@@ -442,7 +455,7 @@ class Program:
                 obtained=graph.obtained,
                 contract=graph.contract,
                 sizes=graph.sizes,
-                notes=graph.notes,
+                notes=(*graph.notes, *self._notes_of_changed(graph)),
                 seconds=graph.seconds,
                 others=others,
                 options=graph.options,
@@ -465,6 +478,14 @@ class Program:
             probes=self._subject.runs if self._subject is not None else 0,
             surroundings=surroundings_of(self._recording),
         )
+
+    def _notes_of_changed(self, graph: Graph) -> list[str]:
+        names = changed_in(graph.outputs.structure) if self._changed else ()
+        return [
+            f"{name} is changed by the call and not returned: the graph gives it beside the result,"
+            " and the program brings that of the caller to this state"
+            for name in names
+        ]
 
     @quietly
     def to(self, target: str, **options: Any) -> Program:
@@ -594,7 +615,16 @@ class Program:
         :meth:`InputObserver.adopted`.
         """
         state = self._state.copy() if self._state is not None else None
-        made = Program(self.graphs, recording, samples, subject, self.refusals, self._joins, state)
+        made = Program(
+            self.graphs,
+            recording,
+            samples,
+            subject,
+            self.refusals,
+            self._joins,
+            state,
+            self._changed,
+        )
         made._untouched = self._untouched
         return made
 
@@ -753,6 +783,7 @@ class Program:
                 _hidden(graph.plan),
                 limits,
                 autocast,
+                changed_in(graph.outputs.structure) if self._changed else None,
             )
             for graph in self.graphs
         ]
@@ -802,6 +833,7 @@ class Program:
             self._verdict,
             self._state,
             self._untouched,
+            self._changed,
         )
 
     @classmethod
@@ -815,6 +847,7 @@ class Program:
             kept.refusals,
             kept.joins,
             kept.state,
+            kept.changed,
         )
         program._verdict, program._limits = kept.verdict, kept.limits
         program._untouched = kept.untouched

@@ -201,6 +201,28 @@ def gemma3() -> Use:
     return model, lambda: model.generate(ids, max_new_tokens=4, do_sample=False)
 
 
+class Changes(torch.nn.Module):
+    """Changes a tensor, a dict and a cache of its caller, and returns none of them."""
+
+    def forward(self, x: torch.Tensor, total: torch.Tensor, table: dict[str, torch.Tensor], past: Any) -> torch.Tensor:
+        total.copy_(x.sum((1, 2)))
+        table["rows"] = torch.cat([table["rows"], x], 1)
+        keys, values = past.update(x[:, None], 2 * x[:, None], 0)
+        return (keys + values).sum((1, 2)) + table["rows"].sum(1)
+
+
+def changes() -> Use:
+    import transformers
+
+    def call(batch: int, length: int) -> tuple[Any, ...]:
+        past = transformers.DynamicCache()
+        past.update(torch.randn(batch, 1, length + 3, 4), torch.randn(batch, 1, length + 3, 4), 0)
+        return torch.randn(batch, length, 4), torch.zeros(batch), {"rows": torch.randn(batch, length + 1, 4)}, past
+
+    model = Changes()
+    return model, lambda: [model(*call(2, 5)), model(*call(3, 8))]
+
+
 MODELS: dict[str, Callable[[], Use]] = {
     "mlp": mlp,
     "conv": conv,
@@ -209,6 +231,7 @@ MODELS: dict[str, Callable[[], Use]] = {
     "keywords": keywords,
     "spread": spread,
     "by_position": by_position,
+    "changes": changes,
     "bert": zoo("bert"),
     "llama": zoo("llama"),
     "gpt2": zoo("gpt2"),
@@ -278,7 +301,9 @@ def test_the_script_exports_what_onlooker_exports(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["mlp", "nested", "keywords", pytest.param("llama", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["mlp", "nested", "keywords", "changes", pytest.param("llama", marks=pytest.mark.slow)]
+)
 def test_the_script_for_onnx_has_the_names_of_the_axes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     model, program = exported(name)
     script = run_script(program.code(to="onnx"))

@@ -25,12 +25,14 @@ class Memory:
 class Appends(torch.nn.Module):
     """Appends to its memory, by new tensors and in place."""
 
-    def __init__(self, returned: bool = True) -> None:
+    def __init__(self, returned: bool = True, least: int = 0) -> None:
         super().__init__()
         self.scale = torch.nn.Parameter(torch.full((4,), 2.0))
-        self.returned = returned
+        self.returned, self.least = returned, least
 
     def forward(self, x: torch.Tensor, memory: Memory) -> Any:
+        if x.shape[0] < self.least:
+            return sum(keys.sum(dim=1) for keys in memory.keys) + x.sum(dim=1)
         for layer, keys in enumerate(memory.keys):
             memory.keys[layer] = torch.cat([keys, x * self.scale + layer], dim=1)
         memory.total.add_(x.sum(dim=1))
@@ -92,12 +94,15 @@ def test_an_object_of_the_caller_is_what_it_would_be_after_the_model(target: str
         assert (mine.name, mine.rule) == ("mine", max)
 
 
-def test_an_object_that_is_changed_and_kept_back_is_refused() -> None:
-    model = Appends(returned=False)
+def test_an_object_that_no_watched_call_changed_is_refused_when_it_changes() -> None:
+    model = Appends(returned=False, least=4)
     program = exported(model, call(2, 3, 5), call(3, 4, 7))
     x, mine = call(4, 2, 6)
     keys = list(mine.keys)
-    with program.installed(model), pytest.raises(RejectedCallError, match="passes the cache memory") as caught:
+    with (
+        program.installed(model),
+        pytest.raises(RejectedCallError, match="passes memory, which the method changes") as caught,
+    ):
         model(x, mine)
     assert caught.value.slug == "cache-not-returned"
     assert all(left is right for left, right in zip(mine.keys, keys, strict=True))

@@ -244,22 +244,31 @@ def test_the_cache_of_the_caller_is_the_one_that_changes(exported: Any, target: 
 
 
 class Keeps(torch.nn.Module):
-    """Changes a cache and does not return it."""
+    """Reads a cache that it does not return, and changes it in large batches."""
 
     def forward(self, x: torch.Tensor, past: DynamicCache) -> torch.Tensor:
-        keys, _ = past.update(x, x, 0)
-        return keys.sum(dim=2)
+        if x.shape[0] > 3:
+            past.update(x, x, 0)
+        return x.sum(dim=2) + past.layers[0].keys[:, :, :1].sum(dim=2)
 
 
-def test_a_cache_that_the_method_keeps_to_itself_is_refused_not_forgotten() -> None:
+def test_a_cache_that_no_watched_call_changed_is_read_and_refused_where_it_changes() -> None:
+    def call(batch: int, length: int) -> tuple[torch.Tensor, Any]:
+        keys, values = torch.randn(batch, 1, length, 4), torch.randn(batch, 1, length, 4)
+        return torch.ones(batch, 1, 1, 4), make_dynamic_cache([(keys, values)])
+
     model, observer = Keeps(), InputObserver()
-    x = torch.ones(2, 1, 1, 4)
     with observer(model):
-        model(x, make_dynamic_cache([(torch.ones(2, 1, 3, 4), torch.ones(2, 1, 3, 4))]))
-        model(x, make_dynamic_cache([(torch.ones(2, 1, 4, 4), torch.ones(2, 1, 4, 4))]))
-    program = observer.export(probe=False)
-    with pytest.raises(RejectedCallError) as caught, program.installed(model):
-        model(x, make_dynamic_cache([(torch.ones(2, 1, 6, 4), torch.ones(2, 1, 6, 4))]))
+        model(*call(2, 3))
+        model(*call(3, 4))
+    program = observer.export()
+    x, past = call(1, 6)
+    expected = model(x, past)
+    with program.installed(model) as served:
+        torch.testing.assert_close(model(x, past), expected)
+        assert (served.eager, past.get_seq_length()) == (0, 6)
+        with pytest.raises(RejectedCallError) as caught:
+            model(*call(4, 6))
     assert caught.value.slug == "cache-not-returned"
 
 

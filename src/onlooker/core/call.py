@@ -5,12 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .enums import StrEnum
-from .path import Path
+from .path import Key, Path
 from .spec import ConstantSpec, Spec, TensorSpec
-from .structure import Tree
+from .structure import Structure, Tree, child_of
 from .surroundings import Surroundings
 
-__all__ = ["Call", "Parameter", "Passing", "Signature"]
+__all__ = [
+    "ARGUMENTS",
+    "OUTPUT",
+    "STATE",
+    "Call",
+    "ChangedArgument",
+    "Parameter",
+    "Passing",
+    "Signature",
+    "changed_in",
+]
+
+#: the parts of a result that has more than what the method gives: its output, the new state of the
+#: model, and the arguments that the call changed
+OUTPUT, STATE, ARGUMENTS = "output", "state", "arguments"
 
 
 class Passing(StrEnum):
@@ -35,6 +49,25 @@ class Parameter:
     required: bool = True
     default: ConstantSpec | None = None
     annotation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedArgument:
+    """An argument that calls change and do not return: graphs give it beside the result.
+
+    ``written`` are the leaves in it that stay the same tensor and get other values; the others are
+    replaced.
+    """
+
+    name: str
+    written: tuple[Path, ...] = ()
+
+
+def changed_in(structure: Structure) -> tuple[str, ...]:
+    """The arguments that a result with this structure has beside its output."""
+    given = child_of(structure, Key(ARGUMENTS))
+    entries = () if given is None else given.entries
+    return tuple(str(entry.key) for entry in entries if isinstance(entry, Key))
 
 
 @dataclass(frozen=True, slots=True)

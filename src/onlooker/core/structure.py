@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from .path import Entry, Path
 
-__all__ = ["LEAF", "Structure", "Tree"]
+__all__ = ["LEAF", "Structure", "Tree", "child_of", "kinds_in"]
 
 T = TypeVar("T")
 
@@ -49,6 +49,19 @@ class Structure:
     def n_leaves(self) -> int:
         """The number of leaves."""
         return 1 if self.is_leaf else sum(child.n_leaves for child in self.children)
+
+
+def kinds_in(structure: Structure) -> Iterator[str]:
+    """The kind of a structure, and those of all structures in it."""
+    yield structure.kind
+    for child in structure.children:
+        yield from kinds_in(child)
+
+
+def child_of(structure: Structure, entry: Entry) -> Structure | None:
+    """The child at an entry; None where there is none."""
+    children = dict(zip(structure.entries, structure.children, strict=True))
+    return children.get(entry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..core.call import STATE
 from ..core.path import Key
 from ..core.structure import Tree
 from ..lab.lab import Lab, SpentError
@@ -26,7 +27,6 @@ from ..observing.module_state import (
     put_values,
 )
 from ..observing.store import Sample
-from ..observing.tracked_state import STATE
 from ..pytrees.agree import agreement
 from ..pytrees.open import open_tree
 

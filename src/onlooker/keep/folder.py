@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..core.call import ChangedArgument
 from ..core.codec import read_document, write_document
 from ..core.codec_text import damaged, read_json, write_json
 from ..core.errors import OnlookerError, SavedFileError
@@ -75,6 +76,7 @@ class Kept:
     verdict: tuple[Tally, tuple[str, ...]] | None = None
     state: ProgramState | None = None
     untouched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    changed: tuple[ChangedArgument, ...] = ()
 
 
 def save_folder(
@@ -149,6 +151,7 @@ def _written(
         unlawful,
         None if kept.state is None else state_record(kept.state),
         kept.untouched,
+        kept.changed,
     )
     documents = {
         "plan.json": write_document("plan", ProgramRecord, record),
@@ -255,6 +258,7 @@ def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> 
         verdict,
         state,
         record.untouched,
+        record.changed,
     )
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..contract.checker import Checker
+from ..core.call import OUTPUT, ChangedArgument
 from ..core.codec_text import damaged
 from ..core.contract import Contract
 from ..core.errors import OnlookerError
-from ..core.path import Path
+from ..core.path import Key, Path
 from ..core.plan import Plan
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec, OpaqueSpec
@@ -62,7 +63,8 @@ class ProgramRecord:
     of the graphs.
 
     ``limits`` has the least and the greatest number of ids and masks, from which a script draws its
-    own. ``untouched`` are the arguments that calls leave as they are, by the name of the graph.
+    own. ``untouched`` are the arguments that calls leave as they are, by the name of the graph;
+    ``changed`` those that graphs give beside the result.
     """
 
     recording: Recording
@@ -75,6 +77,7 @@ class ProgramRecord:
     unlawful: tuple[str, ...] = ()
     state: StateRecord | None = None
     untouched: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    changed: tuple[ChangedArgument, ...] = ()
 
 
 _OWN = frozenset(f.name for f in dataclasses.fields(GraphRecord))
@@ -185,6 +188,10 @@ def check_program(record: ProgramRecord, where: str) -> None:
     state = record.state
     if state is not None and record.recording.signature.get(state.name) is None:
         raise damaged(where, "its state is no parameter of its signature")
+    output = Key(OUTPUT)
+    for graph in record.graphs if record.changed else ():
+        if graph.structure.kind != "dict" or output not in graph.structure.entries:
+            raise damaged(where, "its graphs give no result beside the arguments that they change")
     try:
         python_signature(record.recording.signature)
     except (AttributeError, TypeError, ValueError, OnlookerError) as error:

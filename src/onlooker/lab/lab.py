@@ -50,7 +50,8 @@ class Lab:
     ``runs`` counts all of them, ``necessary`` those which no budget forbids: recorded calls that
     are run again, the first try to serve several kinds of calls with one graph, the example of each
     trace. ``budget`` bounds the others. ``records`` has one value per experiment, ``unknown`` what
-    was not tested since the budget ended. ``stages`` are the seconds of each stage, for the report.
+    was not tested since the budget ended. ``written`` are the arguments of kept calls in which a call
+    wrote to a tensor, as far as calls were run again. ``stages`` are the seconds of each stage, for the report.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Lab:
         self.necessary: int = 0
         self.records: list[Experiment] = []
         self.unknown: list[BlindSpot] = []
+        self.written: set[str] = set()
         self.stages: Stages = Stages()
         self._memo = Memo()
         self._shares: list[tuple[int, str]] = []

@@ -7,10 +7,13 @@ import logging
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
+
 from ..core.structure import Tree
 from ..observing.bind import as_args_kwargs
 from ..observing.store import Sample
 from ..pytrees.agree import agreement_of_trees
+from ..pytrees.open import open_tree
 from .lab import Lab
 from .runner import opened
 
@@ -39,7 +42,12 @@ def rerun(
                 for module in lab.model.modules():
                     vars(module)["training"] = False
             if not with_hooks:
-                return opened(lab(sample.arguments()))
+                arguments = sample.arguments()
+                before = _writes(arguments)
+                result = opened(lab(arguments))
+                after = _writes(arguments)
+                lab.written.update(name for name in before if before[name] != after[name])
+                return result
             args, kwargs = as_args_kwargs(lab.signature, sample.arguments())
             return opened(lab.subject.within(lab.model, args, kwargs))
     except Exception as error:
@@ -47,6 +55,19 @@ def rerun(
             "call %d cannot be run again: %s: %s", sample.call.index, type(error).__name__, error
         )
         return error
+
+
+def _writes(arguments: dict[str, Any]) -> dict[str, list[int]]:
+    """How often the tensors of each argument were written to, an inference tensor, for which torch
+    counts no writes, left out; nothing of an argument that is opened by its class alone.
+    """
+    found = {}
+    for name, value in arguments.items():
+        if isinstance(value, (torch.Tensor, tuple)):
+            leaves = open_tree(value).leaves
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            found[name] = [tensor._version for tensor in tensors if not tensor.is_inference()]
+    return found
 
 
 def difference(left: Tree[Any], right: Tree[Any]) -> str:

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from ..core.call import Signature
+from ..core.call import OUTPUT, ChangedArgument, Signature
 from ..core.structure import LEAF, Structure, Tree
 from ..core.surroundings import Autocast
 from ..observing.bind import as_args_kwargs
 from ..observing.cached_functions import without_remembered_fakes
 from ..observing.state import kept_state
 from ..observing.surroundings import inside_autocast, outside_autocast
+from ..observing.tracked_state import with_changed_arguments
 from ..pytrees.open import copy_tensors, map_tensors
 from ..pytrees.unread import open_result
 from ..torch_internals.fake_tensors import FakeTensorMode
@@ -25,6 +26,7 @@ from ..torch_internals.trees import tree_leaves
 from .one_process import check_one_process
 from .recorder import Recorder
 from .repeated_blocks import EqualBlocks
+from .stateful import Stateful
 
 __all__ = ["ModelRunner", "cuda_devices", "opened"]
 
@@ -56,6 +58,7 @@ class ModelRunner:
     graph. With ``gradients`` runs record them, as calls do whose results are others without. Runs are
     not counted here: a :class:`~onlooker.lab.lab.Lab` does that. ``copy_of`` is the model that was
     watched, where a changed copy of it was called instead. Without ``repeats`` all blocks run.
+    Where there are ``changed`` arguments, a run gives them beside the result.
     """
 
     model: Any
@@ -66,13 +69,23 @@ class ModelRunner:
     gradients: bool = False
     repeats: EqualBlocks = field(default_factory=EqualBlocks)
     copy_of: Any = None
+    changed: tuple[ChangedArgument, ...] = ()
 
     def __call__(self, arguments: dict[str, Any]) -> Any:
         """Runs the method as it is, on the arguments themselves, inside the autocast of the
         calls.
         """
         args, kwargs = as_args_kwargs(self.signature, arguments)
-        return self.within(getattr(self.model, self.method), args, kwargs)
+        result = self.within(getattr(self.model, self.method), args, kwargs)
+        if not self.changed:
+            return result
+        parts = result if isinstance(self.model, Stateful) else {OUTPUT: result}
+        return with_changed_arguments(parts, arguments, self.changed)
+
+    @property
+    def has_parts(self) -> bool:
+        """True where a result has the output of the method as one of its parts."""
+        return bool(self.changed) or isinstance(self.model, Stateful)
 
     def within(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

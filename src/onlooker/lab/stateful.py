@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..core.call import Signature
-from ..observing.bind import bind, python_signature
+from ..observing.bind import python_signature
 from ..observing.module_state import copied_values, put_values, values_at
 from ..observing.tracked_state import stateful_result
 from ..pytrees.open import map_tensors
@@ -83,9 +83,7 @@ class _StatefulCall:
         self.paths, self.unread, self.fixed = paths, unread, fixed
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        arguments, _ = bind(self.signature, args, kwargs)
         state = kwargs.pop(self.name)
-        arguments.pop(self.name)
         paths = (*self.paths, *self.unread)
         before = values_at(self.inner, paths)
         # a clone, so that a model that writes to its state in place writes to no argument
@@ -96,4 +94,4 @@ class _StatefulCall:
             after = values_at(self.inner, self.paths)
         finally:
             put_values(self.inner, paths, before)
-        return stateful_result(result, after, arguments)
+        return stateful_result(result, after)

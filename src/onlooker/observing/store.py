@@ -60,7 +60,7 @@ _compiled: set[int] = set()
 class _Begun:
     """A call that has not returned yet; ``kept`` are its inputs where its values shall be kept.
 
-    ``arguments`` and ``marks`` are there where the state of the model is tracked.
+    ``marks`` are there where the state of the model is tracked.
     """
 
     inputs: Form
@@ -69,7 +69,6 @@ class _Begun:
     form: Form
     kept: Tree[Any] | None = None
     needed: Mapping[torch.device, int] | None = None
-    arguments: Mapping[str, Any] | None = None
     marks: Marks | None = None
 
 
@@ -315,9 +314,8 @@ class Store:
             return None
         try:
             names, values, passed = self._binder(args, kwargs)
-            arguments, marks = None, None
+            marks = None
             if self.state is not None:
-                arguments = dict(zip(names, values, strict=True))
                 kept, marks = self.state.before()
                 names, values = (*names, self.state.name), [*values, kept]
                 passed = (*passed, (self.state.name, Passing.KEYWORD))
@@ -328,7 +326,7 @@ class Store:
             row = numbers.row(leaves)
             form = (structure, numbers.kinds(row))
             begun = _Begun((structure, row), passed, surroundings_now(), form)
-            begun.arguments, begun.marks = arguments, marks
+            begun.marks = marks
             if self._kept.wants_more or self._kept.is_new(form):
                 with self._lock:
                     keeps = self._kept.may_keep(form, (structure, numbers.wide_kinds(row)))
@@ -366,7 +364,7 @@ class Store:
         try:
             if self.state is not None and begun.marks is not None:
                 after = self.state.after(begun.marks, self.n_calls)
-                result = stateful_result(result, after, begun.arguments or {})
+                result = stateful_result(result, after)
             structure, leaves = self._ledger.outputs.open(
                 None, (result,), lambda: opened_result(result)
             )

@@ -7,17 +7,17 @@ any argument.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 
-from ..core.call import Call, Parameter, Signature
+from ..core.call import ARGUMENTS, OUTPUT, STATE, Call, ChangedArgument, Parameter, Signature
 from ..core.path import Key, Name
 from ..core.spec import ConstantSpec, Spec
 from ..core.structure import Structure, Tree
-from ..pytrees.adopt import caches_in
+from ..pytrees.adopt import placed
 from ..pytrees.layers import is_cache
 from ..pytrees.open import open_tree, spec_of
 from .module_state import are_equal, copied_values, held_values
@@ -25,19 +25,15 @@ from .remove import call_without, tree_without
 from .samples import Sample
 
 __all__ = [
-    "ARGUMENTS",
-    "OUTPUT",
-    "STATE",
     "StateTracker",
     "name_of_state",
     "plain_call",
     "plain_sample",
     "stateful_result",
+    "with_changed_arguments",
     "with_state_parameter",
 ]
 
-#: the parts of the result of a call with state
-OUTPUT, STATE, ARGUMENTS = "output", "state", "arguments"
 T = TypeVar("T")
 
 
@@ -58,18 +54,24 @@ def with_state_parameter(signature: Signature, name: str) -> Signature:
     return Signature((*others, state, *last))
 
 
-def stateful_result(
-    result: Any, state: Mapping[str, Any], arguments: Mapping[str, Any]
+def stateful_result(result: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call with state gives: the result of the method, and the new state."""
+    return {OUTPUT: result, STATE: dict(state)}
+
+
+def with_changed_arguments(
+    parts: dict[str, Any], arguments: Mapping[str, Any], changed: Iterable[ChangedArgument]
 ) -> dict[str, Any]:
-    """What a call with state gives: the result of the method, the new state, and the caches among
-    the arguments that the method changes and does not return.
+    """The parts of a result, and the arguments among the ``changed`` ones that the call had and that
+    are not in its output.
     """
-    returned = [result]
-    if not is_cache(result) and isinstance(result, (dict, list, tuple)):
-        returned += result.values() if isinstance(result, dict) else result
-    known = {id(value) for value in returned}
-    caches = {name: cache for name, cache in caches_in(arguments) if id(cache) not in known}
-    return {OUTPUT: result, STATE: dict(state), **({ARGUMENTS: caches} if caches else {})}
+    given = {one.name: arguments[one.name] for one in changed if one.name in arguments}
+    found = {
+        name: value
+        for name, value in given.items()
+        if value is not None and placed(parts[OUTPUT], value) is None
+    }
+    return {**parts, ARGUMENTS: found} if found else parts
 
 
 @dataclass(frozen=True, slots=True)

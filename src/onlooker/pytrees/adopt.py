@@ -19,7 +19,17 @@ from .layers import holds_tensors, is_cache
 from .nodes import is_plain
 from .open import take_apart
 
-__all__ = ["Place", "adopt", "adopted", "caches_in", "made_at", "placed", "put", "take_over"]
+__all__ = [
+    "Place",
+    "adopt",
+    "adopted",
+    "caches_in",
+    "give_back",
+    "made_at",
+    "placed",
+    "put",
+    "take_over",
+]
 
 #: where an object stands in a result: it is the result itself, or stands under a key or an index of
 #: it
@@ -143,6 +153,17 @@ def put(result: Any, place: Place, value: Any) -> Any:
     return result
 
 
+def give_back(given: Any, made: Any, written: Collection[Path]) -> bool:
+    """Brings an argument of the caller to the state of ``made``, the one that a program gave; False
+    where it cannot be changed so.
+    """
+    if is_cache(given):
+        return adopt(given, made) is given
+    if isinstance(given, torch.Tensor):
+        return _moved(given, made) is given
+    return take_over(given, made, written) is given
+
+
 def take_over(given: Any, made: Any, written: Collection[Path], path: Path | None = None) -> Any:
     """``given`` with the state of ``made``, which is opened alike; ``made`` itself for what cannot
     be changed.
@@ -152,8 +173,13 @@ def take_over(given: Any, made: Any, written: Collection[Path], path: Path | Non
     here = Path() if path is None else path
     if isinstance(given, torch.Tensor):
         return _moved(given, made) if here in written else made
-    if given is made or type(given) is not type(made) or type(given) is tuple:
+    if given is made or type(given) is not type(made):
         return made
+    if type(given) is tuple:
+        pairs = zip(given, made, strict=False)
+        own = tuple(take_over(a, b, written, here / Index(i)) for i, (a, b) in enumerate(pairs))
+        is_same = len(given) == len(made) and all(a is b for a, b in zip(given, own, strict=True))
+        return given if is_same else made
     if type(given) is list:
         before: dict[Entry, Any] = {Index(position): child for position, child in enumerate(given)}
         given[:] = [_child(before, Index(i), child, written, here) for i, child in enumerate(made)]

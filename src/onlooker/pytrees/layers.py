@@ -88,7 +88,7 @@ def open_cache(value: Any) -> Opened | None:
             own[name] = _kept(hidden[name])
         for name, value in zip(names, values, strict=True):
             own[name] = value
-        if follows:
+        if follows and own["keys"] is not None:  # one without tensors shows its other attributes
             own["batch_size"] = own["keys"].shape[0]
         obj = object.__new__(cls)
         obj.__dict__ = own

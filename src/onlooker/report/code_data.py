@@ -23,7 +23,9 @@ class GraphCode:
     ``named`` the expressions that torch took by name, with their bounds, and ``limits`` the least
     and the greatest value that was seen of a leaf of ints. ``oblivious`` is True where torch was
     asked to keep no guards on 0 and 1; ``autocast`` is what the calls were made in; ``hidden`` has,
-    by container and attribute, the numbers and the dtype of tensors that are no leaves.
+    by container and attribute, the numbers and the dtype of tensors that are no leaves. Where calls
+    change arguments and do not return them, ``changed`` are those that this graph gives beside the
+    result.
     """
 
     plan: Plan
@@ -38,3 +40,4 @@ class GraphCode:
     hidden: Mapping[Path, Mapping[str, tuple[object, str]]] = field(default_factory=dict)
     limits: Mapping[Path, tuple[float, float]] = field(default_factory=dict)
     autocast: tuple[Autocast, ...] = ()
+    changed: tuple[str, ...] | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..contract.places import formulas_of
-from ..core.call import Parameter, Signature
+from ..core.call import ARGUMENTS, OUTPUT, Parameter, Signature
 from ..core.expression import Expression
 from ..core.path import Attr, Index, Name, Path
 from ..core.plan import LeafPlan
@@ -82,6 +82,7 @@ def _wraps(graph: GraphCode, signature: Signature) -> bool:
         graph.plan.method != "forward"
         or not by_name
         or bool(graph.autocast)
+        or graph.changed is not None
         or any(leaf.is_float for leaf in graph.plan.inputs)
         or holds_class(graph.plan.structure)
         or holds_class(graph.outputs)
@@ -92,11 +93,13 @@ def _wraps(graph: GraphCode, signature: Signature) -> bool:
 def _module(
     graph: GraphCode, signature: Signature, imports: Imports, name: str, given: list[str]
 ) -> str:
-    call = Brackets(
-        f"self.model.{graph.plan.method}(", tuple(_call(graph, signature, imports)), ")"
-    )
-    if graph.plan.method == "forward":
-        call = Brackets("self.model(", call.items, ")")
+    method = "" if graph.plan.method == "forward" else f".{graph.plan.method}"
+    items, held = _call(graph, signature, imports)
+    call: Piece = Brackets(f"self.model{method}(", tuple(items), ")")
+    if graph.changed is not None:
+        given_back = bracketed("{", [(f"{quoted(one)}: ", one) for one in graph.changed], "}")
+        parts = [(f"{quoted(OUTPUT)}: ", call), (f"{quoted(ARGUMENTS)}: ", given_back)]
+        call = bracketed("{", parts if graph.changed else parts[:1], "}")
     paths = dict(zip(graph.outputs.paths(), graph.dynamic, strict=True))
     is_plain = all(graph.dynamic) and not holds_class(graph.outputs)
     result = (
@@ -109,14 +112,17 @@ def _module(
         f"torch.autocast({quoted(state.device)}, dtype={state.dtype})" for state in graph.autocast
     ]
     inner = 12 if blocks else 8
+    pad, end = " " * inner, "\n"
     around = f"        with {', '.join(blocks)}:\n" if blocks else ""
+    beside = "" if graph.changed is None else ", and with the arguments that it changes"
     return (
         f"class {_camel(name)}(torch.nn.Module):\n"
-        '    """The model, with lists and dicts of tensors instead of its classes."""\n\n'
+        f'    """The model, with lists and dicts of tensors instead of its classes{beside}."""\n\n'
         "    def __init__(self, model):\n        super().__init__()\n        self.model = model\n"
         '        self.training = getattr(model, "training", False)\n\n'
         f"    {laid_out(forward, 4)}\n"
-        f"{around}{' ' * inner}result = {laid_out(call, inner, 9)}\n"
+        f"{around}{''.join(f'{pad}{one} = {laid_out(made, inner)}{end}' for one, made in held)}"
+        f"{pad}result = {laid_out(call, inner, 9)}\n"
         f"        return {laid_out(result, 8, 7)}"
     )
 
@@ -125,10 +131,13 @@ def _camel(name: str) -> str:
     return "Plain" + "".join(word.capitalize() for word in name.split("_"))
 
 
-def _call(graph: GraphCode, signature: Signature, imports: Imports) -> list[tuple[str, Piece]]:
-    """The arguments of the call inside the module: by position where Python wants it, else by
-    name.
+def _call(
+    graph: GraphCode, signature: Signature, imports: Imports
+) -> tuple[list[tuple[str, Piece]], list[tuple[str, Piece]]]:
+    """The arguments of the call inside the module, by position where Python wants it, else by name;
+    and what the arguments are that the call changes, which have to be made before it.
     """
+    held: list[tuple[str, Piece]] = []
     baked = {leaf.path: leaf for leaf in graph.plan.leaves if leaf.is_constant}
     pieces: dict[str, Piece] = {}
     floats = {leaf.path for leaf in graph.plan.inputs if leaf.is_float}
@@ -143,6 +152,9 @@ def _call(graph: GraphCode, signature: Signature, imports: Imports) -> list[tupl
             if is_baked
             else as_classes(child, path, entry.name, imports, graph.hidden)
         )
+        if entry.name in (graph.changed or ()) and pieces[entry.name] != entry.name:
+            held.append((entry.name, pieces[entry.name]))
+            pieces[entry.name] = entry.name
     var = signature.of_kind("VAR_POSITIONAL")
     spread = var is not None and var in pieces
     before: list[tuple[str, Piece]] = []
@@ -152,7 +164,7 @@ def _call(graph: GraphCode, signature: Signature, imports: Imports) -> list[tupl
         )
         if parameter.name in pieces and (by_position or parameter.name == var):
             before.append(("*" if parameter.name == var else "", pieces.pop(parameter.name)))
-    return [*before, *((f"{root}=", piece) for root, piece in pieces.items())]
+    return [*before, *((f"{root}=", piece) for root, piece in pieces.items())], held
 
 
 def _constant(leaf: LeafPlan) -> object:

@@ -6,22 +6,25 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from ..core.call import Signature
 from ..core.errors import RejectedCallError, UsageError
 from ..core.locks import lock_of
+from ..core.structure import kinds_in
 from ..core.surroundings import Autocast
+from ..lab.effects import Effect, effects_of, objects_in
 from ..lab.runner import ModelRunner
 from ..observing.bind import as_args_kwargs
 from ..observing.hook import check_method, replaced_method
 from ..observing.inner import method_signature
 from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
+from ..pytrees.nodes import qualified_name
+from ..pytrees.open import open_tree
 from .dispatch import Dispatcher
-from .effects import Effect, effects_of, objects_in
-from .state import StatefulDispatcher
+from .state import MethodDispatcher, of_another_class
 
 __all__ = ["Installed", "installed"]
 
@@ -35,7 +38,7 @@ class Installed:
 
     def __init__(
         self,
-        dispatcher: Dispatcher | StatefulDispatcher,
+        dispatcher: Dispatcher | MethodDispatcher,
         fallback: bool,
         subject: ModelRunner,
         untouched: Mapping[str, Sequence[str]],
@@ -47,6 +50,9 @@ class Installed:
         self._fallback = fallback
         self._subject = subject
         self._untouched = untouched
+        self._returned = {
+            kind for graph in dispatcher.graphs for kind in kinds_in(graph.outputs.structure)
+        }
         self._effects: dict[tuple[Any, ...], dict[str, Effect]] = {}
         self._lock = lock_of(self)
 
@@ -63,7 +69,8 @@ class Installed:
         try:
             effects = self._known_effects(original, args, kwargs)
             graph, values, result = self._dispatcher.serve(args, kwargs)
-            result = _with_callers_objects(effects, values, _with_callers_caches(values, result))
+            result = _with_callers_caches(values, result, self._returned)
+            result = _with_callers_objects(effects, values, result)
         except RejectedCallError as error:
             if not self._fallback:
                 raise
@@ -79,29 +86,39 @@ class Installed:
 
     def _with_state(self) -> contextlib.AbstractContextManager[None]:
         """Inside the block the model itself has the state of the program, and changes it."""
-        if isinstance(self._dispatcher, StatefulDispatcher):
-            return self._dispatcher.state.lent_to(self._subject.model)
+        state = self._dispatcher.state if isinstance(self._dispatcher, MethodDispatcher) else None
+        if state is not None:
+            return state.lent_to(self._subject.model)
         return contextlib.nullcontext()
+
+    def _given_back(self) -> Collection[str]:
+        """The arguments that every call brings to the state after it."""
+        dispatcher = self._dispatcher
+        return dispatcher.changed if isinstance(dispatcher, MethodDispatcher) else ()
 
     def _known_effects(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, Effect]:
-        """What the model does to the objects among the arguments; it is asked once per structure of
-        these, unless the program knows that they stay as they are.
+        """What the model does to the objects among the arguments, and to caches of classes that no
+        graph returns; it is asked once per graph and structure of these, unless the program knows
+        that they stay as they are. A graph stands for one way through the model.
 
         :raises RejectedCallError: ``call-does-not-bind``, ``cache-not-returned``
         """
         values = self._dispatcher.bound(args, kwargs)
         held = objects_in(values)
-        if held and self._untouched and isinstance(self._dispatcher, Dispatcher):
-            graph = self._dispatcher.taker(values)
-            if graph is None:
-                return {}  # the call is refused
-            known = self._untouched.get(graph.name, ())
-            held = {name: tree for name, tree in held.items() if name not in known}
+        for name, cache in caches_in(values):
+            if qualified_name(type(cache)) not in self._returned:
+                held[name] = open_tree(cache)
+        held = {name: tree for name, tree in held.items() if name not in self._given_back()}
+        graph = self._dispatcher.taker(values) if held else None
+        if graph is None:
+            return {}  # nothing to know, or the call is refused
+        known = self._untouched.get(graph.name, ())
+        held = {name: tree for name, tree in held.items() if name not in known}
         if not held:
             return {}
-        key = tuple((name, tree.structure) for name, tree in held.items())
+        key = (graph.name, *((name, tree.structure) for name, tree in held.items()))
         if key not in self._effects:
             self._effects[key] = self._asked(original, held, values)
         effects = self._effects[key]
@@ -136,14 +153,17 @@ class Installed:
         return f"<onlooker.Installed {counts}, eager: {self.eager}>"
 
 
-def _with_callers_caches(values: Mapping[str, Any], result: Any) -> Any:
-    """The result, in which every cache that came in is the object that came in."""
+def _with_callers_caches(values: Mapping[str, Any], result: Any, returned: Collection[str]) -> Any:
+    """The result, in which every cache that came in is the object that came in; those of classes that
+    are not ``returned`` are known to stay as they are.
+    """
     given = dict(caches_in(values))
     if not given:
         return result
     result, missing = adopted(result, given)
-    if missing:
-        raise _not_returned(missing[0])
+    for name in missing:
+        if qualified_name(type(given[name])) in returned:
+            raise _not_returned(name)
     return result
 
 
@@ -156,33 +176,21 @@ def _with_callers_objects(
             if effect.changed:
                 made = made_at(result, effect.place)
                 if take_over(values[name], made, effect.written) is not values[name]:
-                    raise _of_another_class(name, values[name])
+                    raise of_another_class(name, values[name])
             result = put(result, effect.place, values[name])
     return result
 
 
-def _of_another_class(name: str, value: Any) -> RejectedCallError:
-    return RejectedCallError(
-        f"The call changes {name}, and the program gives a stand-in for its class,"
-        f" {type(value).__qualname__}: the object of the caller cannot be updated.",
-        slug="cache-not-returned",
-        hint="Install the program in the process that exported it, or pass lists and dicts.",
-    )
-
-
 def _not_returned(name: str) -> RejectedCallError:
     return RejectedCallError(
-        f"The call passes the cache {name}, which the method does not return: the program cannot"
-        " update it.",
+        f"The call passes {name}, which the method changes and does not return, as no watched call"
+        " did: the program cannot update it.",
         slug="cache-not-returned",
-        hint=(
-            "Watch and install a method that returns its cache, the forward of the whole model for"
-            " instance."
-        ),
+        hint="Watch calls that pass and change it too, and export again.",
     )
 
 
-def _check_signature(given: Signature, dispatcher: Dispatcher | StatefulDispatcher) -> None:
+def _check_signature(given: Signature, dispatcher: Dispatcher | MethodDispatcher) -> None:
     """Passes for a method that takes what the graphs take, in the same order; it may take more."""
     roots = {leaf.path.root for graph in dispatcher.graphs for leaf in graph.plan.inputs}
     taken = [name for name in dispatcher.signature.names if name in roots]
@@ -203,7 +211,7 @@ def _check_signature(given: Signature, dispatcher: Dispatcher | StatefulDispatch
 
 @contextlib.contextmanager
 def installed(
-    dispatcher: Dispatcher | StatefulDispatcher,
+    dispatcher: Dispatcher | MethodDispatcher,
     models: Sequence[Any],
     method: str,
     *,

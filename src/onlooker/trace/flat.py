@@ -15,7 +15,8 @@ from typing import Any
 import sympy
 import torch
 
-from ..core.path import Path
+from ..core.call import ARGUMENTS, OUTPUT
+from ..core.path import Key, Path
 from ..core.plan import Plan
 from ..core.structure import Tree
 from ..infer.name import label_of
@@ -56,16 +57,28 @@ def identifiers(labels: Iterable[str]) -> list[str]:
     return names
 
 
-def output_labels(outputs: Tree[Any], inputs: Iterable[str]) -> list[str]:
+def output_labels(
+    outputs: Tree[Any], inputs: Iterable[str], *, has_parts: bool = False
+) -> list[str]:
     """A readable name per output leaf: ``logits``, or ``output`` for a lone tensor.
 
     A leaf that is also an input, as a cache is, gets another name: ``past_key_values.0.key`` comes
-    out as ``present.0.key``.
+    out as ``present.0.key``. A result that ``has_parts``, with state or with arguments that the call
+    changed, has the names that its parts would have alone.
     """
     taken = set(inputs)
-    labels = [label_of(path) for path in outputs.structure.paths()]
+    paths = list(outputs.structure.paths())
+    labels = [label_of(path) for path in paths]
+    if has_parts:
+        alone = [label_of(_without_part(path)) for path in paths]
+        labels = alone if len(set(alone)) == len(alone) else labels
     named = [f"output_{text}" if text[:1].isdigit() else text or "output" for text in labels]
     return [_present(text) if text in taken else text for text in named]
+
+
+def _without_part(path: Path) -> Path:
+    first, *rest = path.entries
+    return Path(tuple(rest)) if first in (Key(OUTPUT), Key(ARGUMENTS)) else path
 
 
 def _present(label: str) -> str:
@@ -109,6 +122,11 @@ class FlatModel(torch.nn.Module):
         forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         made: type[FlatModel] = type("FlatModel", (cls,), {"forward": forward})
         return made(lab, plan, names, values)
+
+    @property
+    def has_parts(self) -> bool:
+        """True where results have parts: see :attr:`~onlooker.lab.runner.ModelRunner.has_parts`."""
+        return self._run.lab.subject.has_parts
 
     def limit_guards(self, most: int | None) -> None:
         """The most guards that a trace may meet; None for any number."""

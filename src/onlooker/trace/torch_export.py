@@ -447,7 +447,13 @@ def graph_of(
     """The graph around an exported program."""
     outputs = Outputs(
         example.outputs.structure,
-        tuple(output_labels(example.outputs, [label_of(leaf.path) for leaf in plan.inputs])),
+        tuple(
+            output_labels(
+                example.outputs,
+                [label_of(leaf.path) for leaf in plan.inputs],
+                has_parts=flat.has_parts,
+            )
+        ),
         flat.dynamic,
         tuple(
             None if flag else leaf

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from ..core.call import STATE
 from ..core.errors import RejectedCallError
 from ..core.structure import Tree
 from ..core.verdict import Check, Focus, Outcome
 from ..lab.runner import ModelRunner
 from ..observing.module_state import copied_values
 from ..observing.samples import Sample
-from ..observing.tracked_state import STATE
 from ..pytrees.agree import agreement_of_trees
 from ..pytrees.open import close_tree, open_tree
 

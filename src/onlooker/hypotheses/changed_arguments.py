@@ -1,0 +1,115 @@
+"""Arguments that calls change and do not return: a graph has to give them beside the result.
+
+A model writes into the cache, the list or the tensor that came in, and returns something else. The
+kept calls are run again, on copies, to see which of their arguments are others afterwards. Caches
+that the result has, which is usual, are not asked about; tensors are looked at in those runs that
+the export makes anyway (:attr:`onlooker.lab.lab.Lab.written`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..core.call import OUTPUT, ChangedArgument
+from ..core.path import Path
+from ..core.recording import Recording
+from ..core.structure import Tree, kinds_in
+from ..lab.effects import Effect, effects_of, objects_in
+from ..lab.lab import Lab
+from ..lab.stateful import Stateful
+from ..observing.store import Sample
+from ..pytrees.layers import is_cache
+from ..pytrees.nodes import qualified_name
+from ..pytrees.open import spec_of
+
+__all__ = ["ChangedArguments", "find_changed_arguments"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedArguments:
+    """What the kept calls do to their arguments: ``changed`` are those that a program has to give
+    back, ``effects`` has all that was found, by the number of the call.
+    """
+
+    changed: tuple[ChangedArgument, ...] = ()
+    effects: Mapping[int, Mapping[str, Effect]] = field(default_factory=dict)
+
+    def with_results(
+        self, recording: Recording, samples: Sequence[Sample], lab: Lab
+    ) -> tuple[Recording, list[Sample]]:
+        """The kept calls with the changed arguments in their results, as a further run gives them,
+        and the recording with these results; the lab gives them from here on. A call that the model
+        refuses now is kept no longer.
+        """
+        if not self.changed:
+            return recording, list(samples)
+        lab.subject = replace(lab.subject, changed=self.changed)
+        lab.forget()
+        found = {}
+        for sample in samples:
+            why = f"call {sample.call.index} with the arguments that it changes"
+            result = lab.try_run(dict(sample.arguments()), why=why, necessary=True)
+            if result is not None:
+                specs = Tree(result.structure, tuple(map(spec_of, result.leaves)))
+                call = replace(sample.call, outputs=specs)
+                found[call.index] = replace(sample, call=call, outputs=result)
+        calls = tuple(
+            found[call.index].call if call.index in found else call for call in recording.calls
+        )
+        return replace(recording, calls=calls), list(found.values())
+
+
+def find_changed_arguments(samples: Sequence[Sample], lab: Lab) -> ChangedArguments:
+    """Runs kept calls that pass lists, dicts, objects, or caches that they do not return."""
+    effects: dict[int, dict[str, Effect]] = {}
+    for sample in samples:
+        arguments = dict(sample.arguments())
+        names = _questionable(sample, arguments, lab)
+        if names:
+            effects[sample.call.index] = _effects(names, arguments, sample, lab)
+    written: dict[str, set[Path]] = {}
+    for found in effects.values():
+        for name, effect in found.items():
+            if effect.changed and effect.place is None:
+                written.setdefault(name, set()).update(effect.written)
+    order = [name for name in lab.signature.names if name in written]
+    order += [name for name in written if name not in order]
+    changed = tuple(ChangedArgument(name, tuple(sorted(written[name], key=str))) for name in order)
+    return ChangedArguments(changed, effects)
+
+
+def _questionable(sample: Sample, arguments: Mapping[str, Any], lab: Lab) -> list[str]:
+    """The arguments of a call that it may change and not return."""
+    objects = objects_in(arguments)
+    kinds = set(kinds_in(sample.outputs.structure))
+    names = []
+    for name, value in arguments.items():
+        if is_cache(value):
+            is_open = qualified_name(type(value)) not in kinds
+        else:
+            is_empty = isinstance(value, (list, dict)) and not value
+            is_open = is_empty or name in objects or name in lab.written
+        if is_open:
+            names.append(name)
+    return names
+
+
+def _effects(
+    names: Sequence[str], arguments: dict[str, Any], sample: Sample, lab: Lab
+) -> dict[str, Effect]:
+    try:
+        with lab.private_run(why=f"what call {sample.call.index} does to {', '.join(names)}"):
+            return effects_of(names, arguments, lambda copies: _output(lab(copies), lab))
+    except Exception as error:  # the model refuses the call now, which says nothing of arguments
+        logger.debug("%s: %s: %s", sample.call.index, type(error).__name__, error)
+        return {}
+
+
+def _output(result: Any, lab: Lab) -> Any:
+    """What the method itself gives."""
+    return result[OUTPUT] if isinstance(lab.model, Stateful) else result

@@ -263,7 +263,7 @@ class InputObserver:
         ExecuTorch needs an upper bound of every symbol. ``ranges="observed"`` takes those that are
         missing from the watched calls, as :meth:`Program.to` says.
 
-        Kept calls are run again first: a warning, ``training-mode`` or
+        Kept calls are run again first: a warning, ``training-mode``, ``random-numbers`` or
         ``outputs-depend-on-earlier-calls``, says when the results are not those that were observed.
 
         :raises UsageError: ``unknown-target``, ``bounds-needed``, ``unknown-option``, and what

@@ -7,7 +7,8 @@ a hook does: it does not stand around an experiment, and is in no graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -79,6 +80,8 @@ def find_doubt(
             kept = () if around else attributes_between_calls(first_and_last, lab)
             if kept:
                 raise _keeps_state(sample, other, kept)
+            if not around and _draws(sample, again, lab):
+                return _random(sample)
             return _depends(sample, f"differs ({other})", around)
     if refused and len(refused) == len(first_and_last):
         raise _refusal(*refused[0], lab)
@@ -91,6 +94,23 @@ def find_doubt(
 def _differs(sample: Sample, again: Tree[Any] | Exception) -> bool:
     """True for another result; a model that refuses the call is another matter."""
     return not isinstance(again, Exception) and bool(difference(sample.outputs, again))
+
+
+def _draws(sample: Sample, again: Tree[Any], lab: Lab) -> bool:
+    """True where the call gives another result with other random numbers of torch, and the same one
+    with the same.
+    """
+    same, other = rerun(sample, lab), rerun(sample, lab, context=_other_random_numbers())
+    if isinstance(same, Exception) or isinstance(other, Exception):
+        return False
+    return not difference(again, same) and bool(difference(again, other))
+
+
+@contextlib.contextmanager
+def _other_random_numbers() -> Iterator[None]:
+    """Stands inside of a private run, which brings the random state back."""
+    torch.manual_seed(torch.initial_seed() + 1)
+    yield
 
 
 def _first_and_last(samples: Sequence[Sample]) -> list[Sample]:
@@ -168,6 +188,18 @@ def _keeps_state(sample: Sample, difference: str, attributes: Sequence[str]) -> 
         hint=(
             "Watch with InputObserver(state=True): the program then keeps these attributes from"
             " call to call. Or pass them to the method, and return them."
+        ),
+    )
+
+
+def _random(sample: Sample) -> OnlookerWarning:
+    return OnlookerWarning(
+        f"The model draws random numbers: call {sample.call.index} gives another result each time.",
+        slug="random-numbers",
+        hint=(
+            "A program of torch draws them as the model does, and gives the same from the same"
+            " torch.manual_seed(); other targets have random numbers of their own. Pass the numbers"
+            " as an argument where the method has one."
         ),
     )
 

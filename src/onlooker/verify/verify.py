@@ -17,7 +17,7 @@ from ..core.structure import Tree
 from ..core.verdict import Check, Focus, Outcome, Scores, Tally
 from ..infer.sizes import size_label
 from ..lab.memory import is_out_of_memory
-from ..lab.runner import ModelRunner
+from ..lab.runner import ModelRunner, cuda_devices
 from ..pytrees.agree import agreement_of_trees, score_agreement
 from ..pytrees.digest import digest_of
 from ..pytrees.open import copy_tensors, open_arguments
@@ -135,7 +135,7 @@ def _tried(
     if not trial.is_promised and found[-1].outcome is Outcome.REJECTED:
         return Tried(tuple(found[:-1]), refused=size_label(dict(trial.sizes))), expected
     name = trial.plan.name if trial.plan is not None else ""
-    return Tried(tuple(found), graph=name), expected
+    return Tried(tuple(found), graph=name), runs.right
 
 
 def _without_unseen(graphs: Sequence[str], progress: Progress, met: set[str]) -> Iterator[Check]:
@@ -192,7 +192,9 @@ def _digests(tree: Tree[Any]) -> tuple[Any, ...]:
 
 
 class _Runs:
-    """Runs of one program, one after the other."""
+    """Runs of one program, one after the other. ``right`` is the result that the last one was compared
+    with.
+    """
 
     def __init__(
         self,
@@ -205,6 +207,7 @@ class _Runs:
         self._serve, self._atol, self._effects = serve, atol, effects
         self._measured = measured
         self._last: _Kept | None = None
+        self.right: Tree[Any] | None = None
 
     def check(
         self,
@@ -218,14 +221,16 @@ class _Runs:
         """
         arguments = copy_tensors(trial.arguments)
         held, last = open_arguments(arguments), self._last
-        self._last = None
+        self._last, self.right = None, expected
         try:
-            with torch.no_grad():
+            # the model draws the same random numbers, when it is run after this or before it
+            with torch.no_grad(), torch.random.fork_rng(devices=cuda_devices()):
                 got = open_result(self._serve(arguments))
             note, difference = self._compared(expected, got)
             if note and now is not None:
                 with contextlib.suppress(Exception):
-                    note, difference = self._compared(now(), got)
+                    self.right = now()
+                    note, difference = self._compared(self.right, got)
             if not note and self._effects is not None:
                 note = self._effects.problem(trial.arguments, arguments, held, got)
         except RejectedCallError as error:

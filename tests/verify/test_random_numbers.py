@@ -1,0 +1,95 @@
+"""Models that draw random numbers: a program of torch draws the same, and nothing that is drawn once is verified."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from onlooker import InputObserver, OnlookerWarning, Program
+
+
+class Noise(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(x.shape[0], 1)
+
+
+class NoiseLike(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.randn_like(x) + torch.bernoulli(torch.full_like(x, 0.5))
+
+
+class Dropout(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x, 0.5, training=True)
+
+
+class Multinomial(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.multinomial(x.abs() + 1, 2)
+
+
+class Shuffle(torch.nn.Module):
+    """As masked autoencoders keep a random part of the patches."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        order = torch.rand(x.shape[0], x.shape[1]).argsort(1)
+        return torch.gather(x, 1, order[:, :2]), order
+
+
+class Gumbel(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gumbel_softmax(x, hard=True)
+
+
+class PythonNumber(torch.nn.Module):
+    """Draws outside of torch: the trace has one number for all calls."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + random.random()
+
+
+class DrawnOnce(torch.nn.Module):
+    """Draws a number of Python by torch, which the trace takes for a constant or refuses."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (2.0 if torch.is_grad_enabled() else 1.0) + random.gauss(0, 1)
+
+
+def exported(model: torch.nn.Module) -> Program:
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for batch in (2, 3, 5):
+            model(torch.randn(batch, 4))
+    with pytest.warns(OnlookerWarning) as caught:
+        program = observer.export()
+    slug = "outputs-depend-on-earlier-calls" if "random" in model.forward.__code__.co_names else "random-numbers"
+    assert [warning.message.slug for warning in caught] == [slug]  # type: ignore[union-attr]
+    return program
+
+
+@pytest.mark.parametrize("cls", [Noise, NoiseLike, Dropout, Multinomial, Shuffle, Gumbel])
+def test_a_program_of_torch_draws_as_the_model_does(cls: Any) -> None:
+    model, state = cls().eval(), torch.get_rng_state()
+    program = exported(model)
+    torch.set_rng_state(state)
+    assert program.verify().verified, program.tally.summary
+    assert torch.equal(torch.get_rng_state(), state), "a verification draws nothing of the user's"
+    x = torch.randn(7, 4)
+    torch.manual_seed(3)
+    expected = model(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(program(x), expected)
+
+
+@pytest.mark.parametrize("cls", [PythonNumber, DrawnOnce])
+def test_what_is_drawn_outside_of_torch_is_not_verified(cls: Any) -> None:
+    program = exported(cls().eval())
+    assert not program.verify().verified
+
+
+@pytest.mark.parametrize("cls", [Noise, Dropout])
+def test_numbers_that_another_runtime_draws_are_not_verified(cls: Any) -> None:
+    assert not exported(cls().eval()).to("onnx").verify().verified

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+import transformers
 from safetensors import safe_open
 
 import onlooker
@@ -513,3 +514,18 @@ def test_a_size_that_is_checked_to_be_a_number_is_loaded(tmp_path: Path) -> None
     program = onlooker.load(tmp_path / "out")
     given = torch.full((1,), 3.0), torch.tensor([1])
     assert torch.equal(program(*given), model(*given))
+
+
+def test_the_range_of_a_sum_of_sizes_keeps_no_program_from_its_file(tmp_path):
+    sizes = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.RobertaConfig(**sizes, intermediate_size=32, is_decoder=True)
+    model, observer = transformers.RobertaForCausalLM(config).eval(), InputObserver()
+    ids = torch.randint(3, 60, (2, 5))
+    with observer(model):
+        model.generate(ids, max_new_tokens=3, do_sample=False)
+    observer.export().save(tmp_path / "out")
+    more = torch.randint(3, 60, (3, 7))
+    expected = model.generate(more, max_new_tokens=4, do_sample=False)
+    with load(tmp_path / "out").installed(model) as served:
+        assert torch.equal(model.generate(more, max_new_tokens=4, do_sample=False), expected)
+    assert served.eager == 0

@@ -90,10 +90,14 @@ def write_contract(program: torch.export.ExportedProgram, conditions: Sequence[s
     by itself.
 
     What torch assumed while it traced (every size is at least 2) and what it compared goes: the
-    contract has what is needed of it.
+    contract has what is needed of it. So does the range of an expression (``s0 + s1``): no file has
+    a place for it.
     """
-    for symbol in list(program.range_constraints):
-        program.range_constraints[symbol] = ValueRanges(0, int_oo)
+    ranges = program.range_constraints
+    for size in list(ranges):
+        del ranges[size]
+        if size.is_Symbol:
+            ranges[size] = ValueRanges(0, int_oo)
     program._guards_code = list(conditions)
 
 

@@ -526,6 +526,6 @@ def test_the_range_of_a_sum_of_sizes_keeps_no_program_from_its_file(tmp_path):
     observer.export().save(tmp_path / "out")
     more = torch.randint(3, 60, (3, 7))
     expected = model.generate(more, max_new_tokens=4, do_sample=False)
-    with load(tmp_path / "out").installed(model) as served:
+    with onlooker.load(tmp_path / "out").installed(model) as served:
         assert torch.equal(model.generate(more, max_new_tokens=4, do_sample=False), expected)
     assert served.eager == 0

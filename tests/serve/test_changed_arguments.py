@@ -301,13 +301,42 @@ def test_the_names_of_the_outputs_and_the_report_say_it() -> None:
     assert "past is changed by the call and not returned" in str(program.report)
 
 
-def test_in_inference_mode_tensors_that_are_written_to_are_found_too() -> None:
-    model, observer = InDict(), InputObserver()
+@pytest.mark.parametrize("kind", ["a tensor", "a tuple", "a dict", "a cache"])
+def test_what_is_changed_in_inference_mode_is_found_too(kind: str) -> None:
+    model, observer = MODELS[kind][0](), InputObserver()
     with torch.inference_mode(), observer(model):
         for batch, length in ((2, 3), (3, 5)):
-            model(*call("a dict", batch, length))
-    program = observer.export()
-    assert program.verify().verified
-    mine, theirs = call("a dict", 4, 6), call("a dict", 4, 6)
+            model(*call(kind, batch, length))
+    program = observer.export().to("onnx")
+    assert program.verify().verified, program.tally.summary
+    mine, theirs = call(kind, 4, 6), call(kind, 4, 6)
     torch.testing.assert_close(program(*mine), model(*theirs), atol=1e-5, rtol=1e-5)
     assert_same(list(mine), list(theirs))
+
+
+class TwoCaches(torch.nn.Module):
+    """Updates two caches of one class, and returns the second one alone."""
+
+    def forward(self, x, first, second):
+        for one in (first, second):
+            one.update(x[:, None], 2 * x[:, None], 0)
+        return {"total": first.layers[0].keys.sum((1, 2)), "past_key_values": second}
+
+
+def test_one_of_two_caches_is_returned() -> None:
+    model = TwoCaches()
+    program = exported(model, *((torch.randn(b, n, 4), cache(b, n), cache(b, n + 3)) for b, n in ((2, 3), (3, 5))))
+    assert program.verify().verified, program.tally.summary
+    x, first, second = torch.randn(4, 2, 4), cache(4, 6), cache(4, 1)
+    mine = copy.deepcopy((first, second))
+    expected, got = model(x, first, second), program(x, *mine)
+    torch.testing.assert_close(got["total"], expected["total"])
+    assert_same(mine[0], first)
+    assert_same(got["past_key_values"], second)
+    given = copy.deepcopy((first, second))
+    with program.installed(model) as served:
+        inside = model(x, *given)
+    model(x, first, second)
+    assert served.eager == 0
+    assert inside["past_key_values"] is given[1]
+    assert_same(list(given), [first, second])

@@ -9,6 +9,7 @@ the export makes anyway (:attr:`onlooker.lab.lab.Lab.written`).
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -86,11 +87,13 @@ def find_changed_arguments(samples: Sequence[Sample], lab: Lab) -> ChangedArgume
 def _questionable(sample: Sample, arguments: Mapping[str, Any], lab: Lab) -> list[str]:
     """The arguments of a call that it may change and not return."""
     objects = objects_in(arguments)
-    kinds = set(kinds_in(sample.outputs.structure))
+    returned = Counter(kinds_in(sample.outputs.structure))
+    given = Counter(qualified_name(type(value)) for value in arguments.values())
     names = []
     for name, value in arguments.items():
         if is_cache(value):
-            is_open = qualified_name(type(value)) not in kinds
+            kind = qualified_name(type(value))
+            is_open = returned[kind] < given[kind]
         else:
             is_empty = isinstance(value, (list, dict)) and not value
             is_open = is_empty or name in objects or name in lab.written

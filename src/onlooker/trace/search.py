@@ -25,7 +25,7 @@ from ..core.contract import Constraint, Contract, Origin
 from ..core.errors import ExportError
 from ..core.plan import Plan, Symbol
 from ..core.progress import tell
-from ..infer.sizes import Sizes, grain, is_general, is_possible
+from ..infer.sizes import Sizes, grain, is_general, is_possible, observed_sizes
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, materialise
 from ..observing.store import Sample
@@ -104,6 +104,7 @@ class PlanSearch:
         self._asked = Asked()
         self._taken: dict[tuple[tuple[str, int], ...], bool] = {}
         self._tried: set[Any] = set()
+        self._seen: list[Sizes] = [observed_sizes(plan)]
         self._comparisons: dict[int, tuple[Traced, Comparison]] = {}
         self._trials = OperatorTrials(plan, tuple(samples), lab, self.takes)
 
@@ -128,10 +129,11 @@ class PlanSearch:
         return [proven.finished() for proven in self.graphs]
 
     def add_sizes(self, sizes: Sizes) -> bool:
-        """Traces the plan for sizes that no graph holds; True when a graph holds them then.
+        """Traces the plan for sizes of a call that no graph holds; True when a graph holds them then.
 
         Smaller sizes on the same sides of all known conditions stand for large ones.
         """
+        self._seen.append(sizes)
         for choice in self._general_near(sizes):
             self._trace(choice)
             if self.holds(sizes):
@@ -316,14 +318,16 @@ class PlanSearch:
         """Sizes that no graph holds and the model takes: the other side of one condition, then of
         several.
 
-        Sizes as even as those that were seen come first: sides of images are rarely odd. Before them
-        come sizes at which no two sizes are equal by chance, since these stand for most.
+        Sizes as even as those that were seen come first: sides of images are rarely odd, and never
+        0 or 1. Before them come sizes at which no two sizes are equal by chance, since these stand
+        for most. The graphs of calls that were seen come before those of other sides.
         """
-        for proven in list(self.graphs):
+        graphs = sorted(self.graphs, key=lambda graph: not any(map(graph.holds, self._seen)))
+        for proven in graphs:
             for region in list(proven.regions):
                 yield from self._off_equalities(region, proven.pins)
         for even in (True, False):
-            for proven in list(self.graphs):
+            for proven in graphs:
                 for region in list(proven.regions):
                     limits = [c for c in region.limits if c.origin is not Origin.STEPS]
                     conditions: list[Atom | Constraint] = [*region.atoms.values(), *limits]
@@ -361,9 +365,8 @@ class PlanSearch:
                 n for n in sizes_of_symbol(symbol) if not constraint.holds({**base, symbol.name: n})
             ]
             unit = grain(symbol) if even else 1
-            for size in self._nearest(
-                region, symbol, base, [n for n in sizes if n < 2 or n % unit == 0]
-            ):
+            even_ones = [n for n in sizes if n % unit == 0 and (n or unit == 1)]
+            for size in self._nearest(region, symbol, base, even_ones):
                 yield from self._if_open({**base, symbol.name: size}, None)
 
     def _off_equalities(self, region: ProvenRegion, pins: Mapping[str, int]) -> Iterator[Sizes]:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..core.errors import UnsupportedError
 from .draw import padding_mask
@@ -145,6 +146,9 @@ def _generations(model: Any) -> Iterator[NaturalUse]:
                 yield NaturalUse(f"generate from {name}", inputs, True)
         if "input_ids" in taken:
             yield NaturalUse("generate from text", partial(_prompt, False), True)
+        for boxes in _BY_NAME["bbox"] if "input_ids" in taken and "bbox" in taken else ():
+            inputs = partial(_page_prompt, boxes)
+            yield NaturalUse("generate from words on a page", inputs, True)
 
 
 def _prompt(left: bool, model: Any, sizes: Sizes) -> Inputs:
@@ -152,6 +156,11 @@ def _prompt(left: bool, model: Any, sizes: Sizes) -> Inputs:
     mask = padding_mask(sizes.padding, sizes.length, left=left)
     ids = random_tokens(model.config, _generator(sizes), sizes.batch, sizes.length)
     return {"input_ids": ids.masked_fill(mask == 0, 0), "attention_mask": mask}
+
+
+def _page_prompt(boxes: Maker, model: Any, sizes: Sizes) -> Inputs:
+    """The same, padded at the right, and where each word stands: (batch, length, 4)."""
+    return {**_prompt(False, model, sizes), "bbox": boxes(model, sizes)}
 
 
 def _image_prompt(model: Any, sizes: Sizes) -> Inputs:
@@ -176,6 +185,19 @@ def _image_prompt(model: Any, sizes: Sizes) -> Inputs:
 
 Maker = Callable[[Any, Sizes], Any]
 
+#: inputs that a signature calls optional though no model takes the main input without them
+COMPANIONS = {
+    "input_ids": ("bbox",),
+    "pixel_values": (
+        "input_ids",
+        "pixel_attention_mask",
+        "spatial_shapes",
+        "image_embeds_position_mask",
+    ),
+    "states": ("actions", "rewards", "returns_to_go", "timesteps", "attention_mask"),
+    "query_embeds": ("encoder_hidden_states",),
+}
+
 
 def _calls(model: Any) -> Iterator[NaturalUse]:
     """One call: the main input with what must be given; then all media together; then each alone."""
@@ -192,6 +214,9 @@ def _calls(model: Any) -> Iterator[NaturalUse]:
     sets = [[main, *required], [main, *required, *decoder], [*media, *required, *decoder]]
     sets += [[name, *required] for name in MAIN if name in taken]
     sets += [required]
+    for name, companions in COMPANIONS.items():
+        if name in taken and any(companion in taken for companion in companions):
+            sets += [[name, *companions, *required], [name, *companions, *required, *decoder]]
     for names in dict.fromkeys(tuple(dict.fromkeys(n for n in s if n in taken)) for s in sets):
         if not names:
             continue
@@ -257,6 +282,21 @@ def _shorter_ids(model: Any, sizes: Sizes) -> torch.Tensor:
     return ids
 
 
+def _steps(model: Any, sizes: Sizes) -> torch.Tensor:
+    """The number of each step: (batch, length)."""
+    return torch.arange(sizes.length).expand(sizes.batch, -1).clone()
+
+
+def _of_width(name: str, model: Any, sizes: Sizes) -> torch.Tensor:
+    """(batch, length, width): the width is a setting."""
+    return _randn(sizes, sizes.batch, sizes.length, _setting(model, name, default=1))
+
+
+def _state(model: Any, sizes: Sizes) -> torch.Tensor:
+    """The state of a machine: (batch, width)."""
+    return _randn(sizes, sizes.batch, _setting(model, "max_state_dim", "state_dim", default=1))
+
+
 def _small_ids(model: Any, sizes: Sizes) -> torch.Tensor:
     """Numbers that every table has."""
     return torch.randint(0, 2, (sizes.batch, sizes.length), generator=_generator(sizes))
@@ -266,6 +306,13 @@ def _coded_ids(model: Any, sizes: Sizes) -> torch.Tensor:
     """One row of tokens per codebook: (batch, codebooks, length)."""
     books = _setting(model, "num_codebooks", "num_quantizers", "n_codes_total", default=4)
     return torch.randint(0, 8, (sizes.batch, books, sizes.length), generator=_generator(sizes))
+
+
+def _ids_of_books(model: Any, sizes: Sizes) -> torch.Tensor:
+    """A token of text and one per codebook at each place: (batch, length, 1 + codebooks)."""
+    books = _setting(model, "num_codebooks", default=4)
+    shape = (sizes.batch, sizes.length, 1 + books)
+    return torch.randint(0, 8, shape, generator=_generator(sizes))
 
 
 def _hidden(model: Any, sizes: Sizes) -> torch.Tensor:
@@ -322,6 +369,31 @@ def _patches(model: Any, sizes: Sizes) -> torch.Tensor:
     return _randn(sizes, sizes.batch, 16, 3 * patch * patch)
 
 
+def _numbered_patches(model: Any, sizes: Sizes) -> torch.Tensor:
+    """Flat patches with their row and column before them, from 1: (batch, patches, 2 + features)."""
+    width = _setting(model, "patch_embed_hidden_size", default=256)
+    places = torch.cartesian_prod(torch.arange(1, 5), torch.arange(1, 5)).float()
+    return torch.cat(
+        [places.expand(sizes.batch, -1, -1), _randn(sizes, sizes.batch, 16, width)], dim=-1
+    )
+
+
+def _patch_mask(model: Any, sizes: Sizes) -> torch.Tensor:
+    return torch.ones(sizes.batch, 16, dtype=torch.int64)
+
+
+def _patch_grid(model: Any, sizes: Sizes) -> torch.Tensor:
+    """The rows and columns of the patches of each image: (batch, 2)."""
+    return torch.tensor([[4, 4]] * sizes.batch)
+
+
+def _image_places(model: Any, sizes: Sizes) -> torch.Tensor:
+    """True where a text has the tokens of its image: (batch, length)."""
+    tokens = int(_setting(model, "latent_query_num", default=4))
+    place = torch.arange(sizes.length)
+    return torch.logical_and(place > 0, place <= tokens).expand(sizes.batch, -1).clone()
+
+
 def _bands(model: Any) -> int:
     names = (
         "num_mel_bins",
@@ -354,6 +426,20 @@ def _fixed_frames(model: Any, sizes: Sizes) -> torch.Tensor:
     return _randn(sizes, sizes.batch, frames, _bands(model))
 
 
+def _by_entry(model: Any, sizes: Sizes) -> torch.Tensor:
+    """A spectrogram of which each frame has the width of the first layer: (batch, frames, width)."""
+    entry = next(
+        (layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.LayerNorm)), None
+    )
+    width = entry.weight.shape[-1] if entry is not None else _bands(model)
+    return _randn(sizes, sizes.batch, 16 * sizes.length, width)
+
+
+def _as_image(model: Any, sizes: Sizes) -> torch.Tensor:
+    """A spectrogram as an image of one colour: (batch, 1, frames, bands)."""
+    return _fixed_frames(model, sizes).unsqueeze(1)
+
+
 def _samples(model: Any, sizes: Sizes) -> torch.Tensor:
     """Sound: (batch, samples)."""
     return _randn(sizes, sizes.batch, 400 * sizes.length)
@@ -368,6 +454,12 @@ def _boxes(model: Any, sizes: Sizes) -> torch.Tensor:
     """(batch, length, 4): left, top, right, bottom of words on a page."""
     corners = torch.randint(0, 100, (sizes.batch, sizes.length, 2), generator=_generator(sizes))
     return torch.cat([corners, corners + 20], dim=-1)
+
+
+def _box_shares(model: Any, sizes: Sizes) -> torch.Tensor:
+    """The same in shares of the page."""
+    shares: torch.Tensor = _boxes(model, sizes) / 128
+    return shares
 
 
 def _past(model: Any, sizes: Sizes) -> torch.Tensor:
@@ -427,7 +519,7 @@ def _step(model: Any, sizes: Sizes) -> torch.Tensor:
 
 
 _BY_NAME: dict[str, tuple[Maker, ...]] = {
-    "input_ids": (_ids, _coded_ids, _small_ids),
+    "input_ids": (_ids, _coded_ids, _small_ids, _ids_of_books),
     "decoder_input_ids": (_shorter_ids,),
     "pixel_values": (
         _image,
@@ -440,10 +532,19 @@ _BY_NAME: dict[str, tuple[Maker, ...]] = {
         _large_image,
     ),
     "pixel_values_videos": (_video,),
-    "input_features": (_by_bands, _by_frames, _fixed_frames),
+    "input_features": (_by_bands, _by_frames, _fixed_frames, _by_entry, _as_image),
     "input_values": (_samples, _channel_samples, _fixed_frames, _by_frames, _by_bands),
-    "flattened_patches": (_patches,),
-    "bbox": (_boxes,),
+    "flattened_patches": (_patches, _numbered_patches),
+    "pixel_attention_mask": (_patch_mask,),
+    "spatial_shapes": (_patch_grid,),
+    "image_embeds_position_mask": (_image_places,),
+    "encoder_hidden_states": (_hidden, partial(_of_width, "encoder_hidden_size")),
+    "states": (partial(_of_width, "state_dim"),),
+    "actions": (partial(_of_width, "act_dim"),),
+    "rewards": (partial(_of_width, ""),),
+    "returns_to_go": (partial(_of_width, ""),),
+    "state": (_state,),
+    "bbox": (_boxes, _box_shares),
     "past_values": (_past, _past_channels),
     "past_observed_mask": (_past_ones,),
     "past_values_padding": (_past_zeros,),
@@ -453,7 +554,7 @@ _BY_NAME: dict[str, tuple[Maker, ...]] = {
     "grid_thw": (_grid,),
     "hidden_states": (_hidden, _hidden_alone, _grid_patches, _grid_pairs),
     "timestep": (_step,),
-    "timesteps": (_step,),
+    "timesteps": (_step, _steps),
     "audio_codes": (_coded_ids,),
 }
 _BY_ENDING: dict[str, tuple[Maker, ...]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -21,9 +22,10 @@ from onlooker.zoo.untrained import (
     get_untrained_model_with_inputs,
     preinstalled,
 )
+from onlooker.zoo.untrained.derived import computed, without_stale
 from onlooker.zoo.untrained.published import find_configuration, published_configuration
 from onlooker.zoo.untrained.reduce import is_tiny, parts, reduced
-from onlooker.zoo.untrained.reduce_parts import HEADS, chosen_layers, reduced_rope
+from onlooker.zoo.untrained.reduce_parts import HEADS, chosen_layers, reduced_layers, reduced_rope
 from onlooker.zoo.untrained.tasks import model_class, task_of
 
 TINY = "arnir0/Tiny-LLM"
@@ -244,6 +246,127 @@ def test_what_is_tiny_stays() -> None:
     config = published_configuration(TINY).to_dict()
     assert is_tiny(config)
     assert reduced(config) == config
+
+
+def test_layers_that_share_weights_have_another_one_of_their_kind() -> None:
+    kinds = ["linear_attention", "linear_attention", "hybrid", "linear_attention", "hybrid", "hybrid"]
+    assert chosen_layers({"num_hidden_layers": 6, "layer_types": kinds}) == [0, 2, 4]
+    alone = ["hybrid_sliding", "hybrid", "hybrid", "hybrid"]
+    assert chosen_layers({"num_hidden_layers": 4, "layer_types": alone}) == [0, 1]
+
+
+def test_a_list_of_a_value_for_each_layer_is_shortened_and_reduced() -> None:
+    tree = {"hidden_size": 2048, "num_hidden_layers": 35, "intermediate_size": [16384] * 35, "num_kv_shared_layers": 20}
+    small = reduced({**tree, "sparsity": [0.95] * 10 + [0.0] * 25, "scales": [1, 2, 3]})
+    assert (small["intermediate_size"], small["sparsity"], small["scales"]) == ([512, 512], [0.95, 0.0], [1, 2, 3])
+    assert small["num_kv_shared_layers"] == 1
+
+
+def test_a_pattern_over_the_layers_keeps_each_kind() -> None:
+    part = {"num_hidden_layers": 32, "attn_layer_period": 8, "attn_layer_offset": 4, "attn_layer_indices": [9, 31]}
+    update = reduced_layers(part, chosen_layers(part))
+    assert (update["attn_layer_period"], update["attn_layer_offset"]) == (2, 1)
+    assert update["attn_layer_indices"] == [0, 1]
+
+
+# --- what a class computes
+
+
+@dataclasses.dataclass
+class Computing:
+    """A configuration that computes two sizes of others, as those of transformers do."""
+
+    width: int = 64
+    heads: int = 4
+    size: int | str = "auto"
+    second_width: int | None = None
+    stages: int = 8
+    token_id: int | None = None
+
+    def __post_init__(self) -> None:
+        self.size = self.width // self.heads if self.size == "auto" else self.size
+        self.second_width = self.second_width or self.width
+        self.blocks = self.width // self.stages
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "model_type": "computing"}
+
+
+def test_the_class_says_which_sizes_it_computes() -> None:
+    assert computed(Computing()) == {"size", "second_width", "blocks"}
+    assert computed(Computing(size=7)) == {"second_width", "blocks"}
+    assert computed(Computing(token_id=64, second_width=5)) == {"size", "blocks"}
+
+
+def test_a_computed_size_is_computed_anew_unless_the_reduction_knows_it() -> None:
+    config = Computing(width=512)
+    values = config.to_dict()
+    assert values["size"] == 128
+    found = without_stale(config, {**values, "width": 64})
+    assert not {"size", "second_width"} & set(found)
+    assert without_stale(config, {**values, "width": 64, "size": 32})["size"] == 32
+    assert without_stale(config, values | {"width": 4})["blocks"] == 64  # it would be 0
+
+
+# --- default configurations
+
+#: the default configuration leaves open, or reduces to nothing: attention in any of the layers, the pattern of
+#: attention, layers that share weights, sizes of state-space heads, kinds of layers, experts, heads, languages
+DECODERS = [
+    "BambaConfig",
+    "GraniteMoeHybridConfig",
+    "JambaConfig",
+    "ZambaConfig",
+    "Zamba2Config",
+    "Lfm2MoeConfig",
+    "DeepseekV2Config",
+    "Dots1Config",
+    "MinistralConfig",
+    "NemotronConfig",
+    "Gemma3nTextConfig",
+    "XmodConfig",
+]
+#: sections of a rotary embedding, the width of the features of an image, tokens and words of images
+READERS_OF_IMAGES = ["Qwen2VLConfig", "Glm4vConfig", "ChameleonConfig"]
+
+
+def default_configuration(name: str) -> Any:
+    """The default configuration of a class, where the installed transformers has it."""
+    found = getattr(pytest.importorskip("transformers"), name, None)
+    return found() if found is not None else pytest.skip(f"transformers has no {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        *((name, "text-generation") for name in DECODERS),
+        *((name, "image-text-to-text") for name in READERS_OF_IMAGES),
+    ],
+)
+def test_a_default_configuration_becomes_a_tiny_model_that_runs(name: str, task: str) -> None:
+    data = get_untrained_model_with_inputs("default", config=default_configuration(name), task=task)
+    assert data["n_weights"] < 30_000_000
+    for key in ("inputs", "inputs2", "inputs_batch1"):
+        assert run(data["model"], data[key]).logits.isfinite().all()
+
+
+def test_a_model_of_linear_layers_has_attention_and_its_cache_has_both() -> None:
+    data = get_untrained_model_with_inputs("default", config=default_configuration("BambaConfig"))
+    kinds = [type(layer).__name__ for layer in data["inputs"]["past_key_values"].layers]
+    assert len(set(kinds)) == 2
+    assert data["inputs"]["past_key_values"].get_seq_length() == 30
+
+
+def test_what_writes_text_is_a_decoder() -> None:
+    config = default_configuration("RobertaConfig")
+    assert config.is_decoder is False
+    model = get_untrained_model_with_inputs("default", config=config, task="text-generation")["model"]
+    ids = torch.tensor([[5, 6, 7, 8]])
+    changed = torch.tensor([[5, 6, 7, 9]])
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids).logits[:, :3], model(changed).logits[:, :3])
+    reader = get_untrained_model_with_inputs("default", config=config, task="fill-mask")["model"]
+    assert reader.config.is_decoder is False
 
 
 # --- arguments

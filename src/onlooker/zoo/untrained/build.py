@@ -29,6 +29,8 @@ import torch
 
 from ...core.errors import UsageError
 from ...core.kinds import check_kind
+from .completed import completed, completed_last
+from .derived import without_stale
 from .inputs import has_cache, make_inputs
 from .published import find_configuration
 from .reduce import reduced
@@ -139,10 +141,12 @@ def prepared_configuration(
     if config_reduction is not None:
         changes = {**config_reduction(config, task), **changes}
     elif not whole:
-        values = reduced(values)
+        values = completed_last(without_stale(config, reduced(completed(values))))
     values.pop("model_type", None)
     if not whole:
         values["dtype"] = "float32"
+        if task == "text-generation" and values.get("is_decoder") is False:
+            values["is_decoder"] = True  # an encoder that writes: each token sees those before it
     return type(config)(**_merged(values, changes))
 
 

@@ -3,24 +3,23 @@
 A configuration is a tree of dictionaries, one per part of the model (text, vision, ...). What is
 done to it:
 
-======================
-============================================================================== what
-before -> after ======================
-============================================================================== nothing
-a tree whose widths are all at most 256, with at most 5 layers -> as it is layers
-32 -> 2; more when layers differ: one of each kind is kept, in their order stages
-depths ``[3, 3, 9, 3]`` -> ``[2, 2, 2, 2]``, the number of stages stays widths                  one
-factor for the whole tree, which makes its widest part 64 wide; multiples of 16, so that equal
-widths stay equal; stages get a quarter, in multiples of 8 heads                   at most 4, a
-power of two; one key-value head stays one, as many as there are query heads stay as many, anything
-between becomes 2 heads' own sizes        the width shared by the heads; what is given by itself
-follows the common factor; a rotary part, factors and sections keep their share of the head experts
-at most 4, of which at most 2 are used at a time, in at most 2 groups vocabulary              at
-most 1024; special tokens beyond it become its last ones, distinct ones distinct learned positions
-at most 512, of a source of sound at most 64; rotary positions have no weights and stay images
-at most 8 patches a side, but 64 pixels; the patch stays; tokens per image follow
-======================
-==============================================================================
+- a tree whose widths are all at most 256, with at most 5 layers, stays as it is;
+- layers: 32 -> 2; more when layers differ: one of each kind is kept, in their order, two of a kind
+  whose layers share weights; a pattern that is repeated over the layers has each kind once, and its
+  period and offset are those of the layers that are left;
+- stages: depths ``[3, 3, 9, 3]`` -> ``[2, 2, 2, 2]``, the number of stages stays;
+- widths: one factor for the whole tree, which makes its widest part 64 wide; multiples of 16, so
+  that equal widths stay equal; stages get a quarter, in multiples of 8; a codec of sounds whose
+  widths double from stage to stage ends at 256;
+- heads: at most 4, a power of two; one key-value head stays one, as many as there are query heads
+  stay as many, anything between becomes 2;
+- the size of a head: the width shared by the heads; if it is given by itself, it follows the common
+  factor; a rotary part, factors and sections keep their share of the head;
+- experts: at most 4, of which at most 2 are used at a time, in at most 2 groups;
+- vocabularies: at most 1024; special tokens beyond it become its last ones, distinct ones distinct;
+- learned positions: at most 512, of a source of sound at most 64; rotary positions have no weights
+  and stay;
+- images: at most 8 patches a side, but 64 pixels; the patch stays; tokens per image follow.
 
 Everything else (activations, kernels, windows, flags) is what was published.
 """
@@ -33,6 +32,7 @@ from typing import Any
 from .reduce_parts import (
     FACTORED,
     LAYERS,
+    SINGLE_LAYERS,
     STAGE_WIDTHS,
     TOKENS_PER_IMAGE,
     WIDTHS,
@@ -40,6 +40,7 @@ from .reduce_parts import (
     head_size,
     image_sides,
     reduced_experts,
+    reduced_filters,
     reduced_heads,
     reduced_image,
     reduced_layers,
@@ -115,7 +116,7 @@ def parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_part(key: str, value: Any) -> bool:
-    return isinstance(value, Mapping) and key.endswith("_config")
+    return isinstance(value, Mapping) and key.endswith("_config") and key != SINGLE_LAYERS
 
 
 def _main_widths(part: Mapping[str, Any]) -> Iterator[int]:
@@ -161,19 +162,22 @@ def _reduced_part(
         **before,
         **reduced_layers(before, chosen_layers(before)),
         **reduced_stages(before),
+        **reduced_filters(before),
     }
     for key, value in before.items():
         if key in WIDTHS and isinstance(value, int) and not isinstance(value, bool):
             after[key] = scaled(value, factor)
         elif key in FACTORED and isinstance(value, (list, tuple)):
             after[key] = [scaled(width, factor) for width in value]
+        elif key in WIDTHS and isinstance(value, list) and len(after[key]) < len(value):
+            after[key] = [scaled(width, factor) for width in after[key]]  # of each layer
         elif key in STAGE_WIDTHS and isinstance(value, (list, tuple)):
             after[key] = [min(width, max(8, -(-width // 32) * 8)) for width in value]
         elif key in TOKENS_PER_IMAGE and isinstance(value, int):
             after[key] = max(1, round(value * shrink))
         elif _is_token(key):
             after[key] = _moved(value, tokens)
-        elif key == "vocab_size" and isinstance(value, int):
+        elif "vocab_size" in key and isinstance(value, int):
             after[key] = min(value, VOCABULARY)
         elif _is_part(key, value):
             after[key] = _reduced_part(value, factor, tokens, shrink)
@@ -181,11 +185,22 @@ def _reduced_part(
         before.get("embed_dim"), int
     ):  # swin: the width of the first stage
         after["embed_dim"] = max(8, before["embed_dim"] // 4)
+    elif before.get("depths") and isinstance(before.get("patch_embeds_hidden_size"), int):
+        first = max(
+            8, before["patch_embeds_hidden_size"] // 4
+        )  # the same, with the width of the last
+        after["patch_embeds_hidden_size"] = first
+        after["hidden_size"] = first * 2 ** (len(before["depths"]) - 1)
     elif isinstance(before.get("head_dim"), int) or not any(
         key in before for key in ("hidden_sizes", "depths")
     ):
         after.update(reduced_heads(before, after))
     after.update(reduced_rope(before, head_size(before), head_size(after)))
+    if isinstance(after.get(SINGLE_LAYERS), Mapping):
+        after[SINGLE_LAYERS] = {
+            number: _reduced_part(settings, factor, tokens, shrink)
+            for number, settings in after[SINGLE_LAYERS].items()
+        }
     for key in DERIVED:  # the class of the configuration finds them again
         after.pop(key, None)
     return {**after, **reduced_experts(before), **reduced_positions(before), **_image(before)}

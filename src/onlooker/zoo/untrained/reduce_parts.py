@@ -11,6 +11,7 @@ __all__ = [
     "FACTORED",
     "HEADS",
     "LAYERS",
+    "SINGLE_LAYERS",
     "STAGE_WIDTHS",
     "TOKENS_PER_IMAGE",
     "WIDTHS",
@@ -18,6 +19,7 @@ __all__ = [
     "head_size",
     "image_sides",
     "reduced_experts",
+    "reduced_filters",
     "reduced_heads",
     "reduced_image",
     "reduced_layers",
@@ -53,6 +55,7 @@ WIDTHS = frozenset(
         "xvector_output_dim", "proj_codevector_dim", "codevector_dim", "num_pos_feats", "output_hidden_size",
         "output_channels", "fusion_hidden_size", "iou_head_hidden_dim", "time_step_rank", "q_lora_rank",
         "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "qk_head_dim", "v_head_dim", "ffn_hidden_size",
+        "upsample_groups",
     }
 )
 # fmt: on
@@ -62,10 +65,16 @@ FACTORED = frozenset({"conv_dim"})
 STAGE_WIDTHS = frozenset({"hidden_sizes", "neck_hidden_sizes"})
 STAGE_WIDTH = frozenset({"decoder_hidden_size"})
 
+#: the widest stage of a codec of sounds, whose widths double from stage to stage, and what it becomes
+WIDEST_STAGE, STAGE = 1024, 256
+
 TOKENS_PER_IMAGE = frozenset(
     {"mm_tokens_per_image", "image_seq_length", "image_seq_len", "num_image_tokens"}
 )
 
+#: a list of as many values as there are layers says something of each layer, by chance only in
+#: models of few layers
+LONG = 12
 #: indices of layers
 LAYER_INDICES = (
     "global_attn_indexes",
@@ -73,7 +82,11 @@ LAYER_INDICES = (
     "fullatt_block_indexes",
     "mlp_only_layers",
     "full_attn_idxs",
+    "attn_layer_indices",
 )
+#: layers of linear attention, and those that have attention as well: beside linear layers, they share
+#: its weights, so that there must be two of them
+LINEAR, SHARED = "linear_attention", "hybrid"
 HEADS = (
     "num_attention_heads",
     "n_head",
@@ -84,6 +97,11 @@ HEADS = (
 )
 KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 WIDTH_OF_HEADS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
+
+#: settings of single layers, by their number
+SINGLE_LAYERS = "per_layer_config"
+#: how many layers use the keys and values of layers before them
+SHARING = "num_kv_shared_layers"
 
 PATCHES = 8
 PIXELS = 64
@@ -102,7 +120,12 @@ def chosen_layers(part: Part) -> list[int] | None:
     if not depth:
         return None
     rows = list(zip(*_layer_lists(part, depth).values(), strict=True)) or [()] * depth
-    kept = [index for index, row in enumerate(rows) if row not in rows[:index]]
+    shared = any(LINEAR in row for row in rows)
+    kept = [
+        index
+        for index, row in enumerate(rows)
+        if rows[:index].count(row) < (2 if shared and SHARED in row else 1)
+    ]
     others = [index for index in range(depth) if index not in kept]
     wanted = max(2, len(part.get("backbone_out_indices") or ()))
     return sorted(kept + others[: max(0, wanted - len(kept))])
@@ -115,7 +138,7 @@ def _layer_lists(part: Part, depth: int) -> dict[str, Sequence[Any]]:
         for key, value in part.items()
         if isinstance(value, (list, tuple))
         and len(value) == depth
-        and ("layer" in key or key.endswith("_types"))
+        and ("layer" in key or key.endswith("_types") or depth >= LONG)
         and key not in LAYER_INDICES
     }
 
@@ -131,12 +154,16 @@ def reduced_layers(part: Part, kept: list[int] | None) -> Update:
     update.update(
         {k: [value[index] for index in kept] for k, value in _layer_lists(part, depth).items()}
     )
+    update.update(_of_single_layers(part, depth, kept))
     last = len(kept) - 1
     for key in LAYER_INDICES:
         if isinstance(part.get(key), (list, tuple)) and depth > 1:
             update[key] = [
                 index if index < 0 else index * last // (depth - 1) for index in part[key]
             ]
+    update.update(_reduced_patterns(part, depth, len(kept)))
+    if isinstance(part.get(SHARING), int):
+        update[SHARING] = part[SHARING] * len(kept) // depth
     if isinstance(part.get("first_k_dense_replace"), int):
         update["first_k_dense_replace"] = min(part["first_k_dense_replace"], last)
     if part.get("attention_types"):  # [[kinds, repeats]]: each kind once
@@ -144,6 +171,40 @@ def reduced_layers(part: Part, kept: list[int] | None) -> Update:
         update["attention_types"] = [[kinds, 1]]
         update.update({key: len(kinds) for key in LAYERS if key in update})
         update["attention_layers"] = kinds
+    return update
+
+
+def _of_single_layers(part: Part, depth: int, kept: list[int]) -> Update:
+    """Settings of single layers, by their number: those of the layers that are kept.
+
+    >>> _of_single_layers({"per_layer_config": {"02": {"width": 8}, "3": {}}}, 4, [0, 2])
+    {'per_layer_config': {'1': {'width': 8}}}
+    """
+    settings = part.get(SINGLE_LAYERS)
+    if not isinstance(settings, Mapping) or depth <= len(kept):
+        return {}
+    by_number = {int(number): value for number, value in settings.items()}
+    found = {str(new): by_number[old] for new, old in enumerate(kept) if old in by_number}
+    return {SINGLE_LAYERS: found}
+
+
+def _reduced_patterns(part: Part, depth: int, kept: int) -> Update:
+    """Patterns that are repeated over the layers: each kind of layer is still there.
+
+    >>> _reduced_patterns({"moe_layer_period": 8, "moe_layer_offset": 4}, 32, 2)
+    {'moe_layer_period': 2, 'moe_layer_offset': 1}
+    >>> _reduced_patterns({"block_types": ["rnn", "rnn", "attention"]}, 26, 2)
+    {'block_types': ['rnn', 'attention']}
+    """
+    update: Update = {}
+    for key, period in part.items():
+        offset = part.get(key.removesuffix("_period") + "_offset")
+        if key.endswith("_layer_period") and isinstance(period, int) and isinstance(offset, int):
+            update[key] = max(1, min(period, kept))
+            update[key.removesuffix("_period") + "_offset"] = min(offset, update[key] - 1)
+        repeated = isinstance(period, list) and 1 < len(period) < depth
+        if key.endswith("_types") and repeated and all(isinstance(kind, str) for kind in period):
+            update[key] = list(dict.fromkeys(period))
     return update
 
 
@@ -157,6 +218,19 @@ def reduced_stages(part: Part) -> Update:
         before, after = image_sides(part), image_sides({"image_size": reduced_image(part)})
         update["window_size"] = max(1, part["window_size"] * after[0] // before[0])
     return update
+
+
+def reduced_filters(part: Part) -> Update:
+    """Fewer filters in the first stage of a codec whose widths double from stage to stage.
+
+    >>> reduced_filters({"num_filters": 32, "downsampling_ratios": [2, 2, 4, 5, 5, 8]})
+    {'num_filters': 4}
+    """
+    filters, ratios = part.get("num_filters"), part.get("downsampling_ratios")
+    if not isinstance(filters, int) or not isinstance(ratios, (list, tuple)):
+        return {}
+    stages = 2 ** len(ratios)
+    return {"num_filters": max(4, STAGE // stages)} if filters * stages > WIDEST_STAGE else {}
 
 
 def head_size(part: Part) -> int | None:
@@ -224,7 +298,8 @@ def reduced_experts(part: Part) -> Update:
     update: Update = {}
     for keys, most in (
         (("num_local_experts", "num_experts", "n_routed_experts"), 4),
-        (("num_experts_per_tok", "experts_per_token", "n_group"), 2),
+        (("num_experts_per_tok", "experts_per_token", "num_experts_per_token"), 2),
+        (("n_group", "num_expert_group"), 2),
         (("topk_group",), 1),
     ):
         update.update({key: min(part[key], most) for key in keys if isinstance(part.get(key), int)})
@@ -232,8 +307,8 @@ def reduced_experts(part: Part) -> Update:
 
 
 def reduced_positions(part: Part) -> Update:
-    """Tables of learned positions."""
-    limits = {"max_source_positions": 64}
+    """Tables of learned positions, and of the queries that stand for an image."""
+    limits = {"max_source_positions": 64, "latent_query_num": 4}
     if not part.get("rope_parameters"):
         limits |= {
             "max_position_embeddings": 512,

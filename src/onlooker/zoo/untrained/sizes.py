@@ -79,7 +79,7 @@ def sizes_from(given: Mapping[str, Any] | None) -> InputSizes:
 def random_tokens(config: Any, generator: torch.Generator, *shape: int) -> torch.Tensor:
     """Token ids of the vocabulary of the text part, int64, none of them a special token."""
     text = config.get_text_config()
-    vocabulary = getattr(text, "vocab_size", None) or config.vocab_size
+    vocabulary = getattr(text, "vocab_size", None) or _vocabulary(config)
     ids = torch.randint(min(_FIRST_TOKEN, vocabulary - 1), vocabulary, shape, generator=generator)
     special = [
         value
@@ -90,3 +90,12 @@ def random_tokens(config: Any, generator: torch.Generator, *shape: int) -> torch
     return ids.masked_fill(
         torch.isin(ids, torch.tensor(special or [-1])), min(_FIRST_TOKEN, vocabulary - 1)
     )
+
+
+def _vocabulary(config: Any) -> int:
+    """The size of the vocabulary of a configuration, or of the first part inside it that has one."""
+    if isinstance(getattr(config, "vocab_size", None), int):
+        return int(config.vocab_size)
+    inside = (part for name, part in vars(config).items() if name.endswith("_config"))
+    found = next((part for part in inside if hasattr(part, "get_text_config")), None)
+    return int(config.vocab_size) if found is None else _vocabulary(found.get_text_config())

@@ -21,6 +21,7 @@ import torch
 from sweep_measure import NotBuilt, Use, recorded, text_of
 
 from onlooker.zoo.untrained.build import prepared_configuration
+from onlooker.zoo.untrained.derived import without_stale
 from onlooker.zoo.untrained.reduce import VOCABULARY
 from onlooker.zoo.untrained.reduce_parts import HEADS as HEADS_OF_QUERIES
 from onlooker.zoo.untrained.reduce_parts import (
@@ -165,7 +166,7 @@ def tiny(cls: Any, errors: list[str]) -> Iterator[Any]:
     """
     for reduce in WAYS:
         try:
-            config = reduce(cls.config_class())
+            config = _as_decoder(cls, reduce(cls.config_class()))
             with torch.device("meta"):
                 weights = sum(weight.numel() for weight in cls(copy.deepcopy(config)).parameters())
             if weights > MOST_WEIGHTS:
@@ -178,29 +179,17 @@ def tiny(cls: Any, errors: list[str]) -> Iterator[Any]:
             yield model
 
 
+def _as_decoder(cls: Any, config: Any) -> Any:
+    """A model that writes text without an encoder is a decoder, which some configurations have to say."""
+    writes = cls.can_generate() and not config.is_encoder_decoder
+    if writes and getattr(config, "is_decoder", None) is False:
+        config.is_decoder = True
+    return config
+
+
 def _by_rule(config: Any) -> Any:
     """All widths, depths, heads and vocabularies, and parts that fit together."""
-    return _joined(prepared_configuration(config, "", {}))
-
-
-def _joined(config: Any) -> Any:
-    """The parts of a default configuration need not fit together: features of a picture get the
-    width of the text, its patches divide by what is merged, and there is a vocabulary.
-    """
-    if getattr(config, "vocab_size", 0) is None:
-        config.vocab_size = VOCABULARY
-    text, vision = getattr(config, "text_config", None), getattr(config, "vision_config", None)
-    if text is None or vision is None:
-        return config
-    if hasattr(vision, "out_hidden_size"):
-        vision.out_hidden_size = text.hidden_size
-    elif hasattr(vision, "embed_dim") and hasattr(vision, "hidden_size"):
-        vision.hidden_size = text.hidden_size
-    merged = getattr(config, "scale_factor", None)
-    side, patch = getattr(vision, "image_size", None), getattr(vision, "patch_size", None)
-    if all(isinstance(size, int) for size in (merged, side, patch)):
-        vision.image_size = patch * merged * max(1, side // (patch * merged))
-    return config
+    return prepared_configuration(config, "", {})
 
 
 def _in_proportion(config: Any) -> Any:
@@ -276,6 +265,7 @@ def _divided(key: str, value: Any, divisor: int, heads: bool) -> Any:
 
 
 def _made(config: Any, values: dict[str, Any]) -> Any:
+    values = without_stale(config, values)
     values = {key: value for key, value in values.items() if key != "model_type"}
     return type(config)(**{**values, "dtype": "float32"})
 

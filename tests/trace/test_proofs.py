@@ -200,6 +200,20 @@ def _maybe_shared(x: torch.Tensor, keeps: bool) -> tuple[torch.Tensor, ...]:
     return (other, y) if keeps else (other, other)
 
 
+def _cast(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    y = x.to(torch.device("cpu"), dtype)
+    y.add_(1)
+    return x * 2, y
+
+
+def _typed_as(x: torch.Tensor, copies: bool) -> tuple[torch.Tensor, ...]:
+    y = x + 1
+    view = y.view(-1)
+    other = y.clone() if copies else y.type_as(x)
+    other.add_(1)
+    return other, view
+
+
 def _in_a_block(x: torch.Tensor, factor: float) -> torch.Tensor:
     y = x + 1
     with torch.no_grad():
@@ -218,6 +232,11 @@ def _in_a_block(x: torch.Tensor, factor: float) -> torch.Tensor:
         (lambda x: _after(x, True), lambda x: _after(x, False), False),
         (lambda x: _maybe_shared(x, False), lambda x: _maybe_shared(x, False), True),
         (lambda x: _maybe_shared(x, True), lambda x: _maybe_shared(x, True), False),
+        (lambda x: _cast(x, torch.float32), lambda x: _cast(functional.pad(x, (0, 0)), torch.float32), False),
+        (lambda x: _cast(x, torch.float32), lambda x: _cast(x, torch.float32), True),
+        (lambda x: _cast(x, torch.float64), lambda x: _cast(x, torch.float64), True),
+        (lambda x: _cast(x, torch.float32), lambda x: _cast(x.clone(), torch.float32), False),
+        (lambda x: _typed_as(x, False), lambda x: _typed_as(x, True), False),
         (lambda x: x.add_(1) * 2, lambda x: x.add_(1) * 2, True),
         (lambda x: (x.add_(1) * 2, x)[0], lambda x: (x + 1) * 2, False),
         (lambda x: _in_a_block(x, 2), lambda x: _in_a_block(functional.pad(x, (0, 0)), 2), True),
@@ -226,7 +245,9 @@ def _in_a_block(x: torch.Tensor, factor: float) -> torch.Tensor:
     ids=[
         *("written by a slice", "written by a shorter slice", "written twice", "written with another number"),
         *("a copy is kept", "a copy or a view is kept", "what may be shared is not read again"),
-        *("what may be shared is read again", "an input is written to", "an input is written to on one side"),
+        *("what may be shared is read again", "a pad is cast to what it is", "an input is cast to what it is"),
+        *("an input is cast to another dtype", "a copy of an input is cast", "cast to the type of another"),
+        *("an input is written to", "an input is written to on one side"),
         *("written inside a block", "written with another number inside a block"),
     ],
 )

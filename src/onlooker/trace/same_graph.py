@@ -165,7 +165,7 @@ class _Walk:
     def _memory_of(self, node: torch.fx.Node) -> _Memory:
         """The memory of a result: of an argument, possibly of an argument, or new."""
         shared = [other for other in _shared_by(node) if other in self._memory]
-        if not shared:
+        if not shared or _is_cast_to_another(node):
             return _Memory()
         memory = self._memory[shared[0]]
         return (
@@ -589,6 +589,10 @@ def _shared_by(node: torch.fx.Node) -> list[torch.fx.Node]:
     schema = getattr(node.target, "_schema", None)
     if schema is None:  # an item of several results, or a graph inside the graph
         return _tensors_of(node)
+    if (
+        node.target is _aten.type_as.default
+    ):  # which gives its argument, though its schema has no alias
+        return _tensors_of(node)[:1]
     if all(result.alias_info is None for result in schema.returns):
         return []
     found: list[torch.fx.Node] = []
@@ -601,13 +605,42 @@ def _shared_by(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 def _is_view(node: torch.fx.Node) -> bool:
     """True where the result is in the memory of its argument for certain: a composite operator
-    may copy.
+    may copy, but for a cast to what the argument is.
     """
-    if node.target is operator.getitem:
+    if node.target is operator.getitem or _is_cast_to_the_same(node):
         return True
     if not isinstance(node.target, OpOverload):
         return False
     return not node.target.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
+
+
+def _is_cast_to_the_same(node: torch.fx.Node) -> bool:
+    """True for a cast that gives its argument itself: neither dtype nor device change, and nobody
+    asks for a copy or for an order of its elements.
+    """
+    return _is_plain_cast(node) and _kind_of(node.args[0]) == _kind_of(node)
+
+
+def _is_cast_to_another(node: torch.fx.Node) -> bool:
+    """True for a cast that copies: dtype or device change."""
+    is_cast = node.target in _CASTS and isinstance(node.args[0], torch.fx.Node)
+    kinds = (_kind_of(node.args[0]), _kind_of(node)) if is_cast else (None, None)
+    return None not in kinds and kinds[0] != kinds[1]
+
+
+def _is_plain_cast(node: torch.fx.Node) -> bool:
+    """True for a cast of a tensor whose dtype and device are known, without further wishes."""
+    if node.target not in _CASTS or node.target is _aten._to_copy.default or _kind_of(node) is None:
+        return False
+    names = [argument.name for argument in node.target._schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return not given.get("copy") and given.get("memory_format") is None
+
+
+def _kind_of(node: Any) -> tuple[Any, ...] | None:
+    """Dtype, device and layout of a tensor; None where they are not known."""
+    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    return (value.dtype, value.device, value.layout) if isinstance(value, torch.Tensor) else None
 
 
 def _is_in_place(node: torch.fx.Node) -> bool:

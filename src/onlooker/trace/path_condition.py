@@ -30,6 +30,7 @@ from .size_proofs import SizeProofs, is_fact, is_number
 __all__ = [
     "Atom",
     "PathCondition",
+    "in_least_terms",
     "in_sizes",
     "path_condition",
     "proofs_of",
@@ -217,7 +218,7 @@ class _Translation:
 
     def condition(self, decision: Decision) -> Any:
         """What the decision says of the sizes, as it held in the trace."""
-        return in_sizes(decision, self._axes)
+        return in_least_terms(in_sizes(decision, self._axes))
 
     def numbers(self, read: Iterable[Any]) -> tuple[Any, ...]:
         """Sizes that were read, as expressions; None for one that hangs on values."""
@@ -318,7 +319,8 @@ class _Translation:
         """The condition without divisions and maxima that the sizes of the plan decide."""
         if not isinstance(condition, Relational):
             return condition
-        return condition.func(*(self._proofs.simplified(side) for side in condition.args))
+        sides = (self._proofs.simplified(side) for side in condition.args)
+        return in_least_terms(condition.func(*sides))
 
 
 def proofs_of(plan: Plan, facts: Iterable[Any] = (), least: int | None = None) -> SizeProofs:
@@ -349,6 +351,26 @@ def _with_torch_floor(value: Any) -> Any:
         if value.has(own):
             value = value.replace(own, other)
     return value
+
+
+def in_least_terms(condition: Any) -> Any:
+    """The condition without the number that both sides are multiples of: torch compares strides
+    (``4096 < 4096 * n``) where it asks about sizes.
+
+    >>> n = sympy.Symbol("n", integer=True, nonnegative=True)
+    >>> in_least_terms(4096 < 4096 * n)
+    n > 1
+    """
+    if not isinstance(condition, Relational):
+        return condition
+    parts = [side.as_content_primitive() for side in condition.args if side != 0]
+    if not parts or not all(content.is_Integer for content, _ in parts):
+        return condition
+    common = sympy.igcd(0, *(content for content, _ in parts))
+    if common < 2:
+        return condition
+    rests = iter(content // common * rest for content, rest in parts)
+    return condition.func(*(side if side == 0 else next(rests) for side in condition.args))
 
 
 def key_of(condition: Any) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._higher_order_ops.scan import scan
 from torch.nn import functional
 
 from onlooker import InputObserver, RejectedCallError
@@ -80,6 +81,28 @@ def test_a_graph_that_writes_to_a_copy_or_to_its_source_is_found(kind: type[torc
     clones = program.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
     assert len(clones) == 1
     assert may_write_to_copies(program) is writes
+
+
+class Scan(torch.nn.Module):
+    """A state in place: ``scan`` begins with a copy of what is written to afterwards."""
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        def step(before: torch.Tensor, row: torch.Tensor) -> list[torch.Tensor]:
+            after = before * 0.5 + row
+            return [after, after * 2]
+
+        begun = state.clone(memory_format=torch.contiguous_format)
+        last, rows = scan(step, begun, x)
+        state.copy_(last)
+        return rows
+
+
+def test_a_copy_that_a_scan_begins_with_may_be_written_to_afterwards() -> None:
+    args = (torch.randn(5, 3), torch.randn(3))
+    program = torch.export.export(Scan(), args, strict=False)
+    clones = [n for n in program.graph.nodes if n.target is torch.ops.aten.clone.default]
+    assert clones
+    assert not may_write_to_copies(program)
 
 
 @pytest.mark.parametrize("kind", [WritesToCopy, WritesToSource])

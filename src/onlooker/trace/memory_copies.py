@@ -5,8 +5,9 @@ it did not. A trace keeps the answer as a condition on sizes, and a model that p
 cuts again is a graph for each combination of answers. A copy gives the same numbers for all sizes.
 
 It is another tensor, though: what is written to one of the two is not in the other. A graph that
-writes to memory that one of them may share is traced again without copies. So it is with a pad of 0
-where the model has no pad (:mod:`onlooker.trace.neutral_branches`).
+writes to memory that one of them may share is traced again without copies, unless a ``scan`` alone
+reads the copy, which it does at once. So it is with a pad of 0 where the model has no pad
+(:mod:`onlooker.trace.neutral_branches`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 
 import torch
 from torch.fx import GraphModule, Node
+
+from ..torch_internals.tracing import scan_op
 
 __all__ = ["may_write_to_copies"]
 
@@ -41,7 +44,10 @@ def may_write_to_copies(program: torch.export.ExportedProgram, *, pads: bool = F
             continue
         nodes = module.graph.nodes
         clones = [
-            n for n in nodes if _is_contiguous_copy(n) or (pads and n.target in _MAYBE_COPIES)
+            node
+            for node in nodes
+            if (_is_contiguous_copy(node) or (pads and node.target in _MAYBE_COPIES))
+            and not all(user.target is scan_op for user in node.users)
         ]
         shared = {*clones, *(_origin(node.args[0]) for node in clones)}
         if clones and any(_origin(node) in shared for node in _written(module.graph)):

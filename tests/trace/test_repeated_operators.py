@@ -15,7 +15,7 @@ from torch.fx.experimental import proxy_tensor
 from onlooker import InputObserver, RejectedCallError
 from onlooker.patches.swap import swapped
 from onlooker.trace.quick_stacks import stacks_read_quickly
-from onlooker.trace.repeated_operators import operators_repeat
+from onlooker.trace.repeated_operators import Blank, operators_repeat
 
 AUTO = torch.export.Dim.AUTO
 
@@ -196,3 +196,26 @@ def test_values_that_decide_are_computed_again() -> None:
     for other in ((-x, y), (x, -y)):
         with pytest.raises(RejectedCallError):
             program(*other)
+
+
+@pytest.mark.parametrize("is_fake", [False, True], ids=["real", "fake"])
+def test_a_blank_tensor_has_all_of_another_one_but_its_values(is_fake: bool) -> None:
+    with FakeTensorMode() if is_fake else contextlib.nullcontext():
+        given = torch.randn(4, 6, dtype=torch.float64)[:, 1:].t()
+        blank = Blank.of(given)
+        assert blank is not None
+        made = blank.fresh()
+    assert type(made) is type(given)
+    assert (made.shape, made.stride(), made.dtype, made.device) == (
+        given.shape,
+        given.stride(),
+        given.dtype,
+        given.device,
+    )
+    assert made.untyped_storage()._cdata != given.untyped_storage()._cdata
+
+
+def test_what_is_more_than_its_shape_has_no_blank() -> None:
+    assert Blank.of(torch.ones(3, requires_grad=True)) is None
+    assert Blank.of(torch.ones(3, dtype=torch.complex64).conj()) is None
+    assert Blank.of(torch.eye(3).to_sparse()) is None

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.scan import scan, scan_op
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 import onlooker
 from onlooker import InputObserver, Program, RejectedCallError
+from onlooker.lab.recorder import Recorder
 from onlooker.trace.rolled_loops import FEWEST_STEPS
+from onlooker.trace.same_run import Numbers
 
 
 def rand(*shape: int) -> torch.Tensor:
@@ -161,6 +163,19 @@ def parts_at_an_index(model: Loop, x: torch.Tensor) -> object:
     return state
 
 
+def chunks(model: Loop, x: torch.Tensor) -> object:
+    """Chunks of 4 steps, as the layers of a hybrid model have them: the last one is padded."""
+    length = x.shape[1]
+    padded = torch.nn.functional.pad(x @ model.head.weight[:, :3].T, (0, 0, 0, -length % 4))
+    parts = padded.reshape(x.shape[0], -1, 4, 2)
+    state, result = x.new_zeros(x.shape[0], 2), torch.zeros_like(parts)
+    for i in range((length + -length % 4) // 4):
+        new = parts[:, i] + state.unsqueeze(1)
+        result[:, i] = new.cumsum(1)
+        state = state * 0.5 + new.sum(1)
+    return result.reshape(x.shape[0], -1, 2)[:, :length], state
+
+
 ROLLED = {
     run.__name__: run
     for run in (
@@ -180,6 +195,7 @@ ROLLED = {
         rows_of_a_tensor,
         two_tensors,
         parts_at_an_index,
+        chunks,
     )
 }
 
@@ -207,12 +223,29 @@ SLOW = {"written_rows", "from_the_end", "backwards", "the_first_is_given", "reve
 def test_a_loop_over_steps_is_one_graph_for_all_lengths(run: Callable[..., object]) -> None:
     model = Loop(run).eval()
     program = exported(model)
-    assert len(program.graphs) <= 3  # one step alone, and one row of the batch, may be others
-    for n in (1, 2, 3, 9, 40):
+    assert len(program.graphs) == (2 if run is the_first_is_given else 1)  # which may have no step
+    for batch, n in ((3, 1), (1, 1), (3, 2), (1, 3), (3, 9), (3, 40)):
         with torch.no_grad():
-            expected = model(rand(3, n, 3))
-        for got, wanted in zip(leaves(program(rand(3, n, 3))), leaves(expected), strict=True):
+            expected = model(rand(batch, n, 3))
+        for got, wanted in zip(leaves(program(rand(batch, n, 3))), leaves(expected), strict=True):
             torch.testing.assert_close(got, wanted, rtol=0, atol=1e-6)
+
+
+def squeezed(model: Loop, x: torch.Tensor) -> object:
+    state = x.new_zeros(x.shape[0], 3)
+    for t in range(x.shape[1]):
+        state = (state + x[:, t]).squeeze(0).cumsum(0).reshape(x.shape[0], 3)
+    return state
+
+
+def test_a_step_that_differs_for_one_row_is_a_graph_of_its_own() -> None:
+    """Of one row ``cumsum(0)`` sums the features."""
+    model = Loop(squeezed).eval()
+    program = exported(model)
+    assert len(program.graphs) == 2
+    assert program.verify().verified
+    for batch, n in ((1, 1), (1, 9), (3, 1), (3, 9)):
+        torch.testing.assert_close(program(rand(batch, n, 3)), model(rand(batch, n, 3)))
 
 
 def by_the_index(model: Loop, x: torch.Tensor) -> object:
@@ -450,3 +483,49 @@ def test_no_more_steps_are_served_than_were_compared() -> None:
     torch.testing.assert_close(program(x), model(x))
     with pytest.raises(RejectedCallError, match=f"<= {FEWEST_STEPS}"):
         program(rand(2, FEWEST_STEPS + 1, 3))
+
+
+def numbers(function: Callable[..., object], *inputs: torch.Tensor) -> Callable[[Numbers], list[object]]:
+    with Recorder() as recorder:
+        outputs = function(*inputs)
+    return lambda known: known.of(recorder, inputs, leaves(outputs))
+
+
+def summed(x: torch.Tensor, weight: torch.Tensor, *, factor: float = 2.0, is_last: bool = True) -> object:
+    def step(state: torch.Tensor, row: torch.Tensor, *stays: torch.Tensor) -> list[torch.Tensor]:
+        state = state * factor + row * stays[-1 if is_last else 0]
+        return [state, state + 1]
+
+    stays = (x[0] * 3, weight) if is_last else (weight,)
+    return tuple(scan_op(step, [torch.zeros(3)], [x], stays))
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (summed, True),
+        (lambda x, weight: summed(x, weight, is_last=False), True),
+        (lambda x, weight: summed(x, weight, factor=3.0), False),
+        (lambda x, weight: summed(x, weight * 2), False),
+        (lambda x, weight: summed(x * 2, weight), False),
+    ],
+    ids=["itself", "with another place of what stays", "of another step", "of another weight", "of other rows"],
+)
+def test_scans_of_two_runs_are_equal_where_their_steps_are(other: Callable[..., object], same: bool) -> None:
+    x, weight, known = rand(5, 3), rand(3), Numbers()
+    found = [numbers(function, x, weight)(known) for function in (summed, other)]
+    assert (found[0] == found[1]) is same
+
+
+def noisy(state: torch.Tensor, row: torch.Tensor) -> list[torch.Tensor]:
+    return [state + torch.rand(3), row.clone()]
+
+
+def growing(state: torch.Tensor, row: torch.Tensor) -> list[torch.Tensor]:
+    return [state + row, row.clone()]
+
+
+@pytest.mark.parametrize(("step", "begun"), [(noisy, torch.zeros(3)), (growing, torch.zeros(1))])
+def test_a_scan_whose_steps_are_not_alike_is_not_compared(step: Callable[..., object], begun: torch.Tensor) -> None:
+    with pytest.raises(NotImplementedError):
+        numbers(lambda x: tuple(scan_op(step, [begun], [x], ())), rand(5, 3))

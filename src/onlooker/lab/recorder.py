@@ -2,21 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from ..torch_internals.modes import TorchDispatchMode
+import torch
 
-__all__ = ["Recorder"]
+from ..torch_internals.modes import TorchDispatchMode
+from ..torch_internals.operators import HigherOrderOperator
+
+__all__ = ["Recorder", "ScanStep"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanStep:
+    """One step of a ``scan``: the operators that its body runs.
+
+    ``inputs`` are what a step has from the one before, the rows that it reads, and what stays;
+    ``outputs`` are those of the body.
+    """
+
+    recorder: Recorder
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Inside the block every operator is recorded, with its arguments and its result, which stay
     alive.
+
+    Of a ``scan`` the arguments are recorded, with its first step as the keyword ``step``. Other
+    operators that take graphs are refused.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.steps: list[tuple[Any, Any, dict[str, Any], Any]] = []
+        self._is_paused = False
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside the block nothing is recorded."""
+        before, self._is_paused = self._is_paused, True
+        try:
+            yield
+        finally:
+            self._is_paused = before
 
     def __torch_dispatch__(
         self,
@@ -26,6 +60,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if self._is_paused:
+            return func(*args, **kwargs)
+        if isinstance(func, HigherOrderOperator):
+            if str(func) != "scan":
+                raise NotImplementedError(f"{func} is not recorded")
+            step = _first_step(*args, **kwargs)
+            result = func(*args, **kwargs)
+            self.steps.append((func, args[1:], {"step": step}, result))
+            return result
         result = func(*args, **kwargs)
         self.steps.append((func, args, kwargs, result))
         return result
+
+
+def _first_step(body: Any, init: Any, rows: Any, additional_inputs: Any = ()) -> ScanStep:
+    """Runs the body of a scan for the first row of what it reads."""
+    inputs = (*init, *(row.select(0, 0) for row in rows), *additional_inputs)
+    given = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in inputs)
+    with Recorder() as recorder:
+        outputs = body(*given)
+    if any(torch.Tag.nondeterministic_seeded in func.tags for func, *_ in recorder.steps):
+        raise NotImplementedError("a scan that draws random numbers is not recorded")
+    shapes = [[tensor.shape for tensor in tensors[: len(init)]] for tensors in (given, outputs)]
+    if shapes[0] != shapes[1]:
+        raise NotImplementedError("a scan whose state has another shape after a step")
+    return ScanStep(recorder, given, tuple(outputs))

@@ -30,7 +30,7 @@ from .guard_count import fewer_guards
 from .neutral_branches import NeutralBranches, NotNeutralError
 from .number_texts import texts_are_of_numbers
 from .path_condition import Atom
-from .rolled_loops import FEWEST_STEPS, MOST_STEPS, NotRolledError, RolledLoops
+from .rolled_loops import FEWEST_STEPS, MOST_STEPS, NotRolledError, RolledLoops, Rolling
 from .size_ints import builtins_swapped, ints_of_floats_are_values
 from .size_reads import SizeReads
 from .size_tensors import SizeTensors
@@ -170,6 +170,11 @@ class FlatModel(torch.nn.Module):
     def rolled(self) -> Sequence[str]:
         """The lines of the loops that the last trace rolled."""
         return self._run.loops.rolled
+
+    @property
+    def rolling(self) -> Rolling:
+        """How the last trace rolled loops, for runs that do the same."""
+        return Rolling(tuple(dict.fromkeys(self.rolled)), self._run.n_steps)
 
     def is_of_steps(self, atom: Atom) -> bool:
         """True for a condition that a loop of the last trace has no more steps than were compared."""

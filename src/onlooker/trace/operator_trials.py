@@ -31,7 +31,9 @@ from ..pytrees.agree import agreement
 from .graph import Graph
 from .path_condition import Atom, proofs_of, symbol_of, written
 from .regions import ProvenRegion
+from .rolled_loops import RolledLoops
 from .same_run import Numbers, as_in_a_trace
+from .size_ints import builtins_swapped
 from .size_reads import SizeReads
 
 __all__ = ["OperatorTrials", "Tried", "sizes_of_symbol"]
@@ -208,6 +210,7 @@ class OperatorTrials:
         given = tuple(values[path] for path in paths)
         ours, theirs = copy_leaves(given), copy_leaves(given)
         of_model, of_graph, reads = Recorder(), Recorder(), SizeReads()
+        loops = RolledLoops(like=region.rolling, unseen=of_model.paused)
         arguments = close_arguments(self._plan, {**values, **dict(zip(paths, ours, strict=True))})
         about = self._plan.axis_sizes(sizes)
         try:
@@ -216,15 +219,21 @@ class OperatorTrials:
             )
             with contextlib.nullcontext() if region.untold else as_in_a_trace():
                 traced = self._lab.run_within(
-                    arguments, _both(of_model, reads), why="operators at sizes of 0 and 1"
+                    arguments,
+                    self._looking(of_model, reads, loops),
+                    why="operators at sizes of 0 and 1",
                 )
+            with of_model:
+                results = [loops.value(leaf) for leaf in traced.leaves]
+            if loops.failure is not None:
+                raise loops.failure
             with of_graph:
                 got = graph(theirs)
         except Exception as error:
             logger.debug("%s is not tried at %s: %s", graph.name, sizes, error)
             return False
         numbers = Numbers()
-        same = numbers.of(of_model, ours, traced.leaves) == numbers.of(of_graph, theirs, got)
+        same = numbers.of(of_model, ours, results) == numbers.of(of_graph, theirs, got)
         agrees = agreement(expected.structure.paths(), expected.leaves, got)
         as_read = _are_read(reads.sizes, region.reads, sizes)
         logger.debug(
@@ -237,11 +246,17 @@ class OperatorTrials:
         )
         return same and as_read and agrees.holds
 
-
-@contextlib.contextmanager
-def _both(recorder: Recorder, reads: SizeReads) -> Iterator[None]:
-    with recorder, reads:
-        yield
+    @contextlib.contextmanager
+    def _looking(self, recorder: Recorder, reads: SizeReads, loops: RolledLoops) -> Iterator[None]:
+        """Inside the block a run of the model is looked at, with the loops rolled that are so in the
+        graph.
+        """
+        with contextlib.ExitStack() as stack:
+            if loops.rolls:
+                stack.enter_context(builtins_swapped(self._lab.model, loops.builtins))
+            for mode in (recorder, reads, *([loops] if loops.rolls else ())):
+                stack.enter_context(mode)
+            yield
 
 
 def _are_read(

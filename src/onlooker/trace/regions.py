@@ -17,6 +17,7 @@ import sympy
 from ..core.contract import Constraint, Contract, Dropped, Origin, Region
 from ..core.plan import Plan
 from .path_condition import Atom, key_of, proofs_of
+from .rolled_loops import Rolling
 
 __all__ = ["ProvenRegion", "contract_of"]
 
@@ -31,6 +32,7 @@ class ProvenRegion:
     what is not proven by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its
     example, ``tried`` the conditions of operators that are tried where they fail, ``reads`` the
     sizes that the model read. ``untold`` is True where the model was told that it is not traced.
+    ``rolling`` says which loops the trace rolled.
     """
 
     pins: Mapping[str, int]
@@ -42,6 +44,7 @@ class ProvenRegion:
     reads: tuple[tuple[Any, ...], ...] = ()
     dropped: tuple[Dropped, ...] = field(default=())
     untold: bool = False
+    rolling: Rolling = field(default_factory=Rolling)
 
     def is_general(self, sizes: Mapping[str, int]) -> bool:
         """True for sizes at which no computed size is 0 or 1, as far as the trace asked."""

@@ -31,7 +31,7 @@ from ..torch_internals.sizes import free_unbacked_symbols
 from ..torch_internals.tracing import proxy_tensor
 from ..torch_internals.trees import torch_pytree
 
-__all__ = ["operators_repeat"]
+__all__ = ["Blank", "operators_repeat"]
 
 _DEPENDS_ON_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _PLAIN = (
@@ -194,8 +194,27 @@ class _Results:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The shape of one result, the size of its memory in bytes, and the description of the tensor
-    that torch writes into a graph.
+    """The shape of one result, and the description of the tensor that torch writes into a graph."""
+
+    blank: Blank
+    described: Any
+
+    @classmethod
+    def of(cls, tensor: FakeTensor, tracer: Any) -> _Shape:
+        """The shape of ``tensor``, which is recorded in the graph of ``tracer``."""
+        node = proxy_tensor.get_proxy_slot(tensor, tracer).proxy.node
+        return cls(Blank._of(tensor), node.meta["tensor_meta"])
+
+    def fresh(self) -> tuple[FakeTensor, FakeTensor]:
+        """A tensor of this shape in memory of its own, and a copy for the graph in that memory."""
+        first, second = self.blank.fakes(2)
+        return first, second
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """All of a tensor but its values: ``bytes`` is the size of its memory, ``mode`` that of a tensor
+    of a trace.
     """
 
     size: tuple[Any, ...]
@@ -205,12 +224,18 @@ class _Shape:
     dtype: torch.dtype
     device: torch.device
     mode: Any
-    described: Any
 
     @classmethod
-    def of(cls, tensor: FakeTensor, tracer: Any) -> _Shape:
-        """The shape of ``tensor``, which is recorded in the graph of ``tracer``."""
-        node = proxy_tensor.get_proxy_slot(tensor, tracer).proxy.node
+    def of(cls, tensor: torch.Tensor) -> Blank | None:
+        """The shape of a tensor; None for one that is more than its shape and its values."""
+        is_real = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+        is_real = is_real and not (tensor.is_conj() or tensor.is_neg() or tensor.is_quantized)
+        if tensor.requires_grad or not (is_real or _shows_its_shape(tensor)):
+            return None
+        return cls._of(tensor)
+
+    @classmethod
+    def _of(cls, tensor: torch.Tensor) -> Blank:
         return cls(
             tuple(tensor.shape),
             tensor.stride(),
@@ -218,12 +243,17 @@ class _Shape:
             tensor.untyped_storage().nbytes(),
             tensor.dtype,
             tensor.device,
-            tensor.fake_mode,
-            node.meta["tensor_meta"],
+            getattr(tensor, "fake_mode", None),
         )
 
-    def fresh(self) -> tuple[FakeTensor, FakeTensor]:
-        """A tensor of this shape in memory of its own, and a copy for the graph in that memory."""
+    def fresh(self) -> torch.Tensor:
+        """A tensor of this shape in memory of its own, with any values."""
+        if self.mode is not None:
+            return self.fakes(1)[0]
+        return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=self.device)
+
+    def fakes(self, number: int) -> list[FakeTensor]:
+        """Tensors of this shape in one memory of their own."""
         with in_kernel_invocation_manager(self.mode):
             blank = torch.Tensor._make_wrapper_subclass(
                 _Blank,
@@ -234,10 +264,7 @@ class _Shape:
                 device=torch.device("meta"),
                 storage_size=self.bytes,
             )
-            return (
-                FakeTensor(self.mode, blank, self.device),
-                FakeTensor(self.mode, blank, self.device),
-            )
+            return [FakeTensor(self.mode, blank, self.device) for _ in range(number)]
 
 
 class _Blank(torch.Tensor):

@@ -15,6 +15,10 @@ What Python keeps from step to step in another place (an attribute, a set, an it
 step that comes later. So the graph is proven for as many steps as were compared, twice as many as
 any watched call has, and at least 131: a decision of the trace says so, and more steps are refused.
 
+The shapes of a step are those of the second one, wherever it does the same: they are not computed
+again, and a ``scan`` whose state changes its shape is refused. In a trial of a graph
+(:mod:`onlooker.trace.operator_trials`) the run of the model has the loops rolled that the trace had.
+
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_higher_order_ops/scan.py
 """
 
@@ -35,10 +39,11 @@ from ..torch_internals.sizes import statically_known_true
 from ..torch_internals.tracing import disable_proxy_modes_tracing, scan_op
 from .decisions import is_code_of_model
 from .lines import line_of
+from .repeated_operators import Blank
 from .size_ints import RangeOfSizes, length_of
 from .whole_rows import WholeRows, is_about
 
-__all__ = ["FEWEST_STEPS", "MOST_STEPS", "NotRolledError", "RolledLoops"]
+__all__ = ["FEWEST_STEPS", "MOST_STEPS", "NotRolledError", "RolledLoops", "Rolling"]
 
 #: the fewest steps of a loop that are compared, and the most; no numbers that a model decides by
 FEWEST_STEPS, MOST_STEPS = 131, 1031
@@ -59,6 +64,14 @@ class NotRolledError(Exception):
     def __init__(self, line: str, reason: str) -> None:
         super().__init__(f"the loop at {line} is no scan of torch: {reason}")
         self.line, self.reason = line, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """The lines of the loops that a trace rolled, and how many steps were compared."""
+
+    lines: tuple[str, ...] = ()
+    n_steps: int = FEWEST_STEPS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,6 +206,22 @@ class _Operation:
         return self.function is not None and _writes(self.function, self.arguments[1])
 
 
+@dataclass(frozen=True, slots=True)
+class _Blanks:
+    """The shapes of the results of an operation; ``kind`` is the class of several of them."""
+
+    blanks: tuple[Blank, ...]
+    kind: type | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """What an operation gives, and the tensors in it."""
+
+    value: Any
+    results: Sequence[torch.Tensor]
+
+
 @dataclass(slots=True)
 class _Known:
     """Where a tensor of a loop comes from."""
@@ -212,6 +241,8 @@ class _Loop:
         self.steps: list[list[_Operation]] = []
         self.finals: dict[tuple[int, int], torch.Tensor] = {}
         self.stacked: dict[tuple[int, int], torch.Tensor] = {}
+        #: the shapes that operations of the second step gave, by their number
+        self.blanks: dict[int, _Blanks] = {}
         #: the memory of tensors that other steps, or others, can read; kept, so that no other has
         #: its address
         self.shared: dict[int, torch.UntypedStorage] = {}
@@ -299,6 +330,9 @@ class RolledLoops(TorchFunctionMode):
     ``unrolled`` are the lines of loops that are traced step by step. ``builtins`` stand for those of
     Python in the files of the model. ``rows`` are those that the model takes apart. ``n_steps`` are
     compared, and no graph is for more.
+
+    With ``like`` the loops that a trace rolled are rolled in a run with plain sizes: those, and no
+    others. ``unseen`` is a block in which the steps are run.
     """
 
     def __init__(
@@ -306,16 +340,25 @@ class RolledLoops(TorchFunctionMode):
         unrolled: Iterable[str] = (),
         rows: WholeRows | None = None,
         n_steps: int = FEWEST_STEPS,
+        *,
+        like: Rolling | None = None,
+        unseen: Callable[[], contextlib.AbstractContextManager[Any]] | None = None,
     ) -> None:
         super().__init__()
-        self.n_steps = n_steps
+        self.n_steps = n_steps if like is None else like.n_steps
+        self._like = like
+        self._block = unseen or disable_proxy_modes_tracing
         self.rows = rows
         self.rolled: list[str] = []
         self.scans: list[str] = []
         self.failure: NotRolledError | None = None
         self.builtins = {
             "len": self._length,
-            "range": type("range", (RangeOfSizes,), {"loop": staticmethod(self._loop_of)}),
+            "range": type(
+                "range",
+                (RangeOfSizes,),
+                {"loop": staticmethod(self._loop_of), "of_ints": like is not None},
+            ),
             "enumerate": self._enumerate,
             "zip": self._zip,
         }
@@ -331,13 +374,23 @@ class RolledLoops(TorchFunctionMode):
         while frame is not None and not is_code_of_model(frame.f_code.co_filename):
             frame = frame.f_back
         line = line_of(frame) if frame is not None else ""
-        return None if line in self._unrolled else _Loop(self, start, step, count, line)
+        is_kept = line in self._unrolled if self._like is None else line not in self._like.lines
+        return None if is_kept else _Loop(self, start, step, count, line)
 
     def over(self, parts: _TakenApart) -> _Loop | None:
         """The steps over the parts of a tensor, as for a ``range``."""
-        if self._loop is not None or not _is_symbolic(parts.count):
+        if self._loop is not None or not self._may_roll(parts.count):
             return None
         return self._loop_of(0, 1, parts.count)
+
+    @property
+    def rolls(self) -> bool:
+        """False where no loop of the run is to be rolled."""
+        return self._like is None or bool(self._like.lines)
+
+    def _may_roll(self, count: Any) -> bool:
+        """True for a number of steps with which a loop may be rolled."""
+        return _is_symbolic(count) or (self._like is not None and bool(count))
 
     def _length(self, value: Any) -> Any:
         """``len``: of a list with a result of each step, as many as there are steps."""
@@ -375,7 +428,7 @@ class RolledLoops(TorchFunctionMode):
         if self._loop is not None:
             raise self._loop.refused("there is another loop over sizes in it")
         self._loop = loop
-        self._unseen.enter_context(disable_proxy_modes_tracing())
+        self._unseen.enter_context(self._block())
 
     def end(self, loop: _Loop, ended: bool) -> None:
         """A loop is over: ``ended`` with its last step."""
@@ -424,7 +477,7 @@ class RolledLoops(TorchFunctionMode):
         dim = dim % tensor.ndim if tensor.ndim else 0
         count = tensor.shape[dim] if tensor.ndim else 0
         parts = func(tensor, dim)  # the last that is asked, since list() asks for the length next
-        if not _is_symbolic(count):
+        if not self._may_roll(count):
             return parts
         apart = _TakenApart(parts)
         apart.loops, apart.whole, apart.dim, apart.count = self, tensor, dim, count
@@ -450,13 +503,46 @@ class RolledLoops(TorchFunctionMode):
         self, loop: _Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         arguments = _mapped((args, kwargs), lambda leaf: self._reference(loop, leaf))
+        operation = _Operation(func, arguments)
+        repeated = self._repeated(loop, operation)
+        if repeated is not None:
+            self._note(loop, operation, repeated.results)
+            return repeated.value
         args, kwargs = _mapped((args, kwargs), self.value)
         result = func(*args, **kwargs)
         results = _leaves(result, torch.Tensor)
         if results or result is None:
             given = {id(leaf) for leaf in _leaves((args, kwargs), torch.Tensor)}
-            self._note(loop, _Operation(func, arguments), results, given)
+            self._note(loop, operation, results, given)
+            if not operation.writes and given.isdisjoint(map(id, results)):
+                self._remember(loop, result)
         return result
+
+    def _repeated(self, loop: _Loop, operation: _Operation) -> _Repeated | None:
+        """What an operation gives in a step after the second one, where it gave new tensors there:
+        tensors of the same shapes; None where it has to be computed.
+
+        Only what steps do is looked at, and a step that differs is found in the end.
+        """
+        number = len(loop.steps[-1])
+        blanks = loop.blanks.get(number) if len(loop.steps) > 2 else None
+        if blanks is None or loop.steps[1][number] != operation:
+            return None
+        results = [blank.fresh() for blank in blanks.blanks]
+        return _Repeated(results[0] if blanks.kind is None else blanks.kind(results), results)
+
+    def _remember(self, loop: _Loop, result: Any) -> None:
+        """Keeps the shapes of the last operation of the second step, of which the later ones are
+        copies.
+        """
+        several = type(result) in (tuple, list)
+        tensors = result if several else (result,)
+        if len(loop.steps) != 2 or not all(isinstance(one, torch.Tensor) for one in tensors):
+            return
+        blanks = [blank for blank in map(Blank.of, tensors) if blank is not None]
+        if len(blanks) == len(tensors):
+            kind = type(result) if several else None
+            loop.blanks[len(loop.steps[1]) - 1] = _Blanks(tuple(blanks), kind)
 
     def _note(
         self, loop: _Loop, operation: _Operation, results: Sequence[Any], given: Iterable[int] = ()
@@ -515,8 +601,11 @@ class RolledLoops(TorchFunctionMode):
         key = args[1] if isinstance(args[1], tuple) else (args[1],)
         entries, is_cut = _of_one_row(loop, key)
         rows = self._rows(loop, args[0], entries)
-        row = rows.of_first_index()
-        self._note(loop, _Operation(None, rows=rows), [row])
+        operation = _Operation(None, rows=rows)
+        repeated = self._repeated(loop, operation)
+        row = rows.of_first_index() if repeated is None else repeated.value
+        self._note(loop, operation, [row])
+        self._remember(loop, row)
         if is_cut:
             return self._compute(loop, torch.unsqueeze, (row, rows.place), {})
         return row
@@ -593,7 +682,8 @@ class RolledLoops(TorchFunctionMode):
             raise loop.refused("a step reads a tensor that steps write to")
         stacked = [operation.written.place for operation in written if operation.written]
         lasts: dict[tuple[int, int], torch.Tensor] = {}
-        for place, tensors in self._alive(loop).items():
+        # in the order of a step, so that two traces of a loop give the same scan
+        for place, tensors in sorted(self._alive(loop).items()):
             if None not in tensors or body[place[0]].rows is not None:
                 stacked.append(place)
             elif tensors[-1] is not None and place not in carries:

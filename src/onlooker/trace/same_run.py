@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from ..lab.recorder import Recorder
+from ..lab.recorder import Recorder, ScanStep
+from ..torch_internals.operators import HigherOrderOperator
 from .same_graph import Numbered, digest, frozen, simplified
 from .sized_operators import SizedOperators
 
@@ -61,12 +62,29 @@ class Numbers:
 
     def of(self, recorder: Recorder, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         """What a run gave, as numbers; tensors among ``inputs`` are numbered by their place."""
+        given = {
+            position: self._numbered(("input", position), value)
+            for position, value in enumerate(inputs)
+            if isinstance(value, torch.Tensor)
+        }
+        return self._numbers_of(recorder, inputs, given, outputs)
+
+    def _numbers_of(
+        self,
+        recorder: Recorder,
+        inputs: Sequence[Any],
+        known: Mapping[int, Numbered],
+        outputs: Sequence[Any],
+    ) -> list[Any]:
+        """What a run gave; ``known`` are the numbers of some of its inputs, by their place."""
         found = _Found()
-        for position, value in enumerate(inputs):
-            if isinstance(value, torch.Tensor):
-                found.note(value, self._numbered(("input", position), value))
+        for position, number in known.items():
+            found.note(inputs[position], number)
         random = 0
         for func, args, kwargs, result in recorder.steps:
+            if isinstance(func, HigherOrderOperator):
+                self._note(self._key_of_scan(args, kwargs["step"], found), result, found)
+                continue
             given = self._arguments(args, found)
             named: Mapping[str, Any] = self._arguments(kwargs, found)
             writes = func._schema.is_mutable
@@ -89,6 +107,25 @@ class Numbers:
                     )
             self._note(key, result, found)
         return [frozen(self._argument(value, found)) for value in outputs]
+
+    def _key_of_scan(self, args: Any, step: ScanStep, found: _Found) -> Any:
+        """What a scan computes: from where it begins, what it reads, and what a step gives.
+
+        What stays has its number in the step as well, wherever it stands among the inputs.
+        """
+        begun, rows = (self._arguments(list(values), found) for values in args[:2])
+        known = {
+            position: self._numbered(
+                ("of a step", position, tuple(value.shape), value.dtype), value
+            )
+            for position, value in enumerate(step.inputs[: len(begun) + len(rows)])
+        }
+        stays = self._arguments(list(args[2]) if len(args) > 2 else [], found)
+        for position, value in enumerate(stays, len(known)):
+            if isinstance(value, Numbered):
+                known[position] = value
+        given = self._numbers_of(step.recorder, step.inputs, known, step.outputs)
+        return ("scan", frozen(begun), frozen(rows), tuple(given))
 
     def _note(self, key: Any, result: Any, found: _Found) -> None:
         results = result if isinstance(result, (tuple, list)) else (result,)

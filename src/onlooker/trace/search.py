@@ -284,6 +284,7 @@ class PlanSearch:
             traced.condition.tried,
             traced.condition.reads,
             untold=traced.asked.untold,
+            rolling=traced.rolling,
         )
         found = self._trials.of(graph, region)
         return replace(region, limits=(*fixed, *found.limits), dropped=tuple(found.dropped))

@@ -114,15 +114,17 @@ class _OfRanges(type):
 
 class RangeOfSizes(metaclass=_OfRanges):
     """``range``, of which only the number of steps is a constant; ``loop`` may give steps instead,
-    from the first value, the step and the number of steps.
+    from the first value, the step and the number of steps. With ``of_ints`` it is asked of plain
+    ints too.
     """
 
+    of_ints: ClassVar[bool] = False
     loop: ClassVar[Callable[[Any, int, Any], Iterable[Any] | None]] = staticmethod(lambda *_: None)
 
     def __new__(cls, *args: Any) -> Any:
         """The numbers of a ``range``, or what stands for them."""
         if not any(isinstance(value, torch.SymInt) for value in args):
-            return builtins.range(*args)
+            return cls._of_ints(builtins.range(*args))
         start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
         if not isinstance(step, builtins.int) or step == 0:
             return builtins.range(*args)
@@ -136,6 +138,13 @@ class RangeOfSizes(metaclass=_OfRanges):
             return builtins.range(*args)
         count = builtins.int(count)
         return [start + number * step for number in builtins.range(count)]
+
+    @classmethod
+    def _of_ints(cls, numbers: range) -> Any:
+        steps = (
+            cls.loop(numbers.start, numbers.step, len(numbers)) if cls.of_ints and numbers else None
+        )
+        return numbers if steps is None else steps
 
 
 def _extreme(of_python: Callable[..., Any], of_sizes: Callable[..., Any]) -> Callable[..., Any]:

@@ -54,6 +54,7 @@ from .obtained import read_obtained
 from .path_condition import Atom, PathCondition, path_condition
 from .quick_stacks import stacks_read_quickly
 from .repeated_operators import operators_repeat
+from .rolled_loops import Rolling
 from .size_ints import asks_for_int, bakes_int, ints_stay_sizes, is_asked_at
 from .torch_run import runner_on_demand
 from .whole_rows import is_exact_elsewhere
@@ -82,6 +83,7 @@ class Traced:
     graph: Graph
     condition: PathCondition
     asked: Asked = field(default_factory=Asked)
+    rolling: Rolling = field(default_factory=Rolling)
 
 
 def export_graph(
@@ -156,7 +158,8 @@ def export_graph(
         # a trace like another one goes the way that was found right there
         difference = mask_difference(checked, samples, lab) if like is None else ""
         if not difference:
-            return Traced(checked, condition, replace(asked, opaque=flat.has_values_of_floats))
+            found = replace(asked, opaque=flat.has_values_of_floats)
+            return Traced(checked, condition, found, flat.rolling)
         if asked.untold:
             raise mask_refusal(checked, difference)
         asked = replace(asked, untold=True)

@@ -211,6 +211,7 @@ class _Numbering(_Walk):
         self._sizes, self._proofs = sizes, proofs
         self.numbers: dict[Any, int] = {}
         self.values: dict[int, Any] = {}
+        self._of_number: dict[int, Numbered] = {}
         #: ``item()`` of a value, and the symbol that torch has for the number
         self.read: dict[Any, Any] = {}
         self.given: dict[Any, Any] = {}
@@ -229,10 +230,17 @@ class _Numbering(_Walk):
     def known(self, key: Any) -> Numbered | None:
         """The value that a key stands for; None for one that the graph does not compute."""
         found = self.numbers.get(key)
-        if found is None:
-            return None
-        value = self.values[found]
-        return Numbered(found, self._shape(value), getattr(value, "dtype", None))
+        return None if found is None else self._with_shape(found)
+
+    def _with_shape(self, number: int) -> Numbered:
+        """The value with a number, whose shape is read once: a write renumbers all that share the
+        memory.
+        """
+        if number not in self._of_number:
+            value = self.values[number]
+            dtype = getattr(value, "dtype", None)
+            self._of_number[number] = Numbered(number, self._shape(value), dtype)
+        return self._of_number[number]
 
     def _shape(self, value: Any) -> Shape:
         return tuple(map(self.size, value.shape)) if isinstance(value, torch.Tensor) else ()
@@ -253,7 +261,7 @@ class _Numbering(_Walk):
     def _numbered(self, key: Any, value: Any) -> Numbered:
         found = self.numbers.setdefault(key, len(self.numbers))
         self.values.setdefault(found, value)
-        return Numbered(found, self._shape(value), getattr(value, "dtype", None))
+        return self._with_shape(found)
 
 
 class _Reading(_Walk):

@@ -52,7 +52,7 @@ from .mask_check import mask_difference, mask_refusal
 from .memory_copies import may_write_to_copies
 from .obtained import read_obtained
 from .path_condition import Atom, PathCondition, path_condition
-from .quick_stacks import stacks_read_quickly
+from .quick_nodes import nodes_made_quickly
 from .repeated_operators import operators_repeat
 from .rolled_loops import Rolling
 from .size_ints import asks_for_int, bakes_int, ints_stay_sizes, is_asked_at
@@ -411,7 +411,7 @@ def _export(
         steps_stay_sizes(lab.model),
         padding_is_zero(lab.model),
         operators_repeat(),
-        stacks_read_quickly(),
+        nodes_made_quickly(),
     ):
         warnings.simplefilter("ignore")
         shapes = asked.dynamic_shapes(plan, names)

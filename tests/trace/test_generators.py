@@ -58,7 +58,7 @@ def test_a_saved_program_takes_any_generator(tmp_path: object) -> None:
     assert torch.equal(load(f"{tmp_path}/program")(x, generator=torch.Generator()), x * 3)
 
 
-@pytest.mark.filterwarnings("ignore:Outputs depend on earlier calls")
+@pytest.mark.filterwarnings("ignore:The model draws random numbers", "ignore:Outputs depend on earlier calls")
 @pytest.mark.parametrize("use", ["drawn", "drawn in the memory of a tensor", "its seed", "its state"])
 def test_a_generator_that_is_used_is_refused(use: str) -> None:
     with pytest.raises(ExportError, match="generator"):

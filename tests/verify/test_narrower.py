@@ -95,7 +95,7 @@ def test_a_conversion_that_lost_nothing_says_nothing() -> None:
     assert not converted.graphs[0].notes
 
 
-@pytest.mark.filterwarnings("ignore:Outputs depend")
+@pytest.mark.filterwarnings("ignore:The model draws random numbers")
 def test_random_numbers_are_no_loss() -> None:
     program = exported(Noise(), 5, 7)
     with warnings.catch_warnings():

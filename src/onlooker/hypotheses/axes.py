@@ -186,6 +186,7 @@ class _Search:
         self._try_pairs()
         self._try_cross_argument_classes()
         self._try_multiples()
+        self._free_unread_tensors()
 
     def _is_open(self, axes: Collection[Axis]) -> bool:
         """True for a class that was not found to change, and that the caller did not decide
@@ -206,10 +207,21 @@ class _Search:
     # -------------------------------------------------------------------------------------- batches
 
     def _try_batches(self) -> None:
-        for axes in batches(self.still, self.base):
+        unread = self._unread_rows()
+        for axes in batches([axis for axis in self.still if axis not in unread], self.base):
             if self._is_open(axes):
                 self._try_batch(axes)
         self._note_no_batch()
+
+    def _unread_rows(self) -> set[Axis]:
+        """First dimensions of 1 beside larger ones, in tensors that nothing reads: all else is a
+        multiple of 1, and would seem to grow with them.
+        """
+        first = [axis for axis in self.still if axis.dim == 0]
+        single = [axis for axis in first if self.trials.size(axis) == 1]
+        if not single or len(single) == len(first):
+            return set()
+        return set(single) if self.trials.changes_nothing(single, [2] * len(single)) else set()
 
     def _try_batch(self, axes: Sequence[Axis]) -> None:
         sizes = [self.trials.size(axis) for axis in axes]
@@ -383,6 +395,21 @@ class _Search:
         for axes in cross_argument_classes(left, self.base, has_batch=has_batch):
             if self._is_open(axes):
                 self._try_sizes(axes)
+
+    def _free_unread_tensors(self) -> None:
+        """Lets the sizes of a tensor change that nothing reads: what a model hands on for others, or
+        takes beside what it uses. A trace decides for which sizes the graph is right.
+        """
+        left = [axis for axis in self.still if axis.dim is not None and self._is_left(axis)]
+        for path in dict.fromkeys(axis.path for axis in left):
+            own = [axis for axis in left if axis.path == path]
+            inner = [axis for axis in self._table.axes if axis.path == path and axis.dim]
+            if set(own) == set(inner) and all(map(self.trials.is_unread, own)):
+                rows = [axis for axis in self.still if axis.path == path and axis.dim == 0]
+                for axis in (*rows, *own):
+                    row = self.trials.probe_unread(axis)
+                    if row is not None:
+                        self._add((axis,), row)
 
     def _try_multiples(self) -> None:
         """Tries pairs of classes of which one has a multiple of the size of the other."""

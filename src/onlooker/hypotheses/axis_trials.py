@@ -112,6 +112,52 @@ class AxisTrials:
         self._n_rows += 1
         return row_of_values(label, values)
 
+    def probe_unread(self, axis: Axis) -> Row | None:
+        """The row of a larger size of an axis that nothing reads; None where the model refuses it, or
+        gives another result.
+
+        :raises SpentError: when the budget has ended
+        """
+        sizes = self.grown((axis,), 1)
+        if not self.changes_nothing((axis,), sizes):
+            return None
+        values = self._resized((axis,), sizes)
+        label = f"probe {self._n_rows}"
+        self._n_rows += 1
+        claim = f"{axis.path}, which nothing reads, may have any size"
+        finding = Finding(FindingKind.CONFIRMED)
+        self.records.append(
+            self.lab.record((axis,), sizes, finding=finding, claim=claim, label=label)
+        )
+        return row_of_values(label, values)
+
+    def changes_nothing(self, axes: Sequence[Axis], sizes: Sequence[int]) -> bool:
+        """True when the model takes the change, and gives the same result.
+
+        :raises SpentError: when the budget has ended
+        """
+        got, _ = self._run(self._resized(axes, sizes), _spelled(axes, sizes))
+        if got is None:
+            return False
+        return not (self._has_other_shapes(got) if self.is_fake else self._differs(got))
+
+    def is_unread(self, axis: Axis) -> bool:
+        """True for an axis of which every change that the model took was read by nothing."""
+        found = {record.finding.kind for record in self.records if axis in record.axes}
+        if FindingKind.UNREAD not in found or FindingKind.ACCEPTED in found:
+            return False
+        value = self.base[axis.path]
+        return value.dtype.is_floating_point or self._is_unread_in_another_order(axis.path)
+
+    def _is_unread_in_another_order(self, path: Path) -> bool:
+        """True when the values of an input, put in another order, give the same result."""
+        value = self.base[path]
+        other = value.flatten().roll(1).reshape(value.shape)
+        if torch.equal(value, other):  # nothing is told by values that are all the same
+            return False
+        got, _ = self._run({**self.base, path: other}, f"another order of {path}", real=True)
+        return got is not None and not self._differs(got)
+
     def confirms(self, axes: Sequence[Axis], sizes: Sequence[int]) -> bool:
         """True when a real run keeps the rows of a batch that fake tensors accepted.
 

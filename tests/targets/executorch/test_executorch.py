@@ -371,6 +371,32 @@ def test_a_conversion_that_makes_a_size_a_number_is_refused() -> None:
     assert program(rand(2, 21, 4)).shape == (2, 21, 6)
 
 
+class Writes(torch.nn.Module):
+    def forward(self, x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        total.add_(x.sum(1))
+        return x * 2
+
+
+class Replaces(torch.nn.Module):
+    def forward(self, x: torch.Tensor, table: dict[str, torch.Tensor]) -> torch.Tensor:
+        table["rows"] = torch.cat([table["rows"], x], 1)
+        return table["rows"].sum(1)
+
+
+@needs_executorch
+def test_a_tensor_of_the_call_that_is_written_in_place_is_refused_and_a_dict_is_given_back() -> None:
+    program = exported(Writes(), [(rand(2, 4), rand(2)), (rand(3, 6), rand(3))])
+    with pytest.raises(ExportError, match=r"writes to the tensors total of a call in place.*\[executorch-refused\]"):
+        program.to("executorch", ranges="observed")
+    program = exported(Replaces(), [(rand(b, n, 4), {"rows": rand(b, n + 1, 4)}) for b, n in ((2, 4), (3, 6))])
+    converted = program.to("executorch", ranges="observed")
+    assert converted.verify().verified, converted.report
+    x, mine = rand(3, 5, 4), {"rows": rand(3, 6, 4)}
+    theirs = dict(mine)
+    torch.testing.assert_close(converted(x, mine), Replaces()(x, theirs), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine["rows"], theirs["rows"])
+
+
 class Image(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

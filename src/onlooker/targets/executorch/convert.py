@@ -92,6 +92,11 @@ def convert_graphs(graphs: Sequence[Graph], backend: str) -> Converted:
                 partitioner=_partitioner(backend),
                 compile_config=EdgeCompileConfig(_core_aten_ops_exception_list=list(_OF_SIZES)),
             )
+            written = [
+                graph.labels[at]
+                for graph in graphs
+                for at in _written(lowered.exported_program(graph.name))
+            ]
             made = lowered.to_executorch()
             memory = {
                 plan.name: sum(plan.non_const_buffer_sizes)
@@ -102,7 +107,20 @@ def convert_graphs(graphs: Sequence[Graph], backend: str) -> Converted:
         raise refused(graphs, _reason(error)) from error
     if baked:
         raise refused(graphs, f"its converter makes a size a number: {', '.join(baked)}")
+    if written:
+        raise refused(
+            graphs,
+            f"it writes to the tensors {', '.join(written)} of a call in place, and its methods give"
+            " such a tensor beside their results",
+        )
     return Converted(content, memory)
+
+
+def _written(program: torch.export.ExportedProgram) -> list[int]:
+    """The inputs that a program writes to, by their places."""
+    signature = program.graph_signature
+    written = set(signature.user_inputs_to_mutate.values())
+    return [at for at, name in enumerate(signature.user_inputs) if name in written]
 
 
 def _partitioner(backend: str) -> list[Any] | None:

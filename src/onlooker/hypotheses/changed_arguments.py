@@ -20,7 +20,6 @@ from ..core.recording import Recording
 from ..core.structure import Tree, kinds_in
 from ..lab.effects import Effect, effects_of, objects_in
 from ..lab.lab import Lab
-from ..lab.stateful import Stateful
 from ..observing.store import Sample
 from ..pytrees.layers import is_cache
 from ..pytrees.nodes import qualified_name
@@ -115,4 +114,4 @@ def _effects(
 
 def _output(result: Any, lab: Lab) -> Any:
     """What the method itself gives."""
-    return result[OUTPUT] if isinstance(lab.model, Stateful) else result
+    return result[OUTPUT] if lab.subject.has_parts else result

@@ -51,7 +51,8 @@ class Lab:
     are run again, the first try to serve several kinds of calls with one graph, the example of each
     trace. ``budget`` bounds the others. ``records`` has one value per experiment, ``unknown`` what
     was not tested since the budget ended. ``written`` are the arguments of kept calls in which a call
-    wrote to a tensor, as far as calls were run again. ``stages`` are the seconds of each stage, for the report.
+    wrote to a tensor, as far as calls were run again. ``stages`` are the seconds of each stage, for
+    the report.
     """
 
     def __init__(

@@ -79,13 +79,17 @@ class ModelRunner:
         result = self.within(getattr(self.model, self.method), args, kwargs)
         if not self.changed:
             return result
-        parts = result if isinstance(self.model, Stateful) else {OUTPUT: result}
+        parts = result if self._keeps_state else {OUTPUT: result}
         return with_changed_arguments(parts, arguments, self.changed)
 
     @property
     def has_parts(self) -> bool:
         """True where a result has the output of the method as one of its parts."""
-        return bool(self.changed) or isinstance(self.model, Stateful)
+        return bool(self.changed) or self._keeps_state
+
+    @property
+    def _keeps_state(self) -> bool:
+        return isinstance(self.model, Stateful)
 
     def within(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -4,7 +4,6 @@ result with the new values.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,7 +56,7 @@ class Stateful(torch.nn.Module):
         self.training = inner.training
         fixed = {path: value for path, value in (initial or {}).items() if path in unread}
         binding = python_signature(signature)
-        call = _StatefulCall(inner, method, binding, name, tuple(paths), tuple(unread), fixed)
+        call = _StatefulCall(inner, method, name, tuple(paths), tuple(unread), fixed)
 
         def forward(*args: Any, **kwargs: Any) -> dict[str, Any]:
             return call(args, kwargs)
@@ -73,13 +72,12 @@ class _StatefulCall:
         self,
         inner: torch.nn.Module,
         method: str,
-        signature: inspect.Signature,
         name: str,
         paths: tuple[str, ...],
         unread: tuple[str, ...],
         fixed: dict[str, Any],
     ) -> None:
-        self.inner, self.method, self.signature, self.name = inner, method, signature, name
+        self.inner, self.method, self.name = inner, method, name
         self.paths, self.unread, self.fixed = paths, unread, fixed
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ test: lint
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --doctest-modules src tests
 
 test-executorch: $(WITH_EXECUTORCH)/.installed
-	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) tests/targets/executorch tests/targets/test_ranges.py
+	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) tests/targets/executorch tests/hypotheses/test_ranges.py
 
 docs: $(WITH_SPHINX)/.installed
 	$(WITH_SPHINX)/bin/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs $(DOCS)

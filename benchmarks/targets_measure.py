@@ -173,7 +173,7 @@ def _count(row: dict[str, Any], outcomes: list[tuple[str, str]]) -> None:
 
 def bounds_of(program: Any, factor: int) -> dict[str, tuple[int, int]]:
     """The ranges of a program: up to so many times the greatest size that was watched."""
-    from onlooker.targets.ranges import seen_sizes
+    from onlooker.hypotheses.ranges import seen_sizes
 
     seen = seen_sizes(program.plans, program._recording, program._joins)
     ranges = {}

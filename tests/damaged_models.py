@@ -112,6 +112,17 @@ class Remembering:
     def model(self) -> Any:
         return self.lab.model
 
+    @property
+    def watched(self) -> Any:
+        return self.lab.subject.watched
+
+    @property
+    def kept(self) -> Any:
+        return self.lab.kept
+
+    def with_new_twin(self) -> Remembering:
+        return self
+
     def untouched(self) -> Any:
         return self.lab.untouched()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from .core.errors import OnlookerWarning, UsageError
 from .core.kinds import check_kind
@@ -18,7 +18,8 @@ from .export.graphs import export_graphs
 from .export.plans import find_plans
 from .hypotheses.attributes import unread_attributes
 from .hypotheses.changed_arguments import ChangedArguments, find_changed_arguments
-from .hypotheses.overrides import Dims, Overrides, Range, overrides_of
+from .hypotheses.overrides import Dims, Overrides, RangesOption, overrides_of
+from .hypotheses.ranges import check_bounded, seen_sizes
 from .hypotheses.replay import find_doubt
 from .interop.checks.completed import completed_calls
 from .interop.checks.discrepancies import Rules, discrepancies
@@ -47,10 +48,9 @@ from .patches.quiet import quietly
 from .program import Program
 from .pytrees.compare_leaves import thresholds_of
 from .serve.state import ProgramState
-from .targets.ranges import bounded_plans, seen_sizes
-from .targets.target import check_options
 from .targets.targets import target_of
 from .trace.exportable import check_exportable
+from .trace.fixed_sizes import at_single_sizes
 from .trace.prepare import Prepared, prepare
 from .verify.request import check_model
 
@@ -183,7 +183,7 @@ class InputObserver:
         probe: bool = True,
         static: Dims | None = None,
         dynamic: Dims | None = None,
-        ranges: Mapping[str, Range] | None = None,
+        ranges: RangesOption | None = None,
         budget: BudgetOption = BUDGET,
     ) -> tuple[Plan, ...]:
         """What was inferred: one plan per graph that is needed.
@@ -201,12 +201,16 @@ class InputObserver:
         change though no call changed them, by argument, or by the path of one leaf as Python.
         ``ranges={"batch": (1, 64)}`` gives the least and the greatest size of a symbol, None for no
         limit: sizes are chosen and tried inside it, and a call outside it is refused.
+        ``ranges={"batch": "observed"}`` gives the sizes that the watched calls had, and
+        ``ranges="observed"`` those of every symbol: what no call changed then stays as it was. With
+        ``"*"`` for all others, as in ``{"batch": (1, 64), "*": "observed"}``, both go together.
 
         :raises ObservationError: ``no-calls``; ``different-autocast`` for calls in different autocast
         :raises UnsupportedError: ``unusual-tensor`` for sparse tensors and others that no program
             takes or gives
         :raises UsageError: ``bad-pin``, ``unknown-argument``, ``no-such-dimension``,
-            ``no-such-symbol``, ``pin-contradicts-calls`` for pins that cannot be obeyed
+            ``no-such-symbol``, ``pin-contradicts-calls``, ``range-beyond-bound`` for pins that
+            cannot be obeyed
         """
         overrides = overrides_of(static, dynamic, ranges, probe=probe)
         runs = budget_of(budget)
@@ -220,7 +224,7 @@ class InputObserver:
         method_name: str | None = None,
         static: Dims | None = None,
         dynamic: Dims | None = None,
-        ranges: Mapping[str, Range] | None = None,
+        ranges: RangesOption | None = None,
         budget: BudgetOption = BUDGET,
     ) -> Plan | tuple[Plan, ...]:
         """Runs a model to find out what calls could not tell: the plan, or a tuple where one graph
@@ -249,7 +253,7 @@ class InputObserver:
         probe: bool = True,
         static: Dims | None = None,
         dynamic: Dims | None = None,
-        ranges: Mapping[str, Range] | Literal["observed"] | None = None,
+        ranges: RangesOption | None = None,
         budget: BudgetOption = BUDGET,
     ) -> Program:
         """Infers, probes, materialises and exports; ``program.verify()`` then proves it.
@@ -260,8 +264,7 @@ class InputObserver:
         ExecuTorch; what these take as options is given to ``program.to()``. The other options are
         those of :meth:`plans`.
 
-        ExecuTorch needs an upper bound of every symbol. ``ranges="observed"`` takes those that are
-        missing from the watched calls, as :meth:`Program.to` says.
+        ExecuTorch needs an upper bound of every symbol, which ``ranges`` give.
 
         Kept calls are run again first: a warning, ``training-mode``, ``random-numbers`` or
         ``outputs-depend-on-earlier-calls``, says when the results are not those that were observed.
@@ -277,10 +280,6 @@ class InputObserver:
             wrote; ``export-refused``, ``no-lawful-sizes`` when no graph could be made
         """
         target = target_of(to)
-        options: dict[str, Any] = {}
-        if isinstance(ranges, str):
-            options, ranges = {"ranges": ranges}, None
-            check_options(target, options, target.options)
         overrides = overrides_of(static, dynamic, ranges, probe=probe)
         runs = budget_of(budget)
         store = self._watcher.store(method_name)
@@ -291,16 +290,18 @@ class InputObserver:
         found = find_changed_arguments(store.samples, lab)
         recording, samples = found.with_results(store.recording, store.samples, lab)
         plans, prepared = self._find(store, lab, overrides, (recording, samples))
-        plans = _doubted(plans, doubt)
-        if "ranges" in target.options:  # what they lack is said before the model is traced
-            seen = seen_sizes(plans, store.recording, prepared.joins)
-            bounded_plans(plans, options.get("ranges"), seen, to)
+        plans = tuple(map(at_single_sizes, _doubted(plans, doubt)))
+        if target.needs_bounds:  # what they lack is said before the model is traced
+            check_bounded(plans, seen_sizes(plans, prepared.recording), to)
         with (
             lab.stages.stage("export"),
             kept_state(lab.model, {}),
         ):  # a program shares buffers with its model
             graphs, refusals = export_graphs(plans, prepared, lab, overrides)
             lab.forget()
+            refused = (side.refusal for side in lab.kept.sides if side.refusal is not None)
+            if store.state is not None and (refusal := next(refused, None)) is not None:
+                raise refusal  # calls of a program with state come to these sizes by themselves
             state = _program_state(store.state)
             program = Program(
                 graphs,
@@ -313,7 +314,7 @@ class InputObserver:
                 found.changed,
             )
             program._know_untouched(found.effects)
-            return program.to(to, **options)
+            return program.to(to)
 
     def code(self, *, to: str = "torch", **options: Any) -> str:
         """A Python script that exports the model again, without onlooker; see :meth:`Program.code`.
@@ -532,7 +533,7 @@ class InputObserver:
         if store.state is None:
             recording = store.recording
             copy_of = watched if is_own and given is not watched else None
-            runner = ModelRunner(
+            runner = ModelRunner.of_twin(
                 given, recording.method, recording.signature, former, autocast, copy_of=copy_of
             )
             return Lab(runner, budget)
@@ -558,13 +559,14 @@ def _lab_with_state(
         signature = store.recording.signature
         name, paths, unread = tracker.name, tracker.paths, tracker.unread
         stateful = Stateful(model, method, signature, name, paths, unread, tracker.initial)
-        return ModelRunner(stateful, "forward", signature, former, autocast)
+        return ModelRunner.of_twin(stateful, "forward", signature, former, autocast)
 
     lab = Lab(runner(), budget)
     tracker.unread = unread_attributes(
         store.samples, lab, tracker.name, tracker.paths, tracker.initial
     )
-    lab.subject = runner()
+    if tracker.unread:
+        lab.subject = runner()
     lab.forget()
     return lab
 

@@ -17,7 +17,7 @@ from .core.errors import UnsupportedError, UsageError
 from .core.figure import Points, Tried, figure_of
 from .core.files import write_into
 from .core.kinds import as_path
-from .core.markup import heading
+from .core.markup import details
 from .core.path import Path
 from .core.plan import Plan
 from .core.profile import Profile, profile_of_rows
@@ -28,6 +28,8 @@ from .core.traffic import CheckedCall
 from .core.verdict import Tally
 from .emit.texts import Emitted, emitted
 from .emit.traffic import Served
+from .hypotheses.overrides import RangesOption, overrides_of
+from .hypotheses.ranges import check_bounded, plans_in_ranges, seen_sizes
 from .keep.folder import Kept, save_folder
 from .lab.effects import Effect
 from .lab.lab import Lab
@@ -43,12 +45,13 @@ from .observing.surroundings import autocast_of, record_gradients
 from .patches.quiet import quietly
 from .pytrees.hidden import hidden_tensors
 from .pytrees.joins import Join, join_tensors, joined, joined_results
-from .report.blind import blind_spots
+from .report.blind import blind_spots, told_spots
 from .report.calls import surroundings_of
 from .report.code import script_of
 from .report.code_data import GraphCode
-from .report.data import graph_report
+from .report.data import OutputRow, graph_report
 from .report.experiments import Experiments, experiments_of
+from .report.refused import refusals_of, served_together
 from .report.report import Report
 from .report.traffic import Conformity
 from .serve.dispatch import Dispatcher
@@ -61,20 +64,23 @@ from .serve.state import (
     of_given_arguments,
     without_state,
 )
+from .targets.not_numbers import without_nan
 from .targets.onnx.genai import write_genai
-from .targets.ranges import bounded_plans, seen_sizes
+from .targets.refused import convert_or_leave_out
 from .targets.save import save_graph
-from .targets.target import check_options, read_again
+from .targets.target import Target, check_options, read_again
 from .targets.targets import target_of
 from .trace.graph import Graph
+from .verify.axes import with_axes
 from .verify.check import checked_calls, profile_of_calls, sized_calls
 from .verify.effort import Effort
-from .verify.narrower import few_trials, lost_checks, noted_losses
+from .verify.kept import kept_checks
+from .verify.narrower import few_trials, lost_checks, noted_losses, noted_refusals, runs
 from .verify.progress import Progress, weights_of
 from .verify.request import SizesOption, check_model, check_request, wanted_agreement
 from .verify.saved import saved_trials
 from .verify.sequences import sequence_checks
-from .verify.trials import chosen_trials
+from .verify.trials import chosen_trials, observed_trials
 from .verify.verify import run_trials
 
 __all__ = ["Basis", "Program"]
@@ -211,8 +217,8 @@ class Program:
             ``cache-not-returned``
         """
         watched = self._subject.subject if self._subject is not None else None
-        own = () if watched is None else (_watched_model(watched), watched.copy_of)
-        chosen = _watched_model(self._watched()) if model is None else model
+        own = () if watched is None else (watched.watched, watched.copy_of)
+        chosen = self._watched().watched if model is None else model
         chosen = part_of_class(chosen, self._recording.model)
         is_own = any(chosen is one for one in own)
         objects = [one for one in own if type(one) is type(chosen)] if is_own else [chosen]
@@ -244,8 +250,10 @@ class Program:
 
         ``sizes`` are further ones to try, by the name of a symbol or of an axis:
         ``{"batch": [1, 4], "sequence": [3, 500]}`` stands for all four combinations,
-        ``[{"batch": 1, "sequence": 500}]`` for the ones that are listed. Symbols that are not named
-        have a middle size.
+        ``[{"batch": 1, "sequence": 500}]`` for the ones that are listed, ``[500]`` for that size of
+        the one symbol that there is. Symbols that are not named have a middle size. Sizes that the
+        model or the program refuses, and sizes that cannot be tried, are failed checks with the
+        reason in their notes.
 
         ``seed`` decides the sizes and the values that are chosen: the same seed gives the same
         trials. ``trials`` is the most that are run, some of every kind; more than the usual ones
@@ -312,7 +320,7 @@ class Program:
         ):  # a program shares buffers with its model
             ways = repr(session_options), repr(providers)
             asked = (atol, agreeing, repr(given), seed, trials, seconds, ways)
-            request = (*asked, weights_of(subject.model))
+            request = (*asked, weights_of(subject.watched))
             if self._unfinished is None or self._unfinished[0] != request:
                 effort = Effort(subject.model, bounded=trials is None, seconds=seconds)
                 self._unfinished = request, Progress(), effort
@@ -330,8 +338,8 @@ class Program:
                 progress=progress,
                 agreeing=agreeing,
             )
+            tally, unlawful = self._verdict
             if self._state is not None:
-                tally, unlawful = self._verdict
                 checks = sequence_checks(
                     tried._serve,
                     subject,
@@ -340,11 +348,16 @@ class Program:
                     self._state.initial,
                     atol=atol,
                 )
-                self._verdict = tally + Tally(checks), unlawful
-        tally = self._verdict[0]
+                tally = replace(tally, checks=(*tally.checks, *checks))
+            if self._subject is not None and model is None:
+                left = self._subject.kept
+                checks = kept_checks(tried._serve, subject, self._samples, left, atol=atol)
+                tally = replace(tally, checks=(*tally.checks, *checks))
+            tally = with_axes(tally, self.graphs, self._recording, self._joins)
+            self._verdict = tally, unlawful
         if not tally.left_out:
             self._unfinished = None
-        return tally
+        return self._verdict[0]
 
     def _kept_of_verifying(self) -> str:
         n_tried = len(self._unfinished[1].tried) if self._unfinished is not None else 0
@@ -404,7 +417,7 @@ class Program:
                     model, recording.method, recording.signature, state.name, state.paths
                 )
                 method = "forward"
-            return ModelRunner(
+            return ModelRunner.of_twin(
                 checked,
                 method,
                 recording.signature,
@@ -412,7 +425,7 @@ class Program:
                 gradients=record_gradients(recording.calls),
                 changed=self._changed,
             )
-        return self._watched()
+        return self._watched().with_new_twin()
 
     def _watched(self) -> ModelRunner:
         """The model that was watched."""
@@ -444,10 +457,12 @@ class Program:
 
     @property
     def report(self) -> Report:
-        """What was observed, asked, obtained, tried, and what failed: prints as tables,
-        ``to_dict()`` for JSON.
+        """What was observed, asked, obtained, tried, and what failed: ``print`` shows it in short,
+        ``text(full=True)`` has all evidence, ``to_dict()`` is for JSON.
         """
-        others = OtherSides([(graph.plan, graph.contract) for graph in self.graphs])
+        contracts = [(graph.plan, graph.contract) for graph in self.graphs]
+        others = OtherSides(contracts)
+        traffic = self._traffic()
         graphs = tuple(
             graph_report(
                 graph.plan,
@@ -459,9 +474,13 @@ class Program:
                 seconds=graph.seconds,
                 others=others,
                 options=graph.options,
+                outputs=_output_rows(graph),
+                traffic=traffic.get(graph.name, ()),
+                file=graph.file,
             )
             for graph in self.graphs
         )
+        groups = served_together(contracts)
         tally, unlawful = self._verdict or (Tally(), ())
         missed = (*self._recording.missed, *self.refusals)
         unknown = self._subject.unknown if self._subject is not None else ()
@@ -477,7 +496,20 @@ class Program:
             stages=self._stages.stages(),
             probes=self._subject.runs if self._subject is not None else 0,
             surroundings=surroundings_of(self._recording),
+            served=tuple(group.served for group in groups),
+            refusals=refusals_of(self.plans, groups, graphs, self._recording.signature),
+            unknown=told_spots(self.plans, unknown),
+            calls=len(self._recording),
         )
+
+    def _traffic(self) -> dict[str, list[tuple[Mapping[str, int], int]]]:
+        """The watched calls by the graph that serves them: sizes by symbol, and the number of
+        calls.
+        """
+        found: dict[str, list[tuple[Mapping[str, int], int]]] = {}
+        for call, sizes in self.sized_calls() if self._recording.calls else ():
+            found.setdefault(call.graph, []).append((sizes, call.count))
+        return found
 
     def _notes_of_changed(self, graph: Graph) -> list[str]:
         names = changed_in(graph.outputs.structure) if self._changed else ()
@@ -488,7 +520,7 @@ class Program:
         ]
 
     @quietly
-    def to(self, target: str, **options: Any) -> Program:
+    def to(self, target: str, *, ranges: RangesOption | None = None, **options: Any) -> Program:
         """The same plans for another target: ``"onnx"``, ``"aoti"``, ``"openvino"`` or
         ``"executorch"`` from a program of torch.export.
 
@@ -514,10 +546,9 @@ class Program:
         are the same for its models. With ``stateful=True`` the model keeps its cache inside: it is
         neither an input nor an output of the files, and calls of the program may leave it out.
 
-        For ExecuTorch every symbol needs an upper bound: from the ``ranges`` of the export, or from
-        ``ranges`` given here, limits by symbol, or ``"observed"`` for the greatest sizes of the
-        watched calls, each rounded up to a power of two and a multiple of the step. ``backend`` is
-        ``"portable"`` or ``"xnnpack"``.
+        ``ranges`` are as in :meth:`InputObserver.export`; they narrow what the program takes, and
+        never widen it. For ExecuTorch every symbol needs an upper bound, from the ranges of the
+        export or from these. ``backend`` is ``"portable"`` or ``"xnnpack"``.
 
         The watched calls and some other sizes are tried on both programs. A warning,
         ``serves-less``, and a note of the graph in :attr:`report` name those that this program
@@ -526,7 +557,7 @@ class Program:
         :raises UsageError: ``unknown-target``, ``unknown-option``, ``not-from-torch``, and those of
             the target: ``bad-opset``, ``bad-variant``, ``bad-session-options``, ``bad-providers``,
             ``bad-openvino-options``, ``bad-backend``, ``bounds-needed``, ``bad-pin``,
-            ``no-such-symbol``, ``pin-contradicts-calls``
+            ``no-such-symbol``, ``pin-contradicts-calls``, ``range-beyond-bound``
         :raises MissingPackageError: ``missing-package``, ``no-compiler``
         :raises ExportError: ``onnx-refused``, ``onnx-not-quantised``, ``onnx-cache-not-in-place``,
             ``aoti-refused``, ``openvino-refused``,
@@ -534,7 +565,7 @@ class Program:
         """
         chosen = target_of(target)
         check_options(chosen, options, chosen.options)
-        is_there = all(graph.target == target for graph in self.graphs)
+        is_there = all(graph.target == target for graph in self.graphs) and ranges is None
         if is_there and set(options) <= set(chosen.reading):
             return self._run_with(**options)
         others = sorted({graph.target for graph in self.graphs} - {"torch"})
@@ -548,20 +579,37 @@ class Program:
                 ),
             )
         chosen.require()
-        graphs = self.graphs
-        if "ranges" in chosen.options:
-            graphs = self._bounded(options.pop("ranges", None), chosen.name)
+        graphs = self._in_ranges(ranges, chosen)
         with self._stages.stage("export"):
-            converted = self._compared_with(chosen.convert(graphs, **options))
-        return self._with_graphs(converted)
+            wide = self._with_graphs(graphs)
+            made, left_out = convert_or_leave_out(chosen, graphs, options, wide._is_served_by)
+            converted = self._compared_with(without_nan(made, graphs, self._samples))
+        return self._with_graphs(noted_refusals(converted, left_out))
 
-    def _bounded(self, ranges: Any, target: str) -> tuple[Graph, ...]:
-        """The graphs with an upper bound of every symbol, for a target that plans its memory.
+    def _is_served_by(self, graphs: Sequence[Graph]) -> bool:
+        """True when these graphs serve every watched call that all graphs serve: by the sizes of all
+        calls, and by running those whose values were kept.
+        """
+        fewer = self._with_graphs(graphs)
+        for before, now in zip(
+            checked_calls(self.graphs, self._recording, self._joins, self._recording),
+            checked_calls(graphs, self._recording, self._joins, self._recording),
+            strict=True,
+        ):
+            if before.holds and not now.holds:
+                return False
+        trials = list(observed_trials(self._samples))
+        return not any(runs(self._serve, trial) > runs(fewer._serve, trial) for trial in trials)
+
+    def _in_ranges(self, ranges: RangesOption | None, target: Target) -> tuple[Graph, ...]:
+        """The graphs in narrower ranges of their sizes, with all bounds that the target needs.
 
         :raises UsageError: ``bounds-needed`` and others of the ranges
         """
         seen = seen_sizes(self.plans, self._recording, self._joins)
-        plans = bounded_plans(self.plans, ranges, seen, target)
+        plans = plans_in_ranges(self.plans, overrides_of(ranges=ranges), seen)
+        if target.needs_bounds:
+            check_bounded(plans, seen, target.name)
         pairs = zip(self.graphs, plans, strict=True)
         return tuple(replace(graph, plan=plan) for graph, plan in pairs)
 
@@ -735,11 +783,10 @@ class Program:
         return figure_of(title, columns, groups, (x, y), tried)
 
     def _repr_html_(self) -> str:
-        """Verdict, plans and trials, for notebooks."""
-        recording = self._recording
-        title = heading(f"program of {recording.model}.{recording.method}", self.report.verdict)
+        """The short report, with plans and trials below it, for notebooks."""
         plans = "".join(plan._repr_html_() for plan in self.plans)
-        return title + plans + (self.tally._repr_html_() if self.tally.total else "")
+        trials = self.tally._repr_html_() if self.tally.total else ""
+        return self.report._repr_html_() + details("plans and trials", plans + trials)
 
     def code(self, *, to: str | None = None, source: str = "") -> str:
         """A Python script that exports the model again, without onlooker: arguments, dynamic
@@ -901,7 +948,7 @@ class Program:
         >>> program.to("onnx").save_genai("out", tokenizer="folder")  # doctest: +SKIP
         """
         folder = _directory(directory, "The folder for ONNX Runtime GenAI")
-        watched = _watched_model(self._subject.subject) if self._subject is not None else None
+        watched = self._subject.subject.watched if self._subject is not None else None
         own = getattr(watched, "generation_config", None)
         with write_into(folder) as inside:
             write_genai(
@@ -918,17 +965,26 @@ class Program:
     def __repr__(self) -> str:
         names = ", ".join(_described(graph) for graph in self.graphs)
         targets = " and ".join(dict.fromkeys(graph.target for graph in self.graphs))
-        verdict = "verified" if self.tally.verified else "not verified"
-        if not self.tally.checks:
-            verdict = "not verified yet"
         watched = f"{self._recording.model}.{self._recording.method}"
-        return f"<onlooker.Program of {watched} as {targets}: {names}, {verdict}>"
+        return f"<onlooker.Program of {watched} as {targets}: {names}, {self.tally.verdict}>"
 
 
 def _described(graph: Graph) -> str:
     """The name of a graph, with the options of its files where there are any."""
     options = ", ".join(f"{name}={value}" for name, value in graph.options.items())
     return f"{graph.name} ({options})" if options else graph.name
+
+
+def _output_rows(graph: Graph) -> list[OutputRow]:
+    """The outputs of a graph, with what is known of their dtypes and shapes."""
+    outputs = graph.outputs
+    is_known = len(outputs.kinds) == len(outputs.names)
+    kinds = outputs.kinds if is_known else (("", ()),) * len(outputs.names)
+    found = []
+    for name, (dtype, shape) in zip(outputs.names, kinds, strict=True):
+        is_number = dtype in ("int", "float", "")
+        found.append(OutputRow(name, dtype if is_number else f"{dtype}[{', '.join(shape)}]"))
+    return found
 
 
 def _is_exact(graphs: Sequence[Graph]) -> bool:
@@ -967,11 +1023,6 @@ def _directory(directory: str | FilePath, what: str) -> FilePath:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file.", slug="not-a-directory", hint="Name a directory.")
     return folder
-
-
-def _watched_model(subject: ModelRunner) -> Any:
-    """The model itself, whose calls were watched."""
-    return subject.model.inner if isinstance(subject.model, Stateful) else subject.model
 
 
 def _hidden(plan: Plan) -> dict[Path, dict[str, tuple[object, str]]]:

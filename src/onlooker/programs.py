@@ -161,7 +161,7 @@ class Programs(Mapping[str, Program]):
         return check_entries(values, self, what, of_options=False)
 
     def __repr__(self) -> str:
-        return f"<onlooker.Programs of {', '.join(self)}>"
+        return f"<onlooker.Programs of {', '.join(self)}: {self.tally.verdict}>"
 
 
 @contextlib.contextmanager

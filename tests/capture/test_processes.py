@@ -246,3 +246,35 @@ def test_a_program_without_torch_pays_nothing_and_leaves_no_file(tmp_path: Path)
     done = ran(tmp_path, "", command=["-c", "import sys; print(len([m for m in sys.modules if 'torch' in m]))"])
     assert done.stdout == "0\n"
     assert not (tmp_path / "seen").exists()
+
+
+def test_a_program_that_calls_modules_of_torchscript_runs_as_without_us(tmp_path: Path) -> None:
+    """The class of such a module has no ``forward`` that can be read, and raises instead."""
+    code = """
+class Odd(torch.nn.Module):
+    def __getattribute__(self, name):
+        if name == "__class__":
+            raise RuntimeError("this object does not show its class")
+        return super().__getattribute__(name)
+    def forward(self, x): return x + 1
+
+class Empty(torch.nn.Module):
+    pass
+
+scripted = torch.jit.script(torch.nn.Linear(4, 4))
+print(tuple(scripted(torch.ones(1, 4)).shape))
+traced = torch.jit.trace(torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.ones(1, 4))
+print(tuple(traced(torch.ones(2, 4)).shape))
+print(tuple(torch.nn.Sequential(scripted, Net())(torch.ones(3, 4)).shape))
+print(Odd()(torch.zeros(1)).item())
+for module, wrong in ((Empty(), 1), (scripted, "text")):
+    try:
+        module(wrong)
+    except Exception as error:
+        print(type(error).__name__)
+"""
+    with_us = ran(tmp_path, code)
+    without = subprocess.run([sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    assert (with_us.stdout, with_us.returncode) == (without.stdout, without.returncode)
+    assert with_us.returncode == 0, with_us.stderr
+    assert with_us.stdout.splitlines()[-2:] == ["NotImplementedError", "RuntimeError"]

@@ -138,6 +138,20 @@ def test_export_obeys_what_is_said_about_axes() -> None:
     assert {row["name"]: row["range"] for row in graph["symbols"]}["batch"] == "2 to 8"
 
 
+@pytest.mark.parametrize("target", ["torch", "onnx", "openvino"])
+def test_export_takes_the_sizes_of_the_calls_for_each_target(target: str) -> None:
+    argv = ("export", "app.py:build", "--no-verify", "--json", "--to", target, "--range", "observed")
+    code, stdout, stderr = run(*argv)
+    assert code == 0, stderr
+    (graph,) = json.loads(stdout)["report"]["graphs"]
+    assert graph["symbols"]
+    assert not any("and more" in row["range"] for row in graph["symbols"])
+    code, stdout, stderr = run(*argv, "--range", "batch=1:64")
+    assert code == 0, stderr
+    (graph,) = json.loads(stdout)["report"]["graphs"]
+    assert {row["name"]: row["range"] for row in graph["symbols"]}["batch"] == "1 to 64"
+
+
 def test_a_program_that_is_not_verified_exits_with_2(workshop: Path) -> None:
     (workshop / "random_app.py").write_text(APP.replace("torch.manual_seed(0)", "torch.manual_seed(1)"))
     code, stdout, _ = run("verify", "program", "random_app.py:build")
@@ -300,6 +314,8 @@ def test_dimensions_and_ranges_are_read() -> None:
     assert dimensions(["x:0,2", "a.b[0]:1", "x:3"], "--static") == {"x": [0, 2, 3], "a.b[0]": [1]}
     assert ranges(["batch=1:64", "sequence=2:"]) == {"batch": (1, 64), "sequence": (2, None)}
     assert ranges(["observed"]) == "observed"
+    assert ranges(["batch=observed", "sequence=:9"]) == {"batch": "observed", "sequence": (None, 9)}
+    assert ranges(["batch=1:64", "observed"]) == {"batch": (1, 64), "*": "observed"}
 
 
 def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

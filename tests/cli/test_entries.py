@@ -53,7 +53,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(shutil, "which", lambda _: "/usr/bin/onlooker")
         code, stdout, stderr = run("export", "pipeline_app.py:build", *ENTRIES, "--out", "programs", "--values")
         assert code == 0, stderr
-        assert stdout.endswith("verdict: verified\nwrote programs\n\nnext: onlooker show programs\n")
+        assert stdout.startswith("verdict: verified\n")
+        assert stdout.endswith("\nwrote programs\n\nnext: onlooker show programs\n")
         yield place
         sys.modules.pop("pipeline_app", None)
 

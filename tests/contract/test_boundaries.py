@@ -80,3 +80,13 @@ def test_an_int_is_tried_at_zero_below_its_range_and_far_beyond() -> None:
     plan = plan_of(N, Symbol("k", (3, 8)), with_int=True)
     sizes = {choice["k"] for choice in boundary_sizes(plan, contract_of("k > 5"), {"n": 5, "k": 3})}
     assert sizes >= {5, 6, 0, 33}
+
+
+@pytest.mark.parametrize(("most", "is_tried"), [(20, True), (2048, True), (100_000, False)])
+def test_a_bound_of_the_model_is_tried_where_it_is_not_far_and_nothing_beyond_it(most: int, is_tried: bool) -> None:
+    bound = Constraint(f"n <= {most}", Origin.BOUND, reason=f"{most} rows of pe")
+    plan = plan_of(Symbol("n", (5, 7), high=most, limit=f"{most} rows of pe"))
+    contract = Contract((Region((bound,)),))
+    found = {sizes["n"] for sizes in boundary_sizes(plan, contract, {"n": 5})}
+    assert (most in found) is is_tried
+    assert max(found, default=0) <= most

@@ -22,9 +22,9 @@ def test_a_further_graph_is_looked_at_with_all_calls(monkeypatch: pytest.MonkeyP
     looked: list[int] = []
 
     class Noted(graphs.PlanSearch):
-        def __init__(self, plan: Any, samples: Any, lab: Any) -> None:
+        def __init__(self, plan: Any, samples: Any, *others: Any) -> None:
             looked.append(len(samples))
-            super().__init__(plan, samples, lab)
+            super().__init__(plan, samples, *others)
 
     monkeypatch.setattr(graphs, "PlanSearch", Noted)
     model, observer = Sided(), InputObserver()

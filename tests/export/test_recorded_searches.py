@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from onlooker import InputObserver, Program
@@ -18,16 +20,16 @@ class Branching(torch.nn.Module):
         return out if y is None else out + y
 
 
-def exported(*calls: tuple[torch.Tensor, ...]) -> Program:
+def exported(*calls: tuple[torch.Tensor, ...], **options: Any) -> Program:
     model, observer = Branching().eval(), InputObserver()
     with observer(model):
         for call in calls:
             model(*call)
-    return observer.export()
+    return observer.export(**options)
 
 
 def test_sizes_of_the_other_side_are_in_the_explanation_of_their_axis() -> None:
-    program = exported((torch.randn(2, 5),), (torch.randn(3, 7),))
+    program = exported((torch.randn(2, 5),), (torch.randn(3, 7),), ranges={"x_dim_1": (1, 40)})
     text = program.plans[0].explain("x", 1)
     accepted = [line for line in text.splitlines() if "the other side of a condition: accepted" in line]
     refused = [line for line in text.splitlines() if "the other side of a condition: refused, ValueError" in line]
@@ -37,7 +39,7 @@ def test_sizes_of_the_other_side_are_in_the_explanation_of_their_axis() -> None:
 
 
 def test_each_experiment_stands_there_once() -> None:
-    program = exported((torch.randn(2, 5),), (torch.randn(3, 7),))
+    program = exported((torch.randn(2, 5),), (torch.randn(3, 7),), ranges={"x_dim_1": (1, 40)})
     for plan in program.plans:
         asked = [probe for probe in plan.probes if probe.claim == "the other side of a condition"]
         assert asked
@@ -55,7 +57,7 @@ def test_the_experiments_of_another_plan_are_not_in_it() -> None:
 
 
 def test_an_experiment_has_the_sizes_of_the_symbols_of_its_plan() -> None:
-    (plan, *_) = exported((torch.randn(2, 5),), (torch.randn(3, 7),)).plans
+    (plan, *_) = exported((torch.randn(2, 5),), (torch.randn(3, 7),), ranges={"x_dim_1": (1, 40)}).plans
     found = [plan.symbol_sizes(probe) for probe in plan.probes if probe.claim == "the other side of a condition"]
     assert None not in found
     assert all(set(sizes or ()) == {symbol.name for symbol in plan.symbols} for sizes in found)

@@ -320,8 +320,8 @@ def reported(model: torch.nn.Module, *calls: dict[str, Any]) -> Report:
 
 def test_what_could_not_be_settled_is_told_with_the_run_that_would() -> None:
     report = reported(Masked(), {"x": rand(1, 5), "double": True})
-    text = " ".join(str(report).split())
-    assert "mask was never passed, and no ones in its place are neutral: run one padded batch" in text
+    text = " ".join(report.text(full=True).split())
+    assert "mask was never passed, and a mask of ones changes the result: run one padded batch" in text
     assert "only double=True seen: the other value is refused, watch a call that has it" in text
 
 
@@ -339,7 +339,7 @@ def test_the_time_of_each_stage_is_told() -> None:
     data = report.to_dict()
     assert [stage["stage"] for stage in data["stages"]] == list(stages)  # type: ignore[attr-defined, index]
     assert data["probes"] == report.probes > 2
-    assert "runs of the model" in str(report)
+    assert "runs of the model" in report.text(full=True)
 
 
 # --------------------------------------------------------------------------------------- the same again

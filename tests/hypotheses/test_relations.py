@@ -254,7 +254,8 @@ def test_the_exported_program_is_exact_at_fresh_sizes(kind: str) -> None:
 
 def test_what_another_input_leaves_may_be_all_but_one() -> None:
     planted, rows = EXPORTED["difference"]
-    program = observed(planted, [dict(zip(("batch", "a"), row, strict=True)) for row in rows]).export()
+    calls = [dict(zip(("batch", "a"), row, strict=True)) for row in rows]
+    program = observed(planted, calls).export(ranges={"a_dim_1": (1, TOTAL - 1)})
     for size in (1, TOTAL - 1):
         inputs = tensors(planted, {"batch": 2, "a": size})
         torch.testing.assert_close(program(**inputs), Module(planted)(**inputs))
@@ -414,3 +415,166 @@ def test_images_of_a_list_whose_sizes_agreed_by_chance_have_sizes_of_their_own()
     plan = plan_of(Pictures(), *({"images": [ones(3, *size) for size in call]} for call in sizes))
     assert {f"images_{image}_dim_{dim}" for image in (0, 1) for dim in (1, 2)} <= {s.name for s in plan.symbols}
     assert not [relation for relation in plan.relations if relation.family == "offset"]
+
+
+# what strides skip, and what many layers leave of a column
+
+
+class Strided(torch.nn.Module):
+    """A convolution whose windows leave out what is too little for one more of them."""
+
+    def __init__(self, kernel: int, stride: int) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 4, kernel, stride)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.convolution(x).relu()
+
+
+class Pooled(torch.nn.Module):
+    """The largest numbers of windows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.max_pool2d(x, 4).flatten(2).sum(2)
+
+
+class Windows(torch.nn.Module):
+    """Images in windows of 7 by 7, which no other sizes fill."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3 * 49, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, channels, height, width = x.shape
+        cut = x.view(batch, channels, height // 7, 7, width // 7, 7)
+        return self.linear(cut.permute(0, 2, 4, 1, 3, 5).reshape(batch, -1, channels * 49))
+
+
+class Gated(torch.nn.Module):
+    """A depthwise convolution, and factors that the mean of all places gives."""
+
+    def __init__(self, width: int, stride: int) -> None:
+        super().__init__()
+        self.grow = torch.nn.Conv2d(width, 2 * width, 1)
+        self.deep = torch.nn.Conv2d(2 * width, 2 * width, 3, stride, 1, groups=2 * width)
+        self.gate = torch.nn.Conv2d(2 * width, 2 * width, 1)
+        self.shrink = torch.nn.Conv2d(2 * width, width, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        deep = torch.nn.functional.hardswish(self.deep(self.grow(x)))
+        gate = torch.nn.functional.hardsigmoid(self.gate(deep.mean((2, 3), keepdim=True)))
+        return self.shrink(deep * gate)
+
+
+class Mobile(torch.nn.Sequential):
+    """Blocks of strides of 2 and a pool over all: a column more changes the output by less than
+    rounding might."""
+
+    def __init__(self, n_outputs: int = 10) -> None:
+        pool = (torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, n_outputs))
+        blocks = (Gated(8, stride) for stride in (1, 2, 2, 2, 2))
+        super().__init__(torch.nn.Conv2d(3, 8, 3, 2, 1), *blocks, *pool)
+        torch.nn.init.normal_(self[-1].weight, 0, 0.01)
+
+
+IMAGES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[tuple[int, int], ...]]] = {
+    "stride 2": (lambda: Strided(3, 2), ((2, 9), (2, 13))),
+    "stride 2, three calls": (lambda: Strided(3, 2), ((2, 64), (3, 66), (5, 69))),
+    "stride 4": (lambda: Strided(7, 4), ((2, 19), (3, 32), (1, 27))),
+    "patches of 16": (lambda: Strided(16, 16), ((2, 32), (3, 64))),
+    "pool": (Pooled, ((2, 32), (3, 48))),
+    "windows": (Windows, ((2, 28), (1, 56))),
+    "blocks of strides": (Mobile, ((2, 32), (3, 48))),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_sides_of_square_images_are_sizes_of_their_own(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    make, calls = IMAGES[name]
+    model = make().eval().to(dtype)
+    images = [torch.randn(batch, 3, side, side, dtype=dtype) for batch, side in calls]
+    (found,) = shapes(plan_of(model, *({_name_of_input(model): image} for image in images))).values()
+    sizes = found.split(", ")
+    assert all(size.isidentifier() for size in (sizes[0], *sizes[2:])), found
+    assert len({sizes[0], *sizes[2:]}) == 3, found
+
+
+def _name_of_input(model: torch.nn.Module) -> str:
+    return "input" if isinstance(model, torch.nn.Sequential) else "x"
+
+
+def test_images_of_several_strides_are_served_at_any_sides() -> None:
+    torch.manual_seed(0)
+    model, observer = Strided(3, 2).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for batch, side in ((2, 9), (3, 12), (4, 11)):
+            model(torch.randn(batch, 3, side, side))
+    program = observer.export()
+    for shape in ((2, 3, 11, 17), (1, 3, 20, 5)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(program(x), model(x))
+
+
+def test_samples_of_a_sound_are_no_multiple_of_the_batch() -> None:
+    torch.manual_seed(0)
+    layers = (torch.nn.Conv1d(1, 4, 10, 5), torch.nn.GELU(), torch.nn.Conv1d(4, 4, 8, 8), torch.nn.Conv1d(4, 4, 4, 4))
+    calls = ({"input": torch.randn(batch, 1, 800 * batch)} for batch in (2, 3))
+    (found,) = shapes(plan_of(torch.nn.Sequential(*layers).eval(), *calls)).values()
+    batch, _, samples = found.split(", ")
+    assert batch not in samples
+
+
+class Towers(torch.nn.Module):
+    """Compares texts with images, which are as different as an untrained network makes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts, self.images = torch.nn.Embedding(50, 10), Mobile()
+        torch.nn.init.normal_(self.texts.weight, 0, 2e-4)
+
+    def forward(self, ids: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scores = self.texts(ids).mean(1) @ self.images(x).t()
+        return scores, scores.t()
+
+
+@pytest.mark.parametrize("n_calls", [1, 2])
+def test_texts_are_no_multiple_of_images(n_calls: int) -> None:
+    torch.manual_seed(0)
+    sizes = ((4, 7, 2, 32), (6, 9, 3, 48))[:n_calls]
+    calls = ({"ids": torch.randint(50, (t, n)), "x": torch.randn(i, 3, s, s)} for t, n, i, s in sizes)
+    found = shapes(plan_of(Towers().eval(), *calls))
+    texts, images = (found[name].split(", ")[0] for name in ("ids", "x"))
+    assert texts.isidentifier()
+    assert images.isidentifier()
+    assert texts != images
+
+
+class LeavesOnesOut(torch.nn.Module):
+    """Attention that leaves out a mask of ones, and of a mask that is too long reads no more than it
+    needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(8, 24)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = x.shape
+        query, key, value = self.project(x).view(batch, length, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        attention = torch.nn.functional.scaled_dot_product_attention
+        if bool(mask.all()):
+            return attention(query, key, value)
+        shown = mask[:batch, None, None, :length].expand(batch, 1, length, length)
+        return attention(query, key, value, attn_mask=shown)
+
+
+def test_rounding_of_other_operators_shows_no_reading() -> None:
+    torch.manual_seed(0)
+    calls = [
+        {"x": torch.randn(batch, length, 8), "mask": torch.ones(batch, length, dtype=torch.bool)}
+        for batch, length in ((2, 5), (3, 9))
+    ]
+    found = shapes(plan_of(LeavesOnesOut(), *calls))
+    assert found["mask"] == ", ".join(found["x"].split(", ")[:2])

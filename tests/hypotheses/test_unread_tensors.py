@@ -31,12 +31,12 @@ class ReadsTheSize(torch.nn.Module):
         return x * (2 if other.shape[1] > 6 else 1)
 
 
-def exported(model: torch.nn.Module, *calls: tuple[Any, ...]) -> Program:
+def exported(model: torch.nn.Module, *calls: tuple[Any, ...], **options: Any) -> Program:
     observer = InputObserver()
     with observer(model), torch.no_grad():
         for call in calls:
             model(*call)
-    program = observer.export()
+    program = observer.export(**options)
     assert program.verify().verified, program.tally.summary
     return program
 
@@ -64,7 +64,7 @@ def test_ids_that_nothing_reads_may_be_longer() -> None:
 
 def test_a_size_that_decides_stays_a_condition() -> None:
     model = ReadsTheSize()
-    program = exported(model, (torch.randn(2, 5), torch.randn(2, 5)))
+    program = exported(model, (torch.randn(2, 5), torch.randn(2, 5)), dynamic={"other": [1]})
     for size in (5, 6, 7, 12):
         x, other = torch.randn(3, 4), torch.randn(3, size)
         torch.testing.assert_close(program(x, other), model(x, other))

@@ -8,7 +8,14 @@ import torch
 
 from onlooker.core.path import Name, Path
 from onlooker.core.spec import Axis
-from onlooker.lab.judge import ROUNDING, computed_outputs, have_same_ranks, perturbed, results_agree, results_equal
+from onlooker.lab.judge import (
+    computed_outputs,
+    have_same_ranks,
+    perturbed,
+    results_agree,
+    results_equal,
+    results_within_rounding,
+)
 from onlooker.materialise.domains import Domains
 from onlooker.pytrees.open import open_tree
 
@@ -29,12 +36,20 @@ def test_where_every_output_is_an_input_all_are_compared() -> None:
     assert not results_equal({X: x}, open_tree((x,)), open_tree((x + 1,)))
 
 
-def test_rounding_does_not_show_that_something_is_read() -> None:
+def test_two_ways_to_compute_a_result_round_otherwise() -> None:
     x = torch.linspace(0.0, 6.0, 7)
     rounded = open_tree((x + 1 + 4e-6,))
-    assert results_equal({}, open_tree((x + 1,)), rounded, atol=ROUNDING)
+    assert results_within_rounding({}, open_tree((x + 1,)), rounded)
     assert not results_equal({}, open_tree((x + 1,)), rounded)
-    assert not results_equal({}, open_tree((x + 1,)), open_tree((x + 1.01,)), atol=ROUNDING)
+    assert not results_within_rounding({}, open_tree((x + 1,)), open_tree((x + 1.01,)))
+
+
+def test_short_floats_are_equal_to_the_last_bit() -> None:
+    x = torch.ones(3, dtype=torch.bfloat16)
+    assert results_equal({}, open_tree((x,)), open_tree((x.clone(),)))
+    assert not results_equal({}, open_tree((x,)), open_tree((x + 2**-7,)))
+    nothing = open_tree((x * torch.nan,))
+    assert results_equal({}, nothing, nothing)
 
 
 def test_results_agree_in_containers_and_values() -> None:

@@ -66,7 +66,7 @@ SPOTS = {
         "the budget of 2 seconds ended before every relation was tested: raise budget=, or watch other sizes"
     ),
     BlindSpot(BlindKind.MASK_NEVER_PASSED, argument="mask"): (
-        "mask was never passed, and no ones in its place are neutral: run one padded batch"
+        "mask was never passed, and a mask of ones changes the result: run one padded batch"
     ),
 }
 

@@ -193,7 +193,9 @@ class Checked(torch.nn.Module):
 
 
 class Judge:
-    """Outside of the model, so that what experiments put back is not this."""
+    """Outside of the model, so that what experiments put back is not this: see :mod:`unreached`."""
+
+    __module__ = "logging"
 
     def __init__(self, law: Law) -> None:
         self.law, self.calls, self.unlawful = law, 0, list[dict[str, Any]]()

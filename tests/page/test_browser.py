@@ -113,7 +113,7 @@ def test_the_mark_of_a_call_stands_at_its_size(browser: Any, file: Path) -> None
 def test_all_of_it_is_reached_and_used_with_the_keyboard(browser: Any, file: Path) -> None:
     opened = Opened(browser, file)
     page, reached = opened.page, []
-    for _ in range(80):
+    for _ in range(130):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.tagName.toLowerCase()"))
     n_svg = page.locator("svg[tabindex='0']").count()

@@ -146,3 +146,20 @@ def test_the_command_writes_the_file_and_says_so(proven: Program, tmp_path: Path
     assert main(["html", str(calls), "-o", str(tmp_path)], stdout, stderr) == 1
     assert "[not-a-file]" in stderr.getvalue()
     assert data_of(out.read_text())["calls"] == len(SIZES)
+
+
+def test_the_page_has_the_report_a_contents_list_and_what_the_verdict_means(proven: Program) -> None:
+    page = page_of(proven, "program")
+    (entry,) = data_of(page)["entries"]
+    facts = dict(entry["facts"])
+    assert list(facts)[:2] == ["verdict", "program"]
+    assert {"graphs", "sizes", "inputs", "outputs", "run"} <= set(facts)
+    assert "float32[batch, x_dim_1]" in facts["inputs"]
+    assert 'href="#meaning"' in page
+    assert 'id="meaning"' in page
+    assert 'class="contents"' in page
+
+
+def test_a_page_of_calls_has_no_verdict_to_explain(proven: Program) -> None:
+    page = page_of(proven.recording, "calls")
+    assert "#meaning" not in page

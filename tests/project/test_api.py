@@ -50,7 +50,7 @@ def test_the_short_texts_of_objects_are_worth_reading() -> None:
     assert repr(observer.info) == "<InputObserverInfo: 2 kept calls>"
     assert repr(observer.recording()).endswith("Masked.forward: 2 calls>")
     assert repr(program.plans[0]).endswith("Masked.forward: 2 inputs, sizes batch, sequence>")
-    assert repr(program).endswith("Masked.forward as torch: main, not verified yet>")
+    assert repr(program).endswith("Masked.forward as torch: main, not verified: nothing was tried>")
     assert repr(program.tally) == "<Tally: nothing was tried>"
     assert repr(program.report).endswith("Masked.forward: not verified: nothing was tried>")
     objects = [observer.info.inputs[0], program, program.experiments, onlooker.Programs({"main": program})]

@@ -20,6 +20,7 @@ from transformers.pipelines import SUPPORTED_TASKS
 import onlooker
 from onlooker import InputObserver
 from onlooker.zoo import MODELS
+from unreached import Unreached
 
 # ------------------------------------------------------------------------------------- names of models and tasks
 
@@ -135,12 +136,12 @@ class Traced(torch.nn.Module):
 
     def forward(self, input_ids: torch.Tensor) -> Any:
         if isinstance(input_ids, FakeTensor) and not FOUND:
-            FOUND.update(functions())
+            FOUND.append(functions())
         return self.model(input_ids=input_ids, use_cache=False).logits
 
 
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, classmethod, staticmethod)
-FOUND: dict[str, Any] = {}
+FOUND = Unreached()
 
 
 def functions() -> dict[str, Any]:
@@ -168,7 +169,7 @@ def is_same(one: Any, other: Any) -> bool:
 def seen_while(export: Callable[[], Any]) -> dict[str, Any]:
     FOUND.clear()
     export()
-    seen = dict(FOUND)
+    seen = dict(FOUND[0])
     FOUND.clear()
     return seen
 

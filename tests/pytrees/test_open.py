@@ -166,12 +166,22 @@ CODES = [
     ([torch.zeros(1), (1, 2)], ["x[0]", "x[1][0]", "x[1][1]"]),
     ({"a": 1, 2: {"b.c": 3}}, ["x['a']", "x[2]['b.c']"]),
     (Pair(1, [2]), ["x.first", "x.second[0]"]),
+    (torch.Size([1, 2]), ["x[0]", "x[1]"]),
+    (slice(1, 2), ["x.start", "x.stop", "x.step"]),
     (Frozen(1, Slotted(2, 3)), ["x.first", "x.second.first", "x.second.second"]),
     (Thing(1, {"a": 2}), ["x.first", "x.second['a']", "x.weight"]),
     (BaseModelOutput(torch.zeros(1), hidden_states=(torch.zeros(1),)), ["x.last_hidden_state", "x.hidden_states[0]"]),
     ([], []),
     (None, ["x"]),
 ]
+
+
+@pytest.mark.parametrize("value", [torch.Size([1, 2]), slice(1, 2), slice(None, 3, 2)])
+def test_shapes_and_slices_are_built_again(value: Any) -> None:
+    tree = open_tree({"x": value})
+    built = close_tree(tree.structure, tree.leaves)["x"]
+    assert built == value
+    assert type(built) is type(value)
 
 
 @pytest.mark.parametrize(("value", "codes"), CODES)
@@ -186,12 +196,10 @@ def test_paths_print_as_python(value: Any, codes: list[str]) -> None:
         len,
         torch.nn.ReLU(),
         torch.float32,
-        torch.Size([1, 2]),
         torch.device("cpu"),
         Thing,
         b"bytes",
         {1, 2},
-        slice(1, 2),
         range(3),
     ],
     ids=lambda value: type(value).__name__,

@@ -81,7 +81,7 @@ def test_plan_program_and_tally_show_what_is_proven(program: Program) -> None:
     rows = Cells(failed._repr_html_()).rows
     assert rows[1] == ["of unseen sizes", "0", "1", "2"]
     assert rows[3] == [HOSTILE, "different", "another shape"]
-    assert failed._repr_html_().startswith("<p><b>not verified: 0 of 1 trials passed")
+    assert failed._repr_html_().startswith("<p><b>not verified: 1 of 1 trials failed</b> 0 of 1 trials passed")
     for empty in (Recording(), Tally(), replace(program.plans[0], leaves=(), symbols=())):
         Cells(empty._repr_html_())
     assert isinstance(program.plans[0], Plan)

@@ -142,15 +142,18 @@ def test_a_verification_goes_on_after_an_interrupt() -> None:
     assert program.verify() == whole
 
 
-def test_lines_stand_where_there_is_no_terminal() -> None:
-    stream, clock = io.StringIO(), iter([0.0, 0.0, 1.0, 2.0, 3.0, 9.0, 9.0, 10.0])
-    lines = _Lines(stream, lambda: next(clock))
+def test_a_stage_is_a_line_where_there_is_no_terminal() -> None:
+    stream, now = io.StringIO(), [0.0]
+    lines = _Lines(stream, lambda: now[0])
     lines.say("exporting")
-    for number in range(4):
-        lines.step(Step("verifying", number, 40, f"batch={number}"))
+    lines.log("run 54, experiment 51 of at most 512")
+    for number in range(120):
+        now[0] = float(number)
+        lines.step(Step("verifying", number, 400, f"batch={number}"))
     said = [line[10:] for line in stream.getvalue().splitlines()]
-    assert said[:2] == ["exporting", "verifying: 0 of 40, batch=0"]
-    assert said[2:] == ["verifying: 3 of 40, batch=3"], "one more after five seconds of silence"
+    assert said[:2] == ["exporting", "verifying"]
+    assert len(said) == 4, "two more, after 30 seconds of silence and after 60"
+    assert all(line.startswith("verifying: ") for line in said[2:])
 
 
 def test_a_bar_says_what_is_done_and_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,8 +225,8 @@ def test_the_report_names_what_stood_around_the_calls() -> None:
         observer._watcher.model(torch.rand(4, 5, 8))
     inside = "inside torch.autocast('cpu', dtype=torch.bfloat16)"
     report = observer.export().report
-    assert f"2 calls were made {inside} and torch.inference_mode()" in str(report)
-    assert f"1 call was made {inside}, with gradients recorded" in str(report)
+    assert f"2 calls were made {inside} and torch.inference_mode()" in report.text(full=True)
+    assert f"1 call was made {inside}, with gradients recorded" in report.text(full=True)
     assert report.to_dict()["surroundings"] == {
         f"{inside} and torch.inference_mode()": 2,
         f"{inside}, with gradients recorded": 1,

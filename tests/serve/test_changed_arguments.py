@@ -298,7 +298,7 @@ def test_the_names_of_the_outputs_and_the_report_say_it() -> None:
     program = exported(InCache(), call("a cache", 2, 3), call("a cache", 3, 5))
     (graph,) = program.graphs
     assert graph.outputs.names == ("output", "present.0.key", "present.0.value")
-    assert "past is changed by the call and not returned" in str(program.report)
+    assert "past is changed by the call and not returned" in program.report.text(full=True)
 
 
 @pytest.mark.parametrize("kind", ["a tensor", "a tuple", "a dict", "a cache"])

@@ -58,12 +58,12 @@ class Lists(torch.nn.Module):
         return past[0].sum(dim=1) + state["last"], past, state
 
 
-def exported(model: torch.nn.Module, *calls: tuple[Any, ...], to: str = "torch") -> Program:
+def exported(model: torch.nn.Module, *calls: tuple[Any, ...], to: str = "torch", **options: Any) -> Program:
     observer = InputObserver()
     with observer(model), torch.no_grad():
         for call in calls:
             model(*call)
-    return observer.export(probe=False).to(to)
+    return observer.export(probe=False, **options).to(to)
 
 
 def call(batch: int, sequence: int, past: int) -> tuple[torch.Tensor, Memory]:
@@ -96,7 +96,7 @@ def test_an_object_of_the_caller_is_what_it_would_be_after_the_model(target: str
 
 def test_an_object_that_no_watched_call_changed_is_refused_when_it_changes() -> None:
     model = Appends(returned=False, least=4)
-    program = exported(model, call(2, 3, 5), call(3, 4, 7))
+    program = exported(model, call(2, 3, 5), call(3, 4, 7), ranges={"batch": (1, 8)})
     x, mine = call(4, 2, 6)
     keys = list(mine.keys)
     with (

@@ -57,7 +57,7 @@ def test_a_fused_program_with_its_cache_in_place_is_verified(in_place: Program) 
     assert in_place.verify().verified, in_place.report.text()
     assert in_place.graphs[0].options == {"fuse": "cpu", "in_place_cache": "True"}
     assert "fuse=cpu" in repr(in_place)
-    assert "2 GroupQueryAttention" in in_place.report.text()
+    assert "2 GroupQueryAttention" in in_place.report.text(full=True)
 
 
 def test_padded_texts_have_the_tokens_of_the_model(llama: tuple[Any, Program], in_place: Program) -> None:
@@ -151,7 +151,7 @@ def test_what_the_operator_does_not_take_is_refused_and_the_reason_said(
     }
     with pytest.raises(RejectedCallError, match="for one row only"):
         in_place(**call)
-    assert "for one row only" in in_place.report.text()
+    assert "for one row only" in in_place.report.text(full=True)
     one = {name: value[:1] for name, value in call.items() if isinstance(value, torch.Tensor)}
     with torch.no_grad():
         past = model(input_ids=IDS[:1], use_cache=True).past_key_values
@@ -246,7 +246,7 @@ def test_a_mask_that_lets_tokens_look_ahead_is_not_fused() -> None:
             _, cache = model(torch.randn(2, length, 16), torch.ones(2, past + length), cache)
     program = observer.export().to("onnx", fuse="cpu")
     assert "GroupQueryAttention" not in operators(program)
-    assert "its mask may let a token look ahead" in program.report.text()
+    assert "its mask may let a token look ahead" in program.report.text(full=True)
     assert program.verify().verified, program.report.text()
     with pytest.raises(ExportError, match="cannot be updated in place") as refusal:
         observer.export().to("onnx", in_place_cache=True)

@@ -1,13 +1,14 @@
-"""Which other sides of conditions are traced."""
+"""Which other sides of conditions are traced: those of sizes of interest, and what is free."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
-from onlooker import InputObserver, Program
+from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.patches.swap import swapped
 from onlooker.trace import torch_export
 
@@ -46,7 +47,7 @@ class OnOneSide(Halving):
         return 1, 1, 1, 1
 
 
-def traced(model: nn.Module, *sizes: tuple[int, int]) -> tuple[Program, int]:
+def traced(model: nn.Module, *sizes: tuple[int, int], **options: Any) -> tuple[Program, int]:
     found = 0
     export = torch_export._export
 
@@ -60,32 +61,83 @@ def traced(model: nn.Module, *sizes: tuple[int, int]) -> tuple[Program, int]:
         for height, width in sizes:
             model(torch.randn(2, 1, height, width))
     with swapped(torch_export, "_export", counted):
-        return observer.export(), found
+        return observer.export(**options), found
 
 
-def test_sides_of_many_remainders_are_refused_after_a_few() -> None:
+def sides(low: int, high: int) -> dict[str, tuple[int, int]]:
+    return {"x_dim_2": (low, high), "x_dim_3": (low, high)}
+
+
+def test_sides_that_no_call_had_are_refused_unless_they_are_asked_for() -> None:
     model = OnOtherSides(3).eval()
     program, traces = traced(model, (64, 64))
-    assert traces <= 12  # 14 without an end
-    assert len(program.graphs) <= 12
-    [note, *_] = [note for graph in program.graphs for note in graph.notes if "remainders" in note]
-    assert "% 2" in note
-    assert "test_search.py" in note
+    assert traces <= 3
+    assert len(program.graphs) == 1
     x = torch.randn(3, 1, 96, 128)
     torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(RejectedCallError, match="% 2"):
+        program(torch.randn(3, 1, 63, 64))
 
 
-def test_all_sides_of_few_remainders_have_graphs() -> None:
+def test_the_sides_that_are_asked_for_have_a_bounded_number_of_graphs() -> None:
+    program, traces = traced(OnOtherSides(3).eval(), (64, 64), ranges=sides(32, 128))
+    assert 4 <= len(program.graphs) <= traces <= 16
+    assert any("not every side" in note for graph in program.graphs for note in graph.notes)
+
+
+def test_all_sides_of_few_remainders_have_graphs_where_they_are_asked_for() -> None:
     model = OnOtherSides(1).eval()
-    program, _ = traced(model, (64, 64))
-    for height, width in ((32, 48), (33, 48), (48, 35), (51, 35)):
-        x = torch.randn(3, 1, height, width)
-        torch.testing.assert_close(program(x), model(x))
+    for options in ({"ranges": sides(16, 64)}, {"dynamic": {"x": [2, 3]}}):
+        program, _ = traced(model, (64, 64), **options)
+        for height, width in ((32, 48), (33, 48), (48, 35), (51, 35)):
+            x = torch.randn(3, 1, height, width)
+            torch.testing.assert_close(program(x), model(x))
 
 
-def test_sides_that_one_graph_serves_are_all_looked_at() -> None:
-    model = OnOneSide(3).eval()
+def test_sides_that_one_graph_serves_are_looked_at_without_being_asked_for() -> None:
+    model = OnOneSide(1).eval()
     program, _ = traced(model, (64, 64))
+    assert len(program.graphs) == 1
     for height, width in ((96, 48), (63, 48), (51, 61)):
         x = torch.randn(3, 1, height, width)
         torch.testing.assert_close(program(x), model(x))
+
+
+class Threshold(nn.Module):
+    """Two ways, with a border at 40: each is a graph."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[1] < 40 else x.cumsum(1)
+
+
+def test_the_graph_of_most_calls_is_main() -> None:
+    model, observer = Threshold(), InputObserver()
+    with observer(model):
+        for length in (8, 50, 60, 70):
+            model(torch.randn(2, length))
+    program = observer.export()
+    assert [graph.name for graph in program.graphs] == ["main", "main_2"]
+    assert program.graphs[0].contract.holds({"batch": 2, "x_dim_1": 50})
+
+
+def test_sizes_between_watched_ones_are_served() -> None:
+    model, observer = Threshold(), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 8)), model(torch.randn(3, 70))
+    program = observer.export()
+    for length in (9, 39, 40, 41, 69):
+        x = torch.randn(4, length)
+        torch.testing.assert_close(program(x), model(x))
+
+
+def test_a_first_trace_off_the_path_of_the_calls_is_left_out() -> None:
+    """A general small example would be below the border: no watched call is there."""
+    model, observer = Threshold(), InputObserver()
+    with observer(model):
+        model(torch.randn(2, 50)), model(torch.randn(3, 77))
+    program = observer.export()
+    assert [graph.name for graph in program.graphs] == ["main"]
+    x = torch.randn(4, 61)
+    torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(RejectedCallError, match="40"):
+        program(torch.randn(2, 39))

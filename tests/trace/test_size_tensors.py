@@ -234,8 +234,8 @@ def test_a_number_of_a_value_is_the_same_number_in_two_graphs_only_for_the_same_
     def call(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.linspace(0, 1, 4 * rows).reshape(rows, 4), torch.arange(rows) + 1
 
-    program = exported(Other(), call(3), call(4))
-    for rows in (2, 5, 6, 7, 9):
+    program = exported(Other(), call(3), call(9))
+    for rows in (3, 5, 6, 7, 9):
         assert torch.equal(program(*call(rows)), Other()(*call(rows))), rows
 
 

@@ -11,8 +11,9 @@ from torch import nn
 from onlooker import InputObserver
 from onlooker.core.errors import UsageError
 from onlooker.core.verdict import Focus
+from unreached import Unreached
 
-RUNS = [0]
+RUNS = Unreached(0)
 ENDS_AT: list[int] = []
 
 

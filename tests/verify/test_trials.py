@@ -13,7 +13,7 @@ import torch
 import onlooker
 from onlooker import InputObserver, Program
 from onlooker.cli.command_line import main
-from onlooker.core.verdict import Focus
+from onlooker.core.verdict import Focus, Outcome
 from onlooker.pytrees.numbers import is_same
 from onlooker.pytrees.open import open_arguments
 from onlooker.verify.trials import Trial, chosen_trials
@@ -220,7 +220,7 @@ def test_the_tally_says_how_many_trials_there_were_of_each_kind(program: Program
     assert {Focus.OBSERVED, Focus.GIVEN, Focus.SIZES, Focus.BOUNDS, Focus.EXTREME, Focus.DRAWN} <= set(tally.counts)
     assert tally.summary.startswith(f"{tally.counts[Focus.OBSERVED]} observed, ")
     assert f"{tally.counts[Focus.BOUNDS]} at bounds" in tally.summary
-    assert f"tried: {tally.summary[:30]}" in str(program.report)
+    assert f"tried: {tally.summary[:30]}" in program.report.text(full=True)
     data = program.report.to_dict()
     assert data["tally"] == {focus.value: count for focus, count in tally.counts.items()}
     assert {trial["focus"] for trial in data["trials"]} == {focus.value for focus in tally.counts}  # type: ignore[attr-defined]
@@ -239,12 +239,16 @@ def test_sizes_outside_all_contracts_are_told_and_no_checks() -> None:
         for batch, length in ((2, 5), (3, 9)):
             model(torch.randn(batch, length))
     program = observer.export()
-    tally = program.verify(sizes={"x.shape[1]": [60]})
+    tally = program.verify()
     assert tally.verified
-    assert any(text.endswith("=60") for text in tally.refused)
+    assert any(text.endswith("=41") for text in tally.refused)
     assert tally.summary.endswith(f"{len(tally.refused)} outside the contracts, which the program refuses")
     assert any("outside the contracts, and refused:" in remark for remark in program.report.remarks)
     assert program.report.to_dict()["refused"] == list(tally.refused)
+    asked = program.verify(sizes={"x.shape[1]": [60]})
+    (check,) = (check for check in asked.checks if check.focus is Focus.GIVEN)
+    assert check.outcome is Outcome.REJECTED
+    assert not asked.verified
 
 
 def test_the_counts_are_kept_in_a_folder(program: Program, tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ class _Hook:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
             if not torch.compiler.is_compiling():
-                look(type(self))
+                with contextlib.suppress(Exception):  # what cannot be looked at is not recorded
+                    look(type(self))
 
         torch.nn.Module.__init__ = __init__  # type: ignore[method-assign]
 
@@ -120,22 +121,23 @@ class _Hook:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if original is self._call and hasattr(type(args[0]).forward, "__onlooker_run__"):
-            return original(*args, **kwargs)  # the method itself is recorded, inside
         recorder = None
-        with contextlib.suppress(Exception):
-            recorder = self._recorder(args[0], method)
+        with contextlib.suppress(Exception):  # a class without a forward to look at, for one
+            is_method_recorded = original is self._call and _has_recorded_forward(args[0])
+            recorder = None if is_method_recorded else self._recorder(args[0], method)
         if recorder is None:
             return original(*args, **kwargs)
         was_busy, _inside.busy = _inside.busy, True
         try:
             return recorder.watch(original, args, kwargs)
         except BaseException as error:
-            _without_our_frames(error.__traceback__)
+            with contextlib.suppress(Exception):
+                _without_our_frames(error.__traceback__)
             raise
         finally:
             _inside.busy = was_busy
-            self._process.wake()
+            with contextlib.suppress(Exception):
+                self._process.wake()
 
     def _recorder(self, model: Any, method: str) -> Recorder:
         known = self._process.by_class
@@ -161,6 +163,14 @@ class _Hook:
         if self._settings.at_exit and not recorder.models:
             recorder.models.append(inner)
         return recorder
+
+
+def _has_recorded_forward(module: Any) -> bool:
+    """True for a module whose ``forward`` records its own calls. The class of a scripted module has
+    none that can be read.
+    """
+    forward = getattr(type(module), "forward", None)
+    return hasattr(forward, "__onlooker_run__")
 
 
 _OURS = os.path.dirname(os.path.abspath(__file__))

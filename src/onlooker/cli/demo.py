@@ -15,7 +15,7 @@ from ..program import Program
 from ..zoo import MODELS, TinyModel, tiny_model
 from .command import Answer, ExitCode, to_type
 from .progress import Say, progress
-from .saved import directory_to_write
+from .saved import add_full, directory_to_write
 
 __all__ = ["Demo"]
 
@@ -58,6 +58,7 @@ class Demo:
             metavar="DIR",
             help="write the .pt2 and .onnx files there",
         )
+        add_full(parser)
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Watches, exports and verifies."""
@@ -99,11 +100,15 @@ def _answer(tiny: TinyModel, exports: list[Exported], options: argparse.Namespac
 
     def show(console: Console) -> None:
         console.file.write(f"{tiny.name}: watched {tiny.story}.\n\n")
+        if options.full:
+            for exported in exports:
+                console.print(exported.program.report.tables(full=True))
+        else:  # the other target has the same inputs
+            console.print(exports[0].program.report.excerpt("graphs", "sizes", "inputs", "outputs"))
+        console.file.write("\n")
         for exported in exports:
-            console.print(exported.program.report)
+            console.file.write(f"{verdict(exported)}\n")
             console.file.writelines(f"wrote {file}\n" for file in exported.files)
-            console.file.write("\n")
-        console.file.writelines(f"{verdict(exported)}\n" for exported in exports)
 
     def data() -> dict[str, object]:
         return {
@@ -128,8 +133,8 @@ def _exported_dict(exported: Exported) -> dict[str, object]:
 
 def verdict(exported: Exported) -> str:
     """One line: what holds, on how many calls, and how far the outputs are from the model's."""
-    word = "verified" if exported.program.report.verified else "NOT verified"
     tally = exported.tally
+    word = tally.verdict if tally.verified else "NOT verified"
     checks = f"{tally.passed} of {tally.total} checks passed"
     return f"{exported.target}: {word}, {checks}, largest difference {tally.difference:.1e}"
 

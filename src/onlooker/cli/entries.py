@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..core.errors import UsageError
+from ..hypotheses.overrides import OBSERVED
 from ..observers import Observers, observe
 from .user_function import Used, raised_by_the_user
 
@@ -79,7 +80,7 @@ def texts_by_entry(texts: Sequence[str], names: Collection[str]) -> dict[str, li
     found: dict[str, list[str]] = {}
     for text in texts:
         name, _, rest = text.partition(":")
-        of_entry = name in names and (":" in rest or "=" in rest)
+        of_entry = name in names and (":" in rest or "=" in rest or rest == OBSERVED)
         found.setdefault(name if of_entry else "", []).append(rest if of_entry else text)
     return found
 

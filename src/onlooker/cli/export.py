@@ -17,12 +17,12 @@ from ..capture.combine import Seen, read_captured
 from ..capture.export import find_entry, observer_of, part_of
 from ..core.errors import UnsupportedError, UsageError
 from ..core.progress import kept_when_interrupted
+from ..hypotheses.overrides import OBSERVED, OTHERS, RangesOption
 from ..observers import Observers
 from ..program import Program
 from ..programs import Programs
 from ..targets.onnx.precision import PRECISIONS
 from ..targets.onnx.variants import PROVIDERS
-from ..targets.ranges import OBSERVED
 from ..targets.side_files import side_files
 from ..targets.target import check_options
 from ..targets.targets import TARGETS, target_of
@@ -34,7 +34,7 @@ from .progress import Say, progress
 from .saved import add_full, directory_to_write, in_full
 from .user_function import HELP, Used, load_function, load_model, raised_by_the_user
 
-__all__ = ["Export", "watch"]
+__all__ = ["Export", "add_range", "ranges", "watch"]
 
 #: a program of ONNX, in the files of ONNX Runtime GenAI
 GENAI = "genai"
@@ -141,13 +141,7 @@ class Export:
                 metavar="ARG:DIMS",
                 help=f"dimensions that {meaning}: x:0,2",
             )
-        parser.add_argument(
-            "--range",
-            action="append",
-            default=[],
-            metavar="SYMBOL=LOW:HIGH",
-            help="least and greatest size: batch=1:64; observed alone: those of the calls",
-        )
+        add_range(parser)
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Watches, exports, verifies and saves."""
@@ -163,7 +157,7 @@ class Export:
         target = target_of(_target(options))
         variant = _variant(options)
         check_options(target, variant, target.options)
-        if options.function is None and "ranges" in target.options:
+        if options.function is None and target.needs_bounds:
             pins.setdefault("ranges", OBSERVED)  # nobody knows the sizes of these two uses before
         made_from = "torch" if variant else target.name
         asked = {"to": made_from, "probe": not options.no_probe, **pins}
@@ -407,20 +401,37 @@ def dimensions(texts: Sequence[str], option: str) -> dict[str, list[int]]:
     return found
 
 
-def ranges(texts: Sequence[str]) -> dict[str, tuple[int | None, int | None]] | str:
+def add_range(parser: Any) -> None:
+    """Declares the option, for a parser or a group of its options."""
+    parser.add_argument(
+        "--range",
+        action="append",
+        default=[],
+        metavar="SYMBOL=LOW:HIGH",
+        help=(
+            "least and greatest size: batch=1:64; batch=observed: those of the calls; observed"
+            " alone: those of the calls for every symbol that no other --range names"
+        ),
+    )
+
+
+def ranges(texts: Sequence[str]) -> RangesOption:
     """``batch=1:64`` as ``{"batch": (1, 64)}``; a side that is left out has no limit. ``observed``
-    alone stays as it is.
+    alone stays as it is, and beside others it stands for all symbols that they do not name.
 
     :raises UsageError: ``bad-command-line``
     """
-    if list(texts) == [OBSERVED]:
+    if set(texts) == {OBSERVED}:
         return OBSERVED
-    found: dict[str, tuple[int | None, int | None]] = {}
+    found: dict[str, Any] = {}
     for text in texts:
-        name, _, limits = text.partition("=")
+        name, _, limits = text.rpartition("=")
+        if limits == OBSERVED and (name or text == OBSERVED):
+            found[name or OTHERS] = OBSERVED
+            continue
         low, colon, high = limits.partition(":")
         if not name or not colon or not all(side == "" or side.isdigit() for side in (low, high)):
-            raise _bad(text, "--range", "SYMBOL=LOW:HIGH, as in batch=1:64")
+            raise _bad(text, "--range", "SYMBOL=LOW:HIGH, as in batch=1:64, or observed")
         found[name] = (int(low) if low else None, int(high) if high else None)
     return found
 

@@ -1,4 +1,4 @@
-"""Says what goes on while it goes on: a bar in a terminal, plain lines elsewhere."""
+"""Says what goes on while it goes on: a bar in a terminal, one line a stage elsewhere."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class _Forward(logging.Handler):
 
 @contextmanager
 def progress(stderr: TextIO) -> Iterator[Say]:
-    """Gives a function that says what begins; what the library logs is said as well, and its steps
-    are counted.
+    """Gives a function that says what begins; the steps of the library are counted, and in a
+    terminal what it logs is shown as well.
 
     The logger ``onlooker`` is as before afterwards.
     """
     logger = logging.getLogger("onlooker")
     level = logger.level
     with shown_on(stderr) as shown, listening(shown.step):
-        handler = _Forward(shown.say)
+        handler = _Forward(shown.log)
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         try:

@@ -42,9 +42,11 @@ def add_program(
 
 
 def add_full(parser: argparse.ArgumentParser) -> None:
-    """Declares that nothing is drawn together."""
+    """Declares that everything is shown, and nothing is drawn together."""
     parser.add_argument(
-        "--full", action="store_true", help="each item of a list in a row of its own"
+        "--full",
+        action="store_true",
+        help="everything: all evidence, and each item of a list in a row of its own",
     )
 
 

@@ -21,7 +21,7 @@ from ..program import Program
 from ..programs import Programs
 from .command import Answer, ExitCode, to_type
 from .entries import add_entry, watch_entries
-from .export import watch
+from .export import add_range, ranges, watch
 from .progress import progress
 from .saved import add_full, add_program, read_programs
 from .user_function import HELP, Used, load_function
@@ -68,6 +68,7 @@ class Verify:
         foreign.add_argument(
             "--component", metavar="NAME", help="of a folder of transformers; the method of a .pte"
         )
+        add_range(foreign)
         parser.add_argument(
             "--atol",
             type=float,
@@ -158,6 +159,7 @@ def _of_export(options: argparse.Namespace, stderr: TextIO) -> Answer:
             only=options.graph,
             component=options.component,
             machine_code=options.machine_code,
+            ranges=ranges(options.range) if options.range else None,
             atol=options.atol,
             **asked,
         )
@@ -246,9 +248,10 @@ def _answer(
     def show(console: Console) -> None:
         if is_proof:
             console.print(program.report.tables(full=options.full))
-        console.file.writelines(
-            f"{check.outcome.value}: {check.label}: {check.note}\n" for check in _failed(tally)
-        )
+        else:  # a report names the trials that failed
+            console.file.writelines(
+                f"{check.outcome.value}: {check.label}: {check.note}\n" for check in _failed(tally)
+            )
         console.file.write(f"{sentence}\n")
 
     def data() -> dict[str, object]:
@@ -281,12 +284,12 @@ def _sentence(tally: Tally | Tallies, place: Path, *, is_proof: bool, passed: bo
     if tally.blocked:
         return f"NOT verified: {tally.summary}"
     if is_proof:
-        word = "verified" if passed else "NOT verified"
         weights = (
             ""
             if any(map(_tells, tally.checks))
             else "; does the function give the model the same weights every time?"
         )
+        word = tally.verdict if passed else "NOT verified"
         return (
             f"{word}, {tally.passed} of {tally.total} checks passed, largest difference"
             f" {tally.difference:.1e}{weights}"

@@ -17,6 +17,8 @@ __all__ = ["between_bounds", "boundary_sizes", "failing_sizes", "is_int"]
 #: how far from 0 a bound is looked for, beyond the sizes that were seen; the greatest number of a
 #: condition that is looked for all the same
 _REACH, _FURTHEST = 130, 1024
+#: the greatest bound of a model that is tried
+_GREATEST = 4096
 #: how far beyond the greatest value that was seen an int is tried
 _FAR = 4
 
@@ -122,10 +124,10 @@ def _greatest(tree: ast.expr) -> int:
 
 
 def _ends(plan: Plan, symbol: Symbol) -> Iterator[int]:
-    """The greatest size of the range, where it is near; for an int also 0, what is below the
-    range, and a far one.
+    """The greatest size of the range, where it is near or a bound of the model; for an int also 0,
+    what is below the range, and a far one.
     """
-    near = _lawful(symbol, _REACH)
+    near = _lawful(symbol, _GREATEST if symbol.limit else _REACH)
     if symbol.high is not None and near and near[-1] + symbol.step > symbol.high:
         yield near[-1]
     if is_int(plan, symbol):

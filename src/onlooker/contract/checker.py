@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..core.contract import Constraint, Contract
+from ..core.contract import Constraint, Contract, Origin
 from ..core.expression import Expression
 from ..core.floor import written
 from ..core.formula import FUNCTIONS, read_formula, renamed
@@ -100,8 +100,9 @@ class Checker:
         for symbol in self.plan.symbols:
             size = sizes[symbol.name]
             if not symbol.allows(size):
+                is_bound = bool(symbol.limit) and size > symbol.low
                 yield Breach(
-                    BreachKind.RANGE,
+                    BreachKind.BOUND if is_bound else BreachKind.RANGE,
                     self._where(symbol.name),
                     f"{symbol.name}, {symbol.range}",
                     str(size),
@@ -115,7 +116,8 @@ class Checker:
             self._needs[constraint] = self._need(constraint)
         needed, names = self._needs[constraint]
         got = ", ".join(f"{self._where(name)} = {sizes[name]}" for name in names)
-        return Breach(BreachKind.CONDITION, "this graph", needed, got)
+        kind = BreachKind.BOUND if constraint.origin is Origin.BOUND else BreachKind.CONDITION
+        return Breach(kind, "this graph", needed, got)
 
     def _need(self, constraint: Constraint) -> tuple[str, tuple[str, ...]]:
         """The constraint in the sizes of inputs, with the line of the model; and its symbols."""
@@ -128,8 +130,7 @@ class Checker:
         needed = renamed(
             read_formula(constraint.formula, [symbol.name for symbol in self.plan.symbols]), place
         )
-        because = f", because of {constraint.line}" if constraint.line else ""
-        return f"{needed}{because}", tuple(asked)
+        return f"{needed}{constraint.because}", tuple(asked)
 
 
 def kind_of(leaf: LeafPlan) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..core.contract import Constraint, Contract, Region
+from ..core.contract import Constraint, Contract, Origin, Region
 from ..core.enums import StrEnum
 from ..core.experiment import FindingKind
 from ..core.path import Path
@@ -76,7 +76,8 @@ class OtherSides:
         found: dict[tuple[FateKind, str], Fate] = {}
         for sizes in _beyond(plan, region, constraint, base):
             graph = self._taker(plan, sizes)
-            kind = FateKind.REFUSED_BY_MODEL if sizes in refused else FateKind.NOT_TRACED
+            is_refused = sizes in refused or constraint.origin is Origin.BOUND
+            kind = FateKind.REFUSED_BY_MODEL if is_refused else FateKind.NOT_TRACED
             kind = FateKind.TAKEN if graph else kind
             found.setdefault((kind, graph), Fate(kind, tuple(sizes.items()), graph))
         order = list(FateKind)

@@ -8,13 +8,13 @@ has its origin, and what was dropped has its evidence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from .enums import StrEnum
 from .formula import holds
 
-__all__ = ["Constraint", "Contract", "Dropped", "Origin", "Region"]
+__all__ = ["Constraint", "Contract", "Dropped", "Origin", "Region", "Way"]
 
 
 class Origin(StrEnum):
@@ -23,6 +23,7 @@ class Origin(StrEnum):
     MODEL = "model"  #: the Python of the model decided so, in the line that is given
     OPERATOR = "operator"  #: an operator of torch decided so while it was traced
     FIXED = "fixed"  #: torch made the size a number
+    BOUND = "bound"  #: the model itself refuses sizes beyond it: the rows of a table run out
     STEPS = "steps"  #: a loop was compared for no more steps than these
     RUNTIME = (
         "runtime"  #: an operator of the runtime that the graph was converted for takes no others
@@ -33,7 +34,7 @@ class Origin(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """A condition over the symbols of a plan, its origin, and the line of the model where there is
-    one.
+    one. ``reason`` says what ends at a bound: ``128 rows of position_embeddings.weight``.
 
     >>> Constraint("sequence > 24", Origin.MODEL, "model.py:12 in forward: if x.shape[1] > 24:").holds({"sequence": 8})
     False
@@ -42,13 +43,24 @@ class Constraint:
     formula: str
     origin: Origin
     line: str = ""
+    reason: str = ""
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """True when the sizes satisfy the condition; False where it has no answer."""
         return holds(self.formula, sizes)
 
+    @property
+    def because(self) -> str:
+        """What follows the condition in a sentence: what ends, and the line; empty without both.
+
+        >>> Constraint("n <= 128", Origin.BOUND, reason="128 rows of pe").because
+        ' (128 rows of pe)'
+        """
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{reason}, because of {self.line}" if self.line else reason
+
     def __str__(self) -> str:
-        return f"{self.formula}, because of {self.line}" if self.line else self.formula
+        return f"{self.formula}{self.because}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +97,29 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """Arguments that a call may leave out together, and the sizes for which a trace without them
+    gives the same graph.
+
+    ``left_out`` are the names of the arguments, ``regions`` the sizes, and ``evidence`` says how the
+    two traces were compared.
+    """
+
+    left_out: tuple[str, ...]
+    regions: tuple[Region, ...] = (Region(),)
+    evidence: str = "traced without them"
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """True for sizes of which some region holds."""
+        return any(region.holds(sizes) for region in self.regions)
+
+
+@dataclass(frozen=True, slots=True)
 class Contract:
     """The regions for which a graph is proven; a call must lie in one of them.
+
+    A call that leaves out arguments which the graph was traced with must do so in one of the
+    ``ways``.
 
     >>> short = Region((Constraint("n <= 24", Origin.MODEL),))
     >>> even = Region((Constraint("n % 2 == 0", Origin.MODEL),))
@@ -97,10 +130,16 @@ class Contract:
 
     regions: tuple[Region, ...] = (Region(),)
     dropped: tuple[Dropped, ...] = ()
+    ways: tuple[Way, ...] = ()
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """True for sizes of which some region holds."""
         return any(region.holds(sizes) for region in self.regions)
+
+    def way(self, left_out: Collection[str]) -> Way | None:
+        """The way in which a call leaves out just these arguments; None where no trace proved it."""
+        names = set(left_out)
+        return next((way for way in self.ways if set(way.left_out) == names), None)
 
     def failing(self, sizes: Mapping[str, int]) -> tuple[Constraint, ...]:
         """The constraints that the sizes violate, of the region that comes nearest; nothing
@@ -111,6 +150,23 @@ class Contract:
             for region in self.regions
         ]
         return min(violated, key=len, default=())
+
+    def ended(self, sizes: Mapping[str, int]) -> tuple[Constraint, ...]:
+        """The bounds beyond which the model itself refuses the sizes; nothing where some region
+        holds, or where another condition keeps them out as well.
+
+        >>> table = Constraint("n <= 128", Origin.BOUND, reason="128 rows of pe")
+        >>> contract = Contract((Region((table, Constraint("n > 4", Origin.MODEL))),))
+        >>> contract.ended({"n": 128}), contract.ended({"n": 129}) == (table,)
+        ((), True)
+        """
+        if self.holds(sizes):
+            return ()
+        for region in self.regions:
+            failing = tuple(c for c in region.constraints if not c.holds(sizes))
+            if all(constraint.origin is Origin.BOUND for constraint in failing):
+                return failing
+        return ()
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:

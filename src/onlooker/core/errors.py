@@ -65,8 +65,12 @@ class OnlookerError(Exception):
         >>> str(error)
         'vae: No call was seen. [no-calls]'
         """
-        self.message = f"{where}: {self.message}"
-        super().__init__(_text(self.message, self.hint, self.slug))
+        self.restate(f"{where}: {self.message}", self.hint)
+
+    def restate(self, message: str, hint: str) -> None:
+        """Replaces what the error says, and what to do about it."""
+        self.message, self.hint = message, hint
+        super().__init__(_text(message, hint, self.slug))
 
 
 def _text(message: str, hint: str, slug: str) -> str:
@@ -106,7 +110,11 @@ class UnsupportedError(OnlookerError, NotImplementedError):
 
 
 class ExportError(OnlookerError, RuntimeError):
-    """No program could be made from the plan."""
+    """No program could be made from the plan. ``graph`` names the graph that could not be converted,
+    where the error is about one.
+    """
+
+    graph: str = ""
 
 
 class EntriesError(ExportError):

@@ -130,7 +130,7 @@ class BlindSpot:
         if self.kind is BlindKind.NO_BATCH:
             return f"no batch: {self.detail}; run the model with another number of rows"
         return (
-            f"{self.argument} was never passed, and no ones in its place are neutral: run one"
+            f"{self.argument} was never passed, and a mask of ones changes the result: run one"
             " padded batch"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-__all__ = ["heading", "listing", "table"]
+__all__ = ["details", "heading", "listing", "table"]
 
 _MOST_ROWS = 60
 
@@ -18,6 +18,15 @@ def heading(text: str, more: str = "") -> str:
     """
     rest = f" {escape(more)}" if more else ""
     return f"<p><b>{escape(text)}</b>{rest}</p>"
+
+
+def details(text: str, inner: str) -> str:
+    """HTML that is folded below a line of text.
+
+    >>> details("more", "<p>text</p>")
+    '<details><summary>more</summary><p>text</p></details>'
+    """
+    return f"<details><summary>{escape(text)}</summary>{inner}</details>"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -44,7 +44,8 @@ class Symbol:
 
     ``low`` and ``high`` are the least and the greatest size that the symbol may take (``high`` is
     None where nothing limits it), ``step`` divides every size, ``observed`` are the distinct sizes
-    that were seen.
+    that were seen. ``limit`` says what ends at ``high`` where the model itself refuses larger
+    sizes: ``128 rows of position_embeddings.weight, model.py:12``.
     """
 
     name: str
@@ -53,11 +54,15 @@ class Symbol:
     high: int | None = None
     step: int = 1
     evidence: Evidence = Evidence()
+    limit: str = ""
 
     @property
     def range(self) -> str:
-        """The range in words: ``1 and more``, ``1 to 64``."""
-        return f"{self.low} and more" if self.high is None else f"{self.low} to {self.high}"
+        """The range in words: ``1 and more``, ``1 to 64``, ``1 to 128 (128 rows of pe, model.py:12)``."""
+        if self.high is None:
+            return f"{self.low} and more"
+        limit = f" ({self.limit})" if self.limit else ""
+        return f"{self.low} to {self.high}{limit}"
 
     def allows(self, size: int) -> bool:
         """True for a size in the range."""
@@ -109,7 +114,8 @@ class LeafPlan:
 
     ``shape`` has an expression per dimension (empty for an int), ``value`` the expression of an int
     leaf and the constant of a baked one. ``fill`` is used where a call does not have the leaf;
-    without one a call has to bring it. A constant is ``optional`` where the model does the same
+    without one a call has to bring it, and where it is ``bound``: a graph that was traced without it
+    is another one. A constant is ``optional`` where the model does the same
     without it. ``calls`` counts the calls that had it. ``opaque`` is an object that could not be
     opened, which is baked too.
 
@@ -129,6 +135,7 @@ class LeafPlan:
     optional: bool = False
     floats: tuple[ConstantSpec, ...] = ()
     opaque: OpaqueSpec | None = None
+    bound: bool = False
 
     @property
     def is_tensor(self) -> bool:
@@ -188,7 +195,8 @@ class Plan:
     ``probes`` are the experiments with the model, the refused ones too, in their order; ``blind``
     says what neither calls nor experiments could tell, each with the run that would. ``needed`` are
     the arguments that no call may leave out though all their parts have fills: the model does
-    something else without a cache than with an empty one.
+    something else without a cache than with an empty one. ``asked`` are the axes that the user
+    wants to change, by ``dynamic=`` or by a range of their symbol.
     """
 
     name: str
@@ -203,6 +211,7 @@ class Plan:
     probes: tuple[Experiment, ...] = ()
     blind: tuple[BlindSpot | str, ...] = ()
     needed: tuple[str, ...] = ()
+    asked: tuple[Axis, ...] = ()
 
     def __repr__(self) -> str:
         names = ", ".join(symbol.name for symbol in self.symbols) or "none"
@@ -318,7 +327,7 @@ class Plan:
             if experiment.is_about(axis)
         ]
         lines.append(f"{leaf.calls} of {len(self.calls)} calls had {path}.")
-        if leaf.fill is not None:
+        if leaf.fill is not None and not leaf.bound:
             lines.append(
                 f"Where a call lacks it, it is {leaf.fill}: the model then gave what it gives"
                 " without it."

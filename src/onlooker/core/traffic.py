@@ -21,6 +21,7 @@ class BreachKind(StrEnum):
     RELATION = "relation"
     RANGE = "range"
     STEP = "step"
+    BOUND = "bound"
     CONDITION = "condition"
     FLAG = "flag"
     CLASS = "class"
@@ -47,7 +48,9 @@ class Breach:
         if self.kind is BreachKind.ABSENT and self.expected == "given, as in every observed call":
             return f"{self.where} was in every observed call, this one does not have it"
         call = "the call does not give it" if self.got == "nothing" else f"the call has {self.got}"
-        if self.kind is BreachKind.CONDITION:
+        if self.kind is BreachKind.CONDITION or (
+            self.kind is BreachKind.BOUND and self.where == "this graph"
+        ):
             return f"{self.where} needs {self.expected}, {call}"
         if self.kind is BreachKind.PROGRAM:
             return f"{self.where} refuses it ({self.got})"
@@ -58,7 +61,7 @@ class Breach:
         if self.kind in (BreachKind.TYPE, BreachKind.CLASS):
             article = "" if self.expected.startswith(("a ", "an ")) else "a "
             return f"{self.where} is {article}{self.expected}, {call}"
-        if self.kind is BreachKind.RANGE:
+        if self.kind in (BreachKind.RANGE, BreachKind.BOUND):
             return f"{self.where} is {self.expected}, {call}"
         return f"{self.where} has to be {self.expected}, {call}"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .enums import StrEnum
 from .markup import heading, listing, table
 
-__all__ = ["Check", "Focus", "Outcome", "Scores", "Tallies", "Tally"]
+__all__ = ["Check", "Focus", "Outcome", "Reach", "Scores", "Tallies", "Tally"]
 
 
 class Outcome(StrEnum):
@@ -36,6 +37,15 @@ class Focus(StrEnum):
     DRAWN = "drawn"
     REPEATED = "repeated"
     SEQUENCE = "sequence"
+    AXES = "axes"
+
+
+class Reach(StrEnum):
+    """Which sizes a verification speaks of."""
+
+    UNSEEN = "unseen"  #: sizes that no call and no export had were tried
+    WATCHED_TRIED = "watched-tried"  #: no other size was tried, or the model takes no other one
+    WATCHED_SERVED = "watched-served"  #: the graphs take no other size
 
 
 _WORDS = {
@@ -52,7 +62,16 @@ _WORDS = {
     Focus.DRAWN: "drawn by the seed",
     Focus.REPEATED: "repeated",
     Focus.SEQUENCE: "in sequence",
+    Focus.AXES: "of axes that should change",
 }
+#: what a verdict begins with
+_LEADS = {
+    Reach.UNSEEN: "",
+    Reach.WATCHED_TRIED: "tried at the watched sizes alone: ",
+    Reach.WATCHED_SERVED: "serves the watched sizes alone: ",
+}
+#: so many axes and sizes are named in a verdict
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +136,10 @@ class Tally:
     ``refused`` are the sizes outside all contracts that were tried too: the model takes them, the
     program refuses them, as it should. They are no checks. ``left_out`` is the number of trials that
     were not made, since each run of a large model is long. ``blocked`` are graphs that cannot be
-    run here, each with the reason: nothing was tried then.
+    run here, each with the reason: nothing was tried then. ``reach`` says which sizes were tried.
+
+    ``verdict`` is the one sentence about a program: the program, its report and the command line
+    show the same. It begins with what was left out.
 
     >>> seen = Check("observed", "call 0", Outcome.EXACT)
     >>> new = Check("unseen", "batch=5", Outcome.DIFFERENT, difference=0.5)
@@ -129,18 +151,22 @@ class Tally:
     'nothing was tried, since a graph cannot be run here: main: no kernels'
     >>> print((Tally((seen,)) + Tally((new,), ("batch=1",))).summary)
     1 observed, 1 of unseen sizes; 1 outside the contracts, which the program refuses
+    >>> Tally((seen, replace(new, outcome=Outcome.EXACT)), left_out=190).verdict
+    'verified on 2 of 192 trials'
+    >>> Tally((seen, new)).verdict
+    'not verified: 1 of 2 trials failed'
     """
 
     checks: tuple[Check, ...] = ()
     refused: tuple[str, ...] = ()
     left_out: int = 0
     blocked: tuple[str, ...] = ()
+    reach: Reach = Reach.UNSEEN
 
     def __repr__(self) -> str:
         if not self.checks:
             return f"<Tally: {self.summary or 'nothing was tried'}>"
-        verdict = "verified" if self.verified else "not verified"
-        return f"<Tally: {verdict}, {self.passed} of {self.total}: {self.summary}>"
+        return f"<Tally: {self._judgement}, {self.passed} of {self.total}: {self.summary}>"
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
@@ -148,7 +174,44 @@ class Tally:
             self.refused + other.refused,
             self.left_out + other.left_out,
             self.blocked + other.blocked,
+            self.reach if self.reach is other.reach else Reach.UNSEEN,
         )
+
+    @property
+    def verdict(self) -> str:
+        """Whether the program is verified, in a sentence that begins with what was left out; and why
+        not, where it is not.
+        """
+        if self.blocked:
+            return f"not verified, since it cannot be run here: {'; '.join(self.blocked)}"
+        if not self.checks:
+            return "not verified: nothing was tried"
+        return self._judgement if self.verified else f"{self._judgement}: {self._reasons}"
+
+    @property
+    def _judgement(self) -> str:
+        """``verified`` or ``not verified``, with the share of trials where some were left out."""
+        word = "verified" if self.verified else "not verified"
+        share = f" on {self.total} of {self.total + self.left_out} trials" if self.left_out else ""
+        return f"{_LEADS[self.reach]}{word}{share}"
+
+    @property
+    def _reasons(self) -> str:
+        """Why the program is not verified: axes that stay numbers first, then trials that failed."""
+        failed = [check for check in self.checks if not check.passed]
+        axes = [check.label for check in failed if check.focus is Focus.AXES]
+        given = [check.label for check in failed if check.focus is Focus.GIVEN]
+        others = len(failed) - len(axes) - len(given)
+        reasons = []
+        if axes:
+            stays = "stays a number" if len(axes) == 1 else "stay numbers"
+            reasons.append(f"{_named(axes)} {stays}")
+        if given:
+            count = "1 given size" if len(given) == 1 else f"{len(given)} given sizes"
+            reasons.append(f"{count} failed ({_named(given)})")
+        if others:
+            reasons.append(f"{others} of {self.total} trials failed")
+        return "; ".join(reasons) or "only observed calls were tried"
 
     @property
     def counts(self) -> dict[Focus, int]:
@@ -215,7 +278,6 @@ class Tally:
 
     def _repr_html_(self) -> str:
         """How many checks of each kind hold, and those that do not, for notebooks."""
-        verdict = "verified" if self.verified else "not verified"
         rows = []
         for focus in self.counts:
             own = [check for check in self.checks if _focus(check) is focus]
@@ -226,11 +288,17 @@ class Tally:
         told = [f"cannot be run here: {text}" for text in self.blocked]
         told += [f"outside the contracts, and refused: {text}" for text in self.refused]
         return (
-            heading(f"{verdict}: {self.passed} of {self.total} trials passed")
+            heading(self.verdict, f"{self.passed} of {self.total} trials passed")
             + table(("trials", "passed", "of", "largest difference"), rows)
             + table(("failed trial", "outcome", "note"), failed)
             + listing(told)
         )
+
+
+def _named(labels: Sequence[str]) -> str:
+    """The first labels, and how many more there are."""
+    more = len(labels) - _MOST_NAMED
+    return "; ".join([*labels[:_MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def _focus(check: Check) -> Focus:
@@ -257,9 +325,26 @@ class Tallies:
     tallies: tuple[tuple[str, Tally], ...] = ()
 
     def __repr__(self) -> str:
-        verdict = "verified" if self.verified else "not verified"
         counted = f"{self.passed} of {self.total} checks of {len(self.tallies)} programs"
-        return f"<Tallies: {verdict}, {counted}>"
+        return f"<Tallies: {self.verdict}, {counted}>"
+
+    @property
+    def verdict(self) -> str:
+        """One sentence over all programs: those that are not plainly verified are named, each with
+        its own verdict.
+
+        >>> Tallies((("unet", Tally()),)).verdict
+        'not verified: unet is not verified: nothing was tried'
+        """
+        if not self.tallies:
+            return "not verified: there is no program"
+        word = "verified" if self.verified else "not verified"
+        told = [
+            f"{name} {'' if tally.reach is not Reach.UNSEEN else 'is '}{tally.verdict}"
+            for name, tally in self.tallies
+            if tally.verified == self.verified and tally.verdict != "verified"
+        ]
+        return f"{word}: {'; '.join(told)}" if told else word
 
     @property
     def checks(self) -> tuple[Check, ...]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from ..core.errors import ExportError
@@ -18,12 +19,13 @@ from ..core.structure import Tree
 from ..hypotheses.families import resolved
 from ..hypotheses.overrides import Overrides
 from ..hypotheses.shared_graphs import find_drafts
+from ..infer.interest import DomainOfInterest, domain_of_interest
 from ..infer.sizes import Sizes
 from ..infer.unify import forms_of
 from ..lab.lab import Lab
 from ..lab.small_sizes import short_call
 from ..materialise.arguments import leaf_values
-from ..materialise.counting import sizes_of
+from ..materialise.counting import sizes_of, watched_sizes
 from ..materialise.domains import Domains, domains_of
 from ..materialise.padding import with_padding
 from ..observing.inner import advice_on_inner
@@ -34,6 +36,8 @@ from ..trace.dims import Asked
 from ..trace.fixed_sizes import at_sizes, is_narrower
 from ..trace.float_inputs import float_graphs
 from ..trace.graph import Graph
+from ..trace.guard_count import TooManyGuardsError
+from ..trace.identity import identity_difference
 from ..trace.prepare import Prepared
 from ..trace.search import PlanSearch
 from ..trace.steering import (
@@ -45,12 +49,25 @@ from ..trace.steering import (
     steering_numbers,
 )
 from ..trace.torch_export import Traced, export_graph
+from ..trace.ways import (
+    absent_tensors,
+    calls_without,
+    has_empty_fills,
+    is_unconditional,
+    watched_ways,
+    without,
+)
+from .asked_ranges import check_asked_ranges
 
 __all__ = ["export_graphs"]
 
 logger = logging.getLogger(__name__)
 #: the most graphs that are made for calls which the graphs of the plans refuse
 _MOST_FURTHER = 4
+#: a trace in which axes change that no watched call changed may meet so many guards
+_MOST_OF_UNWATCHED = 60
+#: of so many tensors that a call may leave out, each set is traced
+_MOST_ABSENT = 2
 #: how many notes of a graph are in an error
 _MOST_NOTES = 2
 
@@ -61,20 +78,26 @@ def export_graphs(
     """The graphs of all plans that torch can export, and the reasons why not of the others.
 
     Every kept call that no graph takes, though the model takes it, leads to further traces, until
-    all are served or no further graph helps. Then the other side of every condition that is left is
-    traced.
+    all are served or no further graph helps. Then the sizes of interest that no graph holds are
+    traced. The graph that serves most watched calls is the first one, and is called ``main``.
 
     :raises ExportError: when not one plan can be exported, or what is exported serves no kept call:
         ``no-call-served``
+    :raises UsageError: ``range-beyond-bound`` for a range with sizes that the model refuses
     """
     search = _Search(prepared, lab, overrides or Overrides())
     search.export(plans)
+    check_asked_ranges(search.overrides, search.searches)
+    search.add_watched_ways()
     search.complete_observed()
     search.drop_useless()
     search.add_sides_of_masks()
     for one in search.searches:
+        one.drop_unwanted()
         with search.noting(one):
             one.explore()
+    search.settle_absent_tensors()
+    search.add_free_options()
     search.check()
     return search.finished(), search.refusals
 
@@ -144,7 +167,7 @@ class _Search:
         ints = steering_ints(plan)
         refusal: ExportError | None = None
         try:
-            traced = export_graph(plan, self.samples, self.lab)
+            traced = self._first_trace(plan)
             ints = baked_ints(traced.graph)
             if not ints:
                 return [self._begun(traced)]
@@ -165,12 +188,144 @@ class _Search:
                     raise refusal from error
         return found
 
+    def _first_trace(self, plan: Plan) -> Traced:
+        """The first trace of a plan.
+
+        Axes that no watched call changed, and that the user does not name, become dynamic where that
+        costs few decisions on sizes. Else they stay as they were in all calls.
+
+        :raises ExportError: ``export-refused`` and others
+        """
+        domain = self._domain_of(plan)
+        unwatched = {name: domain.symbols[name].watched[0] for name in domain.open_symbols}
+        if not unwatched:
+            return export_graph(plan, self.samples, self.lab)
+        try:
+            return export_graph(plan, self.samples, self.lab, most_guards=_MOST_OF_UNWATCHED)
+        except TooManyGuardsError as error:
+            logger.info("%s: %s", plan.name, error)
+            note = _note_on_unwatched(plan, unwatched, error)
+            fixed = at_sizes(plan, unwatched)
+            return export_graph(replace(fixed, notes=(*fixed.notes, note)), self.samples, self.lab)
+
+    def _domain_of(self, plan: Plan) -> DomainOfInterest:
+        """The sizes that the graphs of a plan are made for."""
+        calls = watched_sizes(plan, self.prepared.recording.calls)
+        dynamic = [
+            symbol.name
+            for symbol in plan.symbols
+            if any(map(self.overrides.is_dynamic, plan.axes_of(symbol.name)))
+        ]
+        return domain_of_interest(plan, calls, self.overrides.ranges, dynamic)
+
     def _begun(self, traced: Traced, samples: Sequence[Sample] | None = None) -> PlanSearch:
-        search = PlanSearch(traced.graph.plan, samples or self.samples, self.lab)
+        plan = traced.graph.plan
+        search = PlanSearch(plan, samples or self.samples, self.lab, self._domain_of(plan))
         with self.noting(search):
             search.begin(traced)
         self._oblivious = self._oblivious or traced.graph.oblivious
         return search
+
+    # -- what calls leave out
+
+    def add_watched_ways(self) -> None:
+        """A trace for each set of options that watched calls left out while others passed them: it
+        gives the graph of the others, or one of its own.
+        """
+        recording = self.prepared.recording
+        for search in list(self.searches):
+            ways = watched_ways(search.plan, recording.calls, recording.signature)
+            for names, calls in ways.items():
+                other = self._search_without(search, names, calls)
+                if other is not None and not search.add_way(names, other):
+                    self.searches.append(other)
+
+    def add_free_options(self) -> None:
+        """One more trace of a plan whose calls are all of one kind: without all options that every
+        call passed and that experiments took for free. It gives the graph of the others, or one of
+        its own.
+
+        Where calls are of several kinds, each kind would need such a trace: options stay bound.
+        """
+        calls = {call.index: call for call in self.prepared.recording.calls}
+        for search in list(self.searches):
+            names = frozenset(leaf.path.root for leaf in search.plan.leaves if leaf.optional)
+            own = [calls[index] for index in search.plan.calls if index in calls]
+            if names and len(forms_of(own)) == 1:
+                other = self._search_without(search, names)
+                if other is None:
+                    continue
+                if not search.add_way(names, other) or other.reaches_beyond(search):
+                    self.searches.append(other)
+
+    def settle_absent_tensors(self) -> None:
+        """A trace for each set of tensors that a call may leave out, a mask for instance: graphs that
+        it is no identity with lose what stood for these tensors, and its graphs join the program.
+
+        Plans with caches are left to experiments: each kind of their calls would need such traces.
+        """
+        for search in list(self.searches):
+            roots = absent_tensors(search.plan)
+            if not roots or has_empty_fills(search.plan):
+                continue
+            bound = set(roots[_MOST_ABSENT:])
+            for names in _subsets(roots[:_MOST_ABSENT]):
+                if not names & bound and not self._may_leave_out(search, names):
+                    bound |= names
+            search.bind(bound)
+
+    def _may_leave_out(self, search: PlanSearch, names: frozenset[str]) -> bool:
+        """True where the trace without these tensors is an identity with every graph of the search;
+        else its graphs are further ones of the program.
+        """
+        recording = self.prepared.recording
+        calls = calls_without(search.plan, names, recording.calls)
+        other = self._search_without(search, names, calls)
+        if other is None:
+            return False
+        own = other.graphs[0].current()
+        graphs = self._graphs_of(search)
+        known = {c.formula for graph in graphs[:1] for c in graph.contract.constraints}
+        is_general = len(other.graphs) == 1 and is_unconditional(own, known)
+        differences = [
+            identity_difference(proven.current(), own, self.samples, proven.holds)
+            for proven in search.graphs
+        ]
+        logger.debug("%s without %s: %s", search.plan.name, sorted(names), differences)
+        if is_general and not any(differences):
+            return True
+        with self.noting(other):
+            other.explore()
+        place = self.searches.index(search)
+        is_first = len(calls) * 2 > len(search.plan.calls)
+        self.searches.insert(place if is_first else place + 1, other)
+        return False
+
+    def _search_without(
+        self, search: PlanSearch, names: frozenset[str], calls: tuple[int, ...] = ()
+    ) -> PlanSearch | None:
+        """The graphs of calls that leave out some arguments; None where torch makes none of them.
+
+        ``calls`` are the numbers of watched calls that did, of whose sizes there are traces too.
+        """
+        plan = without(search.plan, names)
+        named = f"{plan.name}_without_{'_'.join(sorted(names))}"
+        plan = replace(plan, name=named, calls=calls or plan.calls)
+        samples = [sample for sample in self.samples if sample.call.index in calls]
+        tell("tracing", detail=plan.name)
+        try:
+            traced = export_graph(
+                plan, self.samples, self.lab, choices=[search.sizes], like=search.asked
+            )
+        except ExportError as error:
+            logger.debug("%s", error)
+            return None
+        other = self._begun(traced)
+        for sample in samples:
+            sizes = sizes_of(plan, leaf_values(sample))
+            if not other.holds(sizes):
+                other.add_sizes(sizes)
+        return other
 
     # -- the calls that were watched
 
@@ -435,7 +590,9 @@ class _Search:
         """
         found: list[Graph] = []
         names: set[str] = set()
+        weights: list[int] = []
         for search in self.searches:
+            weights += map(search.weight, search.graphs)
             for graph in search.finished():
                 name, number = graph.name, 2
                 while name in names:
@@ -448,7 +605,41 @@ class _Search:
                 found.append(
                     replace(graph, plan=replace(graph.plan, name=name, probes=probes), notes=told)
                 )
-        return found
+        return _with_main_first(found, weights)
+
+
+def _with_main_first(graphs: list[Graph], weights: Sequence[int]) -> list[Graph]:
+    """The graphs, the one that serves most watched calls first and with the name of the first one."""
+    most = max(range(len(graphs)), key=weights.__getitem__, default=0)
+    if most == 0:
+        return graphs
+    main, first = graphs[most], graphs[0]
+    others = [graph for graph in graphs if graph is not main and graph is not first]
+    return [_renamed(main, first.name), _renamed(first, main.name), *others]
+
+
+def _renamed(graph: Graph, name: str) -> Graph:
+    return replace(graph, plan=replace(graph.plan, name=name))
+
+
+def _note_on_unwatched(plan: Plan, sizes: Mapping[str, int], error: Exception) -> str:
+    """What is said of axes that stay as they were in all watched calls, and how to ask for them."""
+    fixed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    asked: dict[str, list[int]] = {}
+    for name in sizes:
+        for axis in plan.axes_of(name):
+            if axis.dim is not None:
+                asked.setdefault(axis.path.code(), []).append(axis.dim)
+    return (
+        f"only {fixed}, as in every watched call: for other sizes {error};"
+        f" export(dynamic={asked}) asks for them all the same"
+    )
+
+
+def _subsets(roots: Sequence[str]) -> Iterator[frozenset[str]]:
+    """All sets of one argument and more, the smaller ones first."""
+    for count in range(1, len(roots) + 1):
+        yield from map(frozenset, combinations(roots, count))
 
 
 def _with_padding(plan: Plan, sample: Sample, domains: Domains, hidden: bool) -> Sample | None:

@@ -15,6 +15,7 @@ from ..hypotheses.overrides import (
     check_static,
     check_symbols,
 )
+from ..hypotheses.ranges import plans_in_ranges, seen_sizes
 from ..hypotheses.shared_graphs import find_drafts
 from ..lab.lab import Lab
 from ..trace.prepare import Prepared
@@ -45,7 +46,9 @@ def find_plans(prepared: Prepared, lab: Lab, overrides: Overrides) -> list[Plan]
     check_symbols(overrides, plans)
     for plan, draft in zip(plans, drafts, strict=True) if overrides.ranges else ():
         check_ranges(overrides, plan, draft.observed)
-    return plans
+    if not overrides.observed:
+        return plans
+    return plans_in_ranges(plans, overrides, seen_sizes(plans, recording))
 
 
 def _plan_of(draft: Draft, prepared: Prepared) -> Plan:

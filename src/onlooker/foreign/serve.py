@@ -85,8 +85,7 @@ def _tensors(graph: Graph) -> Iterator[tuple[Path, str]]:
     for position, (path, label) in enumerate(
         zip(outputs.structure.paths(), outputs.labels, strict=True)
     ):
-        is_number = position in outputs.ints or position in outputs.floats
-        if outputs.dynamic[position] and not is_number:
+        if outputs.dynamic[position] and position not in outputs.numbers:
             yield path, label
 
 

@@ -14,7 +14,7 @@ from ..core.plan import Plan
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec
 from ..core.verdict import Focus, Tally
-from ..hypotheses.overrides import Dims, Range
+from ..hypotheses.overrides import Dims, RangesOption
 from ..lab.budget import BUDGET, BudgetOption
 from ..materialise.arguments import leaf_values
 from ..materialise.counting import sizes_of
@@ -57,7 +57,7 @@ def verify_export(
     machine_code: bool = False,
     static: Dims | None = None,
     dynamic: Dims | None = None,
-    ranges: Mapping[str, Range] | None = None,
+    ranges: RangesOption | None = None,
     sizes: SizesOption = (),
     atol: float = 1e-5,
     seed: int = 0,

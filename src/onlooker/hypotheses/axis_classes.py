@@ -31,12 +31,12 @@ def still_axes(table: Table, base: Mapping[Path, Any], overrides: Overrides) -> 
     """The axes of tensors that never changed, and that the caller did not make static; then ints
     that count them.
 
+    Where the caller wants the sizes of the watched calls alone, only the axes that he made dynamic.
+
     An int counts an axis when it stands beside the tensor in the same container, and has its size.
     """
     still = [
-        axis
-        for axis in table.axes
-        if not varies(table.column(axis)) and not overrides.is_static(axis)
+        axis for axis in table.axes if not varies(table.column(axis)) and overrides.may_change(axis)
     ]
     tensors: list[Axis] = []
     sizes_in_containers = set()

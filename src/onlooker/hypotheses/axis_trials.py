@@ -15,7 +15,7 @@ from ..core.plan import Plan
 from ..core.spec import Axis
 from ..core.structure import Tree
 from ..infer.samples import Row, row_of_values
-from ..lab.judge import ROUNDING, computed_outputs, have_same_ranks, perturbed, results_equal
+from ..lab.judge import computed_outputs, have_same_ranks, perturbed
 from ..lab.lab import Lab, SpentError
 from ..lab.work import work_of
 from ..materialise.arguments import close_arguments
@@ -24,6 +24,7 @@ from ..materialise.tensors import resized
 from ..pytrees.agree import agreement
 from ..pytrees.numbers import altered
 from .axis_classes import size_of
+from .reading import reads_difference
 
 __all__ = ["AxisTrials"]
 
@@ -179,10 +180,11 @@ class AxisTrials:
         got, _ = self._run(values, why, real=True)
         if got is None:
             return False
-        other, _ = self._run(
-            perturbed(values, self.base, longer, self.domains), f"{why}, other values", real=True
-        )
-        return other is not None and not results_equal(values, got, other, atol=ROUNDING)
+        changed = perturbed(values, self.base, longer, self.domains)
+        other, _ = self._run(changed, f"{why}, other values", real=True)
+        if other is None:
+            return False
+        return reads_difference(self.plan, self.lab, (values, got), (changed, other), why=why)
 
     def reads_int(self, axis: Axis) -> bool:
         """True when the model refuses another int, or gives another result for it.

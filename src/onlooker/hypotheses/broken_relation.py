@@ -18,13 +18,14 @@ from ..core.structure import Tree
 from ..infer.doubtful import DoubtfulRelation
 from ..infer.sizes import Sizes, stepped_sizes
 from ..lab.example import Example
-from ..lab.judge import ROUNDING, have_same_ranks, perturbed, results_equal
+from ..lab.judge import have_same_ranks, perturbed, results_equal
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments
 from ..materialise.domains import Domains
 from ..materialise.tensors import resized
 from ..pytrees.numbers import altered, is_same
 from .axis_classes import size_of
+from .reading import reads_difference
 
 __all__ = ["BrokenRelation"]
 
@@ -60,30 +61,52 @@ class BrokenRelation:
         :raises SpentError: when the budget has ended
         """
         moved_axes, kept_axes = self._doubt.moved, self._doubt.kept
-        moved = self._changed(moved_axes, 1)
-        if moved is None:
-            return FindingKind.NO_SIZES
-        found = self._tested(moved, moved_axes)
+        found, moved = self._longer(moved_axes)
         if found is not FindingKind.ACCEPTED:
             return found
         self.accepted = moved
         if self._symbol(kept_axes):
-            back, longer = self._changed(kept_axes, 1), kept_axes
-        else:
-            back, longer = self._changed(moved_axes, -1), ()
-        return FindingKind.NO_SIZES if back is None else self._tested(back, longer)
+            return self._longer(kept_axes)[0]
+        shorter = self._changed(moved_axes, -1)
+        return FindingKind.NO_SIZES if shorter is None else self._tested(shorter, ())
+
+    def _longer(self, axes: Sequence[Axis]) -> tuple[FindingKind, dict[Path, Any]]:
+        """What the model says to longer ``axes``, and the values that it was given.
+
+        A stride skips a column more, and a patch up to 31: where nothing reads what is new, the
+        axes become twice as long, so that what is new holds all that fits into the old size.
+        """
+        name = self._symbol(axes)
+        if name is None:
+            return FindingKind.NO_SIZES, {}
+        found, values = FindingKind.NO_SIZES, dict[Path, Any]()
+        numbers_of_steps = [1]
+        if any(axis.dim != 0 for axis in axes):  # no stride goes over the rows of a batch
+            numbers_of_steps.append(self._sizes[name] // self._plan.symbol(name).step)
+        for least in numbers_of_steps:
+            longer = self._changed(axes, 1, least=least)
+            if longer is None:
+                continue
+            further = self._tested(longer, axes)
+            if further is FindingKind.ACCEPTED or not values:
+                found, values = further, longer
+            if further is not FindingKind.UNREAD:
+                break
+        return found, values
 
     def _symbol(self, axes: Sequence[Axis]) -> str | None:
         """The symbol of the axes in the plan without the relation."""
         expression = self._plan.expression(axes[0]) if axes else None
         return str(expression) if expression is not None and expression.is_symbol else None
 
-    def _changed(self, axes: Sequence[Axis], way: int) -> dict[Path, Any] | None:
-        """The values with these axes larger or smaller, and with them what follows from them;
-        the rest as it was.
+    def _changed(self, axes: Sequence[Axis], way: int, *, least: int = 1) -> dict[Path, Any] | None:
+        """The values with these axes larger or smaller by ``least`` steps or a few more, and with
+        them what follows from them; the rest as it was.
         """
         name = self._symbol(axes)
-        sizes = stepped_sizes(self._plan, self._sizes, name, way) if name is not None else None
+        if name is None:
+            return None
+        sizes = stepped_sizes(self._plan, self._sizes, name, way, least=least)
         return None if sizes is None else self._resized(sizes)
 
     def _resized(self, sizes: Sizes) -> dict[Path, Any]:
@@ -115,8 +138,7 @@ class BrokenRelation:
             if all(_is_same(changed[axis.path], values[axis.path]) for axis in own):
                 continue  # no other numbers are lawful there: positions count from 0
             are_told = True
-            other = self._run(changed, f"{self._doubt.text}, other values of {root}")
-            if other is not None and not results_equal(values, got, other, atol=ROUNDING):
+            if self._reads_other(values, got, changed, f"other values of {root}"):
                 continue
             others = [axis for axis in longer if axis.path.root != root]
             if self._is_read_where_shown(values, own, others):
@@ -140,8 +162,17 @@ class BrokenRelation:
         if got is None:
             return False
         changed = perturbed(shown, former, own, self._domains)
-        other = self._run(changed, f"{self._doubt.text}, other values of all")
-        return other is not None and not results_equal(shown, got, other, atol=ROUNDING)
+        return self._reads_other(shown, got, changed, "other values of all")
+
+    def _reads_other(
+        self, values: Mapping[Path, Any], got: Tree[Any], changed: Mapping[Path, Any], what: str
+    ) -> bool:
+        """True when the model takes changed values, and gives another result because of them."""
+        why = f"{self._doubt.text}, {what}"
+        other = self._run(changed, why)
+        if other is None:
+            return False
+        return reads_difference(self._plan, self._lab, (values, got), (changed, other), why=why)
 
     def _reads(self, values: Mapping[Path, Any], got: Tree[Any], axes: Sequence[Axis]) -> bool:
         """True unless these axes are of floats that the model does not read at all, though it may

@@ -112,6 +112,10 @@ class Draft:
             probes=self.experiments,
             blind=self.blind,
             needed=self.needed,
+            asked=(
+                *filter(self.overrides.is_dynamic, self._axes()),
+                *(axis for name in ranges for axis in plan.axes_of(name)),
+            ),
         )
 
     def _axes(self) -> Iterator[Axis]:
@@ -138,8 +142,8 @@ def _within_range(symbol: Symbol, plan: Plan, table: Table, limits: Range | None
     for axis in plan.axes_of(symbol.name):
         pairs = zip(table.labels, table.column(axis), strict=True)
         seen |= {size for label, size in pairs if size is not None and label != PINNED}
-    low, high = limits or (0, None)
-    kept = [size for size in symbol.observed if size in seen and low <= size]
+    low, high = limits or (None, None)
+    kept = [size for size in symbol.observed if size in seen and (low or 0) <= size]
     if high is not None:
         kept = [size for size in kept if size <= high]
     return replace(symbol, observed=tuple(kept) or symbol.observed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal
 
 from ..core.call import Call
 from ..core.errors import UsageError
@@ -14,10 +14,13 @@ from ..core.spec import Axis, TensorSpec
 from ..infer.samples import Table
 
 __all__ = [
+    "OBSERVED",
+    "OTHERS",
     "PINNED",
     "Dims",
     "Overrides",
     "Range",
+    "RangesOption",
     "check_overrides",
     "check_ranges",
     "check_static",
@@ -28,13 +31,23 @@ __all__ = [
 #: the label of a row that stands for the word of the caller
 PINNED = "pinned by the caller"
 
+#: what a user writes for the least and the greatest size of the watched calls
+OBSERVED: Final = "observed"
+#: the name that stands for all symbols that ``ranges`` does not name
+OTHERS = "*"
+
 Dims = Mapping[str, Sequence[int]]
-Range = tuple[int, int | None]
+Range = tuple[int | None, int | None]
+#: ``ranges`` as a user writes them: limits by symbol, or ``"observed"``, for one symbol or for all
+RangesOption = Mapping[str, Range | Literal["observed"]] | Literal["observed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
     """Axes by argument (its name, or the path of one leaf as Python), and ranges by symbol.
+
+    The ranges of the symbols in ``observed`` are the sizes that watched calls had; :data:`OTHERS`
+    among them stands for every symbol that ``ranges`` does not name.
 
     Without ``probe`` only the calls and the caller say what a plan is: no hypothesis is tested with
     the model.
@@ -44,6 +57,7 @@ class Overrides:
     dynamic: Dims = field(default_factory=dict)
     ranges: Mapping[str, Range] = field(default_factory=dict)
     probe: bool = True
+    observed: frozenset[str] = frozenset()
 
     def is_static(self, axis: Axis) -> bool:
         """True when the caller said that the axis never changes."""
@@ -53,6 +67,18 @@ class Overrides:
         """True when the caller said that the axis changes."""
         return _names(self.dynamic, axis)
 
+    def is_observed(self, name: str) -> bool:
+        """True when the caller said that a symbol has the sizes of the watched calls."""
+        return name in self.observed or (OTHERS in self.observed and name not in self.ranges)
+
+    def may_change(self, axis: Axis) -> bool:
+        """True when an axis that no call changed may become dynamic.
+
+        Where every symbol has the sizes of the watched calls, it stays as it was.
+        """
+        are_all_observed = OTHERS in self.observed and not self.ranges
+        return self.is_dynamic(axis) or not (are_all_observed or self.is_static(axis))
+
 
 def _names(dims: Dims, axis: Axis) -> bool:
     return any(axis.dim in dims.get(key, ()) for key in (axis.path.root, axis.path.code()))
@@ -61,7 +87,7 @@ def _names(dims: Dims, axis: Axis) -> bool:
 def overrides_of(
     static: Dims | None = None,
     dynamic: Dims | None = None,
-    ranges: Mapping[str, Range] | None = None,
+    ranges: RangesOption | None = None,
     *,
     probe: bool = True,
 ) -> Overrides:
@@ -69,23 +95,46 @@ def overrides_of(
 
     :raises UsageError: ``bad-pin``
     """
-    for word, given in (("static", static), ("dynamic", dynamic), ("ranges", ranges)):
+    for word, given in (("static", static), ("dynamic", dynamic)):
         if given is not None and not isinstance(given, Mapping):
             raise _bad(f"{word}={given!r}", "Give a dict, by argument or by symbol.")
-    static, dynamic, ranges = dict(static or {}), dict(dynamic or {}), dict(ranges or {})
+    static, dynamic = dict(static or {}), dict(dynamic or {})
     _check_dims("static", static)
     _check_dims("dynamic", dynamic)
-    for name, limits in ranges.items():
-        if not _is_range(limits):
-            hint = "Give the least and the greatest size, or None for no limit: {'batch': (1, 64)}."
-            raise _bad(f"ranges={{{name!r}: {limits!r}}}", hint)
+    limits, observed = _ranges_of(ranges)
     for name, dims in static.items():
         for dim in dims:
             if dim in dynamic.get(name, ()):
                 raise _bad(
                     f"{name}.shape[{dim}], static and dynamic at once,", "Leave one of the two out."
                 )
-    return Overrides(static, dynamic, ranges, probe)
+    return Overrides(static, dynamic, limits, probe, observed)
+
+
+def _ranges_of(ranges: Any) -> tuple[dict[str, Range], frozenset[str]]:
+    """Limits by symbol, and the names of the symbols whose range the watched calls say.
+
+    :raises UsageError: ``bad-pin``
+    """
+    if isinstance(ranges, str) and ranges == OBSERVED:
+        return {}, frozenset({OTHERS})
+    if ranges is not None and not isinstance(ranges, Mapping):
+        hint = f"Give a dict, by argument or by symbol, or {OBSERVED!r} for what calls had."
+        raise _bad(f"ranges={ranges!r}", hint)
+    limits: dict[str, Range] = {}
+    observed: set[str] = set()
+    for name, given in (ranges or {}).items():
+        if isinstance(given, str) and given == OBSERVED:
+            observed.add(name)
+        elif name != OTHERS and _is_range(given):
+            limits[name] = (given[0], given[1])
+        else:
+            hint = (
+                "Give the least and the greatest size, or None for no limit: {'batch': (1, 64)}; or"
+                " 'observed' for those of the watched calls."
+            )
+            raise _bad(f"ranges={{{name!r}: {given!r}}}", hint)
+    return limits, frozenset(observed)
 
 
 def _check_dims(word: str, dims: Dims) -> None:
@@ -102,9 +151,11 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_range(limits: Any) -> bool:
-    if not isinstance(limits, (tuple, list)) or len(limits) != 2 or not _is_count(limits[0]):
+    if not isinstance(limits, (tuple, list)) or len(limits) != 2:
         return False
-    return limits[1] is None or (_is_count(limits[1]) and limits[0] <= limits[1])
+    if not all(limit is None or _is_count(limit) for limit in limits):
+        return False
+    return None in limits or limits[0] <= limits[1]
 
 
 def _bad(text: str, hint: str) -> UsageError:
@@ -180,7 +231,7 @@ def check_symbols(overrides: Overrides, plans: Iterable[Plan]) -> None:
     :raises UsageError: ``no-such-symbol``
     """
     known = list(dict.fromkeys(symbol.name for plan in plans for symbol in plan.symbols))
-    for name in overrides.ranges:
+    for name in (*overrides.ranges, *sorted(overrides.observed - {OTHERS})):
         if name not in known:
             raise UsageError(
                 f"ranges= names {name!r}, and no axis is called that.",

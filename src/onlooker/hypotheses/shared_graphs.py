@@ -74,6 +74,9 @@ def _joined(
     if conflict is not None:
         logger.debug("two graphs are needed: %s", conflict)
         return None
+    if any(_is_int_argument(union, path) for form in forms for path in union.missing(form)):
+        logger.debug("two graphs are needed: no int stands for one that is left out")
+        return None
     for number, fills in enumerate(islice(_fill_choices(union), _MOST_CHOICES)):
         draft = Draft(union, fills, overrides=overrides)
         try:
@@ -83,6 +86,14 @@ def _joined(
             lab.note_unknown(_UNTESTED, spent)
             return None
     return None
+
+
+def _is_int_argument(union: Union, path: Path) -> bool:
+    """True for a whole argument that is an int: where the signature has an int as its default, no
+    call lacks it.
+    """
+    spec = union.leaves[path]
+    return isinstance(spec, ConstantSpec) and spec.is_int and len(path.entries) == 1
 
 
 def _fill_choices(union: Union) -> Iterator[dict[Path, Fill]]:

@@ -25,7 +25,7 @@ def build_plan(
     *,
     name: str = "main",
     notes: tuple[str, ...] = (),
-    ranges: Mapping[str, tuple[int, int | None]] | None = None,
+    ranges: Mapping[str, tuple[int | None, int | None]] | None = None,
     confirmed: Mapping[Axis, str] | None = None,
     exclusions: Exclusions | None = None,
 ) -> Plan:
@@ -152,10 +152,12 @@ def _with_floats(leaf: LeafPlan, union: Union) -> LeafPlan:
 
 
 def _symbol(
-    column: Column, name: str, mined: Mined, ranges: Mapping[str, tuple[int, int | None]]
+    column: Column, name: str, mined: Mined, ranges: Mapping[str, tuple[int | None, int | None]]
 ) -> Symbol:
     values = tuple(sorted({v for v in column.values if v is not None}))
-    low, high = ranges.get(name, (0 if 0 in values else 1, None))
+    low, high = ranges.get(name, (None, None))
+    if low is None:
+        low = 0 if 0 in values else 1
     return Symbol(name, values, low, high, step_of(column), evidence(mined.labels, column))
 
 

@@ -10,6 +10,7 @@ import logging
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..core.errors import ExportError
 from ..core.expression import Expression
@@ -21,6 +22,7 @@ __all__ = [
     "alike_sizes",
     "choose_sizes",
     "cut_sizes",
+    "even_sizes",
     "example_sizes",
     "expressed_sizes",
     "grain",
@@ -52,6 +54,8 @@ _ROOM = 3
 _OFFSETS = (2, 0, 3, 1, 4)
 #: the most steps away from a size
 _MOST_STEPS = 11
+#: how far from the least size of a range a size inside of it is looked for
+_FAR_INSIDE = 256
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 
 
@@ -214,8 +218,7 @@ def _proposals(symbol: Symbol, scale: Scale) -> Iterator[int]:
         middle -= middle % symbol.step
         yield from (middle + symbol.step * k for k in range(1, 24))
         yield from (middle - symbol.step * k for k in range(24))
-    is_even = scale is Scale.EVEN and _is_large(symbol)
-    unit = _small_grain(symbol) if is_even else symbol.step
+    unit = _small_grain(symbol) if scale is Scale.EVEN else symbol.step
     yield from (prime * unit for prime in _PRIMES)
     yield from (symbol.step * k for k in range(2, 200))
 
@@ -271,6 +274,20 @@ def example_sizes(plan: Plan) -> Iterator[Sizes]:
     yield observed_sizes(plan)
 
 
+def even_sizes(plan: Plan, calls: Sequence[Sizes]) -> Iterator[Sizes]:
+    """General sizes that are as even as those of some calls: on the same sides of conditions on
+    remainders. There are none where the sizes of the calls have no common divisor.
+    """
+    watched = tuple(
+        replace(symbol, observed=tuple(sorted({call[symbol.name] for call in calls})))
+        for symbol in plan.symbols
+    )
+    if any(_small_grain(symbol) > symbol.step for symbol in watched):
+        for offset in (0, 1):
+            with contextlib.suppress(ExportError):
+                yield choose_sizes(replace(plan, symbols=watched), scale=Scale.EVEN, offset=offset)
+
+
 def alike_sizes(plan: Plan, calls: Sequence[Sizes]) -> Iterator[Sizes]:
     """The sizes of :func:`example_sizes`, but symbols that had equal sizes in each of the calls have
     equal ones; ``calls`` are the sizes of all symbols in some calls.
@@ -302,16 +319,16 @@ def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:
     yield from example_sizes(plan)
 
 
-def stepped_sizes(plan: Plan, sizes: Sizes, name: str, way: int) -> Sizes | None:
-    """The sizes with one symbol larger (``way`` 1) or smaller (-1) by a few of its steps, the
-    others as they were.
+def stepped_sizes(plan: Plan, sizes: Sizes, name: str, way: int, *, least: int = 1) -> Sizes | None:
+    """The sizes with one symbol larger (``way`` 1) or smaller (-1) by ``least`` of its steps or a
+    few more, the others as they were.
 
     General ones if there are any, else the first possible ones; None where no size of the symbol is
     possible.
     """
     step = plan.symbol(name).step
     possible: list[Sizes] = []
-    for number in range(1, _MOST_STEPS + 1):
+    for number in range(least, least + _MOST_STEPS):
         size = sizes[name] + way * number * step
         changed = {**sizes, name: size}
         if size > 1 and is_possible(plan, changed):
@@ -338,7 +355,7 @@ def middle_sizes(plan: Plan, seed: int = 0) -> Sizes:
     chooser = random.Random(seed) if seed else None
     shifts = [chooser.randrange(12) if chooser else 0 for _ in plan.symbols]
     return {
-        s.name: _within(s, 4 + 2 * i + shift)
+        s.name: _inside(s, 4 + 2 * i + shift)
         for i, (s, shift) in enumerate(zip(plan.symbols, shifts, strict=True))
     }
 
@@ -379,6 +396,18 @@ def trial_sizes(
 def size_label(sizes: Mapping[str, int]) -> str:
     """The sizes as text: ``batch=5, sequence=1``."""
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def _inside(symbol: Symbol, wanted: int) -> int:
+    """The size nearest to ``wanted``; in a range with two ends, one that was not seen if there is
+    any.
+    """
+    nearest = _within(symbol, wanted)
+    if symbol.high is None or nearest not in (*symbol.observed, symbol.low, symbol.high):
+        return nearest
+    inside = range(symbol.low + 1, min(symbol.high, symbol.low + _FAR_INSIDE))
+    fresh = (size for size in inside if symbol.takes(size) and size not in symbol.observed)
+    return next(fresh, nearest)
 
 
 def _within(symbol: Symbol, wanted: int) -> int:

@@ -21,6 +21,7 @@ from ..core.structure import Structure
 from ..pytrees.layers import is_cache, is_layer
 from ..pytrees.nodes import ATOMS, qualified_name
 from ..pytrees.open import ARGUMENTS, NAMED_TUPLE
+from ..pytrees.openers import size_of
 from .classes import find_cache, find_named_tuple, find_output, find_record
 from .standin import StandIn
 
@@ -31,7 +32,11 @@ _BUILTIN: dict[str, Any] = {
     "tuple": tuple,
     "dict": dict,
     "OrderedDict": collections.OrderedDict,
+    "torch.Size": size_of,
+    "slice": lambda values: slice(*values),
 }
+#: those that are built of their children alone, without keys
+_SEQUENCES = frozenset({"list", "tuple", "torch.Size", "slice"})
 
 
 def hidden_of(structure: Structure) -> tuple[Any, ...]:
@@ -200,7 +205,7 @@ class _Builder:
             ) from error
 
     def _find(self) -> Any:
-        if self.kind in ("list", "tuple"):
+        if self.kind in _SEQUENCES:
             return _BUILTIN[self.kind]
         if self.kind in _BUILTIN:
             return self._mapping

@@ -53,8 +53,11 @@ class GraphRecord:
     contract: Contract = dataclasses.field(default_factory=Contract)
     ints: tuple[int, ...] = ()
     floats: tuple[int, ...] = ()
+    bools: tuple[int, ...] = ()
+    kinds: tuple[tuple[str, tuple[str, ...]], ...] = ()
     seconds: float = 0.0
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    marks: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,8 @@ def graph_of(record: GraphRecord, where: str) -> Graph:
         raise damaged(where, "its outputs are not as many as its structure has")
     _check_plan(record, where)
     _check_contract(record, where)
-    if not all(0 <= position < len(record.dynamic) for position in (*record.ints, *record.floats)):
+    numbers = (*record.ints, *record.floats, *record.bools)
+    if not all(0 <= position < len(record.dynamic) for position in numbers):
         raise damaged(where, "a number stands at a place that its outputs do not have")
     same: Any = {name: getattr(record, name) for name in _SAME} | {"plan": plan}
     given: Any = {name: getattr(record, name) for name in _OUTPUTS}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ..core.errors import ExportError
 from ..core.path import Path
 from ..core.plan import Plan
 from ..core.structure import Tree
-from ..infer.sizes import Sizes, example_sizes
-from ..materialise.arguments import close_arguments, materialise
+from ..infer.sizes import Sizes, even_sizes, example_sizes
+from ..materialise.arguments import close_arguments, leaf_values, materialise
+from ..materialise.counting import sizes_of
 from ..observing.store import Sample
 from .lab import Lab, SpentError
 from .small_sizes import representative
@@ -29,6 +31,12 @@ class Example:
     sizes: Sizes
     values: Mapping[Path, Any]
     outputs: Tree[Any]
+
+
+def _sizes_of_calls(plan: Plan, samples: Sequence[Sample]) -> list[Sizes]:
+    """The sizes of the kept calls that a plan was made of."""
+    own = (sample for sample in samples if sample.call.index in plan.calls)
+    return [sizes_of(plan, leaf_values(sample)) for sample in own]
 
 
 def find_example(
@@ -51,7 +59,10 @@ def find_example(
     """
     refusal: Exception | None = None
     if choices is None:
-        choices = representative(plan, samples, lab, example_sizes(plan))
+        usual = example_sizes(plan)
+        if necessary:  # the graph shall be that of the watched calls
+            usual = chain(even_sizes(plan, _sizes_of_calls(plan, samples)), usual)
+        choices = representative(plan, samples, lab, usual)
     for choice in choices:
         sizes = {**choice, **(fixed or {})}
         why = "an example at " + ", ".join(f"{name} = {size}" for name, size in sizes.items())

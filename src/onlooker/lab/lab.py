@@ -19,6 +19,7 @@ from ..core.structure import Tree
 from ..materialise.arguments import leaf_values
 from ..observing.store import Sample
 from .budget import BUDGET, Budget
+from .kept import Kept
 from .memo import Memo, key_of
 from .memory import is_out_of_memory
 from .repeated_blocks import EqualBlocks, equal_blocks_of
@@ -51,8 +52,8 @@ class Lab:
     are run again, the first try to serve several kinds of calls with one graph, the example of each
     trace. ``budget`` bounds the others. ``records`` has one value per experiment, ``unknown`` what
     was not tested since the budget ended. ``written`` are the arguments of kept calls in which a call
-    wrote to a tensor, as far as calls were run again. ``stages`` are the seconds of each stage, for
-    the report.
+    wrote to a tensor, as far as calls were run again, ``kept`` what they left behind in Python.
+    ``stages`` are the seconds of each stage, for the report.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Lab:
         self.records: list[Experiment] = []
         self.unknown: list[BlindSpot] = []
         self.written: set[str] = set()
+        self.kept: Kept = Kept()
         self.stages: Stages = Stages()
         self._memo = Memo()
         self._shares: list[tuple[int, str]] = []
@@ -201,6 +203,21 @@ class Lab:
         ).leaves[0]
         return steps
 
+    def operators_of_run(
+        self, arguments: dict[str, Any], *, why: str
+    ) -> tuple[tuple[Any, ...], Tree[Any]]:
+        """The operators of a run, each with the shapes that it was given, and the result. It counts
+        as a run.
+
+        :raises SpentError: when the budget has ended
+        :raises Exception: what the model raises
+        """
+        way = self.subject.try_operators
+        found: tuple[tuple[Any, ...], Tree[Any]] = self._run(
+            way, arguments, "operators", why, memo=True, necessary=False
+        ).leaves[0]
+        return found
+
     def try_run(
         self, arguments: dict[str, Any], *, why: str, memo: bool = False, necessary: bool = False
     ) -> Tree[Any] | None:
@@ -281,6 +298,7 @@ class Lab:
         them.
         """
         self._memo.forget()
+        self.subject.keeper.forget()
 
     # ----------------------------------------------------------------------------------- the budget
 
@@ -318,6 +336,9 @@ class Lab:
 
         :raises SpentError: when the budget has ended
         """
+        if self.subject.keeper.lost:
+            change = self.subject.keeper.lost[0]
+            raise SpentError(f"runs that leave the model as it is ({change})")
         seconds = self.budget.seconds
         if seconds is not None and time.monotonic() - self._began >= seconds:
             raise SpentError(f"{seconds:g} seconds")

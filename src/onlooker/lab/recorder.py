@@ -11,8 +11,9 @@ import torch
 
 from ..torch_internals.modes import TorchDispatchMode
 from ..torch_internals.operators import HigherOrderOperator
+from ..torch_internals.trees import tree_leaves
 
-__all__ = ["Recorder", "ScanStep"]
+__all__ = ["Operators", "Recorder", "ScanStep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,45 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has
         result = func(*args, **kwargs)
         self.steps.append((func, args, kwargs, result))
         return result
+
+
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """Inside the block each operator is noted by its name and the shapes of its arguments; no tensor
+    stays alive. Operators that take graphs are refused.
+
+    Two runs with equal ``names`` compute by the same kernels: these depend on shapes and strides,
+    not on values.
+
+    >>> with Operators() as run:
+    ...     _ = torch.ones(2).add(torch.ones(2))
+    >>> [name for name, _ in run.names]
+    ['aten.ones.default', 'aten.ones.default', 'aten.add.Tensor']
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        shapes = tuple(map(_layout, tree_leaves((args, kwargs))))
+        self.names.append((str(func), shapes))
+        return func(*args, **kwargs)
+
+
+def _layout(leaf: Any) -> Any:
+    """What a kernel is chosen by: the layout of a tensor, and which arguments are left out."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf is None
+    if leaf.layout is not torch.strided:
+        return str(leaf.layout), leaf.dtype, leaf.shape
+    return leaf.dtype, leaf.shape, leaf.stride()
 
 
 def _first_step(body: Any, init: Any, rows: Any, additional_inputs: Any = ()) -> ScanStep:

@@ -43,10 +43,12 @@ def rerun(
                     vars(module)["training"] = False
             if not with_hooks:
                 arguments = sample.arguments()
-                before = _writes(arguments)
+                before, begun = _writes(arguments), lab.subject.keeper.begun.again()
                 result = opened(lab(arguments))
                 after = _writes(arguments)
                 lab.written.update(name for name in before if before[name] != after[name])
+                if not eval_mode and context is None:
+                    lab.kept.look_at(lab.model, begun, lambda: lab(sample.arguments()))
                 return result
             args, kwargs = as_args_kwargs(lab.signature, sample.arguments())
             return opened(lab.subject.within(lab.model, args, kwargs))

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from ..core.structure import LEAF, Structure, Tree
 from ..core.surroundings import Autocast
 from ..observing.bind import as_args_kwargs
 from ..observing.cached_functions import without_remembered_fakes
-from ..observing.state import kept_state
+from ..observing.state import StateKeeper, kept_state
 from ..observing.surroundings import inside_autocast, outside_autocast
 from ..observing.tracked_state import with_changed_arguments
 from ..pytrees.open import copy_tensors, map_tensors
@@ -24,9 +24,10 @@ from ..pytrees.unread import open_result
 from ..torch_internals.fake_tensors import FakeTensorMode
 from ..torch_internals.trees import tree_leaves
 from .one_process import check_one_process
-from .recorder import Recorder
+from .recorder import Operators, Recorder
 from .repeated_blocks import EqualBlocks
 from .stateful import Stateful
+from .twin import twin_of
 
 __all__ = ["ModelRunner", "cuda_devices", "opened"]
 
@@ -53,12 +54,14 @@ def _uncompiled(traced: bool) -> contextlib.AbstractContextManager[Any]:
 class ModelRunner:
     """A method of a model, as it was watched.
 
-    ``former`` are attributes that the model itself overwrote while it was watched, as they were
-    before. ``autocast`` is what the calls were made in: every run is, and a trace writes it into its
-    graph. With ``gradients`` runs record them, as calls do whose results are others without. Runs are
-    not counted here: a :class:`~onlooker.lab.lab.Lab` does that. ``copy_of`` is the model that was
+    ``model`` is what is run: a twin of the ``original``, where that can be copied. ``former`` are
+    attributes that the model itself overwrote while it was watched, as they were before.
+    ``autocast`` is what the calls were made in: every run is, and a trace writes it into its graph.
+    With ``gradients`` runs record them, as calls do whose results are others without. Runs are not
+    counted here: a :class:`~onlooker.lab.lab.Lab` does that. ``copy_of`` is the model that was
     watched, where a changed copy of it was called instead. Without ``repeats`` all blocks run.
-    Where there are ``changed`` arguments, a run gives them beside the result.
+    Where there are ``changed`` arguments, a run gives them beside the result. ``keeper`` puts back
+    what a run changes.
     """
 
     model: Any
@@ -70,6 +73,36 @@ class ModelRunner:
     repeats: EqualBlocks = field(default_factory=EqualBlocks)
     copy_of: Any = None
     changed: tuple[ChangedArgument, ...] = ()
+    original: Any = None
+    keeper: StateKeeper = field(default_factory=StateKeeper, compare=False)
+
+    @classmethod
+    def of_twin(cls, model: Any, *args: Any, **options: Any) -> ModelRunner:
+        """The method of a twin of the model."""
+        inner = model.inner if isinstance(model, Stateful) else model
+        runner = cls(model, *args, **options)
+        return replace(runner, original=inner).with_new_twin()
+
+    def with_new_twin(self) -> ModelRunner:
+        """The same with a twin of what the original is now: it may have changed since."""
+        if self.original is None:
+            return self
+        twin = _around_twin(self.model, twin_of(self.original))
+        return replace(self, model=twin, keeper=StateKeeper())
+
+    def on_original(self) -> ModelRunner:
+        """The same without a twin."""
+        if self.original is None:
+            return self
+        model = _around_twin(self.model, self.original)
+        return replace(self, model=model, keeper=StateKeeper())
+
+    @property
+    def watched(self) -> Any:
+        """The model that the user has."""
+        if self.original is not None:
+            return self.original
+        return self.model.inner if isinstance(self.model, Stateful) else self.model
 
     def __call__(self, arguments: dict[str, Any]) -> Any:
         """Runs the method as it is, on the arguments themselves, inside the autocast of the
@@ -120,7 +153,7 @@ class ModelRunner:
             torch.inference_mode(False) if self.gradients else contextlib.nullcontext(),
             torch.set_grad_enabled(self.gradients),
             _uncompiled(traced),
-            kept_state(self.model, self.former),
+            kept_state(self.model, self.former, self.keeper),
             without_remembered_fakes(self.model),
             torch.random.fork_rng(devices=cuda_devices()),
         ):
@@ -151,12 +184,27 @@ class ModelRunner:
         steps = tuple((str(func), _shapes_of(result)) for func, _, _, result in run.steps)
         return Tree(Structure(LEAF), (steps,))
 
+    def try_operators(self, arguments: dict[str, Any]) -> Tree[Any]:
+        """Runs the method on copies of the arguments; the one leaf has its operators, each with the
+        shapes that it was given, and the result of the run.
+        """
+        copies = copy_tensors(arguments)
+        with self.untouched():
+            with Operators() as run:
+                result = self(copies)
+            return Tree(Structure(LEAF), ((tuple(run.names), opened(result)),))
+
     @contextlib.contextmanager
     def _without_values(self, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Inside the block tensors have no values; gives the arguments as such tensors."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with self.untouched(), _without_logs(), mode:
             yield map_tensors(mode.from_tensor, arguments)
+
+
+def _around_twin(model: Any, twin: Any) -> Any:
+    """The twin, with its state as an argument where the model has it so."""
+    return model.around(twin) if isinstance(model, Stateful) else twin
 
 
 @contextlib.contextmanager

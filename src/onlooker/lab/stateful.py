@@ -4,7 +4,8 @@ result with the new values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -57,12 +58,35 @@ class Stateful(torch.nn.Module):
         fixed = {path: value for path, value in (initial or {}).items() if path in unread}
         binding = python_signature(signature)
         call = _StatefulCall(inner, method, name, tuple(paths), tuple(unread), fixed)
+        vars(self)["_call"] = call
 
         def forward(*args: Any, **kwargs: Any) -> dict[str, Any]:
             return call(args, kwargs)
 
         forward.__signature__ = binding  # type: ignore[attr-defined]
         vars(self)["forward"] = forward
+        self._made_of = method, signature, name, tuple(paths), tuple(unread), dict(initial or {})
+
+    @contextlib.contextmanager
+    def lifted(self, stand_in: Callable[[str, Any], Any]) -> Iterator[None]:
+        """Inside the block calls begin with stand-ins of the ``unread`` attributes, as far as there
+        are any: ``stand_in(path, value)`` gives them, or None.
+        """
+        call: _StatefulCall = vars(self)["_call"]
+        call.stand_in = stand_in
+        try:
+            yield
+        finally:
+            call.stand_in = _no_stand_in
+
+    def around(self, inner: torch.nn.Module) -> Stateful:
+        """The same of another model."""
+        return Stateful(inner, *self._made_of)
+
+
+def _no_stand_in(path: str, value: Any) -> Any:
+    """Nothing: an attribute begins with its value."""
+    return None
 
 
 class _StatefulCall:
@@ -79,6 +103,13 @@ class _StatefulCall:
     ) -> None:
         self.inner, self.method, self.name = inner, method, name
         self.paths, self.unread, self.fixed = paths, unread, fixed
+        self.stand_in: Callable[[str, Any], Any] = _no_stand_in
+
+    def _unread(self) -> dict[str, Any]:
+        """The values with which unread attributes begin."""
+        values = copied_values(self.fixed)
+        stand_ins = {path: self.stand_in(path, value) for path, value in values.items()}
+        return {path: values[path] if one is None else one for path, one in stand_ins.items()}
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         state = kwargs.pop(self.name)
@@ -86,7 +117,7 @@ class _StatefulCall:
         before = values_at(self.inner, paths)
         # a clone, so that a model that writes to its state in place writes to no argument
         values = map_tensors(torch.clone, dict(state))
-        put_values(self.inner, paths, {**values, **copied_values(self.fixed)})
+        put_values(self.inner, paths, {**values, **self._unread()})
         try:
             result = getattr(self.inner, self.method)(*args, **kwargs)
             after = values_at(self.inner, self.paths)

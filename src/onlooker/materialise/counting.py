@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from ..core.call import Call
 from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
+from ..core.spec import ConstantSpec
 
-__all__ = ["counted", "sizes_of"]
+__all__ = ["counted", "known_sizes", "sizes_of", "watched_sizes"]
+
+
+def watched_sizes(plan: Plan, calls: Iterable[Call]) -> list[tuple[dict[str, int], int]]:
+    """The sizes of the symbols in each recorded call of a plan, and how often there was such a
+    call.
+    """
+    found = []
+    for call in calls:
+        if call.index in plan.calls:
+            values = {
+                path: leaf.value if isinstance(leaf, ConstantSpec) else leaf
+                for path, leaf in call.inputs.items()
+            }
+            found.append((sizes_of(plan, values), call.count))
+    return found
 
 
 def sizes_of(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:
-    """The sizes of the symbols in given values.
+    """The sizes of the symbols in given values; a symbol that no size shows has its least size."""
+    sizes = known_sizes(plan, values)
+    return {symbol.name: sizes.get(symbol.name, symbol.low) for symbol in plan.symbols}
+
+
+def known_sizes(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:
+    """The sizes of the symbols that given values show.
 
     A symbol that stands alone on some axis is read there; another one follows from a sum or a
-    product of which it is the only unknown. A symbol that no size
-    shows has its least size.
+    product of which it is the only unknown. The symbols of a cache that is absent have their least
+    size.
     """
     sizes: dict[str, int] = {}
     rest: list[tuple[Expression, int]] = []
@@ -33,8 +56,11 @@ def sizes_of(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:
         if leaf.value is not None and isinstance(value, int):
             _read(leaf.value, value, sizes, rest)
     if len(sizes) < len(plan.symbols):
-        _solve(rest, sizes, _empty(plan, values))
-    return {symbol.name: sizes.get(symbol.name, symbol.low) for symbol in plan.symbols}
+        empty = _empty(plan, values)
+        _solve(rest, sizes, empty)
+        least = {symbol.name: symbol.low for symbol in plan.symbols if symbol.name in empty}
+        sizes = {**least, **sizes}
+    return sizes
 
 
 def _read(

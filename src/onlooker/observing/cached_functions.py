@@ -1,8 +1,8 @@
 """Functions of a model's source that remember their results (``functools.lru_cache``).
 
-A run on tensors without values leaves such tensors in the cache, and the next call of the user would
-get them. They are forgotten when the run ends; a function that remembers values alone keeps them,
-since it may be what makes an object unique.
+A run on tensors without values leaves such tensors in the cache, or symbolic sizes as keys, and the
+next call of the user would get them. They are forgotten when the run ends; a function that remembers
+values alone keeps them, since it may be what makes an object unique.
 
 Source of what a cache shows to the garbage collector (its dictionary, or each key and result):
 https://github.com/python/cpython/blob/v3.11.7/Modules/_functoolsmodule.c
@@ -83,9 +83,10 @@ def _behind(value: Any, depth: int = 3) -> Iterator[Cache]:
 
 
 def _holds_fakes(cache: Cache) -> bool:
-    return any(isinstance(leaf, FakeTensor) for leaf in tree_leaves(_results(cache)))
+    leaves = tree_leaves(_keys_and_results(cache))
+    return any(isinstance(leaf, (FakeTensor, torch.SymInt)) for leaf in leaves)
 
 
-def _results(cache: Cache) -> Iterable[Any]:
+def _keys_and_results(cache: Cache) -> Iterable[Any]:
     held = [value for value in gc.get_referents(cache) if value is not vars(cache)]
-    return [list(value.values()) if type(value) is dict else value for value in held]
+    return [list(value.items()) if type(value) is dict else value for value in held]

@@ -14,10 +14,29 @@ from typing import Any
 from ..core.locks import lock_of
 from .wrapper import MISSING
 
-__all__ = ["noted_copies"]
+__all__ = ["noted_copies", "unnoted_copies"]
 
 _NAME = "__deepcopy__"
 _lock = lock_of(sys.modules[__name__])
+
+
+class _Silence(threading.local):
+    """Whether copies of this thread are noted by nobody."""
+
+    holds = False
+
+
+_silence = _Silence()
+
+
+@contextlib.contextmanager
+def unnoted_copies() -> Iterator[None]:
+    """Inside the block deep copies that this thread makes are noted by nobody: they are ours."""
+    before, _silence.holds = _silence.holds, True
+    try:
+        yield
+    finally:
+        _silence.holds = before
 
 
 @contextlib.contextmanager
@@ -74,7 +93,7 @@ class _CopyStand:
         self._inside = threading.local()
 
     def __get__(self, obj: Any, cls: Any = None) -> Any:
-        if obj is None or id(obj) in self._copied_now():
+        if obj is None or _silence.holds or id(obj) in self._copied_now():
             return self._original(obj, cls)
         notes = [note for is_watched, note in self.watchers if is_watched(obj)]
         if not notes:

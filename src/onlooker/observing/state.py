@@ -8,16 +8,14 @@ watched.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
-from ..pytrees.numbers import is_same
-from ..pytrees.unusual import unusual
+from .reach import Change, Snapshot
 
-__all__ = ["Attributes", "changed_since", "kept_state", "read_attributes"]
+__all__ = ["Attributes", "StateKeeper", "changed_since", "kept_state", "read_attributes"]
 
 #: (name of the submodule, name of the attribute) -> value
 Attributes = dict[tuple[str, str], Any]
@@ -25,7 +23,6 @@ Attributes = dict[tuple[str, str], Any]
 _PLAIN = (bool, int, float, str, type(None), tuple)
 #: the mode is the user's own choice, and may change after watching
 _NOT_STATE = frozenset({"training"})
-_MOST_BUFFER_BYTES = 1 << 26
 
 
 def _modules(model: Any) -> Iterator[tuple[str, Any]]:
@@ -58,104 +55,53 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 @contextlib.contextmanager
-def kept_state(model: Any, former: Mapping[tuple[str, str], Any]) -> Iterator[None]:
-    """Inside the block the ``former`` attributes stand; on exit every attribute and buffer is what
-    it was.
+def kept_state(
+    model: Any, former: Mapping[tuple[str, str], Any], keeper: StateKeeper | None = None
+) -> Iterator[None]:
+    """Inside the block the ``former`` attributes stand; on exit all that the model can reach is what
+    it was: see :mod:`~onlooker.observing.reach`.
 
-    Lists and dicts get their contents back; buffers, and tensors that a module holds itself or in a
-    list, tuple or dict, their values (up to 64 MiB of them).
+    A ``keeper`` that is given again saves most of the work: it remembers what it found.
     """
-    modules = dict(_modules(model))
-    saved = [(module, dict(vars(module)), _contents(module)) for module in modules.values()]
-    buffers = _kept_buffers(modules.values())
+    keeper = StateKeeper() if keeper is None else keeper
+    snapshot = keeper.snapshot(model)
+    modules = dict(_modules(model)) if former else {}
     for (path, name), value in former.items():
         if path in modules:
             vars(modules[path])[name] = value
     try:
         yield
     finally:
-        for module, attributes, contents in saved:
-            _put_back(vars(module), attributes)
-            for container, content in contents:
-                _refill(container, content)
-        for kept in buffers:
-            kept.put_back()
+        keeper.put_back(snapshot)
 
 
-def _put_back(now: dict[str, Any], attributes: dict[str, Any]) -> None:
-    if len(now) == len(attributes) and all(
-        now.get(name) is value for name, value in attributes.items()
-    ):
-        return
-    now.clear()
-    now.update(attributes)
-
-
-def _contents(module: Any) -> list[tuple[Any, Any]]:
-    """The lists and dicts of a module, with copies of what is in them; parameters and hooks are
-    among them.
-    """
-    return [
-        (value, type(value)(value))
-        for value in vars(module).values()
-        if type(value) in (list, dict)
-    ]
-
-
-def _refill(container: Any, content: Any) -> None:
-    if isinstance(container, list):
-        if len(container) != len(content) or any(
-            a is not b for a, b in zip(container, content, strict=True)
-        ):
-            container[:] = content
-    elif list(container) != list(content) or any(
-        container[key] is not content[key] for key in content
-    ):
-        container.clear()
-        container.update(content)
-
-
-def _held_tensors(module: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a module that are no parameters: buffers are in a dict of it."""
-    for value in vars(module).values():
-        kind = type(value)
-        if kind is dict:
-            held: Iterable[Any] = value.values()
-        else:
-            held = value if kind in (list, tuple) else (value,)
-        for tensor in held:
-            if isinstance(tensor, torch.nn.Parameter) or not isinstance(tensor, torch.Tensor):
-                continue
-            if unusual(tensor) is None:
-                yield tensor
-
-
-@dataclass(frozen=True, slots=True)
-class _KeptBuffer:
-    """A buffer, or another tensor of a module, with its values; torch counts the writes to it
-    (``version``), but for an inference tensor.
+class StateKeeper:
+    """Takes snapshots of a model and puts back what they hold; ``lost`` are the changes that could
+    not be put back.
     """
 
-    buffer: torch.Tensor
-    version: int | None
-    copy: torch.Tensor
+    def __init__(self) -> None:
+        self.lost: tuple[Change, ...] = ()
+        self._known: tuple[Any, Snapshot] | None = None
 
-    def put_back(self) -> None:
-        """Gives the buffer its values again, where it was written."""
-        if self.version is not None:
-            if self.buffer._version != self.version:
-                with torch.no_grad():
-                    self.buffer.copy_(self.copy)
-        elif not is_same(self.buffer, self.copy):
-            with torch.inference_mode():
-                self.buffer.copy_(self.copy)
+    def snapshot(self, model: Any) -> Snapshot:
+        """What everything in reach holds now; the last snapshot where nothing has changed since."""
+        if self._known is not None and self._known[0] is model and not self._known[1].changed():
+            return self._known[1]
+        self._known = model, Snapshot.of(model)
+        return self._known[1]
 
+    @property
+    def begun(self) -> Snapshot:
+        """The last snapshot: what stood when the run of now began."""
+        return self._known[1] if self._known is not None else Snapshot()
 
-def _kept_buffers(modules: Iterable[Any]) -> list[_KeptBuffer]:
-    tensors = {id(tensor): tensor for module in modules for tensor in _held_tensors(module)}
-    found = list(tensors.values())
-    if sum(buffer.nbytes for buffer in found) > _MOST_BUFFER_BYTES:
-        return []
-    return [
-        _KeptBuffer(b, None if b.is_inference() else b._version, b.detach().clone()) for b in found
-    ]
+    def put_back(self, snapshot: Snapshot) -> None:
+        """Gives everything what it held."""
+        if snapshot.changed():
+            snapshot.put_back()
+            self.lost += tuple(snapshot.lasting())
+
+    def forget(self) -> None:
+        """Frees the snapshot."""
+        self._known = None

@@ -518,7 +518,18 @@
     const home = document.getElementById(`entry-${place}`);
     const [pictures, tables] = [home.querySelector(".pictures"), home.querySelector(".tables")];
     if (pictures.childElementCount) return;
-    const add = (title, made) => { if (made.length) pictures.append(element("h3", {}, title), ...made); };
+    const links = [];
+    const headed = (title, made) => {
+      const id = `entry-${place}-${title.toLowerCase().replaceAll(" ", "-")}`;
+      made.setAttribute("id", id);
+      const link = element("a", { href: `#${id}` }, title);
+      link.addEventListener("click", () => { if (made.tagName === "DETAILS") made.open = true; });
+      links.push(element("li", {}, link));
+      return made;
+    };
+    const add = (title, made) => { if (made.length) pictures.append(headed(title, element("h3", {}, title)), ...made); };
+    const fold = (title, made) => headed(title, element("details", { class: "fold" },
+      element("summary", {}, element("h3", {}, title), element("span", {}, ` (${number.format(made.count)})`)), ...made.nodes));
     const isProven = data.kind === "program" || data.kind === "programs";
     pictures.append(legend(entry));
     add("Axes over the calls", entry.runs ? entry.columns.map((column) => overCalls(entry, column)) : []);
@@ -528,9 +539,14 @@
     add("Axes", entry.spans.length ? [spans(entry, isProven)] : []);
     const trials = sum(entry.proof.cells.map((one) => sum(one.slice(-2)))) + sum(entry.proof.without);
     add("Proof", trials ? [proof(entry)] : []);
-    add("Guards", entry.guards.map((one) => guard(entry, one)));
+    if (entry.guards.length) {
+      pictures.append(fold("Guards", { count: entry.guards.length, nodes: entry.guards.map((one) => guard(entry, one)) }));
+    }
     add("Padding", entry.waste.map((one) => waste(entry, one)));
-    tables.append(table(callsTable(entry)), ...entry.tables.map(table));
+    for (const one of [callsTable(entry), ...entry.tables]) {
+      tables.append(fold(`Table of ${one.title.toLowerCase()}`, { count: one.rows.length, nodes: [table(one)] }));
+    }
+    home.querySelector(".contents").append(element("ul", {}, ...links));
   }
 
   function draw() {
@@ -542,11 +558,12 @@
       if (home.open) drawEntry(place);
       home.addEventListener("toggle", () => { if (home.open) drawEntry(place); });
     });
-    document.querySelectorAll("nav a").forEach((link, place) => {
+    document.querySelectorAll("nav.entries a:not(.plain)").forEach((link, place) => {
       link.addEventListener("click", () => { document.getElementById(`entry-${place}`).open = true; });
     });
     window.addEventListener("beforeprint", () => {
       document.querySelectorAll(".entry").forEach((home, place) => { home.open = true; drawEntry(place); });
+      document.querySelectorAll(".fold").forEach((one) => { one.open = true; });
     });
     document.documentElement.dataset.drawn = Math.round(performance.now() - begin);
   }

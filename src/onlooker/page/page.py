@@ -14,6 +14,7 @@ import jinja2
 from ..capture.combine import Captured
 from ..capture.summary import Summary, summary_of
 from ..core.recording import Recording
+from ..core.verdict import Tallies, Tally
 from ..program import Program
 from ..programs import Programs
 from .entry import entry_data
@@ -39,10 +40,10 @@ def _data_of(found: Captured | Program | Programs | Recording, title: str) -> di
         return _document(title, "recording", [of_recording(found)])
     if isinstance(found, Programs):
         subjects = [of_program(name, program) for name, program in found.items()]
-        return _document(title, "programs", subjects, verdict=found.report.verdict)
+        return _document(title, "programs", subjects, proof=found.tally)
     recording = found.recording
     name = f"{recording.model.rpartition('.')[2]}.{recording.method}"
-    return _document(title, "program", [of_program(name, found)], verdict=found.report.verdict)
+    return _document(title, "program", [of_program(name, found)], proof=found.tally)
 
 
 def _of_captured(captured: Captured, title: str) -> dict[str, Any]:
@@ -58,13 +59,14 @@ def _document(
     subjects: Sequence[Subject],
     remarks: Sequence[str] = (),
     *,
-    verdict: str = "",
+    proof: Tally | Tallies | None = None,
     tables: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     return {
         "title": title,
         "kind": kind,
-        "verdict": verdict,
+        "verdict": "" if proof is None else proof.verdict,
+        "verified": proof is not None and proof.verified,
         "calls": sum(subject.n_calls for subject in subjects),
         "remarks": [f"{text[0].upper()}{text[1:]}." for text in remarks],
         "tables": list(tables),

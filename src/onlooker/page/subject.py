@@ -15,6 +15,7 @@ from ..core.recording import Recording
 from ..core.verdict import Tally
 from ..emit.traffic import Served
 from ..program import Program
+from ..report.brief import sections_of
 from ..report.data import GraphReport
 from ..verify.check import sizes_of_specs
 
@@ -109,14 +110,12 @@ def of_program(name: str, program: Program) -> Subject:
         KnownGraph(graph.name, graph.plan, served[graph.name], reports[graph.name], graph.obtained)
         for graph in program.graphs
     ]
-    targets = ", ".join(dict.fromkeys(graph.target for graph in program.graphs))
-    facts = (
-        ("verdict", report.verdict),
-        ("target", targets),
-        ("model", recording.model),
-        ("method", recording.method),
-        ("tried", program.tally.summary),
-    )
+    facts = [("verdict", report.verdict)]
+    facts += [
+        (section.heading, "\n".join(section.lines))
+        for section in sections_of(report)
+        if section.heading != "more"
+    ]
     return Subject(
         name,
         calls,

@@ -23,7 +23,7 @@ from .layers import open_cache
 from .modules import open_module
 from .nodes import ATOMS, Opened, qualified_name
 
-__all__ = ["NAMED_TUPLE", "is_leaf", "is_model_output", "take_apart"]
+__all__ = ["NAMED_TUPLE", "is_leaf", "is_model_output", "size_of", "take_apart"]
 
 #: the context of a named tuple, whose shapes torch.export wants in the same class
 NAMED_TUPLE = "named tuple"
@@ -32,7 +32,6 @@ _CLOSED = (
     torch.dtype,
     torch.device,
     torch.layout,
-    torch.Size,
     torch.nn.Module,
     types.ModuleType,
     bytes,
@@ -68,6 +67,12 @@ def _builtin(value: Any) -> Opened | None:
     cls = type(value)
     if cls in (list, tuple):
         return Opened(cls.__name__, tuple((Index(i), child) for i, child in enumerate(value)), cls)
+    if cls is torch.Size:
+        sizes = tuple((Index(i), size) for i, size in enumerate(value))
+        return Opened("torch.Size", sizes, size_of)
+    if cls is slice:
+        ends = tuple((Attr(name), getattr(value, name)) for name in ("start", "stop", "step"))
+        return Opened("slice", ends, lambda values: slice(*values))
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
         fields = tuple((Attr(name), child) for name, child in zip(cls._fields, value, strict=True))
         return Opened(qualified_name(cls), fields, lambda values: cls(*values), NAMED_TUPLE)
@@ -76,6 +81,12 @@ def _builtin(value: Any) -> Opened | None:
         children = tuple((Key(key), child) for key, child in value.items())
         return Opened(cls.__name__, children, lambda values: cls(zip(keys, values, strict=True)))
     return None
+
+
+def size_of(values: Sequence[Any]) -> Any:
+    """A ``torch.Size``; a tuple of what stands for sizes."""
+    is_size = all(isinstance(value, (int, torch.SymInt)) for value in values)
+    return torch.Size(values) if is_size else tuple(values)
 
 
 def _module(value: Any) -> Opened | None:
@@ -172,7 +183,7 @@ def _derived_container(value: Any) -> Opened | None:
     """
     cls = type(value)
     base = next((base for base in (dict, list, tuple) if isinstance(value, base)), None)
-    if base is None or isinstance(value, torch.Size) or not _holds_tensor(value):
+    if base is None or not _holds_tensor(value):
         return None
     held = attributes_of(value)
     names = tuple(name for name, child in held.items() if _worth_opening(child))

@@ -9,7 +9,7 @@ from ..core.call import Signature
 from ..core.experiment import BlindKind, BlindSpot
 from ..core.plan import Plan
 
-__all__ = ["blind_spots"]
+__all__ = ["blind_spots", "told_spots"]
 
 
 def blind_spots(
@@ -20,7 +20,7 @@ def blind_spots(
 
     ``unknown`` are further ones, of no graph alone.
     """
-    spots = [*(spot for plan in plans for spot in plan.blind), *unknown]
+    spots = _spots(plans, unknown)
     untested_masks = {
         spot.argument
         for spot in spots
@@ -48,6 +48,15 @@ def blind_spots(
             " have it served"
         )
     return tuple(dict.fromkeys((*told, *_flags(plans))))
+
+
+def told_spots(plans: Sequence[Plan], unknown: Sequence[BlindSpot] = ()) -> tuple[str, ...]:
+    """What experiments could not tell, each once, without what no call passed."""
+    return tuple(dict.fromkeys(map(str, _spots(plans, unknown))))
+
+
+def _spots(plans: Sequence[Plan], unknown: Sequence[BlindSpot]) -> list[BlindSpot | str]:
+    return [*(spot for plan in plans for spot in plan.blind), *unknown]
 
 
 def _is_none(constant: object) -> bool:

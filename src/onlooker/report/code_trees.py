@@ -77,6 +77,10 @@ def as_classes(
     ]
     if structure.kind == "dict":
         return bracketed("{", [(f"{_key(entry)}: ", piece) for entry, _, piece in parts], "}")
+    if structure.kind in ("torch.Size", "slice"):
+        sizes = [("", piece) for _, _, piece in parts]
+        is_size = structure.kind == "torch.Size"
+        return bracketed(*("torch.Size([", sizes, "])") if is_size else ("slice(", sizes, ")"))
     flags = attributes_of(structure, path, imports)
     name = imports.name(structure.kind, path)
     given: list[tuple[str, Piece]] = [

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ..contract.other_side import Fate, OtherSides
-from ..core.contract import Contract, Dropped
-from ..core.formula import negated
+from ..contract.served import ServedSizes, served_sizes
+from ..core.contract import Constraint, Contract, Dropped, Origin
+from ..core.formula import negated, read_formula, variables_of
 from ..core.plan import LeafPlan, Plan
 from ..core.spec import Axis
 
-__all__ = ["AxisRow", "ConditionRow", "GraphReport", "graph_report"]
+__all__ = ["AxisRow", "ConditionRow", "GraphReport", "InputRow", "OutputRow", "graph_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,31 @@ class ConditionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class InputRow:
+    """One input: its path, the argument that it is a part of, its dtype and shape in symbols, and a
+    remark: that a call may leave it out.
+    """
+
+    path: str
+    root: str
+    kind: str
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRow:
+    """One output: its name, and its dtype and shape in symbols."""
+
+    path: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReport:
     """One graph of a program; ``dropped`` has conditions that are not needed, each with its
-    evidence.
+    evidence. ``served`` are the sizes that its contract allows, in few words, ``served_calls`` the
+    number of watched calls that it serves, ``watched`` their sizes by symbol, and ``file`` the name
+    of its file, where it was saved.
     """
 
     name: str
@@ -68,6 +91,12 @@ class GraphReport:
     dropped: tuple[Dropped, ...] = ()
     conditions: tuple[ConditionRow, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[InputRow, ...] = ()
+    outputs: tuple[OutputRow, ...] = ()
+    served: ServedSizes = field(default_factory=ServedSizes)
+    served_calls: int = 0
+    watched: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    file: str = ""
 
 
 def graph_report(
@@ -81,12 +110,17 @@ def graph_report(
     seconds: float,
     others: OtherSides | None = None,
     options: Mapping[str, str] | None = None,
+    outputs: Sequence[OutputRow] = (),
+    traffic: Sequence[tuple[Mapping[str, int], int]] = (),
+    file: str = "",
 ) -> GraphReport:
     """The report of one graph, from its plan and from what was read in the exported program.
 
     ``others`` knows which graph takes what this one does not; by default there is no other graph.
+    ``traffic`` are the watched calls that it serves: sizes by symbol, and the number of calls.
     """
     symbols = tuple((s.name, _listed(s.observed), s.range) for s in plan.symbols)
+    told = _without_ranges(plan, contract)
     return GraphReport(
         plan.name,
         target,
@@ -94,7 +128,11 @@ def graph_report(
         tuple(row for leaf in plan.inputs for row in _axis_rows(plan, leaf, obtained)),
         symbols,
         tuple((str(r), str(r.evidence)) for r in plan.relations if r.family != "equal"),
-        tuple((leaf.path.code(), str(leaf.fill)) for leaf in plan.leaves if leaf.fill is not None),
+        tuple(
+            (leaf.path.code(), str(leaf.fill))
+            for leaf in plan.leaves
+            if leaf.fill is not None and not leaf.bound
+        ),
         tuple(
             (leaf.path.code(), str(leaf.constant))
             for leaf in plan.leaves
@@ -103,11 +141,49 @@ def graph_report(
         tuple(sizes.items()),
         tuple(notes),
         seconds,
-        tuple(_needs(contract)),
+        tuple(_needs(told)),
         contract.dropped,
-        tuple(_conditions(plan, contract, sizes, others or OtherSides([(plan, contract)]))),
+        tuple(_conditions(plan, told, sizes, others or OtherSides([(plan, contract)]))),
         tuple((options or {}).items()),
+        tuple(map(_input_row, plan.inputs)),
+        tuple(outputs),
+        served_sizes([(plan.symbols, contract.regions)]),
+        sum(count for _, count in traffic),
+        tuple((s.name, _sizes_of(s.name, traffic)) for s in plan.symbols if traffic),
+        file,
     )
+
+
+def _without_ranges(plan: Plan, contract: Contract) -> Contract:
+    """The contract without bounds of the model that the range of a symbol says already."""
+    limited = {symbol.name for symbol in plan.symbols if symbol.limit}
+    names = [symbol.name for symbol in plan.symbols]
+
+    def is_range(constraint: Constraint) -> bool:
+        of = variables_of(read_formula(constraint.formula, names))
+        return constraint.origin is Origin.BOUND and len(of) == 1 and limited.issuperset(of)
+
+    regions = (
+        replace(region, constraints=tuple(c for c in region.constraints if not is_range(c)))
+        for region in contract.regions
+    )
+    return replace(contract, regions=tuple(regions))
+
+
+def _sizes_of(name: str, traffic: Sequence[tuple[Mapping[str, int], int]]) -> tuple[int, ...]:
+    return tuple(sorted({sizes[name] for sizes, _ in traffic if name in sizes}))
+
+
+def _input_row(leaf: LeafPlan) -> InputRow:
+    remark = "" if leaf.fill is None else f"may be left out: {leaf.fill}"
+    if leaf.is_tensor:
+        shape = ", ".join(map(str, leaf.shape))
+        kind = f"{leaf.dtype.removeprefix('torch.')}[{shape}]"
+    elif leaf.is_float:
+        kind = "float"
+    else:
+        kind = f"int {leaf.value}"
+    return InputRow(leaf.path.code(), leaf.path.root, kind, remark)
 
 
 def _conditions(

@@ -13,38 +13,53 @@ from ..core.progress import Listener, Step, listening
 
 __all__ = ["Shown", "progress", "shown_on"]
 
-#: seconds without a line after which a step is a line of its own
-_SILENCE = 5.0
+#: seconds without a line after which a step is a line of its own; twice as many after each such line
+_SILENCE = 30.0
 
 
 class Shown(Protocol):
-    """What shows progress: a text for what begins, and the steps of the library."""
+    """What shows progress: a text for what begins, the steps of the library, and what it logs."""
 
     def say(self, text: str) -> None:
         """Shows what begins."""
+
+    def log(self, text: str) -> None:
+        """Shows what the library logs, where the line goes away again."""
 
     def step(self, step: Step) -> None:
         """Shows where the work stands."""
 
 
 class _Lines:
-    """A line with the time since the start for all that begins, and now and then one for a step."""
+    """One line a stage, with the time since the start; of a stage that lasts a line now and then."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
         self._stream, self._clock = stream, clock
         self._start = self._last = clock()
+        self._silence = _SILENCE
         self._said: set[str] = set()
 
     def say(self, text: str) -> None:
+        """Begins a stage."""
         self._said.add(text)
+        self._silence = _SILENCE
+        self._write(text)
+
+    def log(self, text: str) -> None:
+        """Nothing: a log of hundreds of lines tells less than one line a stage."""
+
+    def step(self, step: Step) -> None:
+        """Begins a stage that nobody has said, or writes where a long one stands."""
+        if not any(text.startswith(step.what) for text in self._said):
+            self.say(step.what)
+        elif self._clock() - self._last >= self._silence:
+            self._silence *= 2
+            self._write(str(step))
+
+    def _write(self, text: str) -> None:
         self._last = self._clock()
         self._stream.write(f"{self._last - self._start:6.1f} s  {text}\n")
         self._stream.flush()
-
-    def step(self, step: Step) -> None:
-        is_new = not any(text.startswith(step.what) for text in self._said)
-        if is_new or self._clock() - self._last >= _SILENCE:
-            self.say(str(step))
 
 
 @contextmanager
@@ -77,6 +92,9 @@ def shown_on(stream: TextIO) -> Iterator[Shown]:
             def say(self, text: str) -> None:
                 bar.tasks[0].total = None  # to update() None says that it stays what it was
                 bar.update(task, description=f"{text} ...", completed=0)
+
+            def log(self, text: str) -> None:
+                self.say(text)
 
             def step(self, step: Step) -> None:
                 left = "at most " if step.at_most else ""

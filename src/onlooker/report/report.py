@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
+from ..contract.served import ServedSizes
 from ..core.verdict import Tally
+from .brief import as_html, as_renderable, sections_of, verdict_line
 from .data import GraphReport
+from .refused import Refusal
 from .text import as_text, made_inside, render
 
 __all__ = ["Report"]
@@ -25,7 +28,12 @@ class Report:
     ``blind`` what neither calls nor probes could tell, with the run that would. ``stages`` are
     seconds: of the calls that were observed, and of what was done with them; ``probes`` is how
     often the model was run between the recording and the program. ``surroundings`` is what stood
-    around the calls, each with the number of calls.
+    around the calls, each with the number of calls. ``served`` are the sizes that graphs with
+    the same inputs serve together, ``refusals`` what the program refuses, with the line that
+    changes it, and ``unknown`` the blind spots that no refusal names; ``calls`` is the
+    number of watched calls.
+
+    ``text()`` is for a person, and short; ``text(full=True)`` has all evidence.
     """
 
     model: str
@@ -38,35 +46,23 @@ class Report:
     stages: tuple[tuple[str, float], ...] = ()
     probes: int = 0
     surroundings: tuple[tuple[str, int], ...] = ()
+    served: tuple[ServedSizes, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    unknown: tuple[str, ...] = ()
+    calls: int = 0
 
     def __repr__(self) -> str:
         return f"<Report of {self.model}.{self.method}: {self.verdict}>"
 
     @property
     def verified(self) -> bool:
-        """True when every trial holds, unseen ones among them, and no axis is narrower than
-        asked.
-        """
-        return self.tally.verified and not self.narrowed
+        """True where the tally is verified: no verdict differs from it."""
+        return self.tally.verified
 
     @property
     def verdict(self) -> str:
-        """``verified``, or in words why not."""
-        if self.verified:
-            return "verified"
-        if self.tally.blocked:
-            return f"not verified, since it cannot be run here: {'; '.join(self.tally.blocked)}"
-        if not self.tally.total:
-            return "not verified: nothing was tried"
-        if self.narrowed:
-            count = len(self.narrowed)
-            return (
-                f"not verified: {count} {'axis is' if count == 1 else 'axes are'} narrower than"
-                " asked"
-            )
-        if not self.tally.failed:
-            return "not verified: only observed calls were tried"
-        return f"not verified: {self.tally.failed} of {self.tally.total} trials failed"
+        """Whether the program is verified, in a sentence: that of the tally."""
+        return self.tally.verdict
 
     @property
     def narrowed(self) -> tuple[str, ...]:
@@ -85,7 +81,7 @@ class Report:
         return (
             *unlawful,
             *self._outside(),
-            *self._scores(),
+            *self.scores,
             *made,
             *missed,
             *blind,
@@ -99,7 +95,8 @@ class Report:
         shown = "; ".join([*sizes[:_MOST_OUTSIDE], *([f"{more} more"] if more > 0 else [])])
         return (f"outside the contracts, and refused: {shown}",) if sizes else ()
 
-    def _scores(self) -> tuple[str, ...]:
+    @property
+    def scores(self) -> tuple[str, ...]:
         """One line with the scores of watched and of unseen calls, where they were measured."""
         measured = [(words, self.tally.scores(kind)) for kind, words in _KINDS]
         told = [
@@ -173,15 +170,25 @@ class Report:
         }
 
     def text(self, *, full: bool = False) -> str:
-        """The report as text, as wide as the terminal; ``full`` gives each item of a list a row
-        of its own.
+        """The report as text, as wide as the terminal: short, or ``full``, with all evidence and
+        each item of a list in a row of its own.
         """
         return as_text(self.tables(full=full))
 
     def tables(self, *, full: bool = False) -> RenderableType:
         """The report for a console of rich."""
-        title = f"{self.model}.{self.method}"
-        return render(title, self.graphs, self.tally, self.verdict, self.remarks, full=full)
+        if full:
+            title = f"{self.model}.{self.method}"
+            return render(title, self.graphs, self.tally, self.verdict, self.remarks, full=True)
+        return Group(verdict_line(self.verdict, self.verified), as_renderable(sections_of(self)))
+
+    def excerpt(self, *headings: str) -> RenderableType:
+        """Some sections of the short report, by their headings, for a console of rich."""
+        return as_renderable([one for one in sections_of(self) if one.heading in headings])
+
+    def _repr_html_(self) -> str:
+        """The short report, for notebooks."""
+        return as_html(self.verdict, sections_of(self))
 
     def __str__(self) -> str:
         return self.text()

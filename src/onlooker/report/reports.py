@@ -8,6 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..core.verdict import Tallies
+from .brief import verdict_line
 from .report import Report
 from .text import as_text
 
@@ -21,17 +23,19 @@ class Reports:
     reports: tuple[tuple[str, Report], ...]
 
     @property
+    def tallies(self) -> Tallies:
+        """The tally of each program."""
+        return Tallies(tuple((name, report.tally) for name, report in self.reports))
+
+    @property
     def verified(self) -> bool:
         """True when there is a program, and every one is verified."""
-        return bool(self.reports) and all(report.verified for _, report in self.reports)
+        return self.tallies.verified
 
     @property
     def verdict(self) -> str:
-        """``verified``, or in words which programs are not, and why."""
-        if self.verified:
-            return "verified"
-        failed = [f"{name} is {r.verdict}" for name, r in self.reports if not r.verified]
-        return f"not verified: {'; '.join(failed) or 'there is no program'}"
+        """Whether all programs are verified, in a sentence: that of the tallies."""
+        return self.tallies.verdict
 
     def to_dict(self) -> dict[str, object]:
         """The reports as JSON takes them."""
@@ -42,19 +46,18 @@ class Reports:
         }
 
     def text(self, *, full: bool = False) -> str:
-        """The reports as text, as wide as the terminal; ``full`` gives each item of a list a row
-        of its own.
-        """
+        """The reports as text, as wide as the terminal: short, or ``full``, with all evidence."""
         return as_text(self.tables(full=full))
 
     def tables(self, *, full: bool = False) -> RenderableType:
-        """The reports for a console of rich: one after the other, and then a row for each."""
-        parts: list[RenderableType] = []
+        """The reports for a console of rich: the verdict, a row for each, then one after the
+        other.
+        """
+        verdict = verdict_line(self.verdict, self.verified)
+        parts: list[RenderableType] = [verdict, _summary(self.reports)]
         for name, report in self.reports:
-            parts += [Text(f"{name}:", style="bold"), report.tables(full=full), Text()]
-        style = "bold green" if self.verified else "bold red"
-        verdict = Text.assemble("verdict: ", (self.verdict, style))
-        return Group(*parts, _summary(self.reports), verdict)
+            parts += [Text(), Text(f"{name}:", style="bold"), report.tables(full=full)]
+        return Group(*parts, Text())
 
     def __str__(self) -> str:
         return self.text()

@@ -65,7 +65,7 @@ def render(
     parts += [Text(f"  tried: {tally.summary}")] if tally.summary else []
     parts += [Text(f"  {text}") for text in _failures(tally)]
     parts += [Text(f"  {text}", style="dim") for text in _each(remarks, full)]
-    style = "bold green" if verdict == "verified" else "bold red"
+    style = "bold green" if tally.verified else "bold red"
     parts.append(Text.assemble("verdict: ", (verdict, style)))
     return Group(*parts)
 

@@ -9,7 +9,8 @@ per leaf.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 
 from ..contract.checker import Checker
 from ..core.call import Signature
+from ..core.contract import Contract
 from ..core.errors import OnlookerError, RejectedCallError
 from ..core.path import Path
 from ..core.structure import Structure, Tree
@@ -27,10 +29,14 @@ from ..pytrees.joins import Join, join_tensors, joined, split_as
 from ..pytrees.open import close_tree, open_arguments
 from ..pytrees.reopen import Layout, closer_of
 from ..trace.graph import Graph
+from .marks import MarksOfCalls, order_breach
 from .route import Mismatch, Route
+from .undoing import Undoing
 
-__all__ = ["Dispatcher", "Mismatch"]
+__all__ = ["Dispatcher", "Finish", "Mismatch"]
 
+#: makes of a result what the caller gets, and may refuse
+Finish = Callable[[dict[str, Any], Any], Any]
 _MOST_LAYOUTS = 16
 _MOST_STRUCTURES = 1024
 
@@ -56,8 +62,12 @@ class Dispatcher:
         self.signature = signature
         self._python = python_signature(signature)
         self._checkers = {graph.name: Checker(graph.plan, graph.contract) for graph in self.graphs}
+        self._ways = {graph.name: _checkers_of_ways(graph) for graph in self.graphs}
+        self._marks = {g.name: MarksOfCalls(g) for g in self.graphs if g.marks}
         self._closers = {graph.name: closer_of(graph.outputs.structure) for graph in self.graphs}
         self._unread = {graph.name: _unread_results(graph, self.joins) for graph in self.graphs}
+        #: what a refusal has to undo, read from a graph at its first call; None for nothing
+        self._undoing: dict[str, Undoing | None] = {}
         self._orders: dict[
             tuple[int, tuple[str, ...]], tuple[tuple[str, int | str], ...] | None
         ] = {}
@@ -69,18 +79,21 @@ class Dispatcher:
         return self.serve(args, kwargs)[2]
 
     def serve(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], finish: Finish | None = None
     ) -> tuple[Graph, dict[str, Any], Any]:
         """The graph that took the call, the arguments by name, and the result in the classes of the
-        model.
+        model, as ``finish`` leaves it. A call that is refused, also by ``finish``, leaves the
+        caller's tensors and the random state as they were.
 
         :raises RejectedCallError: ``call-does-not-bind``, ``call-refused`` with the reason of each
             graph
         :raises UnsupportedError: ``no-kernels`` for a graph that the runtime here cannot run
         """
-        return self.serve_values(self.bound(args, kwargs))
+        return self.serve_values(self.bound(args, kwargs), finish)
 
-    def serve_values(self, values: dict[str, Any]) -> tuple[Graph, dict[str, Any], Any]:
+    def serve_values(
+        self, values: dict[str, Any], finish: Finish | None = None
+    ) -> tuple[Graph, dict[str, Any], Any]:
         """As :meth:`serve`, for arguments by name.
 
         :raises RejectedCallError: ``call-refused``
@@ -92,19 +105,27 @@ class Dispatcher:
             inputs = self._inputs(graph, route, leaves)
             if inputs is None:
                 continue
+            if graph.name not in self._undoing:
+                self._undoing[graph.name] = Undoing.of(graph)
+            undoing = self._undoing[graph.name]
             try:
-                results = self._handed_back(graph, _results(graph, inputs), values)
-                return graph, values, self._close(graph, results, opened)
+                if undoing is None:
+                    return graph, values, self._answer(graph, inputs, values, opened, finish)
+                with undoing.on_refusal(inputs):
+                    return graph, values, self._answer(graph, inputs, values, opened, finish)
             except Mismatch as mismatch:
                 failed[graph.name] = mismatch.breaches
         reasons = []
+        hint = "Watch such a call and export again, or change the call."
         for graph, route in zip(self.graphs, routes, strict=True):
             reason = Mismatch(*failed.get(graph.name) or self._breaches(graph, route, leaves))
             reasons.append(f"{graph.name}: {reason}" if len(self.graphs) > 1 else str(reason))
+            if all(breach.kind is BreachKind.BOUND for breach in reason.breaches):
+                hint = "The model itself refuses such sizes: change the call."
         raise RejectedCallError(
             f"No graph of this program takes the call. {'; '.join(reasons)}.",
             slug="call-refused",
-            hint="Watch such a call and export again, or change the call.",
+            hint=hint,
         )
 
     def taker(self, values: dict[str, Any]) -> Graph | None:
@@ -119,7 +140,22 @@ class Dispatcher:
         inputs = self._inputs(graph, route, tree.leaves)
         if inputs is None:
             raise Mismatch(*self._breaches(graph, route, tree.leaves))
-        return self._close(graph, _results(graph, inputs))
+        undoing = Undoing.of(graph)
+        with contextlib.nullcontext() if undoing is None else undoing.on_refusal(inputs):
+            return self._close(graph, _results(graph, inputs))
+
+    def _answer(
+        self,
+        graph: Graph,
+        inputs: list[Any],
+        values: dict[str, Any],
+        opened: Tree[Any] | None,
+        finish: Finish | None,
+    ) -> Any:
+        """What the caller gets from a graph."""
+        results = self._handed_back(graph, _results(graph, inputs), values)
+        result = self._close(graph, results, opened)
+        return result if finish is None else finish(values, result)
 
     def breaches(self, graph: Graph, tree: Tree[Any]) -> tuple[Breach, ...]:
         """Why a graph does not take a call, whose tensors may be without values; nothing when it
@@ -141,7 +177,13 @@ class Dispatcher:
             inputs = route.inputs(leaves)
         except Mismatch:
             return None
-        return inputs if self._checkers[graph.name](inputs) else None
+        if not self._checkers[graph.name](inputs):
+            return None
+        ways = self._ways[graph.name]
+        if ways and (absent := route.left_out(leaves)) and not ways[absent](inputs):
+            return None
+        marks = self._marks.get(graph.name)
+        return None if marks is not None and any(marks.breaches(inputs)) else inputs
 
     def _breaches(
         self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]
@@ -152,7 +194,13 @@ class Dispatcher:
         if isinstance(route, Mismatch):
             return route.breaches
         try:
-            return tuple(self._checkers[graph.name].breaches(route.inputs(leaves)))
+            inputs = route.inputs(leaves)
+            found = tuple(self._checkers[graph.name].breaches(inputs))
+            absent = route.left_out(leaves)
+            if absent and not found:
+                found = tuple(self._ways[graph.name][absent].breaches(inputs))
+            marks = self._marks.get(graph.name)
+            return found or (tuple(marks.breaches(inputs)) if marks is not None else ())
         except Mismatch as mismatch:
             return mismatch.breaches
 
@@ -235,6 +283,14 @@ class Dispatcher:
         return tree.leaves, routes, opened
 
 
+def _checkers_of_ways(graph: Graph) -> dict[frozenset[str], Checker]:
+    """For which sizes a call may leave out arguments, by their names."""
+    return {
+        frozenset(way.left_out): Checker(graph.plan, Contract(way.regions))
+        for way in graph.contract.ways
+    }
+
+
 def _unread_results(graph: Graph, joins: Sequence[Join]) -> list[tuple[int, Path]]:
     """Which leaves of the result are objects of the call that the model does not read, and where
     the call has them.
@@ -266,8 +322,12 @@ def _contiguous(graph: Graph, inputs: Sequence[Any]) -> list[Any] | None:
 
 
 def _route(graph: Graph, structure: Structure, signature: Signature) -> Route | Mismatch:
+    reason = order_breach(graph.marks, graph.plan, structure, signature)
+    if reason is not None:
+        return Mismatch(reason)
     try:
-        return Route(graph.plan, structure, signature)
+        ways = [frozenset(way.left_out) for way in graph.contract.ways]
+        return Route(graph.plan, structure, signature, ways)
     except Mismatch as mismatch:
         return mismatch
 

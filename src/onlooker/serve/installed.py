@@ -68,9 +68,12 @@ class Installed:
         """
         try:
             effects = self._known_effects(original, args, kwargs)
-            graph, values, result = self._dispatcher.serve(args, kwargs)
-            result = _with_callers_caches(values, result, self._returned)
-            result = _with_callers_objects(effects, values, result)
+
+            def finished(values: dict[str, Any], result: Any) -> Any:
+                result = _with_callers_caches(values, result, self._returned)
+                return _with_callers_objects(effects, values, result)
+
+            graph, _, result = self._dispatcher.serve(args, kwargs, finished)
         except RejectedCallError as error:
             if not self._fallback:
                 raise

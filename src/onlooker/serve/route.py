@@ -4,7 +4,7 @@ call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,8 @@ from .fills import Filler
 
 __all__ = ["Mismatch", "Route", "default_float"]
 
+#: containers that a method may put something into
+_FILLED = frozenset({"list", "dict", "OrderedDict"})
 #: torch computes with ints below this one
 _FAR = 1 << 63
 #: the dtype of a tensor, and its rank
@@ -52,9 +54,16 @@ class Route:
     :raises Mismatch: when no call of this structure can be served
     """
 
-    def __init__(self, plan: Plan, structure: Structure, signature: Signature) -> None:
-        self._plan = plan
+    def __init__(
+        self,
+        plan: Plan,
+        structure: Structure,
+        signature: Signature,
+        ways: Sequence[frozenset[str]] = (),
+    ) -> None:
+        self._plan, self._ways = plan, frozenset(ways)
         places = {path: position for position, path in enumerate(structure.paths())}
+        self._absent = _absent_options(plan, places, signature)
         self._constants = _constants(plan, places, signature)
         self._objects = _objects(plan, places)
         self._rest = _rest(plan, places, signature)
@@ -62,10 +71,11 @@ class Route:
         reason = conflict(plan.structure, structure)
         if reason is not None:
             raise Mismatch(reason)
+        _check_empty(plan, structure)
         kinds: dict[_Kind, list[tuple[int, int, LeafPlan]]] = {}
         self._ints: list[tuple[int, int, LeafPlan]] = []
         self._floats: list[tuple[int, int, LeafPlan]] = []
-        self._default_floats: list[tuple[int, float]] = []
+        self._defaults: list[tuple[int, float | int]] = []
         missing: list[tuple[int, LeafPlan]] = []
         for target, leaf in enumerate(plan.inputs):
             source = places.get(leaf.path)
@@ -74,7 +84,13 @@ class Route:
                 and leaf.is_float
                 and (default := default_float(leaf, signature)) is not None
             ):
-                self._default_floats.append((target, default))
+                self._defaults.append((target, default))
+            elif (
+                source is None
+                and leaf.value is not None
+                and ((number := _default_int(leaf, signature)) is not None)
+            ):
+                self._defaults.append((target, number))
             elif source is None:
                 missing.append((target, leaf))
             elif leaf.is_float:
@@ -90,16 +106,41 @@ class Route:
         self._missing = tuple(missing)
         self._fillers: dict[tuple[int, ...], Filler] = {}
         _check_filled(missing)
+        if self._absent and not any(way.issuperset(self._absent) for way in self._ways):
+            raise Mismatch(*_left_out(plan, self._absent, signature))
+        self._signature = signature
+
+    def left_out(self, leaves: Sequence[Any]) -> frozenset[str]:
+        """The options that a call leaves out, or passes as their default, where the graph was
+        traced with something else.
+        """
+        absent = set(self._absent)
+        for source, kind, constant, path, default in self._constants:
+            value = leaves[source]
+            if type(value) is kind and value == constant and kind is not float:
+                continue
+            if _is_default(value, default) and not _is_default(constant, default):
+                absent.add(path.root)
+        return frozenset(absent)
+
+    def _check_way(self, leaves: Sequence[Any]) -> None:
+        """Passes for a call that leaves out nothing, or what a trace left out too."""
+        absent = self.left_out(leaves)
+        if absent and absent not in self._ways:
+            raise Mismatch(*_left_out(self._plan, absent, self._signature))
 
     def inputs(self, leaves: Sequence[Any]) -> list[Any]:
         """The inputs of the graph, in the order of its plan, from the leaves of a call.
 
         :raises Mismatch: with the argument, what was observed and what came
         """
-        for source, kind, constant, path in self._constants:
+        is_other = bool(self._absent)
+        for source, kind, constant, path, default in self._constants:
             value = leaves[source]
             if type(value) is not kind or value != constant or kind is float:
-                _check_constant(path, constant, value)
+                is_other = _check_constant(path, constant, value, default) or is_other
+        if is_other:
+            self._check_way(leaves)
         for source, path, opaque in self._objects:
             came = spec_of(leaves[source])
             if came != opaque:
@@ -107,8 +148,7 @@ class Route:
                 expected = f"the {opaque} of the watched calls"
                 raise Mismatch(Breach(BreachKind.CONSTANT, str(path), expected, got))
         for source, path, default in self._rest:
-            if leaves[source] is not None:
-                _check_rest(path, default, leaves[source])
+            _check_rest(path, default, leaves[source])
         inputs: list[Any] = [None] * self._count
         absent: list[tuple[int, LeafPlan]] = []
         for tensors in self._tensors:
@@ -117,7 +157,7 @@ class Route:
             _place_ints(self._ints, leaves, inputs, absent)
         for target, source, leaf in self._floats:
             inputs[target] = checked_float(leaf, leaves[source])
-        for target, number in self._default_floats:
+        for target, number in self._defaults:
             inputs[target] = number
         if self._missing or absent:
             self._fill(absent, inputs)
@@ -164,6 +204,12 @@ def default_float(leaf: LeafPlan, signature: Signature) -> float | None:
     return float(default) if isinstance(default, float) and leaf.takes_float(default) else None
 
 
+def _default_int(leaf: LeafPlan, signature: Signature) -> int | None:
+    """The int that a call which leaves out this argument means; None where it is no int."""
+    default = default_of(leaf.path, signature)
+    return default.value if default is not None and type(default.value) is int else None
+
+
 def checked_float(leaf: LeafPlan, value: Any) -> float:
     """The float of a call.
 
@@ -208,9 +254,23 @@ def _check_needed(plan: Plan, structure: Structure) -> None:
             raise Mismatch(Breach(BreachKind.ABSENT, name, expected, "nothing"))
 
 
+def _check_empty(plan: Plan, structure: Structure) -> None:
+    """An empty list, which the model may fill, is not an argument that is left out."""
+    known = {
+        entry.code()
+        for entry, child in zip(plan.structure.entries, plan.structure.children, strict=True)
+        if not child.is_leaf
+    }
+    for entry, child in zip(structure.entries, structure.children, strict=True):
+        if child.kind in _FILLED and not child.entries and entry.code() not in known:
+            raise Mismatch(
+                Breach(BreachKind.UNKNOWN, entry.code(), "left out", f"an empty {child.kind}")
+            )
+
+
 def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
     for _, leaf in missing:
-        if leaf.fill is None:
+        if leaf.fill is None or leaf.bound:
             raise Mismatch(
                 Breach(
                     BreachKind.ABSENT, str(leaf.path), "given, as in every observed call", "nothing"
@@ -239,26 +299,53 @@ def _check_determined(plan: Plan, missing: Sequence[LeafPlan]) -> None:
             raise Mismatch(Breach(BreachKind.ABSENT, str(leaf.path), expected, "nothing"))
 
 
-def _constants(
-    plan: Plan, places: Mapping[Path, int], signature: Signature
-) -> list[tuple[int, type, Any, Path]]:
-    """The leaves that must be as they were observed; one that the call leaves out is as its
-    default.
+def default_of(path: Path, signature: Signature) -> ConstantSpec | None:
+    """The default of a whole argument, where the signature has a constant as one."""
+    parameter = signature.get(path.root) if len(path.entries) == 1 else None
+    return parameter.default if parameter is not None else None
+
+
+def _absent_options(plan: Plan, places: Mapping[Path, int], signature: Signature) -> frozenset[str]:
+    """The options that no call of this structure has, and whose default is not what the graph was
+    traced with.
     """
-    found: list[tuple[int, type, Any, Path]] = []
+    found: set[str] = set()
     for leaf in plan.leaves:
         baked = leaf.constant
-        if not leaf.is_constant or baked is None:
-            continue
-        source = places.get(leaf.path)
-        if source is not None:
-            found.append((source, type(baked.value), baked.value, leaf.path))
-            continue
-        parameter = signature.get(leaf.path.root)
-        default = parameter.default if parameter is not None else None
-        is_needed = leaf.calls == len(plan.calls) and not leaf.optional
-        if is_needed and default != baked and baked.value is not None:
-            raise Mismatch(Breach(BreachKind.CONSTANT, str(leaf.path), str(baked), "nothing"))
+        if leaf.is_constant and baked is not None and leaf.path not in places:
+            default = default_of(leaf.path, signature)
+            if default != baked and not _waits(leaf, plan):
+                found.add(leaf.path.root)
+    return frozenset(found)
+
+
+def _waits(leaf: LeafPlan, plan: Plan) -> bool:
+    """True for a constant in a cache, which is not there before the tensors beside it are."""
+    if len(leaf.path.entries) == 1 or leaf.calls == len(plan.calls):
+        return False
+    beside = (one for one in plan.inputs if one.path.root == leaf.path.root)
+    return any(one.fill is not None for one in beside)
+
+
+def _left_out(plan: Plan, names: Collection[str], signature: Signature) -> Iterator[Breach]:
+    """What a call that leaves out these options means by it, beside what the graph was traced with."""
+    for leaf in plan.leaves:
+        if leaf.is_constant and leaf.constant is not None and leaf.path.root in names:
+            default = default_of(leaf.path, signature)
+            got = "nothing" if default is None else f"its default, {default}"
+            yield Breach(BreachKind.CONSTANT, str(leaf.path), str(leaf.constant), got)
+
+
+def _constants(
+    plan: Plan, places: Mapping[Path, int], signature: Signature
+) -> list[tuple[int, type, Any, Path, ConstantSpec | None]]:
+    """The leaves that must be as they were observed, each with the default of its argument."""
+    found: list[tuple[int, type, Any, Path, ConstantSpec | None]] = []
+    for leaf in plan.leaves:
+        baked, source = leaf.constant, places.get(leaf.path)
+        if leaf.is_constant and baked is not None and source is not None:
+            default = default_of(leaf.path, signature)
+            found.append((source, type(baked.value), baked.value, leaf.path, default))
     return found
 
 
@@ -269,17 +356,27 @@ def _objects(plan: Plan, places: Mapping[Path, int]) -> list[tuple[int, Path, Op
         source = places.get(leaf.path)
         if leaf.opaque is not None and source is not None:
             found.append((source, leaf.path, leaf.opaque))
-        elif leaf.opaque is not None and leaf.calls == len(plan.calls) and not leaf.optional:
+        elif leaf.opaque is not None and leaf.calls == len(plan.calls):
             expected = f"the {leaf.opaque} of the watched calls"
             raise Mismatch(Breach(BreachKind.CONSTANT, str(leaf.path), expected, "nothing"))
     return found
 
 
-def _check_constant(path: Path, constant: Any, value: Any) -> None:
-    """The exact comparison: NaN is NaN, and 0.0 is not -0.0."""
+def _is_default(value: Any, default: ConstantSpec | None) -> bool:
+    return default is not None and spec_of(value) == default
+
+
+def _check_constant(path: Path, constant: Any, value: Any, default: ConstantSpec | None) -> bool:
+    """True for a call that passes the default instead; the comparison is exact: NaN is NaN, and 0.0
+    is not -0.0.
+    """
     baked = ConstantSpec(constant)
-    if spec_of(value) != baked:
-        raise Mismatch(Breach(BreachKind.CONSTANT, str(path), str(baked), str(spec_of(value))))
+    came = spec_of(value)
+    if came == baked:
+        return False
+    if default is not None and came == default:
+        return True
+    raise Mismatch(Breach(BreachKind.CONSTANT, str(path), str(baked), str(came)))
 
 
 def _rest(
@@ -296,8 +393,9 @@ def _rest(
 
 
 def _check_rest(path: Path, default: ConstantSpec | None, value: Any) -> None:
-    """It must be nothing, or what the signature says anyway; an empty cache is no cache."""
-    empty = isinstance(value, torch.Tensor) and value.numel() == 0
-    if empty or (default is not None and default == spec_of(value) != ConstantSpec(None)):
+    """It must be what the signature says anyway; an empty part of a cache is no cache."""
+    is_empty = isinstance(value, torch.Tensor) and value.numel() == 0 and len(path.entries) > 1
+    is_nothing = value is None and len(path.entries) > 1
+    if is_empty or is_nothing or (default is not None and default == spec_of(value)):
         return
     raise Mismatch(Breach(BreachKind.UNKNOWN, str(path), "left out", str(spec_of(value))))

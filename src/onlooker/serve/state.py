@@ -21,7 +21,7 @@ from ..pytrees.adopt import give_back
 from ..pytrees.layers import is_cache
 from ..pytrees.open import close_tree
 from ..trace.graph import Graph
-from .dispatch import Dispatcher
+from .dispatch import Dispatcher, Finish
 
 __all__ = [
     "MethodDispatcher",
@@ -110,7 +110,7 @@ class MethodDispatcher:
         return self.serve(args, kwargs)[2]
 
     def serve(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], finish: Finish | None = None
     ) -> tuple[Graph, dict[str, Any], Any]:
         """As :meth:`Dispatcher.serve`; a refused call leaves the state as it was.
 
@@ -121,12 +121,18 @@ class MethodDispatcher:
         """
         values = self.bound(args, kwargs)
         self._check_classes(values)
-        graph, _, result = self._dispatcher.serve_values(self._with_state(values))
-        result = of_given_arguments(result, values)
-        for name, made in result.get(ARGUMENTS, {}).items():
-            given = values.pop(name)
-            if not give_back(given, made, self.changed.get(name, ())):
-                raise of_another_class(name, given)
+
+        def finished(_: dict[str, Any], result: Any) -> Any:
+            result = of_given_arguments(result, values)
+            for name, made in result.get(ARGUMENTS, {}).items():
+                given = values.pop(name)
+                if not give_back(given, made, self.changed.get(name, ())):
+                    raise of_another_class(name, given)
+            if finish is not None:
+                result = {**result, OUTPUT: finish(values, result[OUTPUT])}
+            return result
+
+        graph, _, result = self._dispatcher.serve_values(self._with_state(values), finished)
         if self.state is not None:
             self.state.values = result[STATE]
         return graph, values, result[OUTPUT]

@@ -44,6 +44,10 @@ class Target(Protocol):
         in this process, and are not saved.
         """
 
+    @property
+    def needs_bounds(self) -> bool:
+        """True where every size needs a greatest one before a graph is converted."""
+
     def require(self) -> None:
         """Passes when the target can be used here.
 

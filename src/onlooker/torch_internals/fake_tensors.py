@@ -10,13 +10,17 @@ with needed("tensors without values"):
     from torch._subclasses import fake_utils, meta_utils
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
+        DynamicOutputShapeException,
         FakeTensor,
         FakeTensorMode,
+        UnsupportedFakeTensorException,
+        UnsupportedOperatorException,
         in_kernel_invocation_manager,
         is_fake,
     )
 
 __all__ = [
+    "UNKNOWN_VALUES",
     "DataDependentOutputException",
     "FakeImplCtx",
     "FakeTensor",
@@ -27,3 +31,12 @@ __all__ = [
     "meta_utils",
     "subclasses",
 ]
+
+#: what is raised where a run needs the values that such tensors lack
+UNKNOWN_VALUES = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    NotImplementedError,
+)

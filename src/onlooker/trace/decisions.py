@@ -32,14 +32,15 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 
 from ..torch_internals.sizes import ShapeEnv, SymNode
-from .lines import line_of
+from .lines import is_of_python, line_of
 
 __all__ = ["Decision", "is_code_of_model", "is_own_code", "recorded_decisions", "taken_by"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = str(Path(__file__).parents[1]) + os.sep
-#: what stands for ``int`` and ``range`` in the files of a model: the line is the one that calls it
-_BUILTINS = tuple(str(Path(__file__).with_name(n)) for n in ("size_ints.py", "rolled_loops.py"))
+#: what stands for ``int``, ``range`` and texts of numbers in a trace: the line is the one that calls it
+_SWAPPED = ("size_ints.py", "size_functions.py", "rolled_loops.py", "number_texts.py")
+_BUILTINS = tuple(str(Path(__file__).with_name(n)) for n in _SWAPPED)
 #: files of torch that implement operators: an operator decides again when the program runs
 _OPERATORS = (
     "_refs",
@@ -249,7 +250,7 @@ def _who_decides(guarded: bool) -> tuple[bool, FrameType | None]:
         elif kind is _Kind.OWN:
             if not code.co_name.startswith("__torch_function__"):
                 return by_model, None
-        elif kind is _Kind.MODEL:
+        elif kind is _Kind.MODEL and not is_of_python(code.co_filename):
             return by_model, frame
         frame = frame.f_back
     return by_model, None

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 
 import sympy
 
+from ..core.plan import Plan
 from .decisions import Decision
 from .dims import limits_of
 from .graph import Graph
 from .path_condition import in_sizes
 from .size_proofs import SizeProofs
 
-__all__ = ["takes_names"]
+__all__ = ["takes_names", "with_bounds"]
 
 
 def takes_names(
@@ -51,6 +52,14 @@ def takes_names(
     proofs = SizeProofs(_lows(dims, limits))
     guards = (decision for decision in decisions if decision.guarded)
     return limits if all(proofs.always(in_sizes(guard, axes)) for guard in guards) else {}
+
+
+def with_bounds(
+    named: Mapping[str, tuple[int | None, int | None]], plan: Plan
+) -> dict[str, tuple[int | None, int | None]]:
+    """The named expressions with the greatest sizes that bounds of the model leave to symbols."""
+    highs = {symbol.name: symbol.high for symbol in plan.symbols if symbol.limit}
+    return {text: (low, highs.get(text, high)) for text, (low, high) in named.items()}
 
 
 def _lows(

@@ -18,6 +18,7 @@ from ..patches.unchanged_modules import unchanged_modules_stay
 from ..patches.unsolved_equations import unsolved_equations_stay
 from ..torch_internals.sizes import shape_config
 from .by_values import decided_by_values, results_of_any_length
+from .size_functions import functions_of_sizes
 from .untold import untold_of_traces
 
 __all__ = ["Asked", "least_of", "limits_of"]
@@ -35,8 +36,11 @@ class Asked:
     ``conversions`` leaves modules as they are where ``Module.to`` would change nothing.
     ``any_length`` lets operators of libraries keep one row or none. ``in_memory`` makes no copies
     for ``contiguous()``. ``alike`` chooses an example in which sizes are equal that were equal in
-    all calls. ``greatest`` takes a number of values for a multiple of a size of any greatness.
+    all calls, ``as_watched`` one of the sizes of a call. ``lifted`` counts the
+    traces that found something new that they change in Python. ``greatest`` takes a number of values for a
+    multiple of a size of any greatness.
     ``unsolved`` goes on where sympy cannot solve an equation of sizes.
+    ``keys`` makes sizes keys of dicts and caches.
     ``opaque`` makes values of the ints that floats of several sizes give, in a trace that decides by
     values; after a trace it says whether there were any. ``floats`` makes numbers of the floats that
     tensors of sizes hold, which the program checks.
@@ -51,9 +55,12 @@ class Asked:
     conversions: bool = False
     any_length: bool = False
     in_memory: bool = False
+    as_watched: bool = False
+    lifted: int = 0
     alike: bool = False
     greatest: bool = False
     unsolved: bool = False
+    keys: bool = False
     opaque: bool = False
     floats: bool = False
     decided: tuple[str, ...] | None = ()
@@ -76,6 +83,7 @@ class Asked:
         """
         decided: Collection[str] = ()
         with contextlib.ExitStack() as stack:
+            stack.enter_context(functions_of_sizes(as_keys=self.keys))
             if self.any_length:
                 stack.enter_context(results_of_any_length())
             if self.oblivious:

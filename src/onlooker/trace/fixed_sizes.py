@@ -12,13 +12,19 @@ from dataclasses import replace
 from ..core.expression import Expression
 from ..core.plan import LeafPlan, Plan
 
-__all__ = ["at_sizes", "is_narrower"]
+__all__ = ["at_single_sizes", "at_sizes", "is_narrower"]
 
 
 def is_narrower(plan: Plan, other: Plan) -> bool:
     """True for a plan of the same inputs with fewer symbols."""
     paths = [[leaf.path for leaf in one.inputs] for one in (plan, other)]
     return paths[0] == paths[1] and len(plan.symbols) < len(other.symbols)
+
+
+def at_single_sizes(plan: Plan) -> Plan:
+    """The plan with the symbols as numbers whose range is one size."""
+    single = {symbol.name: symbol.low for symbol in plan.symbols if symbol.low == symbol.high}
+    return at_sizes(plan, single) if single else plan
 
 
 def at_sizes(plan: Plan, fixed: Mapping[str, int]) -> Plan:

@@ -9,32 +9,40 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
 import torch
 
 from ..core.call import ARGUMENTS, OUTPUT
+from ..core.marks import IDENTITY
 from ..core.path import Key, Path
 from ..core.plan import Plan
 from ..core.structure import Tree
 from ..infer.name import label_of
+from ..lab.kept import MOST_SIDES, Side
 from ..lab.lab import Lab
+from ..lab.stateful import Stateful
 from ..materialise.arguments import close_arguments
+from ..observing.reach import Change, Snapshot
 from ..pytrees.unread import open_result
 from .dims import Asked
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .guard_count import fewer_guards
+from .identity_tests import compares_identity, compares_numbers
+from .mark_reads import MarkReads
 from .neutral_branches import NeutralBranches, NotNeutralError
 from .number_texts import texts_are_of_numbers
 from .path_condition import Atom
+from .returned_numbers import as_output, is_output
 from .rolled_loops import FEWEST_STEPS, MOST_STEPS, NotRolledError, RolledLoops, Rolling
 from .size_ints import builtins_swapped, ints_of_floats_are_values
 from .size_reads import SizeReads
 from .size_tensors import SizeTensors
 from .sized_operators import SizedOperators
+from .state_reads import StateReads
 from .whole_rows import WholeRows
 
 __all__ = ["FlatModel", "identifiers", "output_labels"]
@@ -90,7 +98,7 @@ class FlatModel(torch.nn.Module):
     """One method of a model, taking the inputs of a plan by name and giving the leaves of its
     result.
 
-    ``dynamic`` holds, after a run, which leaves of the result are tensors, sizes or floats; only
+    ``dynamic`` holds, after a run, which leaves of the result are tensors or symbolic numbers; only
     those are given.
     """
 
@@ -202,8 +210,41 @@ class FlatModel(torch.nn.Module):
         return self._run.reads
 
     @property
+    def state_reads(self) -> Mapping[str, str]:
+        """Of what calls count, what the last trace read: path -> line of the model."""
+        return self._run.state.found
+
+    @property
+    def state_written(self) -> Sequence[Change]:
+        """What the last trace left behind in Python that no watched call does."""
+        known = self._run.lab.kept.changes
+        return [change for change in self._run.changes if change.path not in known]
+
+    @property
+    def plan(self) -> Plan:
+        """The plan whose inputs are given."""
+        return self._run.plan
+
+    def note_side(
+        self, values: Mapping[Path, Any], *, refusal: Exception | None = None
+    ) -> dict[str, Any]:
+        """Keeps the arguments of a call that leaves behind what no watched call does, and gives
+        them; ``refusal`` is why it is not served.
+        """
+        sides, arguments = self._run.lab.kept.sides, close_arguments(self.plan, dict(values))
+        if len(sides) < MOST_SIDES or refusal is not None:
+            sides.append(Side(arguments, refusal))
+        return arguments
+
+    @property
+    def marks(self) -> Mapping[str, str]:
+        """The marks of tensors that the model read in the last trace, with their lines."""
+        line = compares_identity(self._run.lab.model, self._run.lab.subject.method)
+        return {**self._run.marks, **({IDENTITY: line} if line else {})}
+
+    @property
     def dynamic(self) -> tuple[bool, ...]:
-        """Per leaf of the last result: True for a tensor, a size or a float."""
+        """Per leaf of the last result: True for a tensor and for a symbolic number."""
         flags: tuple[bool, ...] = tuple(self._run.flags)
         return flags
 
@@ -237,16 +278,23 @@ class _Runner:
         self.n_steps = min(MOST_STEPS, max(FEWEST_STEPS, 2 * max(seen, default=0) + 1))
         self.loops = RolledLoops()
         self.reads: list[tuple[Any, ...]] = []
+        self.state = StateReads()
+        self.changes: Sequence[Change] = ()
+        self.marks: dict[str, str] = {}
+        self.has_numbers = compares_numbers(lab.model, lab.subject.method)
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self.floats}
         rows = self.rows or contextlib.nullcontext()
-        loops = self.loops = RolledLoops(self.unrolled, self.rows, self.n_steps)
+        loops = self.loops = RolledLoops(self.unrolled, self.rows, self.n_steps, reach=self._held)
         branches = self.branches = NeutralBranches(self.decided)
+        if self.has_numbers:
+            _fix_sizes(inputs.values())
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
         with (
+            self._own_state(),
             fewer_guards(inputs.values(), self.most_guards),
             rows,
             ints_of_floats_are_values(self.hides_floats) as values_of_floats,
@@ -255,23 +303,56 @@ class _Runner:
             SizedOperators(self.copies),
             SizeTensors(self.floats_decide),
             SizeReads() as reads,
+            MarkReads(inputs.values()) as marks,
             loops,
             texts_are_of_numbers(),
         ):
             result = self.lab(arguments)
+            self.state.check(result)
             leaves = [loops.value(leaf) for leaf in open_result(result).leaves]
-        leaves = [self._own_row(leaf) for leaf in leaves]
+        leaves = [as_output(self._own_row(leaf)) for leaf in leaves]
         for failure in (loops.failure, branches.failure):
             if failure is not None:
                 raise failure
-        self.reads = reads.sizes
+        self.reads, self.marks = reads.sizes, marks.found
         self.n_values = len(values_of_floats)
-        self.flags[:] = [
-            isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat)) for leaf in leaves
-        ]
+        self.flags[:] = map(is_output, leaves)
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
+
+    def _held(self) -> Snapshot:
+        """What the model holds now, in a trace."""
+        return self.lab.subject.keeper.begun.again()
+
+    @contextlib.contextmanager
+    def _own_state(self) -> Iterator[None]:
+        """Inside the block stand-ins are in the places of what calls count; on exit what Python keeps
+        is as before: a trace runs the model twice.
+        """
+        self.state, self.changes = StateReads(), ()
+        model = self.lab.model
+        lifted: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if isinstance(model, Stateful):
+            lifted = model.lifted(self.state.stand_in)
+        with lifted:
+            begun = self._held()
+            try:
+                with self.state.of(begun, self.lab.kept.counted):
+                    yield
+                    self.changes = [
+                        change for change in begun.changes() if not self.state.stands_for(change)
+                    ]
+            finally:
+                begun.put_back()
 
     def _own_row(self, leaf: Any) -> Any:
         """A leaf of the result; for what stood in for a row of a tensor, this row."""
         is_tensor = isinstance(leaf, torch.Tensor)
         return self.rows.value(leaf) if self.rows is not None and is_tensor else leaf
+
+
+def _fix_sizes(inputs: Iterable[Any]) -> None:
+    """Makes each size of the inputs a constant, by decisions that the path condition has."""
+    for value in inputs:
+        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(size, torch.SymInt):
+                int(size)

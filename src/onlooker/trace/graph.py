@@ -26,7 +26,8 @@ class Outputs:
     constants.
 
     ``ints`` are the positions of the leaves that are Python ints, as the counter of a sliding cache
-    is, ``floats`` those of floats.
+    is, ``floats`` those of floats, ``bools`` those of bools, which a graph gives as 0 or 1. ``kinds``
+    has the dtype and the shape of each leaf that the graph gives, in the symbols of the plan.
     """
 
     structure: Structure
@@ -35,6 +36,8 @@ class Outputs:
     constants: tuple[Any, ...]
     ints: tuple[int, ...] = ()
     floats: tuple[int, ...] = ()
+    bools: tuple[int, ...] = ()
+    kinds: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -43,13 +46,19 @@ class Outputs:
 
     @property
     def are_ints(self) -> tuple[bool, ...]:
-        """Per leaf that the graph gives: True for a Python int."""
-        return tuple(position in self.ints for position, flag in enumerate(self.dynamic) if flag)
+        """Per leaf that the graph gives: True for a Python int, and for a bool, which is 0 or 1."""
+        ints = {*self.ints, *self.bools}
+        return tuple(position in ints for position, flag in enumerate(self.dynamic) if flag)
 
     @property
     def are_floats(self) -> tuple[bool, ...]:
         """Per leaf that the graph gives: True for a float of Python."""
         return tuple(position in self.floats for position, flag in enumerate(self.dynamic) if flag)
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The positions of the leaves that are numbers of Python and not constant."""
+        return frozenset((*self.ints, *self.floats, *self.bools))
 
     def leaves(self, values: Sequence[Any]) -> list[Any]:
         """All leaves of the result, from those that the graph gives.
@@ -63,10 +72,13 @@ class Outputs:
                 " exported"
             )
         given = iter(values)
-        return [
+        leaves = [
             next(given) if flag else constant
             for flag, constant in zip(self.dynamic, self.constants, strict=True)
         ]
+        for position in self.bools:
+            leaves[position] = bool(leaves[position])
+        return leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,8 @@ class Graph:
     ``file`` is the name of its file in the folder that a program was loaded from. ``blocked`` says
     why the runtime of the target cannot run the graph in this process, and is empty where it can.
     ``keeps`` are the arguments, caches, that the files of the graph keep inside from call to call.
+    ``marks`` are what the model reads of a call beside sizes, each with the line that reads it
+    (:mod:`onlooker.core.marks`).
     ``options`` say which variant of the files of the target was asked for: ``{"precision": "int8"}``.
     """
 
@@ -103,6 +117,7 @@ class Graph:
     blocked: str = ""
     keeps: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    marks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "line_of",
     "place_of_error",
     "place_of_node",
+    "place_of_stack",
 ]
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, str(FilePath(__file__).parents[1]) + os.sep)
@@ -94,6 +95,11 @@ def place_of_node(node: torch.fx.Node) -> str:
     """The innermost line of the model that called what the node calls; empty where the graph
     does not say.
     """
-    found = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return place_of_stack(node.meta.get("stack_trace") or "")
+
+
+def place_of_stack(text: str) -> str:
+    """The innermost line of the model in the text of a stack of calls; empty where it has none."""
+    found = _FRAME.findall(text)
     own = [frame for frame in found if _is_of_model(frame[0])]
     return _line(own[-1][0], int(own[-1][1]), own[-1][2]) if own else ""

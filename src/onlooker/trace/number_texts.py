@@ -5,8 +5,9 @@ While it traces, torch writes the name of the symbol: ``"head_s77"``, of which e
 length and each lookup says something that is true of no call. Inside the block the code of a model
 gets the text of the number itself, which Python asks for as for any other number: a size becomes a
 constant of the graph, and a number that hangs on values is refused. Only text that a person reads
-leaves the number symbolic: that of ``print``, of a logger and of ``warnings``, and the message of a
-function that only checks (:mod:`onlooker.trace.source_messages`).
+leaves the number symbolic: that of ``print``, of a logger and of ``warnings`` where nothing of the
+model can read it again (:mod:`onlooker.trace.for_people`), and the message of a function that only
+checks (:mod:`onlooker.trace.source_messages`).
 
 Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py, ``SymInt.__repr__``. It
 may go when torch guards there; ``a name made of a size`` and its neighbours in
@@ -29,6 +30,7 @@ from typing import Any
 import torch
 
 from ..patches.swap import swapped
+from .for_people import Outlets
 from .lines import is_of_library, is_of_python, line_of
 from .source_messages import is_message
 from .source_tests import codes_of, tree_of
@@ -53,42 +55,57 @@ _BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)
 @contextlib.contextmanager
 def texts_are_of_numbers() -> Iterator[None]:
     """Inside the block the text that a model makes of a symbolic number is that of the number."""
+    outlets = Outlets()
     with contextlib.ExitStack() as stack:
         for kind, number_of in _NUMBERS.items():
-            stack.enter_context(swapped(kind, "__repr__", _repr(kind, number_of)))
-            stack.enter_context(swapped(kind, "__format__", _format(number_of)))
+            stack.enter_context(swapped(kind, "__repr__", _repr(kind, number_of, outlets)))
+            stack.enter_context(swapped(kind, "__format__", _format(number_of, outlets)))
         yield
 
 
-def _repr(kind: type, number_of: Callable[[Any], Any]) -> Callable[[Any], str]:
+def _repr(kind: type, number_of: Callable[[Any], Any], outlets: Outlets) -> Callable[[Any], str]:
     of_torch: Callable[[Any], str] = vars(kind)["__repr__"]
 
     def text(number: Any) -> str:
-        return repr(number_of(number)) if _decides_by_text() else of_torch(number)
+        return repr(number_of(number)) if _decides_by_text(outlets) else of_torch(number)
 
     return text
 
 
-def _format(number_of: Callable[[Any], Any]) -> Callable[[Any, str], str]:
+def _format(number_of: Callable[[Any], Any], outlets: Outlets) -> Callable[[Any, str], str]:
     def text(number: Any, how: str) -> str:
-        return format(number_of(number), how) if _decides_by_text() else repr(number)
+        return format(number_of(number), how) if _decides_by_text(outlets) else repr(number)
 
     return text
 
 
-def _decides_by_text() -> bool:
+def _decides_by_text(outlets: Outlets) -> bool:
     """True where the code of a model asks our caller for a text, and not only for a person."""
-    frames = list(_frames_of_model(sys._getframe(2)))
-    if any(frame.f_code.co_filename == logging.__file__ for frame in frames):
-        return False  # a logger makes its text late, and its handlers are of many libraries
+    caller = sys._getframe(2)
+    if is_of_library(caller.f_code.co_filename):
+        return False
+    asked = list(_asked_loggers(caller))
+    if asked:  # a logger makes its text late, in a filter, a handler or a formatter
+        return not all(map(outlets.shows_logs, asked))
+    frames = _frames_of_model(caller)
     asking = [frame for frame in frames if not is_of_python(frame.f_code.co_filename)]
     if not asking:
         return False
     statements = _statements_at(asking[0].f_code, asking[0].f_lineno)
-    if statements and all(_is_for_people(one, asking[0]) for one in statements):
+    if statements and all(_is_for_people(one, asking[0], outlets) for one in statements):
         return False
     logger.debug("the model may decide by the text of a number: %s", line_of(asking[0]))
     return True
+
+
+def _asked_loggers(frame: FrameType | None) -> Iterator[logging.Logger]:
+    """The loggers that are writing a record."""
+    while frame is not None:
+        if frame.f_code.co_filename == logging.__file__:
+            owner = frame.f_locals.get("self")
+            if isinstance(owner, logging.Logger):
+                yield owner
+        frame = frame.f_back
 
 
 def _frames_of_model(frame: FrameType | None) -> Iterator[FrameType]:
@@ -120,7 +137,7 @@ def _statements_at(code: CodeType, line: int) -> tuple[ast.stmt, ...]:
     )
 
 
-def _is_for_people(statement: ast.stmt, frame: FrameType) -> bool:
+def _is_for_people(statement: ast.stmt, frame: FrameType, outlets: Outlets) -> bool:
     """True for a statement that only calls ``print``, a logger or ``warnings``, or that gives a text
     to a function as the message of an error.
     """
@@ -131,16 +148,26 @@ def _is_for_people(statement: ast.stmt, frame: FrameType) -> bool:
     called = _value_of(call.func, frame)
     if called is None or not all(map(_is_only_text, arguments)):
         return False
-    if called is builtins.print or called is warnings.warn:
-        return True
+    if called is builtins.print:
+        files = [keyword.value for keyword in call.keywords if keyword.arg in ("file", None)]
+        return all(_is_shown(file, frame, outlets) for file in files) and outlets.shows_prints()
     owner = _value_of(call.func.value, frame) if isinstance(call.func, ast.Attribute) else None
-    is_logger = isinstance(owner, (logging.Logger, logging.LoggerAdapter))
-    if is_logger or owner is logging or owner is warnings:
-        return True
+    if called is warnings.warn or owner is warnings:
+        return outlets.shows_warnings()
+    if owner is logging:
+        return outlets.shows_logs(logging.getLogger())
+    if isinstance(owner, (logging.Logger, logging.LoggerAdapter)):
+        return outlets.shows_logs(owner)
     asked = [argument for argument in arguments if any(map(_makes_text, ast.walk(argument)))]
     if not asked or _is_caught(frame.f_code.co_filename, frame.f_lineno):
         return False
     return all(is_message(called, call, argument) for argument in asked)
+
+
+def _is_shown(file: ast.expr, frame: FrameType, outlets: Outlets) -> bool:
+    """True for the ``file=`` of a ``print`` that is a standard stream."""
+    is_name = isinstance(file, (ast.Name, ast.Attribute))
+    return is_name and outlets.shows_prints(_value_of(file, frame))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -9,13 +9,13 @@ from typing import Any
 
 import sympy
 import torch
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from ..core.path import Path
 from ..core.plan import Plan
 from ..core.spec import Axis
 
-__all__ = ["axes_of", "read_obtained", "sizes_in_plan", "symbols_of"]
+__all__ = ["axes_of", "output_kinds", "read_obtained", "sizes_in_plan", "symbols_of"]
 
 
 def symbols_of(
@@ -63,6 +63,38 @@ def read_obtained(
                 int(limits.upper) if _is_finite(limits.upper) else None,
             )
     return obtained, ranges
+
+
+def output_kinds(
+    program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Per result of the program its dtype and its shape in the symbols of the plan.
+
+    A size that the values of a call decide is ``?``; a number of Python has no shape.
+    """
+    sizes = sizes_in_plan(program, plan, names)
+    results = program.graph.output_node().args[0]
+    specs = zip(program.graph_signature.output_specs, results, strict=True)
+    found = []
+    for spec, node in specs:
+        if spec.kind is not OutputKind.USER_OUTPUT:
+            continue
+        value = getattr(node, "meta", {}).get("val", node)
+        if isinstance(value, torch.Tensor):
+            shape = tuple(_in_plan(_size(size), sizes) for size in value.shape)
+            found.append((str(value.dtype).removeprefix("torch."), shape))
+        else:
+            is_float = isinstance(value, (float, torch.SymFloat))
+            found.append(("float" if is_float else "int", ()))
+    return tuple(found)
+
+
+def _in_plan(size: Any, sizes: Mapping[Any, Any]) -> str:
+    """The size in symbols of the plan; ``?`` where it has others."""
+    if not isinstance(size, sympy.Basic):
+        return str(size)
+    is_known = all(symbol in sizes for symbol in size.free_symbols)
+    return str(sympy.expand(size.xreplace(dict(sizes)))) if is_known else "?"
 
 
 def _is_finite(bound: Any) -> bool:

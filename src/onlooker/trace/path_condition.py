@@ -25,6 +25,7 @@ from ..core.path import Path
 from ..core.plan import Plan, Symbol
 from ..torch_internals.sizes import FloorDiv, Max, Min, PythonMod, PythonPrinter
 from .decisions import Decision, sources_of
+from .linear import Linear, limits_in_plan
 from .size_proofs import SizeProofs, is_fact, is_number
 
 __all__ = [
@@ -47,7 +48,7 @@ class Atom:
     """One condition of a path. Two atoms with the same ``key`` are the same condition.
 
     ``is_number`` is True where a size became a plain number: its other side is as many graphs as
-    there are numbers.
+    there are numbers. ``reason`` says what ends at a bound of the model.
     """
 
     key: tuple[str, str]
@@ -55,6 +56,7 @@ class Atom:
     origin: Origin
     line: str
     is_number: bool = False
+    reason: str = ""
 
     @cached_property
     def formula(self) -> str:
@@ -76,7 +78,7 @@ class Atom:
 
     def constraint(self) -> Constraint:
         """The atom as a value without sympy."""
-        return Constraint(self.formula, self.origin, self.line)
+        return Constraint(self.formula, self.origin, self.line, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,12 @@ def path_condition(
         if not any(_UNBACKED.fullmatch(symbol.name) for symbol in decision.symbols):
             found.append((translation.condition(decision), decision))
     # of a decision on a value nothing is kept: torch checks it when the program runs
-    found += [(condition, None) for condition in translation.of_ranges(ranges)]
+    linear = [known for known in (Linear.of(condition) for condition, _ in found) if known]
+    found += [
+        (condition, None)
+        for condition in translation.of_ranges(ranges)
+        if not _follows_from_2(condition, linear, plan)
+    ]
     translation.learn(
         c for c, source in found if translation.stays(c, source is not None and source.by_model)
     )
@@ -151,6 +158,15 @@ def path_condition(
         elif atom.key not in atoms or _tells_more(atom, atoms[atom.key]):
             atoms[atom.key] = atom
     return PathCondition(atoms, tuple(tried.values()), tuple(map(translation.numbers, reads)))
+
+
+def _follows_from_2(condition: Any, decisions: Sequence[Linear], plan: Plan) -> bool:
+    """True for a range that torch concludes from a decision, since it takes each size for 2 or more:
+    ``n <= 126`` from ``past + n <= 128``.
+    """
+    linear = Linear.of(condition)
+    limits = limits_in_plan(plan, least=2)
+    return linear is not None and linear.is_upper and linear.follows_from(decisions, limits)
 
 
 def _tells_more(atom: Atom, known: Atom) -> bool:

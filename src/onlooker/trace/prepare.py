@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..core.recording import Recording
+from ..hypotheses.bound_defaults import with_bound_defaults
 from ..hypotheses.concatenated_lists import find_concatenated_lists
 from ..hypotheses.unread_objects import find_unread_objects
 from ..lab.lab import Lab
@@ -44,6 +45,7 @@ def prepare(
     :raises UnsupportedError: ``unusual-tensor`` for calls that no program can serve
     """
     check_exportable(samples, unkept)
+    recording, samples = with_bound_defaults(recording, samples)
     joins: tuple[Join, ...] = ()
     if probe and lab.budget.runs:
         joins = (*find_concatenated_lists(samples, lab), *find_unread_objects(samples, lab))

@@ -15,11 +15,12 @@ from typing import Any
 import sympy
 
 from ..core.contract import Constraint, Contract, Dropped, Origin, Region
-from ..core.plan import Plan
+from ..core.plan import Plan, Symbol
+from .linear import Linear
 from .path_condition import Atom, key_of, proofs_of
 from .rolled_loops import Rolling
 
-__all__ = ["ProvenRegion", "contract_of"]
+__all__ = ["ProvenRegion", "bounded_plan", "contract_of"]
 
 Atoms = Mapping[tuple[str, str], Atom]
 
@@ -28,7 +29,8 @@ Atoms = Mapping[tuple[str, str], Atom]
 class ProvenRegion:
     """Sizes for which a graph is proven by one trace.
 
-    ``pins`` are symbols that were a number in the trace, ``atoms`` its path condition, ``limits``
+    ``pins`` are symbols that were a number in the trace, ``atoms`` its path condition, ``bounds``
+    the sizes beyond which the model itself refuses what the path condition allows, ``limits``
     what is not proven by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its
     example, ``tried`` the conditions of operators that are tried where they fail, ``reads`` the
     sizes that the model read. ``untold`` is True where the model was told that it is not traced.
@@ -45,6 +47,7 @@ class ProvenRegion:
     dropped: tuple[Dropped, ...] = field(default=())
     untold: bool = False
     rolling: Rolling = field(default_factory=Rolling)
+    bounds: tuple[Atom, ...] = ()
 
     def is_general(self, sizes: Mapping[str, int]) -> bool:
         """True for sizes at which no computed size is 0 or 1, as far as the trace asked."""
@@ -64,10 +67,34 @@ class ProvenRegion:
         pinned = tuple(
             Constraint(f"{name} == {size}", Origin.FIXED) for name, size in self.pins.items()
         )
+        atoms = (*self.atoms.values(), *self.bounds)
         return Region(
-            (*pinned, *(atom.constraint() for atom in self.atoms.values()), *self.limits),
+            (*pinned, *(atom.constraint() for atom in atoms), *self.limits),
             self.evidence,
         )
+
+    def greatest(self, name: str, plan: Plan) -> tuple[int, str] | None:
+        """The greatest size of a symbol that the bounds leave, and what ends there; None where no
+        bound is about it.
+        """
+        if name in self.pins:
+            return self.pins[name], ""
+        others = {**{symbol.name: symbol.low for symbol in plan.symbols}, **self.pins}
+        found: list[tuple[int, str]] = []
+        for bound in self.bounds:
+            linear = Linear.of(bound.condition)
+            if linear is None or any(count < 0 for _, count in linear.parts):
+                continue
+            most = linear.greatest(name, others)
+            if most is not None:
+                found.append((most, _told(bound)))
+        return min(found, default=None)
+
+    def is_bounded_by(self, bounds: Iterable[Atom]) -> bool:
+        """True where each of some bounds is one of this region, at its pins."""
+        own = {atom.key for atom in self.bounds}
+        at_pins = (_at_sizes(bound.condition, self.pins) for bound in bounds)
+        return all(at in (True, sympy.true) or key_of(at) in own for at in at_pins)
 
 
 def contract_of(plan: Plan, regions: Sequence[ProvenRegion]) -> Contract:
@@ -75,6 +102,33 @@ def contract_of(plan: Plan, regions: Sequence[ProvenRegion]) -> Contract:
     joined = _joined(list(regions), plan)
     dropped = dict.fromkeys(item for region in joined for item in region.dropped)
     return Contract(tuple(region.region for region in joined), tuple(dropped))
+
+
+def bounded_plan(plan: Plan, regions: Sequence[ProvenRegion]) -> Plan:
+    """The plan with the greatest size of each symbol that the bounds of all regions leave."""
+    return replace(plan, symbols=tuple(_bounded(symbol, plan, regions) for symbol in plan.symbols))
+
+
+def _bounded(symbol: Symbol, plan: Plan, regions: Sequence[ProvenRegion]) -> Symbol:
+    """The symbol up to where some region still has its sizes, with what ends there."""
+    greatest: list[tuple[int, str]] = []
+    for region in regions:
+        found = region.greatest(symbol.name, plan)
+        if found is None:
+            return symbol
+        greatest.append(found)
+    high, limit = max(greatest, default=(0, ""))
+    high -= high % symbol.step
+    is_known = symbol.high is not None and symbol.high <= high
+    if is_known or not limit or high < symbol.low:
+        return symbol
+    return replace(symbol, high=high, limit=limit)
+
+
+def _told(bound: Atom) -> str:
+    """What ends at a bound and the line of the model, in few words."""
+    place, _, _ = bound.line.partition(" in ")
+    return f"{bound.reason}, {place}" if place else bound.reason
 
 
 def _joined(regions: list[ProvenRegion], plan: Plan) -> list[ProvenRegion]:
@@ -111,10 +165,10 @@ def _is_inside(small: ProvenRegion, large: ProvenRegion) -> bool:
         return False
     if not {limit.formula for limit in large.limits} <= {limit.formula for limit in small.limits}:
         return False
+    if not small.is_bounded_by(large.bounds):
+        return False
     for atom in large.atoms.values():
-        condition = atom.condition
-        for name, size in small.pins.items():
-            condition = _at(condition, name, size)
+        condition = _at_sizes(atom.condition, small.pins)
         if condition not in (True, sympy.true) and (
             condition in (False, sympy.false) or key_of(condition) not in small.atoms
         ):
@@ -130,12 +184,20 @@ def _enlarged(first: ProvenRegion, second: ProvenRegion, plan: Plan) -> ProvenRe
         return None
     if any(second.pins.get(name) != size for name, size in first.pins.items()):
         return None
+    if not _has_bounds_of(first, second):
+        return None
     further = {name: size for name, size in second.pins.items() if name not in first.pins}
     if not further:
         return _enlarged_by_condition(first, second, plan)
     if len(further) == 1:
         return _enlarged_by_pin(first, second, *next(iter(further.items())), plan)
     return None
+
+
+def _has_bounds_of(first: ProvenRegion, second: ProvenRegion) -> bool:
+    """True where the first region, at the pins of the second one, has all bounds of that one."""
+    there = {key_of(_at_sizes(bound.condition, second.pins)) for bound in first.bounds}
+    return all(bound.key in there for bound in second.bounds)
 
 
 def _enlarged_by_condition(
@@ -178,6 +240,12 @@ def _at(condition: Any, name: str, size: int) -> Any:
     return condition.subs(
         {symbol: size for symbol in condition.free_symbols if symbol.name == name}
     )
+
+
+def _at_sizes(condition: Any, sizes: Mapping[str, int]) -> Any:
+    for name, size in sizes.items():
+        condition = _at(condition, name, size)
+    return condition
 
 
 def _excludes_only(condition: Any, name: str, size: int, lows: Mapping[str, int]) -> bool:

@@ -11,9 +11,12 @@ is traced step by step as before.
 The index is no int: it is added to, and reads rows, and whatever else is done with it raises. So a
 loop whose path hangs on the index, or on a number that it counts, is never rolled.
 
-What Python keeps from step to step in another place (an attribute, a set, an iterator) may change a
-step that comes later. So the graph is proven for as many steps as were compared, twice as many as
-any watched call has, and at least 131: a decision of the trace says so, and more steps are refused.
+What Python keeps from step to step, a count in an attribute, a set, an iterator, may change a step that
+comes later, or what comes after the loop. So all that the model and its frames hold is compared: but for
+results, it must be after the last step what it was after the first one, and lists of results must be
+read as a whole (:mod:`onlooker.trace.loop_lists`). Besides, the graph is proven for as many steps as were
+compared, twice as many as any watched call has, and at least 131: a decision of the trace says so, and
+more steps are refused.
 
 The shapes of a step are those of the second one, wherever it does the same: they are not computed
 again, and a ``scan`` whose state changes its shape is refused. In a trial of a graph
@@ -24,23 +27,27 @@ Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_higher_order_op
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, GeneratorType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..observing.reach import Snapshot
 from ..torch_internals.sizes import statically_known_true
 from ..torch_internals.tracing import disable_proxy_modes_tracing, scan_op
-from .decisions import is_code_of_model
+from .decisions import is_code_of_model, is_own_code
 from .lines import line_of
+from .loop_lists import counted_by
 from .repeated_operators import Blank
 from .size_ints import RangeOfSizes, length_of
+from .source_tests import tree_of
 from .whole_rows import WholeRows, is_about
 
 __all__ = ["FEWEST_STEPS", "MOST_STEPS", "NotRolledError", "RolledLoops", "Rolling"]
@@ -273,19 +280,62 @@ class _Loop:
             raise self.refused(f"it has more than the {self.loops.n_steps} steps that are compared")
         numbers: dict[str, str] = {}
         ended = False
+        kept: Snapshot | None = None
         self.loops.begin(self)
         try:
             for step in range(self.loops.n_steps):
                 self.steps.append([])
                 yield self.index
-                found = _numbers(sys._getframe(1))
+                frames = _frames_of_model(sys._getframe(1))
+                found = _numbers(frames)
                 if step and any(found.get(name, text) != text for name, text in numbers.items()):
                     raise self.refused("a number changes from step to step")
                 numbers = found
+                if step == 0:
+                    kept = self.loops.held_by(frames)
+            if kept is not None:
+                self._check_kept(kept, _frames_of_model(sys._getframe(1)))
             ended = True
         finally:
             self.loops.end(self, ended)
         self.loops.roll(self)
+
+    def _check_kept(self, kept: Snapshot, frames: Sequence[FrameType]) -> None:
+        """Passes where Python keeps nothing from the steps but results: lists with one of each step,
+        which nobody counts, and tensors in the place of others.
+
+        :raises NotRolledError: where it keeps something else, as a count
+        """
+        added = self.loops.n_steps - 1
+        grown: list[Any] = []
+        for change in kept.changes():
+            if isinstance(change.before, torch.Tensor) and isinstance(change.now, torch.Tensor):
+                continue
+            new = change.now[len(change.before) :] if type(change.now) is list else []
+            if len(new) != added or not all(isinstance(one, torch.Tensor) for one in new):
+                raise self.refused(f"{change.path or 'a container'} changes from step to step")
+            grown.append(change.now)
+        if self.loops.follows:
+            return  # the trace has looked at the source
+        names = {
+            name
+            for frame in frames
+            for name, value in frame.f_locals.items()
+            if any(value is one for one in grown)
+        }
+        if sum(any(value is one for one in grown) for value in frames[0].f_locals.values()) < len(
+            grown
+        ):
+            raise self.refused("a list that is no local name has a result of each step")
+        code = frames[0].f_code
+        tree = tree_of(code.co_filename)
+        counted = (
+            "its source is not there"
+            if tree is None
+            else counted_by(tree, names, frames[0].f_lineno)
+        )
+        if counted:
+            raise self.refused(f"the number of its steps may be counted: {counted}")
 
 
 class _TakenApart(tuple[torch.Tensor, ...]):
@@ -317,17 +367,35 @@ class _TakenApart(tuple[torch.Tensor, ...]):
         return map(self.row, loop.backwards())
 
 
-def _numbers(frame: FrameType) -> dict[str, str]:
-    """The numbers among the local names of a frame, as text."""
+def _frames_of_model(frame: FrameType | None) -> list[FrameType]:
+    """The frame of the loop and those that called it, as far as they run code of the model."""
+    found = []
+    while frame is not None:
+        if is_code_of_model(frame.f_code.co_filename):
+            found.append(frame)
+        elif found and is_own_code(frame.f_code.co_filename):
+            break  # that is where the model was called
+        frame = frame.f_back
+    return found
+
+
+def _numbers(frames: Iterable[FrameType]) -> dict[str, str]:
+    """The numbers among the local names of frames, as text."""
     kinds = (bool, int, float, str, torch.SymInt, torch.SymFloat)
-    return {n: str(value) for n, value in frame.f_locals.items() if isinstance(value, kinds)}
+    return {
+        f"{depth} {name}": str(value)
+        for depth, frame in enumerate(frames)
+        for name, value in frame.f_locals.items()
+        if isinstance(value, kinds)
+    }
 
 
 class RolledLoops(TorchFunctionMode):
     """Inside the block loops over symbolic sizes are rolled; ``rolled`` has their lines,
     ``scans`` those of loops that compute something.
 
-    ``unrolled`` are the lines of loops that are traced step by step. ``builtins`` stand for those of
+    ``unrolled`` are the lines of loops that are traced step by step. ``reach`` gives what the model
+    holds. ``builtins`` stand for those of
     Python in the files of the model. ``rows`` are those that the model takes apart. ``n_steps`` are
     compared, and no graph is for more.
 
@@ -343,8 +411,10 @@ class RolledLoops(TorchFunctionMode):
         *,
         like: Rolling | None = None,
         unseen: Callable[[], contextlib.AbstractContextManager[Any]] | None = None,
+        reach: Callable[[], Snapshot] | None = None,
     ) -> None:
         super().__init__()
+        self._reach = Snapshot if reach is None else reach
         self.n_steps = n_steps if like is None else like.n_steps
         self._like = like
         self._block = unseen or disable_proxy_modes_tracing
@@ -382,6 +452,23 @@ class RolledLoops(TorchFunctionMode):
         if self._loop is not None or not self._may_roll(parts.count):
             return None
         return self._loop_of(0, 1, parts.count)
+
+    @property
+    def follows(self) -> bool:
+        """True where the loops of another trace are rolled."""
+        return self._like is not None
+
+    def held_by(self, frames: Sequence[FrameType]) -> Snapshot:
+        """What the model, and the local names of some frames, hold now."""
+        was_busy, self._busy = self._busy, True  # what a walk asks of tensors is no step
+        try:
+            held = self._reach()
+            values = [value for frame in frames for value in list(frame.f_locals.values())]
+            plain = [value for value in values if _may_count(value)]
+            held.holders += Snapshot.of(plain, copies=False).again().holders[1:]
+        finally:
+            self._busy = was_busy
+        return held
 
     @property
     def rolls(self) -> bool:
@@ -886,6 +973,16 @@ def _text_of_entry(entry: Any) -> str:
     if isinstance(entry, _Index):
         return f"{entry.first} + {entry.each} * step"
     return str(entry)
+
+
+def _may_count(value: Any) -> bool:
+    """True for a local value in which Python may keep a count: a container, or what is stepped
+    through; the model has been looked at already.
+    """
+    if isinstance(value, GeneratorType) and is_own_code(value.gi_code.co_filename):
+        return False  # it gives the steps
+    kinds = (list, dict, set, collections.deque, bytearray, Iterator)
+    return isinstance(value, kinds) and not isinstance(value, (_Loop, torch.Tensor))
 
 
 def _is_symbolic(size: Any) -> bool:

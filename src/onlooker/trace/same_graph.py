@@ -9,6 +9,9 @@ slice of everything, a concatenation with nothing, an expand to the same shape. 
 as expressions of the second trace. Equal graphs give equal results for all values of their inputs,
 so this is a proof where trials are none.
 
+What a graph does beside giving results is compared as well: what it writes to its inputs, what it
+asserts, and what random numbers it draws, in their order (:mod:`onlooker.trace.graph_effects`).
+
 A value that is written to in place has another number from there on, and so have all values in the
 same memory. Where it is unknown whether two values share their memory, the comparison gives up
 rather than guess.
@@ -22,37 +25,35 @@ from typing import Any
 
 import sympy
 import torch
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 from torch.export.graph_signature import InputKind
 
-from ..pytrees.digest import digest_of
-from ..torch_internals.operators import DispatchKey, HigherOrderOperator, OpOverload
+from ..torch_internals.operators import DispatchKey, OpOverload
 from ..torch_internals.sizes import FloorDiv, IntTrueDiv, PythonMod
+from .graph_effects import (
+    CASTS,
+    COPIES,
+    asserts,
+    attribute_of,
+    content_of,
+    digest,
+    draws,
+    flat,
+    is_cast_to_another,
+    kind_of,
+    shared_by,
+    written_by,
+)
 from .size_proofs import SizeProofs
 
-__all__ = ["Comparison", "Numbered", "difference_of", "digest", "frozen", "simplified"]
+__all__ = ["Comparison", "Numbered", "difference_of", "frozen", "simplified"]
 
 Shape = tuple[Any, ...]
 _aten = torch.ops.aten
 _END = 2**62
 
-#: operators that give their first argument, or a copy of it
-_COPIES = {
-    _aten.alias.default,
-    _aten.clone.default,
-    _aten.contiguous.default,
-    _aten.detach.default,
-    _aten.detach_.default,
-    _aten.lift_fresh.default,
-    _aten.lift_fresh_copy.default,
-}
 _RESHAPES = {_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default}
-_CASTS = {
-    _aten.to.dtype,
-    _aten.to.device,
-    _aten.to.dtype_layout,
-    _aten._to_copy.default,
-    _aten.type_as.default,
-}
 
 
 class _Different(Exception):
@@ -112,8 +113,11 @@ class _Walk:
         self.of_node: dict[torch.fx.Node, Any] = {}
         self.inputs: dict[Any, torch.fx.Node] = {}
         self.outputs: list[Any] = []
+        #: what the graph asserts; an assertion that holds for all calls is left out
+        self.asserted: set[Any] = set()
+        #: how many nodes draw random numbers
+        self.n_draws = 0
         self._memory: dict[torch.fx.Node, _Memory] = {}
-        self._random = 0
 
     def _walk(self) -> None:
         keys = _placeholder_keys(self.program)
@@ -124,9 +128,10 @@ class _Walk:
                 self.of_node[node] = self._input(keys[node.name], node.meta["val"])
                 self._memory[node] = _Memory()
             elif node.op == "output":
-                self.outputs = [self._argument(item) for item in _flat(node.args[0])]
+                self.outputs = [self._argument(item) for item in flat(node.args[0])]
             elif node.op == "get_attr":
-                self.of_node[node] = ("module", _text_of(self.program, node.target))
+                held = attribute_of(self.program.graph_module, node.target)
+                self.of_node[node] = ("module", content_of(held))
             elif node in needed:
                 self.of_node[node] = self._result(node)
 
@@ -137,6 +142,9 @@ class _Walk:
         raise NotImplementedError
 
     def _number(self, key: Any, node: torch.fx.Node) -> Numbered:
+        raise NotImplementedError
+
+    def _always(self, condition: Any) -> bool:
         raise NotImplementedError
 
     def _argument(self, value: Any) -> Any:
@@ -151,21 +159,36 @@ class _Walk:
         if _gives_size(node):
             return self._size(node)
         args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
-        written = _written_by(node)
+        if asserts(node):
+            self._assert(node.target, args, kwargs)
+        written = written_by(node)
         simpler = None if written else simplified(node.target, args, kwargs)
         self._memory[node] = self._memory_of(node)
         if isinstance(simpler, Numbered):
             return simpler
-        key, self._random = _key_of(node, simpler or (args, kwargs), self._random)
+        key = _key_of(node, simpler or (args, kwargs))
+        if draws(node):
+            key = (*key, self.n_draws)
+            self.n_draws += 1
+        if isinstance(node.target, OpOverload) and asserts(node):
+            return None
         result = self._number(key, node)
         for place, target in enumerate(written):
             self._write((*key, "written", place), target)
         return self.of_node[written[0]] if _is_in_place(node) else result
 
+    def _assert(self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Notes an assertion; its message, which names symbols of one trace, is left out."""
+        values = [value for value in args if not isinstance(value, str)]
+        if len(values) == 1 and not kwargs and self._always(values[0]):
+            return
+        others = {name: value for name, value in kwargs.items() if not isinstance(value, str)}
+        self.asserted.add((str(target), frozen(values), frozen(others)))
+
     def _memory_of(self, node: torch.fx.Node) -> _Memory:
         """The memory of a result: of an argument, possibly of an argument, or new."""
-        shared = [other for other in _shared_by(node) if other in self._memory]
-        if not shared or _is_cast_to_another(node):
+        shared = [other for other in shared_by(node) if other in self._memory]
+        if not shared or is_cast_to_another(node):
             return _Memory()
         memory = self._memory[shared[0]]
         return (
@@ -212,8 +235,9 @@ class _Numbering(_Walk):
         self.numbers: dict[Any, int] = {}
         self.values: dict[int, Any] = {}
         self._of_number: dict[int, Numbered] = {}
-        #: ``item()`` of a value, and the symbol that torch has for the number
+        #: ``item()`` of a value, and what torch has for the number: a symbol, or a condition on one
         self.read: dict[Any, Any] = {}
+        self._symbols_read: set[Any] = set()
         self.given: dict[Any, Any] = {}
         self._walk()
 
@@ -223,7 +247,8 @@ class _Numbering(_Walk):
             value = value.node.expr
         if isinstance(value, sympy.Basic):
             value = value.xreplace(self._sizes)
-            if value.free_symbols.isdisjoint(self.read.values()):
+            is_number = not isinstance(value, (Relational, BooleanFunction, BooleanAtom))
+            if is_number and value.free_symbols.isdisjoint(self._symbols_read):
                 value = self._proofs.same(value)
         return int(value) if isinstance(value, sympy.Integer) else value
 
@@ -250,10 +275,38 @@ class _Numbering(_Walk):
         return self._numbered(key, value) if isinstance(value, torch.Tensor) else self.size(value)
 
     def _size(self, node: torch.fx.Node) -> Any:
-        number = getattr(getattr(node.meta["val"], "node", None), "expr", None)
-        if node.target is _aten.item.default and isinstance(number, sympy.Symbol):
-            return self.read.setdefault(_normal(self._argument(node.args[0])), number)
-        return self.size(node.meta["val"])
+        """A size as torch has it in the trace; what is computed from ``item()`` is computed anew,
+        since torch writes 1 for ``u0`` wherever the graph asserts ``u0 == 1``.
+        """
+        value = node.meta["val"]
+        if node.target is _aten.item.default:
+            number = getattr(getattr(value, "node", None), "_expr", None)
+            if isinstance(number, sympy.Basic):
+                self._symbols_read |= number.free_symbols
+                return self.read.setdefault(_normal(self._argument(node.args[0])), number)
+        if any(self._hangs_on_values(other) for other in node.all_input_nodes):
+            args, kwargs = self._argument(node.args), self._argument(dict(node.kwargs))
+            try:
+                return self.size(_on_expressions(node.target, args, kwargs))
+            except _Different:
+                if isinstance(value, (bool, torch.SymBool)):
+                    raise
+        return self.size(value)
+
+    def _hangs_on_values(self, node: torch.fx.Node) -> bool:
+        value = self.of_node[node]
+        is_expression = isinstance(value, sympy.Basic)
+        return is_expression and not value.free_symbols.isdisjoint(self._symbols_read)
+
+    def _always(self, condition: Any) -> bool:
+        return self.always(condition)
+
+    def always(self, condition: Any) -> bool:
+        """True for a condition that is proven for all calls; False where that is unknown."""
+        if isinstance(condition, (bool, BooleanAtom)):
+            return bool(condition)
+        is_condition = isinstance(condition, (Relational, BooleanFunction))
+        return is_condition and self._proofs.always(condition)
 
     def _number(self, key: Any, node: torch.fx.Node) -> Numbered:
         return self._numbered(key, node.meta.get("val"))
@@ -283,6 +336,10 @@ class _Reading(_Walk):
         for position, (one, other) in enumerate(zip(self.outputs, expected, strict=True)):
             if _normal(one) != _normal(other):
                 return f"output {position} is computed in another way"
+        if self.asserted != self.numbering.asserted:
+            return "something else is asserted"
+        if self.n_draws != self.numbering.n_draws:
+            return "more random numbers are drawn on one side"
         for key, node in self.inputs.items():
             if _normal(self._of(node)) != _normal(self.numbering._of(self.numbering.inputs[key])):
                 return f"the input {key[-1]} is written to in another way"
@@ -312,10 +369,13 @@ class _Reading(_Walk):
         if node.target is _aten.item.default and _normal(args[0]) in self.numbering.read:
             return self.numbering.read[_normal(args[0])]
         if node.target in (_aten.sym_stride.int, _aten.sym_storage_offset.default) or any(
-            isinstance(item, Numbered) for item in _flat((args, kwargs))
+            isinstance(item, Numbered) for item in flat((args, kwargs))
         ):
             raise _Different(f"{node.name} is read from a tensor")
         return self.numbering.size(_on_expressions(node.target, args, kwargs))
+
+    def _always(self, condition: Any) -> bool:
+        return self.numbering.always(condition)
 
 
 class Numbered:
@@ -339,9 +399,9 @@ def simplified(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return _joined(args)
     if not isinstance(first, Numbered):
         return None
-    if target in _COPIES:
+    if target in COPIES:
         return first
-    if target in _CASTS and _keeps_type(target, first, args, kwargs):
+    if target in CASTS and _keeps_type(target, first, args, kwargs):
         return first
     rule = _RULES.get(target)
     if rule is not None and rule(first, args, kwargs):
@@ -428,15 +488,10 @@ _RULES: dict[Any, Callable[[Numbered, Sequence[Any], Mapping[str, Any]], bool]] 
 }
 
 
-def _key_of(node: torch.fx.Node, arguments: Any, random: int) -> tuple[Any, int]:
-    """What a node computes, as a value that can be compared; the second number counts draws of
-    random numbers.
-    """
+def _key_of(node: torch.fx.Node, arguments: Any) -> tuple[Any, ...]:
+    """What a node computes, as a value that can be compared."""
     args, kwargs = arguments
-    key: tuple[Any, ...] = (str(node.target), frozen(args), frozen(sorted(kwargs.items())))
-    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-        return (*key, random), random + 1
-    return key, random
+    return (str(node.target), frozen(args), frozen(sorted(kwargs.items())))
 
 
 def frozen(value: Any) -> Any:
@@ -469,14 +524,6 @@ def _normal(value: Any) -> Any:
     return value
 
 
-def _flat(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in _flat(item)]
-    if isinstance(value, dict):
-        return [leaf for item in value.values() for leaf in _flat(item)]
-    return [value]
-
-
 def _gives_size(node: torch.fx.Node) -> bool:
     return isinstance(
         node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
@@ -498,6 +545,16 @@ def _on_expressions(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
         operator.pow: operator.pow,
         torch.sym_max: sympy.Max,
         torch.sym_min: sympy.Min,
+        torch.sym_not: sympy.Not,
+        torch.sym_ite: _either,
+        operator.and_: sympy.And,
+        operator.or_: sympy.Or,
+        operator.eq: sympy.Eq,
+        operator.ne: sympy.Ne,
+        operator.lt: sympy.Lt,
+        operator.le: sympy.Le,
+        operator.gt: sympy.Gt,
+        operator.ge: sympy.Ge,
     }
     if all(isinstance(item, (int, float)) for item in args):
         return target(*args)
@@ -506,18 +563,29 @@ def _on_expressions(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     return exact[target](*map(sympy.sympify, args))
 
 
+def _either(condition: Any, first: Any, second: Any) -> Any:
+    """The number that a condition chooses: ``item()`` of a bool is 1 where its symbol is 1."""
+    if isinstance(condition, sympy.Eq) and (condition.rhs, first, second) == (1, 1, 0):
+        return condition.lhs
+    return sympy.Piecewise((first, condition), (second, True))
+
+
 def _needed(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
-    """The nodes that the outputs are computed from, and all that write, with what these are
-    computed from.
+    """The nodes that the outputs are computed from, and all that write, assert or draw random
+    numbers, with what these are computed from.
     """
     found: set[torch.fx.Node] = set()
-    waiting = [node for node in program.graph.nodes if node.op == "output" or _written_by(node)]
+    waiting = [node for node in program.graph.nodes if node.op == "output" or _has_effects(node)]
     while waiting:
         node = waiting.pop()
         if node not in found:
             found.add(node)
             waiting += node.all_input_nodes
     return found
+
+
+def _has_effects(node: torch.fx.Node) -> bool:
+    return asserts(node) or draws(node) or bool(written_by(node))
 
 
 def _placeholder_keys(program: torch.export.ExportedProgram) -> dict[str, Any]:
@@ -538,79 +606,6 @@ def _placeholder_keys(program: torch.export.ExportedProgram) -> dict[str, Any]:
     return keys
 
 
-def digest(value: Any) -> str:
-    """The content of a tensor, with its dtype, shape and strides; any other object is only equal to
-    itself.
-    """
-    try:
-        return digest_of(value).hex()
-    except (TypeError, RuntimeError, NotImplementedError):
-        return f"object {id(value)}"
-
-
-def _text_of(program: torch.export.ExportedProgram, target: Any) -> str:
-    """The code of a graph inside a graph, as it is."""
-    value: Any = program.graph_module
-    for name in str(target).split("."):
-        value = getattr(value, name, None)
-    return str(value.graph) if isinstance(value, torch.fx.GraphModule) else f"{target} {value!r}"
-
-
-def _written_by(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The arguments that a node writes to; of a graph inside the graph that writes, all."""
-    if isinstance(node.target, HigherOrderOperator):
-        module: Any = node.graph.owning_module
-        inner = [
-            getattr(module, str(n.target), None) for n in node.all_input_nodes if n.op == "get_attr"
-        ]
-        return _tensors_of(node) if any(map(_writes, inner)) else []
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable or node.target in _COPIES:
-        return []
-    found: list[torch.fx.Node] = []
-    for place, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
-            found += [item for item in _flat(value) if isinstance(item, torch.fx.Node)]
-    return found
-
-
-def _writes(module: Any) -> bool:
-    """True for a graph inside a graph that writes to a tensor, or holds what is no graph."""
-    if not isinstance(module, torch.fx.GraphModule):
-        return True
-    return any(
-        getattr(getattr(node.target, "_schema", None), "is_mutable", False)
-        and node.target not in _COPIES
-        for inner in module.modules()
-        if isinstance(inner, torch.fx.GraphModule)
-        for node in inner.graph.nodes
-    )
-
-
-def _tensors_of(node: torch.fx.Node) -> list[torch.fx.Node]:
-    return [other for other in node.all_input_nodes if other.op != "get_attr"]
-
-
-def _shared_by(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The arguments whose memory the result of a node has, or may have."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:  # an item of several results, or a graph inside the graph
-        return _tensors_of(node)
-    if (
-        node.target is _aten.type_as.default
-    ):  # which gives its argument, though its schema has no alias
-        return _tensors_of(node)[:1]
-    if all(result.alias_info is None for result in schema.returns):
-        return []
-    found: list[torch.fx.Node] = []
-    for place, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None:
-            value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
-            found += [item for item in _flat(value) if isinstance(item, torch.fx.Node)]
-    return found
-
-
 def _is_view(node: torch.fx.Node) -> bool:
     """True where the result is in the memory of its argument for certain: a composite operator
     may copy, but for a cast to what the argument is.
@@ -626,29 +621,16 @@ def _is_cast_to_the_same(node: torch.fx.Node) -> bool:
     """True for a cast that gives its argument itself: neither dtype nor device change, and nobody
     asks for a copy or for an order of its elements.
     """
-    return _is_plain_cast(node) and _kind_of(node.args[0]) == _kind_of(node)
-
-
-def _is_cast_to_another(node: torch.fx.Node) -> bool:
-    """True for a cast that copies: dtype or device change."""
-    is_cast = node.target in _CASTS and isinstance(node.args[0], torch.fx.Node)
-    kinds = (_kind_of(node.args[0]), _kind_of(node)) if is_cast else (None, None)
-    return None not in kinds and kinds[0] != kinds[1]
+    return _is_plain_cast(node) and kind_of(node.args[0]) == kind_of(node)
 
 
 def _is_plain_cast(node: torch.fx.Node) -> bool:
     """True for a cast of a tensor whose dtype and device are known, without further wishes."""
-    if node.target not in _CASTS or node.target is _aten._to_copy.default or _kind_of(node) is None:
+    if node.target not in CASTS or node.target is _aten._to_copy.default or kind_of(node) is None:
         return False
     names = [argument.name for argument in node.target._schema.arguments]
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     return not given.get("copy") and given.get("memory_format") is None
-
-
-def _kind_of(node: Any) -> tuple[Any, ...] | None:
-    """Dtype, device and layout of a tensor; None where they are not known."""
-    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    return (value.dtype, value.device, value.layout) if isinstance(value, torch.Tensor) else None
 
 
 def _is_in_place(node: torch.fx.Node) -> bool:
@@ -657,7 +639,7 @@ def _is_in_place(node: torch.fx.Node) -> bool:
     return bool(
         schema is not None
         and schema.is_mutable
-        and node.target not in _COPIES
+        and node.target not in COPIES
         and len(schema.returns) == 1
         and schema.returns[0].alias_info is not None
         and schema.returns[0].alias_info.is_write

@@ -5,23 +5,32 @@ An operator of torch decides about sizes of 0 and 1 again whenever it runs, but 
 the Python of the model: ``x.squeeze(0)`` has another rank at size 1. Results that agree for a few
 values do not tell. So the model and the graph are both run at such sizes, and every operator that
 reaches torch is recorded. Equal sequences of operators on equal arguments give equal results for
-all values.
+all values. Values that the model reads, to decide or to refuse, the graph must read as well, and
+both must draw as many random numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from ..lab.recorder import Recorder, ScanStep
 from ..torch_internals.operators import HigherOrderOperator
-from .same_graph import Numbered, digest, frozen, simplified
+from .graph_effects import digest
+from .same_graph import Numbered, frozen, simplified
 from .sized_operators import SizedOperators
 
-__all__ = ["Numbers", "as_in_a_trace"]
+__all__ = ["Done", "Numbers", "as_in_a_trace"]
+
+_aten = torch.ops.aten
+#: operators by which Python reads values of tensors
+_READERS = frozenset(
+    {_aten._local_scalar_dense.default, _aten.equal.default, _aten.is_nonzero.default}
+)
 
 #: constants up to this many elements are compared by content, larger ones by their place in memory
 _SMALL = 4096
@@ -49,6 +58,22 @@ def as_in_a_trace() -> Iterator[None]:
             setattr(torch.compiler, name, value)
 
 
+@dataclass(slots=True)
+class Done:
+    """What a run did: its results as numbers, how often it drew random numbers, and the numbers of
+    the tensors whose values Python read.
+    """
+
+    outputs: list[Any] = field(default_factory=list)
+    n_draws: int = 0
+    read: set[int] = field(default_factory=set)
+
+    def is_done_by(self, graph: Done) -> bool:
+        """True where a graph does what this run of the model did."""
+        same = (self.outputs, self.n_draws) == (graph.outputs, graph.n_draws)
+        return same and self.read <= graph.read
+
+
 class Numbers:
     """Numbers for what operators compute, shared by the runs that are compared.
 
@@ -59,9 +84,11 @@ class Numbers:
     def __init__(self) -> None:
         self._known: dict[Any, int] = {}
         self._constants: set[int] = set()
+        #: the number of ``x != 0``, and that of ``x``
+        self._asked_of: dict[int, int] = {}
 
-    def of(self, recorder: Recorder, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-        """What a run gave, as numbers; tensors among ``inputs`` are numbered by their place."""
+    def of(self, recorder: Recorder, inputs: Sequence[Any], outputs: Sequence[Any]) -> Done:
+        """What a run did; tensors among ``inputs`` are numbered by their place."""
         given = {
             position: self._numbered(("input", position), value)
             for position, value in enumerate(inputs)
@@ -75,12 +102,11 @@ class Numbers:
         inputs: Sequence[Any],
         known: Mapping[int, Numbered],
         outputs: Sequence[Any],
-    ) -> list[Any]:
-        """What a run gave; ``known`` are the numbers of some of its inputs, by their place."""
-        found = _Found()
+    ) -> Done:
+        """What a run did; ``known`` are the numbers of some of its inputs, by their place."""
+        found, done = _Found(), Done()
         for position, number in known.items():
             found.note(inputs[position], number)
-        random = 0
         for func, args, kwargs, result in recorder.steps:
             if isinstance(func, HigherOrderOperator):
                 self._note(self._key_of_scan(args, kwargs["step"], found), result, found)
@@ -88,6 +114,8 @@ class Numbers:
             given = self._arguments(args, found)
             named: Mapping[str, Any] = self._arguments(kwargs, found)
             writes = func._schema.is_mutable
+            if func in _READERS:
+                done.read |= self._read_by(given)
             simpler = None if writes else simplified(func, given, named)
             if isinstance(simpler, Numbered) and isinstance(result, torch.Tensor):
                 found.note(result, simpler)
@@ -96,7 +124,8 @@ class Numbers:
                 given, named = simpler
             key: tuple[Any, ...] = (str(func), frozen(given), frozen(dict(named)))
             if torch.Tag.nondeterministic_seeded in func.tags:
-                key, random = (*key, random), random + 1
+                key = (*key, done.n_draws)
+                done.n_draws += 1
             elif not writes and self._is_constant(result, (given, named)):
                 found.note(result, self._constant(result))
                 continue
@@ -106,7 +135,11 @@ class Numbers:
                         other, self._numbered((*key, "written", place, number.number), other)
                     )
             self._note(key, result, found)
-        return [frozen(self._argument(value, found)) for value in outputs]
+            if func is _aten.ne.Scalar and args[1] == 0:
+                compared, asked = self._arguments((result, args[0]), found)
+                self._asked_of[compared.number] = asked.number
+        done.outputs = [frozen(self._argument(value, found)) for value in outputs]
+        return done
 
     def _key_of_scan(self, args: Any, step: ScanStep, found: _Found) -> Any:
         """What a scan computes: from where it begins, what it reads, and what a step gives.
@@ -125,7 +158,15 @@ class Numbers:
             if isinstance(value, Numbered):
                 known[position] = value
         given = self._numbers_of(step.recorder, step.inputs, known, step.outputs)
-        return ("scan", frozen(begun), frozen(rows), tuple(given))
+        return ("scan", frozen(begun), frozen(rows), tuple(given.outputs))
+
+    def _read_by(self, arguments: Any) -> set[int]:
+        """The numbers of tensors that are read, but for constants. A graph asks ``x != 0`` where a
+        model asks ``bool(x)``.
+        """
+        found = {value.number for value in _numbered_in(arguments)}
+        found |= {self._asked_of[number] for number in found if number in self._asked_of}
+        return found - self._constants
 
     def _note(self, key: Any, result: Any, found: _Found) -> None:
         results = result if isinstance(result, (tuple, list)) else (result,)

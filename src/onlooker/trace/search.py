@@ -1,8 +1,9 @@
 """Which graphs are needed for a plan, and for which sizes each is proven.
 
-The first trace proves its graph under its path condition. Sizes outside that the model takes are
-traced as well: where the trace gives a graph that is known already, that graph is proven there too,
-else the new graph joins the program. So no condition of the model is dropped because trials agree.
+The first trace proves its graph under its path condition. Sizes of interest outside of it that the
+model takes (:mod:`..infer.interest`) are traced as well: where the trace gives a graph that is known
+already, that graph is proven there too, else the new graph joins the program. So no condition of the
+model is dropped because trials agree.
 
 Only conditions of torch's operators on sizes of 0 and 1 are left to trials, exactly there: an
 operator decides again whenever the graph runs. Model and graph must run the same operators in such
@@ -12,50 +13,49 @@ a trial.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, product
 from typing import Any
 
-import sympy
 import torch
 
+from ..contract.boundaries import boundary_sizes
 from ..contract.places import formulas_of
 from ..core.contract import Constraint, Contract, Origin
 from ..core.errors import ExportError
-from ..core.plan import Plan, Symbol
+from ..core.marks import ORDER
+from ..core.plan import Plan
 from ..core.progress import tell
-from ..infer.sizes import Sizes, grain, is_general, is_possible, observed_sizes
+from ..infer.interest import DomainOfInterest
+from ..infer.sizes import Sizes, grain, is_general, is_possible
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, materialise
 from ..observing.store import Sample
-from ..torch_internals.sizes import FloorDiv, Mod, PythonMod
+from .dim_names import with_bounds
 from .dims import Asked
 from .fixed_sizes import at_sizes
 from .graph import Graph
 from .obtained import sizes_in_plan
-from .operator_trials import OperatorTrials, sizes_of_symbol
-from .path_condition import Atom, proofs_of
-from .regions import ProvenRegion, contract_of
+from .operator_trials import OperatorTrials
+from .order_runs import has_dicts, order_read
+from .path_condition import proofs_of
+from .regions import ProvenRegion, bounded_plan, contract_of
 from .same_graph import Comparison
-from .size_proofs import is_periodic
 from .torch_export import Traced, export_graph
 from .torch_run import as_guards, write_contract
+from .ways import ProvenWay, joined_ways
 
 __all__ = ["PlanSearch", "ProvenGraph"]
 
 logger = logging.getLogger(__name__)
-#: what may be spent on traces for sizes that no watched call had: a trace costs 1, and 1 more per
-#: so many conditions
+#: what may be spent on traces for sizes of interest that no watched call had: a trace costs 1, and 1
+#: more per so many conditions
 _MOST_SPENT, _CONDITIONS = 12, 10
 #: a trace in which sizes are values costs so many others: its other sides are rarely proven equal
 _OF_VALUES = 4
-#: a plan with more conditions on remainders than this has too many sides for a graph each; so many
-#: graphs with other pads tell that a further side would be one more
-_MOST_REMAINDERS, _MOST_SIDES = 4, 6
+#: how many traces are made for sizes that are worth no further graph
+_MOST_FURTHER = 2
 _SMALL = 24
-#: how many sizes on the other side of a condition are looked at for a general one
-_MOST_NEAR = 8
 
 
 @dataclass(slots=True)
@@ -69,26 +69,34 @@ class ProvenGraph:
     pins: Mapping[str, int]
     traces: list[Traced]
     regions: list[ProvenRegion] = field(default_factory=list)
+    ways: list[ProvenWay] = field(default_factory=list)
 
     def holds(self, sizes: Sizes) -> bool:
-        """True for sizes of the whole plan for which the graph is proven."""
-        if any(sizes[name] != size for name, size in self.pins.items()):
+        """True for sizes of the whole plan, or of the symbols that are open in the graph, for which
+        the graph is proven.
+        """
+        if any(sizes.get(name, size) != size for name, size in self.pins.items()):
             return False
-        return any(region.holds(sizes) for region in self.regions)
+        return any(region.holds({**self.pins, **sizes}) for region in self.regions)
 
     def current(self) -> Graph:
         """The graph with its regions as they are."""
-        return replace(
-            self.graph, contract=Contract(tuple(region.region for region in self.regions))
-        )
+        regions = tuple(region.region for region in self.regions)
+        return replace(self.graph, contract=Contract(regions, ways=joined_ways(self.ways)))
 
     def finished(self) -> Graph:
         """The graph with its contract, as short as the proofs allow."""
         contract = contract_of(self.graph.plan, self.regions)
+        plan = bounded_plan(self.graph.plan, self.regions)
         write_contract(
-            self.graph.artifact, formulas_of(self.graph.plan, contract, as_guards(self.graph.names))
+            self.graph.artifact, formulas_of(plan, contract, as_guards(self.graph.names))
         )
-        return replace(self.graph, contract=contract)
+        return replace(
+            self.graph,
+            plan=plan,
+            contract=replace(contract, ways=joined_ways(self.ways)),
+            named=with_bounds(self.graph.named, plan),
+        )
 
 
 class PlanSearch:
@@ -97,14 +105,20 @@ class PlanSearch:
     ``model_takes`` says whether the model takes sizes; every answer is one run of the model.
     """
 
-    def __init__(self, plan: Plan, samples: Sequence[Sample], lab: Lab) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        samples: Sequence[Sample],
+        lab: Lab,
+        domain: DomainOfInterest | None = None,
+    ) -> None:
         self.plan, self.samples, self.lab = plan, samples, lab
+        self.domain = domain or DomainOfInterest()
         self.graphs: list[ProvenGraph] = []
         self.notes: list[str] = []
         self._asked = Asked()
         self._taken: dict[tuple[tuple[str, int], ...], bool] = {}
-        self._tried: set[Any] = set()
-        self._seen: list[Sizes] = [observed_sizes(plan)]
+        self._tried: set[frozenset[str]] = set()
         self._comparisons: dict[int, tuple[Traced, Comparison]] = {}
         self._trials = OperatorTrials(plan, tuple(samples), lab, self.takes)
 
@@ -112,6 +126,29 @@ class PlanSearch:
         """Takes the first graph of the plan."""
         self._asked = traced.asked
         self.graphs.append(self._proven(traced, {}))
+
+    @property
+    def asked(self) -> Asked:
+        """How the last trace was asked for."""
+        return self._asked
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of the first trace."""
+        return dict(self.graphs[0].graph.sizes)
+
+    def bind(self, names: Collection[str]) -> None:
+        """From here on a call has to bring these arguments: nothing stands for them."""
+        if names:
+            self.plan = _bound(self.plan, names)
+            for proven in self.graphs:
+                proven.graph = replace(proven.graph, plan=_bound(proven.graph.plan, names))
+
+    def reaches_beyond(self, other: PlanSearch) -> bool:
+        """True where the first graph is proven without a condition that the other one needs."""
+        own, others = (search.graphs[0].current().contract for search in (self, other))
+        formulas = {constraint.formula for constraint in own.constraints}
+        return any(constraint.formula not in formulas for constraint in others.constraints)
 
     @property
     def decides_by_masks(self) -> bool:
@@ -126,61 +163,118 @@ class PlanSearch:
 
     def finished(self) -> list[Graph]:
         """All graphs, each with its contract."""
-        return [proven.finished() for proven in self.graphs]
+        return [self._with_order(proven, proven.finished()) for proven in self.graphs]
+
+    def _with_order(self, proven: ProvenGraph, graph: Graph) -> Graph:
+        """The graph, which says whether its model reads the order of dicts in any of its regions."""
+        line = ""
+        for region in proven.regions if has_dicts(self.plan, self.lab) else ():
+            line = line or order_read(self.plan, self.lab, tuple(self.samples), dict(region.sizes))
+        return replace(graph, marks={**graph.marks, ORDER: line}) if line else graph
 
     def add_sizes(self, sizes: Sizes) -> bool:
         """Traces the plan for sizes of a call that no graph holds; True when a graph holds them then.
 
         Smaller sizes on the same sides of all known conditions stand for large ones.
         """
-        self._seen.append(sizes)
-        for choice in self._general_near(sizes):
-            self._trace(choice)
-            if self.holds(sizes):
-                return True
-        return False
+        return self._trace_near(sizes)
 
     def explore(self) -> None:
-        """Traces the other side of every condition that is left, where the model takes sizes
-        there.
+        """Traces the plan for sizes of interest that no graph holds and the model takes.
+
+        Sizes that are wanted may have a graph of their own. Other sizes near to them are traced too,
+        as long as these traces give graphs that are known already: what is free is generalised.
         """
         spent = 0
-        while spent < _MOST_SPENT:
-            if self._each_side_is_a_graph:
-                self.notes.append(self._note_on_sides())
-                return
-            choice = next(self._open_sizes(), None)
-            if choice is None:
-                return
-            self._trace(choice)
-            cost = 1 + self._n_conditions // _CONDITIONS
-            spent += cost * _OF_VALUES if self._asked.opaque else cost
-        self.notes.append("not every side of every condition was traced: such sizes are refused")
+        while (seed := self._open_choice(self._wanted_choices())) is not None:
+            if spent >= _MOST_SPENT:
+                self.notes.append(
+                    "not every side of every condition was traced: such sizes are refused"
+                )
+                break
+            spent += self._cost()
+            self._trace_near(seed)
+        for _ in range(_MOST_FURTHER):
+            seed = self._open_choice(self.domain.further_choices())
+            if seed is None or not self._is_known_graph_at(seed):
+                break
 
-    @property
-    def _n_conditions(self) -> int:
-        """The conditions of the last trace: with them grows the time that torch takes."""
-        return max(len(proven.regions[-1].atoms) for proven in self.graphs)
+    def _wanted_choices(self) -> Iterator[Sizes]:
+        """The sizes of interest, then those at the bounds of the graphs as far as they are wanted."""
+        yield from self.domain.choices()
+        for proven in self.graphs:
+            current = proven.current()
+            bounds = boundary_sizes(self.plan, current.contract, self._of_all_symbols(proven))
+            yield from filter(self.domain.wants, bounds)
 
-    @property
-    def _each_side_is_a_graph(self) -> bool:
-        """True where the sides of many conditions on remainders gave graphs of their own.
+    def _of_all_symbols(self, proven: ProvenGraph) -> Sizes:
+        return {**proven.regions[0].sizes, **proven.pins}
 
-        Five halvings of a height and a width that each pad by ``height % 2`` are 1,024 graphs, of
-        which the watched calls have theirs. Where a pad of 0 is in the graph as well, one trace
-        serves several sides, and all are looked at.
+    def drop_unwanted(self) -> None:
+        """Leaves out graphs that hold none of the sizes of interest, where others hold watched
+        calls: a first trace may have taken another path than the calls.
         """
-        many = [graph for graph in self.graphs if len(_remainders(graph)) > _MOST_REMAINDERS]
-        return len(many) >= _MOST_SIDES
+        if not any(self.weight(proven) for proven in self.graphs):
+            return
+        wanted = list(self.domain.choices())
+        self.graphs = [proven for proven in self.graphs if any(map(proven.holds, wanted))]
+        first = self.graphs[0]
+        first.graph = replace(first.graph, plan=replace(first.graph.plan, name=self.plan.name))
 
-    def _note_on_sides(self) -> str:
-        first, *others = max(map(_remainders, self.graphs), key=len)
-        where = f" at {first.line}" if first.line else ""
-        return (
-            f"the other sides of {first.formula}{where}, and of {len(others)} more conditions on"
-            " remainders, were not all traced, since each that was is a graph of its own: such sizes"
-            " are refused"
-        )
+    def weight(self, proven: ProvenGraph) -> int:
+        """How many watched calls have sizes for which a graph is proven."""
+        return self.domain.weight(proven.holds)
+
+    def _cost(self) -> int:
+        """What a further trace costs: with the number of conditions grows the time of torch."""
+        n_conditions = max(len(proven.regions[-1].atoms) for proven in self.graphs)
+        cost = 1 + n_conditions // _CONDITIONS
+        return cost * _OF_VALUES if self._asked.opaque else cost
+
+    def _open_choice(self, choices: Iterable[Sizes]) -> Sizes | None:
+        """The first of some sizes that no graph holds, which the plan allows, and for which no trace
+        was tried in vain; None where there are none.
+        """
+        for sizes in choices:
+            is_allowed = all(symbol.takes(sizes[symbol.name]) for symbol in self.plan.symbols)
+            if not is_allowed or self.holds(sizes) or not is_possible(self.plan, sizes):
+                continue
+            if self._sides_of(sizes) not in self._tried and self._has_known_numbers(sizes):
+                return sizes
+        return None
+
+    def _sides_of(self, sizes: Sizes) -> frozenset[str]:
+        """The conditions that sizes violate, and the symbols that are 0 or 1."""
+        violated = {c.formula for c in self._conditions() if not c.holds(sizes)}
+        pinned = {f"{name} == {size}" for name, size in sizes.items() if size in (0, 1)}
+        return frozenset(violated | pinned)
+
+    def _trace_near(self, seed: Sizes) -> bool:
+        """Traces the plan until a graph holds some sizes; True where one does then."""
+        before = self._sides_of(seed)
+        for choice in self._general_near(seed):
+            self._trace(choice)
+            if self.holds(seed):
+                return True
+        self._tried |= {before, self._sides_of(seed)}
+        return False
+
+    def _is_known_graph_at(self, seed: Sizes) -> bool:
+        """Traces the plan once for sizes; True where that gives no further graph, which is left out
+        again.
+        """
+        choice = next(self._general_near(seed), None)
+        if choice is None:
+            self._tried.add(self._sides_of(seed))
+            return True
+        n_graphs = len(self.graphs)
+        self._trace(choice)
+        if len(self.graphs) > n_graphs:
+            self.graphs = self.graphs[:n_graphs]
+            return False
+        if not self.holds(seed):
+            self._tried.add(self._sides_of(seed))
+        return True
 
     def _trace(self, choice: Sizes) -> None:
         """One trace: the graph of these sizes is a known one, proven there from now on, or a new
@@ -203,6 +297,7 @@ class PlanSearch:
             return
         for known in self.graphs:
             if _are_within(pins, known.pins) and not self._differs(known.graph, traced):
+                known.graph = _with_marks_of(known.graph, traced.graph)
                 known.traces.append(traced)
                 known.regions.append(
                     self._region(known.graph, traced, _without(pins, known.pins), choice)
@@ -226,14 +321,35 @@ class PlanSearch:
         place.
         """
         graph = replace(traced.graph, plan=replace(traced.graph.plan, name=known.graph.name))
+        graph = _with_marks_of(graph, known.graph)
         moved = [
             self._region(graph, one, _without({**known.pins, **region.pins}, pins), region.sizes)
             for one, region in zip(known.traces, known.regions, strict=True)
         ]
         own = self._region(graph, traced, {}, choice)
+        ways = [way for way in known.ways if not self._differs(graph, way.traced)]
         self.graphs[self.graphs.index(known)] = ProvenGraph(
-            graph, pins, [*known.traces, traced], [*moved, own]
+            graph, pins, [*known.traces, traced], [*moved, own], ways
         )
+
+    def add_way(self, names: frozenset[str], other: PlanSearch) -> bool:
+        """Lets calls leave out these arguments where the search without them, ``other``, found the
+        same graph; True where each of its graphs is one of this plan.
+        """
+        found = [self._has_way(names, proven) for proven in other.graphs]
+        return all(found)
+
+    def _has_way(self, names: frozenset[str], other: ProvenGraph) -> bool:
+        for known in self.graphs:
+            if not _are_within(other.pins, known.pins):
+                continue
+            if any(self._differs(known.graph, traced) for traced in other.traces):
+                continue
+            for region, traced in zip(other.regions, other.traces, strict=True):
+                pinned = replace(region, pins={**region.pins, **other.pins})
+                known.ways.append(ProvenWay(names, pinned, traced))
+            return True
+        return False
 
     def _differs(self, first: Graph, traced: Traced) -> str:
         second = traced.graph
@@ -285,6 +401,7 @@ class PlanSearch:
             traced.condition.reads,
             untold=traced.asked.untold,
             rolling=traced.rolling,
+            bounds=traced.bounds,
         )
         found = self._trials.of(graph, region)
         return replace(region, limits=(*fixed, *found.limits), dropped=tuple(found.dropped))
@@ -315,101 +432,6 @@ class PlanSearch:
             return False
         return True
 
-    def _open_sizes(self) -> Iterator[Sizes]:
-        """Sizes that no graph holds and the model takes: the other side of one condition, then of
-        several.
-
-        Sizes as even as those that were seen come first: sides of images are rarely odd, and never
-        0 or 1. Before them come sizes at which no two sizes are equal by chance, since these stand
-        for most. The graphs of calls that were seen come before those of other sides.
-        """
-        graphs = sorted(self.graphs, key=lambda graph: not any(map(graph.holds, self._seen)))
-        for proven in graphs:
-            for region in list(proven.regions):
-                yield from self._off_equalities(region, proven.pins)
-        for even in (True, False):
-            for proven in graphs:
-                for region in list(proven.regions):
-                    limits = [c for c in region.limits if c.origin is not Origin.STEPS]
-                    conditions: list[Atom | Constraint] = [*region.atoms.values(), *limits]
-                    for condition in conditions:
-                        yield from self._beyond(region, condition, proven.pins, even)
-        symbols = self.plan.symbols
-        pools = [
-            dict.fromkeys((self.graphs[0].regions[0].sizes.get(s.name, 2), s.low, 1, 0))
-            for s in symbols
-        ]
-        for choice in product(*pools):
-            sizes = {symbol.name: size for symbol, size in zip(symbols, choice, strict=True)}
-            if all(symbol.takes(sizes[symbol.name]) for symbol in symbols):
-                yield from self._if_open(sizes, ("small", choice))
-
-    def _beyond(
-        self,
-        region: ProvenRegion,
-        condition: Atom | Constraint,
-        pins: Mapping[str, int],
-        even: bool,
-    ) -> Iterator[Sizes]:
-        """The nearest sizes at which a condition of a region fails, one symbol changed."""
-        formula = condition.formula
-        mark = (*_mark(formula, {**region.pins, **pins}), even)
-        if mark in self._tried:
-            return
-        self._tried.add(mark)
-        base = {**region.sizes, **pins}
-        constraint = condition if isinstance(condition, Constraint) else condition.constraint()
-        for symbol in self.plan.symbols:
-            if symbol.name not in formula:
-                continue
-            sizes = [
-                n for n in sizes_of_symbol(symbol) if not constraint.holds({**base, symbol.name: n})
-            ]
-            unit = grain(symbol) if even else 1
-            even_ones = [n for n in sizes if n % unit == 0 and (n or unit == 1)]
-            for size in self._nearest(region, symbol, base, even_ones):
-                yield from self._if_open({**base, symbol.name: size}, None)
-
-    def _off_equalities(self, region: ProvenRegion, pins: Mapping[str, int]) -> Iterator[Sizes]:
-        """Sizes of a region, changed until all equalities fail that operators found in its trace:
-        a size is the next multiple of 16 only where it is one.
-        """
-        sizes = {**region.sizes, **pins}
-        equalities = [atom for atom in region.atoms.values() if _is_chance(atom)]
-        for atom in equalities:
-            constraint = atom.constraint()
-            names = {symbol.name for symbol in atom.condition.free_symbols}
-            for symbol in (one for one in self.plan.symbols if one.name in names):
-                near = sorted(sizes_of_symbol(symbol), key=lambda n: abs(n - sizes[symbol.name]))
-                choices = ({**sizes, symbol.name: n} for n in near if n > 1)
-                sizes = next((one for one in choices if not constraint.holds(one)), sizes)
-        if equalities:
-            yield from self._if_open(sizes, ("chance", tuple(sorted(pins.items()))))
-
-    def _nearest(
-        self, region: ProvenRegion, symbol: Symbol, base: Sizes, sizes: Sequence[int]
-    ) -> list[int]:
-        """Of some sizes of a symbol the nearest general one that no graph holds, and those of 0
-        and 1.
-        """
-        near = sorted((n for n in sizes if n > 1), key=lambda n: abs(n - base[symbol.name]))
-        open_ = (n for n in near if not self.holds({**base, symbol.name: n}))
-        first = list(islice(open_, _MOST_NEAR))
-        general = [n for n in first if is_general(self.plan, {**base, symbol.name: n})] or first
-        sound = [n for n in general if region.is_general({**base, symbol.name: n})] or general
-        return [*sound[:1], *(n for n in sizes if n < 2)]
-
-    def _if_open(self, sizes: Sizes, mark: Any) -> Iterator[Sizes]:
-        """The sizes, unless a size that became a number would be a further one: a graph for that
-        number alone.
-        """
-        if mark is not None:
-            if mark in self._tried:
-                return
-            self._tried.add(mark)
-        if self._has_known_numbers(sizes) and not self.holds(sizes) and self.takes(sizes):
-            yield sizes
-
     def _general_near(self, seed: Sizes) -> Iterator[Sizes]:
         """Sizes that stand for those of a call: on the same sides of all conditions, general,
         and small if possible.
@@ -437,7 +459,7 @@ class PlanSearch:
                 found += 1
                 yield choice
             if found == 2:
-                return
+                break
         own = dict(seed)
         for name, size in seed.items():
             freed = {**own, name: self._base(name, size)}
@@ -498,31 +520,16 @@ class PlanSearch:
             }
 
 
-def _is_chance(atom: Atom) -> bool:
-    """True for an equality between sizes that hangs on their remainders, and that only operators
-    found.
-    """
-    condition = atom.condition
-    return (
-        atom.origin is Origin.OPERATOR
-        and isinstance(condition, sympy.Eq)
-        and not atom.is_number
-        and condition.has(FloorDiv, PythonMod, Mod)
+def _bound(plan: Plan, names: Collection[str]) -> Plan:
+    leaves = (
+        replace(leaf, bound=True) if leaf.path.root in names else leaf for leaf in plan.leaves
     )
+    return replace(plan, leaves=tuple(leaves))
 
 
-def _remainders(proven: ProvenGraph) -> list[Atom]:
-    """The conditions of the last trace of a graph that hang on remainders of sizes alone."""
-    return [atom for atom in proven.regions[-1].atoms.values() if is_periodic(atom.condition)]
-
-
-def _mark(formula: str, pins: Mapping[str, int]) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """What was looked at: a condition, at some pinned sizes; of equalities with numbers the left
-    side alone.
-    """
-    left, equals, right = formula.partition(" == ")
-    text = left if equals and right.lstrip("-").isdigit() else formula
-    return text, tuple(sorted(pins.items()))
+def _with_marks_of(graph: Graph, other: Graph) -> Graph:
+    """The graph with what the model reads in the trace of another one too."""
+    return replace(graph, marks={**other.marks, **graph.marks})
 
 
 def _are_within(pins: Mapping[str, int], others: Mapping[str, int]) -> bool:

@@ -50,6 +50,7 @@ __all__ = [
     "ints_stay_sizes",
     "is_asked_at",
     "length_of",
+    "plain_of",
 ]
 
 _ASKS = re.compile(r"(?<![\w.])(int|float|len|range|divmod)\(")
@@ -184,6 +185,14 @@ _NAMES = {
     "min": _extreme(min, torch.sym_min),
     "max": _extreme(max, torch.sym_max),
 }
+
+
+def plain_of(value: Any) -> Any:
+    """The builtin of Python that a value stands for in a trace; any other value as it is."""
+    for name, other in _NAMES.items():
+        if value is other:
+            return getattr(builtins, name)
+    return value
 
 
 def asks_for_int(decisions: Iterable[Decision]) -> bool:

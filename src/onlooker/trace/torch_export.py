@@ -20,15 +20,19 @@ from ..infer.name import label_of
 from ..infer.sizes import Sizes, alike_sizes
 from ..lab.example import Example, find_example
 from ..lab.lab import Lab
+from ..lab.rerun import difference
+from ..lab.runner import opened
 from ..materialise.arguments import leaf_values
 from ..materialise.counting import sizes_of
 from ..observing.inner import advice_on_inner
+from ..observing.reach import Change
 from ..observing.store import Sample, copy_leaves
 from ..patches.encoder_padding import padding_is_zero
 from ..patches.greatest_sizes import BOUNDS_DIFFER
 from ..patches.recurrent_steps import steps_stay_sizes
 from ..patches.unchanged_modules import REFUSAL
 from ..patches.unsolved_equations import UNSOLVED
+from ..pytrees.open import copy_tensors
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.tracing import UserError, dynamo_config, lazy_graph_module
 from .by_values import (
@@ -50,11 +54,13 @@ from .implied_bounds import drop_implied_bounds
 from .lines import comes_through, place_of_error
 from .mask_check import mask_difference, mask_refusal
 from .memory_copies import may_write_to_copies
-from .obtained import read_obtained
+from .obtained import output_kinds, read_obtained
 from .path_condition import Atom, PathCondition, path_condition
 from .quick_nodes import nodes_made_quickly
 from .repeated_operators import operators_repeat
 from .rolled_loops import Rolling
+from .size_bounds import find_bounds
+from .size_functions import UNHASHABLE
 from .size_ints import asks_for_int, bakes_int, ints_stay_sizes, is_asked_at
 from .torch_run import runner_on_demand
 from .whole_rows import is_exact_elsewhere
@@ -63,6 +69,12 @@ __all__ = ["Traced", "export_graph", "graph_of"]
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
+#: how often a trace is made anew to see whether it reads what it changes
+_MOST_LIFTED = 2
+#: watched calls that are run after one that leaves something behind
+_MOST_CALLS_AFTER = 3
+#: places that a refusal names
+_MOST_NAMED = 4
 #: a model with more branches that were taken in vain decides all of them
 _MOST_DECIDED = 2
 _PACKED = "torch.nn.utils.rnn.PackedSequence"
@@ -76,14 +88,15 @@ _READ_AS_SIZES = "int(), len() and range() of a size are read as sizes"
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A graph, and the path condition of its trace: the contract of the graph is that condition
-    alone.
+    """A graph, the path condition of its trace, and the ``bounds`` beyond which the model refuses
+    what the condition allows: together they are the contract of the graph.
     """
 
     graph: Graph
     condition: PathCondition
     asked: Asked = field(default_factory=Asked)
     rolling: Rolling = field(default_factory=Rolling)
+    bounds: tuple[Atom, ...] = ()
 
 
 def export_graph(
@@ -93,6 +106,7 @@ def export_graph(
     *,
     choices: Sequence[Sizes] | None = None,
     like: Asked | None = None,
+    most_guards: int | None = None,
 ) -> Traced:
     """The exported graph of a plan; when torch refuses, its message is read and it is asked again.
 
@@ -100,8 +114,12 @@ def export_graph(
     ``like`` is how a trace of the same model was asked for, so that this one begins where that one
     ended; a branch on values is asked for anew, but where sizes are values themselves.
 
+    With ``most_guards`` the trace ends where it meets more guards: by itself it is made again in
+    another way.
+
     :raises ExportError: ``export-refused`` with the last message of torch, ``packed-sequence``,
         ``packed-weights``, ``float-decides``, ``mask-decides``
+    :raises TooManyGuardsError: only with ``most_guards``
     """
     start = time.perf_counter()
     labels = [label_of(leaf.path) for leaf in plan.inputs]
@@ -111,8 +129,9 @@ def export_graph(
     notes, join_rows = [*plan.notes, *(note for note, holds in said.items() if holds)], True
     refusal: Exception | None = None
     for _ in range(_ATTEMPTS):
-        tried = choices or (_alike_sizes(plan, samples) if asked.alike else None)
-        example = find_example(plan, samples, lab, choices=tried)
+        example = find_example(
+            plan, samples, lab, choices=choices or _sizes_of_calls(plan, samples, asked)
+        )
         flat = FlatModel.of(lab, plan, names, example.values)
         flat.join_rows(join_rows)
         flat.trace_as(asked)
@@ -120,17 +139,20 @@ def export_graph(
         try:
             with recorded_decisions() as log:
                 try:
-                    program = _export(flat, lab, plan, names, example, asked)
+                    program = _export(flat, lab, plan, names, example, asked, most_guards)
                 finally:
                     decisions = list(log.decisions.values())
         except Exception as error:
             refusal = error
             logger.debug("torch.export refuses: %s", error)
+            _check_guards(error, most_guards)
             other, note = _after_refusal(error, asked, decisions, flat, is_side=like is not None)
             if other is None:
                 break
         else:
             other, note = _wider_way(asked, decisions, program, pads=bool(flat.taken))
+            if other is None and not _only_tables(flat, example, samples, lab):
+                other = _leaving_less(flat, example, asked, lab, is_side=like is not None)
         if other is not None:
             asked = other
             notes += [note] if note else []
@@ -149,8 +171,10 @@ def export_graph(
             seconds=time.perf_counter() - start,
             oblivious=asked.oblivious,
             named=named,
+            marks=flat.marks,
         )
-        graph = replace(graph, contract=_contract(graph, condition, most_steps))
+        condition, bounds = find_bounds(graph, condition, samples, lab)
+        graph = replace(graph, contract=_contract(graph, condition, bounds, most_steps))
         if flat.rolled and not is_exact_elsewhere(graph, samples, lab):
             asked = _without_loops(asked, flat.rolled)
             continue
@@ -159,7 +183,7 @@ def export_graph(
         difference = mask_difference(checked, samples, lab) if like is None else ""
         if not difference:
             found = replace(asked, opaque=flat.has_values_of_floats)
-            return Traced(checked, condition, found, flat.rolling)
+            return Traced(checked, condition, found, flat.rolling, bounds)
         if asked.untold:
             raise mask_refusal(checked, difference)
         asked = replace(asked, untold=True)
@@ -169,16 +193,93 @@ def export_graph(
     raise _refused(plan, cause, lab, unchecked) from cause
 
 
+def _only_tables(flat: FlatModel, example: Example, samples: Sequence[Sample], lab: Lab) -> bool:
+    """True where a trace reads nothing that calls count, and leaves behind tables alone: tensors
+    that were made for larger sizes, after which watched calls give what they gave.
+    """
+    is_table = all(isinstance(change.now, torch.Tensor) for change in flat.state_written)
+    if flat.state_reads or not flat.state_written or not is_table:
+        return False
+    arguments = flat.note_side(example.values)
+    with lab.private_run(why="watched calls after one of other sizes"):
+        try:
+            lab(copy_tensors(arguments))
+            return not any(
+                difference(sample.outputs, opened(lab(sample.arguments())))
+                for sample in samples[:_MOST_CALLS_AFTER]
+                if not sample.altered
+            )
+        except Exception as error:
+            logger.debug("a call after another one is refused: %s", error)
+            return False
+
+
+def _leaving_less(
+    flat: FlatModel, example: Example, asked: Asked, lab: Lab, *, is_side: bool
+) -> Asked | None:
+    """How else to trace where the model left behind what no watched call does: once more, to see
+    whether it reads that, and then at the sizes of watched calls; None where it did not.
+
+    :raises ExportError: ``model-keeps-state`` where the trace reads what calls count, or where one
+        leaves behind what no watched call does, at sizes that no call had
+    """
+    kept, reads = lab.kept, flat.state_reads
+    if reads:
+        if is_side or asked.as_watched or not kept.lifted.issuperset(reads):
+            raise reads_state(flat.plan, reads)
+        kept.settle(reads)
+        return replace(asked, as_watched=True)
+    if not flat.state_written:
+        return None
+    if not is_side and asked.lifted < _MOST_LIFTED:
+        kept.lift(flat.state_written)
+        return replace(asked, lifted=asked.lifted + 1)
+    refusal = writes_state(flat.plan, flat.state_written)
+    flat.note_side(example.values, refusal=refusal)
+    raise refusal
+
+
+def reads_state(plan: Plan, reads: Mapping[str, str]) -> ExportError:
+    """The refusal of a model that reads what its calls count."""
+    shown = [
+        f"{path} (at {line})" if line else path for path, line in list(reads.items())[:_MOST_NAMED]
+    ]
+    more = f" and {len(reads) - _MOST_NAMED} more" if len(reads) > _MOST_NAMED else ""
+    return ExportError(
+        f"The model keeps state: each call of {plan.model or 'the model'}.{plan.method} changes what"
+        f" it reads, {', '.join(shown)}{more}. So a later call may compute something else.",
+        slug="model-keeps-state",
+        hint=(
+            "Watch with InputObserver(state=True), which makes inputs and outputs of attributes that"
+            " are tensors and numbers. Or pass them to the method, and return them."
+        ),
+    )
+
+
+def writes_state(plan: Plan, changes: Sequence[Change]) -> ExportError:
+    """The refusal of sizes at which the model leaves behind what no graph carries."""
+    shown = ", ".join(map(str, changes[:_MOST_NAMED]))
+    return ExportError(
+        f"At these sizes a call of {plan.model or 'the model'}.{plan.method} leaves behind what no"
+        f" watched call does: {shown}. A graph would not.",
+        slug="model-keeps-state",
+        hint="Watch a call of these sizes with InputObserver(state=True).",
+    )
+
+
 def _told(notes: Iterable[str], asked: Asked) -> tuple[str, ...]:
     """The notes of a graph, each one once; a way that was given up again is not among them."""
     kept = (note for note in notes if asked.untold or not note.startswith(_UNTOLD))
     return tuple(dict.fromkeys(kept))
 
 
-def _contract(graph: Graph, condition: PathCondition, most_steps: Iterable[Atom]) -> Contract:
+def _contract(
+    graph: Graph, condition: PathCondition, bounds: Iterable[Atom], most_steps: Iterable[Atom]
+) -> Contract:
     """The contract of one trace; ``most_steps`` are the conditions that bound the steps of loops."""
-    bounds = [Constraint(atom.formula, Origin.STEPS, atom.line) for atom in most_steps]
-    constraints = (*condition.constraints(), *_fixed(graph, condition), *bounds)
+    of_model = [atom.constraint() for atom in bounds]
+    steps = [Constraint(atom.formula, Origin.STEPS, atom.line) for atom in most_steps]
+    constraints = (*condition.constraints(), *_fixed(graph, condition), *of_model, *steps)
     return Contract((Region(constraints, _evidence(graph.sizes)),))
 
 
@@ -230,6 +331,9 @@ def _refused(
 ) -> ExportError:
     """What the user is told; ``unchecked`` is why the values of the call cannot decide instead."""
     place = place_of_error(refusal) if refusal is not None else ""
+    if isinstance(refusal, (TypeError, AttributeError)) and lab.kept.counted:
+        # a stand-in of what calls count was given to something that wants the value itself
+        return reads_state(plan, dict.fromkeys(lab.kept.counted, place))
     where = f"The line of the model is {place}. " if place else ""
     what = f"{plan.model or 'the model'}.{plan.method} ({plan.name})"
     if _PACKED in str(plan.structure) or (refusal is not None and comes_through(refusal, _packs)):
@@ -267,6 +371,15 @@ def _refused(
 def _without_loops(asked: Asked, lines: Iterable[str]) -> Asked:
     """The same, with the loops at some lines of the model traced step by step."""
     return replace(asked, unrolled=(*asked.unrolled, *lines))
+
+
+def _check_guards(error: Exception, most: int | None) -> None:
+    """Passes unless a trace that may meet so many guards has ended by them.
+
+    :raises TooManyGuardsError: the same error
+    """
+    if most is not None and isinstance(error, TooManyGuardsError):
+        raise error
 
 
 def _after_refusal(
@@ -308,6 +421,8 @@ def _another_way(
     """
     if isinstance(error, TooManyGuardsError):
         return asked.without_guards(), f"asked again without guards on 0 and 1: {error}"
+    if not asked.keys and UNHASHABLE in str(error):
+        return replace(asked, keys=True), ""
     if asked.branch is not None and not asked.floats and _wants_float(error):
         return (
             replace(asked, floats=True),
@@ -344,6 +459,21 @@ def _another_way(
         # the model runs at the sizes of the example: what is refused, it does in a trace alone
         return replace(asked, untold=True), f"{_UNTOLD}: {_first_line(error)}"
     return None, ""
+
+
+def _sizes_of_calls(plan: Plan, samples: Sequence[Sample], asked: Asked) -> list[Sizes] | None:
+    """Sizes of an example as the calls of the plan have them, where that is asked for."""
+    if asked.alike:
+        return _alike_sizes(plan, samples)
+    if not asked.as_watched:
+        return None
+    calls = [
+        sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls
+    ]
+    # the last call first: torch takes no size below 2 for an example
+    return [
+        {name: max(size, 2) for name, size in sizes.items()} for sizes in reversed(calls)
+    ] or None
 
 
 def _alike_sizes(plan: Plan, samples: Sequence[Sample]) -> list[Sizes] | None:
@@ -387,11 +517,18 @@ def _first_line(error: Exception) -> str:
 
 
 def _export(
-    flat: FlatModel, lab: Lab, plan: Plan, names: Mapping[Path, str], example: Example, asked: Asked
+    flat: FlatModel,
+    lab: Lab,
+    plan: Plan,
+    names: Mapping[Path, str],
+    example: Example,
+    asked: Asked,
+    most: int | None = None,
 ) -> torch.export.ExportedProgram:
     leaves = copy_leaves(tuple(example.values[leaf.path] for leaf in plan.inputs))
     inputs = dict(zip(names.values(), with_float_tensors(leaves), strict=True))
-    flat.limit_guards(None if asked.oblivious else most_guards(len(plan.inputs)))
+    usual = None if asked.oblivious else most_guards(len(plan.inputs))
+    flat.limit_guards(most or usual)
     ints = ints_stay_sizes(lab.model if asked.ints else None)
     # torch caches what operators give for fake tensors; with symbolic sizes the cache takes as long
     # as the trace itself
@@ -472,6 +609,12 @@ def graph_of(
             for i, leaf in enumerate(example.outputs.leaves)
             if flat.dynamic[i] and isinstance(leaf, float)
         ),
+        tuple(
+            i
+            for i, leaf in enumerate(example.outputs.leaves)
+            if flat.dynamic[i] and type(leaf) is bool
+        ),
+        output_kinds(program, plan, names),
     )
     obtained, ranges = read_obtained(program, plan, names)
     return Graph(

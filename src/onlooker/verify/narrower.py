@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..core.errors import OnlookerWarning
+from ..core.errors import OnlookerWarning, RejectedCallError
 from ..core.structure import Tree
 from ..core.verdict import Check, Focus
 from ..observing.samples import Sample
@@ -21,7 +21,7 @@ from .effort import Effort
 from .trials import Trial, observed_trials, unseen_trials
 from .verify import check_trial
 
-__all__ = ["few_trials", "lost_checks", "noted_losses"]
+__all__ = ["few_trials", "lost_checks", "noted_losses", "noted_refusals", "runs"]
 
 Serve = Callable[[dict[str, Any]], Any]
 
@@ -97,6 +97,36 @@ def noted_losses(
         else graph
         for graph in graphs
     ]
+
+
+def noted_refusals(graphs: Sequence[Graph], left_out: Sequence[str]) -> list[Graph]:
+    """The graphs of a program, the first with a note for each graph that was left out since it
+    cannot be converted; a warning, ``serves-less``, has the same notes.
+    """
+    if not left_out:
+        return list(graphs)
+    notes = [f"left out, so that calls of its sizes are refused: {text}" for text in left_out]
+    target = graphs[0].target
+    warnings.warn(
+        OnlookerWarning(
+            f"The program of {target} serves all watched calls, and less than that of torch."
+            f" {'; '.join(notes)}",
+            slug="serves-less",
+            hint="Write this line of the model with other operators, or keep the program of torch.",
+        ),
+        stacklevel=4,
+    )
+    first, *others = graphs
+    return [replace(first, notes=(*first.notes, *notes)), *others]
+
+
+def runs(serve: Serve, trial: Trial) -> bool:
+    """True for a program that takes a call."""
+    try:
+        _result(serve, trial)
+    except RejectedCallError:
+        return False
+    return True
 
 
 def _result(serve: Serve, trial: Trial) -> Tree[Any]:

@@ -17,8 +17,8 @@ from .trials import symbol_sizes
 __all__ = ["SizesOption", "check_model", "check_request", "wanted_agreement"]
 
 #: what a caller may give: sizes by name, of which every combination is tried, or the combinations
-#: themselves
-SizesOption = Mapping[str, int | Sequence[int]] | Sequence[Mapping[str, int]]
+#: themselves; numbers alone where there is one symbol
+SizesOption = Mapping[str, int | Sequence[int]] | Sequence[Mapping[str, int] | int]
 
 _WANTED = (
     "sizes by name, {'batch': [3, 500]}, or a list of sizes, each a number per symbol:"
@@ -87,13 +87,34 @@ def check_request(
             hint="Give the time after which no further trial is begun, more than 0, or None.",
         )
     check_kind(sizes, (Mapping, list, tuple), "sizes", _WANTED)
-    choices = _grid(sizes) if isinstance(sizes, Mapping) else sizes
+    choices = _grid(sizes) if isinstance(sizes, Mapping) else [_named(plans, s) for s in sizes]
     for choice in choices:
         check_kind(choice, Mapping, "One of the sizes", _WANTED)
         for name, size in choice.items():
             _check_name(plans, name)
             _check_size(name, size)
     return [dict(choice) for choice in choices]
+
+
+def _named(plans: Sequence[Plan], size: Any) -> Any:
+    """A number alone as the size of the one symbol that there is.
+
+    :raises UsageError: ``no-such-symbol`` where there are several, or none
+    """
+    if not isinstance(size, int) or isinstance(size, bool):
+        return size
+    names = list(dict.fromkeys(symbol.name for plan in plans for symbol in plan.symbols))
+    if len(names) == 1:
+        return {names[0]: size}
+    if not names:
+        raise UsageError(
+            f"sizes has the number {size}, and no size changes.", slug="no-such-symbol"
+        )
+    raise UsageError(
+        f"sizes has the number {size}, which may be of {' or '.join(names)}.",
+        slug="no-such-symbol",
+        hint=f"Name it, as in sizes=[{{{names[-1]!r}: {size}}}].",
+    )
 
 
 def _grid(sizes: Mapping[str, Any]) -> list[dict[str, int]]:

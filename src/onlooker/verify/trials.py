@@ -49,7 +49,8 @@ class Trial:
     """Arguments by name, for the model and for a program alike.
 
     ``is_promised`` is False for sizes outside the contract of the graph: a program may refuse them.
-    ``seen`` is what the model gave for the call while it was watched.
+    ``seen`` is what the model gave for the call while it was watched. ``is_asked`` is True for sizes
+    that the user named: a trial of these that cannot be made has failed, and ``problem`` says why.
     """
 
     kind: str
@@ -60,6 +61,8 @@ class Trial:
     is_promised: bool = True
     focus: Focus = Focus.SIZES
     seen: Tree[Any] | None = None
+    is_asked: bool = False
+    problem: str = ""
 
 
 def chosen_trials(
@@ -94,6 +97,9 @@ def _of_graphs(
     inputs.
     """
     known: set[tuple[LeafPlan, ...]] = set()
+    for choice in given:
+        if all(symbol_sizes(graph.plan, choice) is None for graph in graphs):
+            yield _failed(None, choice, "no graph has all of these sizes")
     for graph in graphs:
         yield from unseen_trials(
             graph, samples, () if graph.plan.inputs in known else given, seed=seed
@@ -147,10 +153,11 @@ def unseen_trials(
     ]
     for choice in given:
         if (asked := symbol_sizes(plan, choice)) is not None:
-            yield from _of_sizes(graph, samples, {**middle_sizes(plan, seed), **asked}, Focus.GIVEN)
+            yield from _of_given(graph, samples, asked, seed)
     tried = [sizes for _, sizes in trial_sizes(plan, used, [*_wide_sizes(plan)], seed=seed)]
     for number, sizes in enumerate(tried):
         yield from _of_sizes(graph, samples, sizes, Focus.SIZES, thorough=number < _THOROUGH)
+    yield from _of_ways(graph, samples, tried)
     yield from _at_bounds(graph, samples, [*used, *tried], seed)
     yield from _of_floats(graph, samples)
     lawful = [
@@ -163,6 +170,28 @@ def unseen_trials(
         yield from _of_values(
             graph, samples, label, sizes, beyond=number == 1 or not lawful, seed=seed
         )
+
+
+def _of_ways(
+    graph: Graph, samples: Sequence[Sample], tried: Sequence[Mapping[str, int]]
+) -> Iterator[Trial]:
+    """Calls that leave out what a trace left out too, at sizes for which it is proven, with the
+    values of calls and with extreme ones.
+    """
+    plan = graph.plan
+    for way in graph.contract.ways:
+        lawful = [sizes for sizes in tried if way.holds(sizes) and graph.contract.holds(sizes)]
+        for sizes in lawful[:_THOROUGH]:
+            values = materialise(plan, sizes, samples)
+            extreme = extreme_values(plan, values, samples, LARGE)
+            for name, chosen in (("", values), (", extreme values", extreme)):
+                if chosen is None:
+                    continue
+                arguments = close_arguments(plan, chosen)
+                fewer = {n: v for n, v in arguments.items() if n not in way.left_out}
+                label = f"{size_label(sizes)}, without {', '.join(way.left_out)}{name}"
+                pairs = tuple(sizes.items())
+                yield Trial("unseen", label, fewer, pairs, plan, focus=Focus.LEFT_OUT)
 
 
 def _cost(sizes: Mapping[str, int]) -> tuple[bool, int]:
@@ -184,6 +213,51 @@ def symbol_sizes(plan: Plan, choice: Mapping[str, int]) -> dict[str, int] | None
     )
 
 
+def _of_given(
+    graph: Graph, samples: Sequence[Sample], asked: Mapping[str, int], seed: int
+) -> Iterator[Trial]:
+    """The trials of sizes that the user gave, beside middle sizes of all other symbols, or their
+    least ones where middle ones are too many for a bound of the model.
+
+    Sizes that cannot be tried are trials that have failed.
+    """
+    plan = graph.plan
+    least = {symbol.name: _allowed(symbol, symbol.low) for symbol in plan.symbols}
+    choices = [{**middle_sizes(plan, seed), **asked}, {**least, **asked}]
+    sizes = next((one for one in choices if not graph.contract.ended(one)), choices[0])
+    ended = graph.contract.ended(sizes)
+    if ended:
+        bounds = "; ".join(map(str, ended))
+        yield _failed(plan, sizes, f"the model itself refuses these sizes: it needs {bounds}")
+        return
+    if not _has_tensors(plan, sizes):
+        yield _failed(plan, sizes, "a tensor would have a negative size")
+        return
+    try:
+        trials = [*_of_sizes(graph, samples, sizes, Focus.GIVEN)]
+    except Exception as error:
+        cause = f"{type(error).__name__}: {error}"
+        yield _failed(plan, sizes, f"no arguments of these sizes can be made: {cause}")
+        return
+    for trial in trials:
+        is_asked = trial.focus is Focus.GIVEN
+        yield replace(trial, is_asked=is_asked, is_promised=is_asked or trial.is_promised)
+
+
+def _failed(plan: Plan | None, sizes: Mapping[str, int], problem: str) -> Trial:
+    """A trial of given sizes that cannot be made."""
+    return Trial(
+        "unseen",
+        size_label(sizes),
+        {},
+        tuple(sizes.items()),
+        plan,
+        focus=Focus.GIVEN,
+        is_asked=True,
+        problem=problem,
+    )
+
+
 def _of_sizes(
     graph: Graph,
     samples: Sequence[Sample],
@@ -192,8 +266,10 @@ def _of_sizes(
     *,
     thorough: bool = False,
 ) -> Iterator[Trial]:
-    """The trials of some sizes, which a program need not take outside the contract."""
-    if not _has_tensors(graph.plan, sizes):
+    """The trials of some sizes, which a program need not take outside the contract; none where the
+    model itself is known to refuse them.
+    """
+    if not _has_tensors(graph.plan, sizes) or graph.contract.ended(sizes):
         return
     for trial in trials_of_sizes(graph.plan, samples, size_label(sizes), sizes, thorough=thorough):
         own = focus if trial.focus is Focus.SIZES else trial.focus
@@ -221,7 +297,8 @@ def _at_bounds(
     for sizes in at_bounds:
         if sizes not in known:
             yield from _of_sizes(graph, samples, sizes, Focus.BOUNDS)
-        if _has_tensors(plan, sizes) and graph.target == "torch":
+        is_possible = _has_tensors(plan, sizes) and not graph.contract.ended(sizes)
+        if is_possible and graph.target == "torch":
             for trial in _of_extremes(
                 plan, samples, size_label(sizes), sizes, exact=True, seed=seed
             ):
@@ -247,7 +324,7 @@ def _drawn(graphs: Sequence[Graph], samples: Sequence[Sample], seed: int) -> Ite
         fruitless += 1
         if fruitless > _MOST_FRUITLESS:
             return
-        if not _has_tensors(plan, sizes):
+        if not _has_tensors(plan, sizes) or graph.contract.ended(sizes):
             continue
         values = materialise(plan, sizes, samples)
         pattern = [*(EXTREME if graph.target == "torch" else LARGE)]
@@ -439,7 +516,7 @@ def _without_fills(plan: Plan, values: Mapping[Path, Any]) -> tuple[str, dict[st
 
 def _is_filled(leaf: LeafPlan, value: Any) -> bool:
     fill = leaf.fill
-    if fill is None:
+    if fill is None or leaf.bound:
         return False
     if not isinstance(value, torch.Tensor):
         return bool(value == fill.value)

@@ -61,15 +61,20 @@ def run_trials(
     runs = _Runs(serve, atol, effects, measured=agreeing is not None)
     met: set[str] = set()
     n_left_out = 0
+    not_tried: list[Check] = []
     for number, trial in enumerate(trials):
         tell("verifying", number, total, trial.label)
         met |= {trial.plan.name} if trial.plan is not None else set()
         if number in progress.tried:
             continue
-        if effort is not None and not effort.wants(trial):
-            n_left_out += 1
+        tried, expected, missing = None, None, "the time has ended: raise seconds="
+        if trial.problem or effort is None or effort.wants(trial):
+            tried, expected = _tried(runs, effects, trial, effort)
+            missing = "there is not enough memory"
+        if tried is None and trial.is_asked:
+            note = f"these sizes were not tried: {missing}"
+            not_tried.append(_check(trial, Outcome.FAILED, float("inf"), note))
             continue
-        tried, expected = _tried(runs, effects, trial, effort)
         if tried is None:
             n_left_out += 1
             continue
@@ -85,7 +90,7 @@ def run_trials(
     if progress.smallest is not None and not progress.repeated:
         _, trial, expected = progress.smallest
         progress.repeated = runs.check(replace(trial, focus=Focus.REPEATED), expected, ", again")
-    checks = [*progress.checks, *_without_unseen(graphs, progress, met)]
+    checks = [*progress.checks, *not_tried, *_without_unseen(graphs, progress, met)]
     if agreeing is not None:
         checks += _few_agreeing(Tally(tuple(checks)), agreeing)
     return Tally(tuple(checks), progress.refused, n_left_out), progress.unlawful
@@ -112,6 +117,8 @@ def _tried(
     A program that gives what the model gave while it was watched is right there: the model is run
     only where it does not, since the weights may be others now.
     """
+    if trial.problem:
+        return Tried((_check(trial, Outcome.FAILED, float("inf"), trial.problem),)), None
     counted = effort.counted(trial) if effort is not None else contextlib.nullcontext()
     try:
         with counted:
@@ -123,9 +130,10 @@ def _tried(
             return None, None
         cause = f"{type(error).__name__}: {error}"
         logger.debug("%s is no lawful call of the model: %s", trial.label, cause)
-        if trial.kind != "observed":
+        if trial.kind != "observed" and not trial.is_asked:
             return Tried(unlawful=trial.label), None
-        note = f"the model itself refuses the observed call when it is replayed: {cause}"
+        what = "these sizes" if trial.is_asked else "the observed call when it is replayed"
+        note = f"the model itself refuses {what}: {cause}"
         return Tried((_check(trial, Outcome.FAILED, float("inf"), note),)), None
     now = partial(effects.result_of_model, trial.arguments) if trial.seen is not None else None
     try:

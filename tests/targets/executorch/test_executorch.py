@@ -92,7 +92,8 @@ def torch_program() -> Program:
 
 @pytest.fixture(scope="module")
 def program(torch_program: Program) -> Program:
-    return torch_program.to("executorch", ranges="observed")
+    ranges = {"batch": (1, 4), "x_dim_1": (1, 16), "n": (1, 16), "past_dim_1": (0, 8)}
+    return torch_program.to("executorch", ranges=ranges)
 
 
 @needs_executorch
@@ -165,8 +166,8 @@ def test_inputs_of_another_layout_are_taken(program: Program) -> None:
 def test_without_bounds_the_refusal_has_the_ranges_to_write(torch_program: Program) -> None:
     wanted = (
         r"nothing limits batch, x_dim_1, n, past_dim_1\. Give the greatest sizes that calls will have\."
-        r" The watched calls and some room need ranges=(\{.*?\});"
-        r" ranges='observed' stands for the same\. \[bounds-needed\]"
+        r" The watched calls need ranges=(\{.*?\});"
+        r" ranges='observed' stands for the least and the greatest sizes of these calls\. \[bounds-needed\]"
     )
     with pytest.raises(UsageError, match=wanted) as refusal:
         Executorch().convert(torch_program.graphs)
@@ -180,12 +181,12 @@ def test_without_bounds_the_refusal_has_the_ranges_to_write(torch_program: Progr
     found = re.search(wanted, str(refusal.value))
     assert found is not None
     ranges = json.loads(found[1].replace("'", '"').replace("(", "[").replace(")", "]"))
-    assert ranges == {"batch": [1, 4], "x_dim_1": [1, 16], "past_dim_1": [0, 8], "n": [1, 16]}
+    assert ranges == {"batch": [1, 4], "x_dim_1": [1, 12], "past_dim_1": [0, 6], "n": [1, 9]}
 
 
 @needs_executorch
 def test_the_report_has_bounds_and_planned_memory(torch_program: Program, program: Program) -> None:
-    text = str(program.report)
+    text = program.report.text(full=True)
     assert "1 to 16" in text
     note = program.graphs[0].notes[-1]
     assert re.fullmatch(r"[\d,]+ bytes of memory are planned for batch up to 4, x_dim_1 up to 16, .*", note)
@@ -270,15 +271,10 @@ def test_ranges_that_cannot_be_obeyed(ranges: Any, message: str) -> None:
 def test_bounds_of_the_export_are_taken_and_the_rest_is_observed() -> None:
     model = torch.nn.Linear(4, 2)
     program = exported(model, [(rand(2, 3, 4),), (rand(3, 4, 4),)], ranges={"batch": (1, 33)})
-    bounded = program.to("executorch", ranges="observed")
-    assert [(s.name, s.high) for s in bounded.plans[0].symbols] == [("batch", 33), ("input_dim_1", 4)]
+    bounded = program.to("executorch", ranges={"input_dim_1": "observed"})
+    assert [(s.name, s.range) for s in bounded.plans[0].symbols] == [("batch", "1 to 33"), ("input_dim_1", "3 to 4")]
     assert bounded(rand(33, 4, 4)).shape == (33, 4, 2)
     assert program.plans[0].symbol("input_dim_1").high is None
-
-
-def test_other_targets_have_no_observed_ranges() -> None:
-    with pytest.raises(UsageError, match=r"'torch' has no option ranges.*\[unknown-option\]"):
-        exported(torch.nn.Linear(4, 2), [(rand(2, 4),), (rand(3, 4),)], ranges="observed")
 
 
 @needs_executorch
@@ -411,7 +407,8 @@ class Image(torch.nn.Module):
 def test_images_of_both_layouts_are_taken(backend: str) -> None:
     torch.manual_seed(0)
     calls = [(rand(b, 3, s, s).to(memory_format=torch.channels_last),) for b, s in ((2, 8), (3, 12))]
-    program = exported(Image(), calls).to("executorch", ranges="observed", backend=backend)
+    ranges = {"batch": (1, 4), "x_dim_2": (8, 16), "x_dim_3": (8, 16)}
+    program = exported(Image(), calls).to("executorch", ranges=ranges, backend=backend)
     assert program.verify().verified, program.report
     model = program._subject.model
     for x in (rand(4, 3, 16, 16), rand(1, 3, 8, 10).to(memory_format=torch.channels_last)):

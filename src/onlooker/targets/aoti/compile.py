@@ -17,6 +17,7 @@ from ...core.errors import ExportError
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..inputs import fake_inputs, layout_of, with_tensors_for_ints
+from ..refused import operator_in, refused_graph
 
 __all__ = ["CONDITIONS", "LAYOUTS", "Package", "compile_graph"]
 
@@ -57,11 +58,11 @@ def compile_graph(graph: Graph) -> Package:
                 ready = with_tensors_for_ints(program)
                 aoti_compile_and_package(ready, package_path=path, inductor_configs=options)
         except Exception as error:
-            raise ExportError(
-                f"{graph.name} cannot be compiled by AOTInductor: {_shortened(error)}",
-                slug="aoti-refused",
-                hint="The torch program of the same plan may hold: export with to='torch'.",
-            ) from error
+            reason = f"{_shortened(error)}{operator_in(str(error), program.graph)}"
+            refusal = ExportError(
+                f"cannot be compiled by AOTInductor: {reason}", slug="aoti-refused"
+            )
+            raise refused_graph(graph, refusal, error) from None
         content = Path(path).read_bytes()
     return Package(content, {**program.constants, **program.state_dict})
 

@@ -48,7 +48,7 @@ def open_package(graph: Graph, package: Package, path: Path) -> Run:
             f"{path.name} cannot be loaded by AOTInductor: {str(error)[:500]}",
             slug="aoti-refused",
             hint="Compile it again on this machine: program.to('aoti').",
-        ) from error
+        ) from None
     try:
         return _runner(model, graph, json.loads(about[LAYOUTS]), weights)
     except (KeyError, ValueError, TypeError) as error:

@@ -16,6 +16,7 @@ from ...core.codec_text import damaged
 from ...core.errors import MissingPackageError
 from ...core.progress import tell
 from ...trace.graph import Graph
+from ..refused import of_graph
 from ..target import file_name
 from ..weights import read_tensors, write_tensors
 from .compile import Package, compile_graph
@@ -34,6 +35,7 @@ class Aoti:
     suffix = ".aoti.pt2"
     options: tuple[str, ...] = ()
     reading: tuple[str, ...] = ()
+    needs_bounds = False
 
     def require(self) -> None:
         """Passes when there is a C++ compiler; ``CXX`` names another one than g++.
@@ -69,7 +71,8 @@ class Aoti:
                 package = compile_graph(graph)
                 path = Path(folder, file_name(graph, self))
                 path.write_bytes(package.content)
-                run = open_package(graph, package, path)
+                with of_graph(graph):
+                    run = open_package(graph, package, path)
                 seconds = graph.seconds + time.perf_counter() - start
                 made.append(
                     replace(

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from ...core.expression import Expression
+from ...hypotheses.ranges import greatest
 from ...patches.swap import swapped
 from ...torch_internals.sizes import ValueRanges
 from ...trace.graph import Graph
 from ...trace.obtained import sizes_in_plan
-from ..ranges import greatest
 
 __all__ = ["bounds_in_torch"]
 

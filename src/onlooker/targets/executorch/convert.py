@@ -19,6 +19,7 @@ from ...trace.lines import place_of_node
 from ...trace.torch_run import without_guards
 from ..asserted import assertions_in
 from ..inputs import fake_inputs, layout_of, with_tensors_for_ints
+from ..refused import refused_graph
 from .attention import layouts_kept
 from .bounds import bounds_in_torch
 
@@ -31,6 +32,7 @@ __all__ = [
     "without_warnings",
 ]
 
+logger = logging.getLogger(__name__)
 #: who computes: kernels of ExecuTorch, or XNNPACK where it has an operator
 BACKENDS = ("portable", "xnnpack")
 
@@ -104,7 +106,7 @@ def convert_graphs(graphs: Sequence[Graph], backend: str) -> Converted:
             }
             content = bytes(made.buffer)
     except Exception as error:
-        raise refused(graphs, _reason(error)) from error
+        raise refused(graphs, _reason(error), error) from None
     if baked:
         raise refused(graphs, f"its converter makes a size a number: {', '.join(baked)}")
     if written:
@@ -157,14 +159,21 @@ def _check_layouts(graph: Graph) -> None:
             raise refused([graph], f"{path} was exported in memory that is not contiguous")
 
 
-def refused(graphs: Sequence[Graph], reason: str) -> ExportError:
+def refused(
+    graphs: Sequence[Graph], reason: str, cause: BaseException | None = None
+) -> ExportError:
     """The error for graphs that ExecuTorch does not take."""
-    names = ", ".join(graph.name for graph in graphs)
-    return ExportError(
-        f"{names} cannot be converted to ExecuTorch: {reason}",
+    error = ExportError(
+        f"cannot be converted to ExecuTorch: {reason}",
         slug="executorch-refused",
         hint="The torch program of the same plan may hold: export with to='torch'.",
     )
+    if len(graphs) == 1:
+        return refused_graph(graphs[0], error, cause)
+    logger.debug("%s", error.message, exc_info=cause)
+    names = ", ".join(graph.name for graph in graphs)
+    error.restate(f"{names} {error.message}", error.hint)
+    return error
 
 
 def _reason(error: BaseException) -> str:

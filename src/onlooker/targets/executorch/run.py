@@ -74,7 +74,7 @@ def _opened(pte: Pte, graph: Graph, where: str) -> Run:
         try:
             method = pte.program.load_method(graph.name)
         except RuntimeError as error:
-            raise refused([graph], _told(error, printed)) from error
+            raise refused([graph], _told(error, printed), error) from None
     about = method.metadata
     given, results = about.num_inputs(), about.num_outputs()
     if given != len(graph.plan.inputs) or results != len(graph.outputs.names):

@@ -15,8 +15,8 @@ from typing import Any
 from ...core.errors import MissingPackageError
 from ...core.files import read_file
 from ...core.progress import tell
+from ...hypotheses.ranges import check_bounded
 from ...trace.graph import Graph
-from ..ranges import bounded_plans
 from .convert import check_backend, convert_graphs
 from .run import Pte, open_pte
 
@@ -29,14 +29,14 @@ _FILE = "program.pte"
 class Executorch:
     """Programs of ExecuTorch, run by its runtime for Python on the CPU.
 
-    ``backend`` is ``"portable"``, or ``"xnnpack"``. ``ranges`` give the greatest sizes; they are in
-    the plans of the graphs when :meth:`convert` is called.
+    ``backend`` is ``"portable"``, or ``"xnnpack"``. The greatest sizes are those of the plans.
     """
 
     name = "executorch"
     suffix = ".pte"
-    options: tuple[str, ...] = ("backend", "ranges")
+    options: tuple[str, ...] = ("backend",)
     reading: tuple[str, ...] = ()
+    needs_bounds = True
 
     def require(self) -> None:
         """Passes when executorch is installed.
@@ -56,22 +56,21 @@ class Executorch:
             )
 
     def convert(
-        self, graphs: Sequence[Graph], *, backend: str = "portable", ranges: Any = None, **_: Any
+        self, graphs: Sequence[Graph], *, backend: str = "portable", **_: Any
     ) -> list[Graph]:
         """The same regimes as methods of one program.
 
         :raises ExportError: ``executorch-refused`` with the message of the converter
-        :raises UsageError: ``bad-backend``; ``bounds-needed`` and others of ``ranges``
+        :raises UsageError: ``bad-backend``; ``bounds-needed``
         """
         check_backend(backend)
         start = time.perf_counter()
-        plans = bounded_plans([graph.plan for graph in graphs], ranges, {}, self.name)
-        bounded = [replace(graph, plan=plan) for graph, plan in zip(graphs, plans, strict=True)]
+        check_bounded([graph.plan for graph in graphs], {}, self.name)
         logger.info("converting %d graphs to ExecuTorch", len(graphs))
         tell("converting to ExecuTorch", 0, 1)
-        converted = convert_graphs(bounded, backend)
+        converted = convert_graphs(graphs, backend)
         pte = Pte(converted.content)
-        runs = open_pte(pte, bounded, _FILE)
+        runs = open_pte(pte, graphs, _FILE)
         seconds = (time.perf_counter() - start) / len(graphs)
         return [
             replace(
@@ -83,7 +82,7 @@ class Executorch:
                 example=(),
                 notes=(*graph.notes, _memory(graph, converted.memory[graph.name])),
             )
-            for graph, run in zip(bounded, runs, strict=True)
+            for graph, run in zip(graphs, runs, strict=True)
         ]
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:

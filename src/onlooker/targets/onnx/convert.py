@@ -17,6 +17,7 @@ from ...patches.masked_rows import masked_rows_give_zeros
 from ...patches.recurrent_steps import steps_stay_sizes
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
+from ..refused import refused_graph
 from .assertions import assertions_kept, name_assertions
 from .attention_forms import attention_as_converted
 from .operators import translations
@@ -94,7 +95,7 @@ def convert_graph(
                 if shapes and converted.exported_program is not None:
                     write_traced_shapes(converted.model, converted.exported_program)
     except Exception as error:
-        raise _stopped(graph, error) from error
+        raise _stopped(graph, error) from None
     if converted is None or (opset is not None and opset_of(converted.model) != opset):
         got = "nothing" if converted is None else f"opset {opset_of(converted.model)}"
         raise _refused(graph, f"opset {opset} was asked for, and the converter gave {got}")
@@ -116,22 +117,15 @@ def _stopped(graph: Graph, error: BaseException) -> ExportError:
     stop = stop_of(error)
     missing = [f"torch's converter has no function for {stop.spelled()}."] if stop.missing else []
     if stop.operator in stop.missing:
-        return _refused(
-            graph, missing[0], "Write these lines with other operators, or export with to='torch'."
-        )
+        return _refused(graph, missing[0], error)
     line = f", at {stop.place}" if stop.place else ""
     where = [f"({stop.operator}{line})"] if stop.operator else []
-    return _refused(graph, " ".join([_reason(error), *where, *missing]))
+    return _refused(graph, " ".join([_reason(error), *where, *missing]), error)
 
 
-def _refused(
-    graph: Graph,
-    reason: str,
-    hint: str = "The torch program of the same plan may hold: export with to='torch'.",
-) -> ExportError:
-    return ExportError(
-        f"{graph.name} cannot be converted to ONNX: {reason}", slug="onnx-refused", hint=hint
-    )
+def _refused(graph: Graph, reason: str, cause: BaseException | None = None) -> ExportError:
+    error = ExportError(f"cannot be converted to ONNX: {reason}", slug="onnx-refused")
+    return refused_graph(graph, error, cause)
 
 
 @contextlib.contextmanager

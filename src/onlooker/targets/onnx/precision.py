@@ -46,6 +46,7 @@ def _half(model: Any, whole_caches: bool) -> Any:
         convert_float_to_float16,
     )
 
+    _sink_transposes(model)
     kept = [*DEFAULT_OP_BLOCK_LIST, *(["GroupQueryAttention"] if whole_caches else [])]
     proto = onnx_ir.serde.serialize_model(model)
     with warnings.catch_warnings():
@@ -60,6 +61,34 @@ def _half(model: Any, whole_caches: bool) -> Any:
         _join_caches(made)
         RemoveUnusedNodesPass()(made)
     return made
+
+
+def _sink_transposes(model: Any) -> None:
+    """Moves a transpose of all axes but the last one behind the product by a matrix that reads it:
+    each row is multiplied alike, wherever it stands.
+
+    ONNX Runtime 1.31 fuses the two, and dies with signal 11 where a table of float16 comes before,
+    as in an encoder that has its batch second (MatmulTransposeFusion).
+    """
+    import onnx_ir
+
+    for product in [node for node in model.graph if node.op_type == "MatMul"]:
+        before = product.inputs[0].producer()
+        if before is None or before.op_type != "Transpose" or not _is_matrix(product.inputs[1]):
+            continue
+        order = list(before.attributes["perm"].as_ints()) if "perm" in before.attributes else []
+        if not order or order[-1] != len(order) - 1:
+            continue
+        result = product.outputs[0]
+        name, shape = result.name, result.shape
+        product.replace_input_with(0, before.inputs[0])
+        behind = onnx_ir.node("Transpose", [result], attributes={"perm": order})
+        moved = behind.outputs[0]
+        moved.dtype, moved.shape = result.dtype, shape
+        result.replace_all_uses_with(moved, replace_graph_outputs=True)
+        behind.replace_input_with(0, result)
+        result.name, result.shape, moved.name = f"{name}_rows", None, name
+        model.graph.insert_after(product, behind)
 
 
 def _drop_repeated_nodes(proto: Any) -> None:

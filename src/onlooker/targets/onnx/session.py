@@ -4,6 +4,7 @@ there already.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from .bounds import NOT_FOLDED
 from .settings import DEFAULT, SessionSettings
 
 __all__ = ["Session", "open_session", "started"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +71,12 @@ def open_session(
         hint = "Another opset or another dtype may do; to='torch' needs no ONNX Runtime."
         if settings.options:
             hint = f"The session_options may be the cause. {hint}"
+        logger.debug("%s", path.name, exc_info=error)
         raise ExportError(
             f"ONNX Runtime does not take {path.name}: {type(error).__name__}: {error}",
             slug="onnx-refused",
             hint=hint,
-        ) from error
+        ) from None
     return Session(session, (options, values), blocked)
 
 

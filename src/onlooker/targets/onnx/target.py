@@ -5,10 +5,12 @@ CPU unless other providers are given.
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,11 @@ from ...core.codec_text import damaged
 from ...core.progress import tell
 from ...core.spec import Axis
 from ...trace.graph import Graph
+from ...trace.lines import place_of_stack
+from ..first_run import opened_elsewhere
 from ..names import Names, names_of
 from ..packages import require_packages
+from ..refused import of_graph
 from ..target import file_name
 from .about import write_about
 from .convert import check_opset, convert_graph
@@ -36,6 +41,15 @@ from .weights import MOST_INSIDE, lent_tensors, share
 
 __all__ = ["Onnx", "to_onnx"]
 
+#: opens models as a fresh process does, with the least threads
+_OPENS = """
+import sys
+import onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+for path in sys.argv[1:]:
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+"""
 logger = logging.getLogger(__name__)
 #: in a folder that only this process sees, weights are outside from here on: sessions then share
 #: them
@@ -54,6 +68,7 @@ class Onnx:
     suffix = ".onnx"
     options: tuple[str, ...] = ("opset", "merged", *VARIANT, *SETTINGS)
     reading: tuple[str, ...] = SETTINGS
+    needs_bounds = False
 
     def require(self) -> None:
         """Passes when onnx, onnxscript and onnxruntime can be imported.
@@ -81,7 +96,7 @@ class Onnx:
         ``no-kernels``, says so before, and a note of each graph afterwards.
 
         :raises ExportError: ``onnx-refused`` with the message of the converter or of ONNX Runtime,
-            ``not-mergeable``, ``onnx-not-quantised``, ``onnx-cache-not-in-place``
+            ``not-mergeable``, ``onnx-not-quantised``, ``onnx-cache-not-in-place``, ``runtime-died``
         :raises UsageError: ``bad-opset``, ``bad-variant``, ``bad-session-options``, ``bad-providers``
         """
         check_opset(opset)
@@ -109,6 +124,8 @@ class Onnx:
                 write_models(
                     models, [Path(folder, file_name(graph, self)) for graph in graphs], _SMALL
                 )
+            if not variant.is_plain and not settings.is_users:
+                opened_elsewhere(_OPENS, sorted(Path(folder).glob("*.onnx")), "ONNX Runtime")
             read = self._read(converted, Path(folder), folds=True, settings=settings)
         return [_noted(graph) for graph in read]
 
@@ -163,12 +180,13 @@ class Onnx:
         # a copy for each graph, laid out for speed, would hold every weight once more
         models = read_models(paths)
         prepack = len(graphs) == 1
-        opened = [
-            _opened(model, path, prepack, folds, settings)
-            for model, path in zip(models, paths, strict=True)
-        ]
         if is_merged:
-            return [_loaded(graph, opened[0], number) for number, graph in enumerate(graphs)]
+            whole = _opened(models[0], paths[0], prepack, folds, settings)
+            return [_loaded(graph, whole, number) for number, graph in enumerate(graphs)]
+        opened = []
+        for graph, model, path in zip(graphs, models, paths, strict=True):
+            with of_graph(graph, partial(_line_in, model)):
+                opened.append(_opened(model, path, prepack, folds, settings))
         return [_loaded(graph, file, None) for graph, file in zip(graphs, opened, strict=True)]
 
 
@@ -209,6 +227,16 @@ def _opened(
         path, lent_tensors(model), prepack=prepack, folds=folds, settings=settings
     )
     return _Opened(torch.onnx.ONNXProgram(model, None), path.name, session)
+
+
+def _line_in(model: Any, text: str) -> str:
+    """The line of the model that made the node of ONNX that a message names."""
+    for node in model.graph:
+        if node.name and re.search(rf"\b{re.escape(node.name)}\b", text):
+            place = place_of_stack(node.metadata_props.get("pkg.torch.onnx.stack_trace", ""))
+            if place:
+                return f" ({node.op_type}, at {place})"
+    return ""
 
 
 def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:

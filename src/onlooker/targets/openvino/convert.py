@@ -26,6 +26,7 @@ from ...trace.torch_run import without_guards
 from ..about import known_of
 from ..asserted import asserted_in
 from ..names import names_of
+from ..refused import operator_in, refused_graph
 from .conversions import CONVERSIONS, RESULTS, extensions
 from .operators import taken_apart, use_known_operators
 from .shapes import shape_of
@@ -57,7 +58,9 @@ def convert_graph(graph: Graph) -> Any:
             module = graph.artifact.run_decompositions(_decompositions()).module(check_guards=False)
     except Exception as error:
         first = next(iter(str(error).strip().splitlines()), "")
-        raise _refused(graph, f"{type(error).__name__}: {first[:500]}") from error
+        operator = operator_in(str(error), graph.artifact.graph)
+        reason = f"{type(error).__name__}: {first[:500]}{operator}"
+        raise _refused(graph, reason, error) from None
     use_known_operators(module)
     outputs = _outputs_of(module)
     conditions = asserted_in(module.graph)
@@ -66,7 +69,7 @@ def convert_graph(graph: Graph) -> Any:
         converted = _converted(module, graph)
         return _finished(converted, module, graph, outputs, conditions)
     except Exception as error:
-        raise _refused(graph, _reason(error, module)) from error
+        raise _refused(graph, _reason(error, module), error) from None
 
 
 @cache
@@ -212,7 +215,8 @@ def _reason(error: BaseException, module: GraphModule) -> str:
     text = str(error)
     missing = _MISSING.search(text)
     if missing is None:
-        return f"{type(error).__name__}: {' '.join(text.split())[-500:]}"
+        operator = operator_in(text, module.graph)
+        return f"{type(error).__name__}: {' '.join(text.split())[-500:]}{operator}"
     names = [name.strip() for name in missing[1].split(",")]
     return f"OpenVINO has no operators for {'; '.join(_placed(name, module) for name in names)}."
 
@@ -225,9 +229,6 @@ def _placed(name: str, module: GraphModule) -> str:
     return name
 
 
-def _refused(graph: Graph, reason: str) -> ExportError:
-    return ExportError(
-        f"{graph.name} cannot be converted to OpenVINO: {reason}",
-        slug="openvino-refused",
-        hint="The torch program of the same plan may hold: export with to='torch'.",
-    )
+def _refused(graph: Graph, reason: str, cause: BaseException) -> ExportError:
+    error = ExportError(f"cannot be converted to OpenVINO: {reason}", slug="openvino-refused")
+    return refused_graph(graph, error, cause)

@@ -18,6 +18,7 @@ from ...core.progress import tell
 from ...trace.graph import Graph
 from ..names import Names, names_of
 from ..packages import require_packages
+from ..refused import of_graph
 from ..target import file_name
 from .convert import ASSERTED, convert_graph
 from .files import read_models, write_models
@@ -40,6 +41,7 @@ class OpenVino:
     suffix = ".xml"
     options: tuple[str, ...] = (*SETTINGS, "stateful")
     reading: tuple[str, ...] = SETTINGS
+    needs_bounds = False
 
     def require(self) -> None:
         """Passes when openvino can be imported.
@@ -111,8 +113,11 @@ class OpenVino:
     def _read(self, graphs: Sequence[Graph], folder: Path, settings: Settings) -> list[Graph]:
         paths = [folder / file_name(graph, self) for graph in graphs]
         models = read_models(paths)
-        triples = zip(graphs, models, paths, strict=True)
-        return [_loaded(graph, model, path.name, settings) for graph, model, path in triples]
+        loaded = []
+        for graph, model, path in zip(graphs, models, paths, strict=True):
+            with of_graph(graph):
+                loaded.append(_loaded(graph, model, path.name, settings))
+        return loaded
 
 
 def _loaded(graph: Graph, model: Any, where: str, settings: Settings) -> Graph:
@@ -168,9 +173,10 @@ def _compiled(model: Any, where: str, settings: Settings) -> Any:
     try:
         return openvino.Core().compile_model(model, settings.device, settings.properties)
     except Exception as error:
+        logger.debug("%s", where, exc_info=error)
         raise ExportError(
             f"OpenVINO does not run {where} on {settings.device}:"
             f" {' '.join(str(error).split())[-500:]}",
             slug="openvino-refused",
             hint="Another device may: device='GPU'; to='torch' needs no OpenVINO.",
-        ) from error
+        ) from None

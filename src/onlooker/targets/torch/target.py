@@ -47,6 +47,7 @@ class TorchFiles:
     suffix = ".pt2"
     options: tuple[str, ...] = ()
     reading: tuple[str, ...] = ("operators",)
+    needs_bounds = False
 
     def require(self) -> None:
         """Passes: torch is there."""

@@ -1,0 +1,37 @@
+"""What a model may read of a call beside values, sizes and structure. A graph names each kind that
+its model reads, with the line that reads it, and serves only calls that are as in its trace.
+
+>>> said_of(IDENTITY)
+'tensors that are no argument twice'
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["GRADIENTS", "IDENTITY", "MEMORY", "NUMBERS", "ORDER", "said_of"]
+
+#: whether gradients are recorded
+GRADIENTS: Final = "gradients"
+#: strides, the place in memory, whose view a tensor is
+MEMORY: Final = "memory"
+#: whether two arguments are one object
+IDENTITY: Final = "identity"
+#: the order of the items of dicts, and of arguments that ``**kwargs`` takes
+ORDER: Final = "order"
+
+#: whether a number is NaN, which other runtimes than torch do not carry through
+NUMBERS: Final = "numbers"
+
+_SAID = {
+    GRADIENTS: "tensors that record no gradients",
+    MEMORY: "contiguous tensors that are no part of another one",
+    IDENTITY: "tensors that are no argument twice",
+    NUMBERS: "numbers, and no NaN",
+    ORDER: "the items in the order of the watched calls",
+}
+
+
+def said_of(mark: str) -> str:
+    """What a graph that reads a mark needs of a call, in words."""
+    return _SAID.get(mark, mark)

@@ -1,0 +1,86 @@
+"""What the calls of a model leave behind in Python: found while a watched call is run again.
+
+The call is run twice in a row. What the first run changes and the second one changes once more, a
+counter or a list that grows, is *counted*: no later call finds it as it was. What the second run leaves
+alone, a table for a size or the last result, is *remembered*.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..observing.module_state import are_equal
+from ..observing.reach import MISSING, Change, Snapshot
+
+__all__ = ["MOST_SIDES", "Kept", "Side"]
+
+#: calls of further sizes that are kept, since they leave behind what no watched call does
+MOST_SIDES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The arguments of a call that leaves behind what no watched call does, and why it is refused;
+    None for one that is served.
+    """
+
+    arguments: dict[str, Any]
+    refusal: Exception | None = None
+
+
+@dataclass(slots=True)
+class Kept:
+    """The places that calls change, by path: all of them, and the ``counted`` ones. ``lifted`` are
+    those of them that only traces change, ``sides`` further calls, which leave behind what no watched call does.
+    """
+
+    changes: dict[str, Change] = field(default_factory=dict)
+    counted: dict[str, Change] = field(default_factory=dict)
+    lifted: set[str] = field(default_factory=set)
+    sides: list[Side] = field(default_factory=list)
+
+    def look_at(self, model: Any, begun: Snapshot, run_again: Callable[[], Any]) -> None:
+        """Notes what a run has changed since it has begun, from inside of it; ``run_again`` makes a
+        second one.
+        """
+        first = _unwritten(begun)
+        if not first:
+            return
+        self.changes.update(first)
+        after = Snapshot.of(model, copies=False)
+        with contextlib.suppress(Exception):  # a call that only the first state takes
+            run_again()
+        for path, change in _unwritten(after).items():
+            if not _is_equal(change.before, change.now):
+                self.changes.setdefault(path, change)
+                self.counted[path] = self.changes[path]
+
+    def lift(self, changes: Iterable[Change]) -> None:
+        """Counts what a trace changes among what calls count, to see whether a trace reads it."""
+        for change in changes:
+            self.changes[change.path] = self.counted[change.path] = change
+            self.lifted.add(change.path)
+
+    def settle(self, paths: Iterable[str]) -> None:
+        """Takes back what :meth:`lift` did."""
+        for path in paths:
+            self.lifted.discard(path)
+            self.counted.pop(path, None)
+            self.changes.pop(path, None)
+
+
+def _unwritten(snapshot: Snapshot) -> Mapping[str, Change]:
+    """The changes by path, but for writes to tensors: a graph carries those to buffers."""
+    return {change.path: change for change in snapshot.changes() if not change.is_write}
+
+
+def _is_equal(left: Any, right: Any) -> bool:
+    if left is MISSING or right is MISSING:
+        return left is right
+    try:
+        return are_equal(left, right)
+    except Exception:  # a class of the user's that cannot be compared
+        return False

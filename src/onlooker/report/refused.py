@@ -1,0 +1,191 @@
+"""What a program refuses, and the one line that changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..contract.other_side import FateKind
+from ..contract.served import ServedSizes, SizeSet, served_sizes
+from ..core.alike import folded
+from ..core.call import Signature
+from ..core.contract import Contract
+from ..core.formula import read_formula, variables_of
+from ..core.plan import LeafPlan, Plan
+from ..core.spec import ConstantSpec
+from .data import ConditionRow, GraphReport
+
+__all__ = ["Refusal", "ServedTogether", "refusals_of", "served_together"]
+
+#: cases that are told of sizes that no few words describe
+_MOST_CASES = 2
+#: as many characters of such a case, and as many names of arguments
+_LONGEST_CASE, _MOST_NAMES = 60, 4
+_WATCH = "watch such a call, and export again"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Calls that a program refuses: ``what`` they are, ``why``, and what ``changes`` it.
+
+    >>> print(Refusal("sizes other than n 1 to 24", "model.py:12", "observer.export(ranges={'n': (1, None)})"))
+    sizes other than n 1 to 24 (model.py:12): observer.export(ranges={'n': (1, None)})
+    """
+
+    what: str
+    why: str = ""
+    change: str = ""
+
+    def __str__(self) -> str:
+        why = f" ({self.why})" if self.why else ""
+        return f"{self.what}{why}: {self.change}" if self.change else f"{self.what}{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTogether:
+    """What some graphs with the same inputs serve together; ``graphs`` are their numbers."""
+
+    graphs: tuple[int, ...]
+    served: ServedSizes
+
+
+def served_together(graphs: Sequence[tuple[Plan, Contract]]) -> tuple[ServedTogether, ...]:
+    """The sizes that graphs with the same inputs serve together, for each kind of inputs."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, (plan, _) in enumerate(graphs):
+        groups.setdefault(_form(plan), []).append(number)
+    found = []
+    for numbers in groups.values():
+        parts = [(graphs[number][0].symbols, graphs[number][1].regions) for number in numbers]
+        found.append(ServedTogether(tuple(numbers), served_sizes(parts)))
+    return tuple(found)
+
+
+def refusals_of(
+    plans: Sequence[Plan],
+    groups: Sequence[ServedTogether],
+    reports: Sequence[GraphReport],
+    signature: Signature,
+) -> tuple[Refusal, ...]:
+    """What the graphs of a program refuse: sizes first, then arguments that no call had, then other
+    values of constants. ``plans`` and ``reports`` are those of the graphs, in their order.
+    """
+    sizes: list[Refusal] = []
+    for group in groups:
+        rows = [row for number in group.graphs for row in reports[number].conditions]
+        names = ", ".join(reports[number].name for number in group.graphs)
+        where = "" if len(groups) == 1 else f"{names}: "
+        of_graphs = [reports[number].served.sets for number in group.graphs]
+        fixed = set.intersection(*(_of_numbers(sets) for sets in of_graphs))
+        sizes += _refused_sizes(group.served, rows, plans[group.graphs[0]], where, fixed)
+    return (*sizes, *_arguments(plans, signature), *_constants(plans))
+
+
+def _of_numbers(sets: Sequence[SizeSet]) -> set[str]:
+    """The terms of which a graph takes numbers alone."""
+    return {found.term for found in sets if found.is_of_numbers}
+
+
+def _form(plan: Plan) -> tuple[object, ...]:
+    """Equal for plans whose calls differ in sizes alone."""
+    return tuple(map(_leaf_form, plan.leaves))
+
+
+def _leaf_form(leaf: LeafPlan) -> tuple[object, ...]:
+    sizes = (*leaf.shape, *([leaf.value] if leaf.value is not None else []))
+    kind = leaf.dtype, leaf.is_float, leaf.constant, leaf.opaque
+    return (leaf.path, *kind, tuple(map(str, sizes)))
+
+
+def _refused_sizes(
+    served: ServedSizes,
+    rows: Sequence[ConditionRow],
+    plan: Plan,
+    where: str,
+    fixed: Collection[str],
+) -> Iterator[Refusal]:
+    """What is refused of each term that a reader takes in; the other conditions are counted."""
+    for symbol in plan.symbols:
+        if symbol.limit:
+            yield Refusal(f"{where}{symbol.name} beyond {symbol.high}", symbol.limit)
+    sets = {found.term: found for found in served.sets}
+    readable = [term for term in served.limited if term in sets and sets[term].is_readable]
+    for term in readable:
+        own = [row for row in rows if _is_about(row, term, plan)]
+        refusing = [row for row in own if _has_fate(row, FateKind.NOT_TRACED)]
+        by_model = [row for row in own if _has_fate(row, FateKind.REFUSED_BY_MODEL)]
+        is_by_model = bool(by_model) and not refusing
+        line = next((row.line for row in (*refusing, *by_model, *own) if row.line), "")
+        why = "; ".join(
+            filter(None, ("the model itself refuses them" if is_by_model else "", line))
+        )
+        change = "" if is_by_model else _change(sets[term], plan, fixed)
+        yield Refusal(f"{where}sizes other than {sets[term].words}", why, change)
+    others = len(served.limited) - len(readable)
+    if others:
+        count = "a condition" if others == 1 else f"one of {others} conditions"
+        yield Refusal(f"{where}sizes that break {count} on computed sizes", "", _WATCH)
+    if not served.exact and served.cases:
+        shown = " or ".join(f"({_shortened(case)})" for case in served.cases[:_MOST_CASES])
+        count = f"{len(served.cases)} conditions, the first two: "
+        first = f"{count if len(served.cases) > _MOST_CASES else ''}{shown}"
+        yield Refusal(f"{where}sizes that satisfy none of {first}", "", _WATCH)
+
+
+def _change(sizes: SizeSet, plan: Plan, fixed: Collection[str]) -> str:
+    """The line that asks for all sizes of a term: the range of a symbol, unless its graphs take
+    numbers alone.
+    """
+    symbol = next((symbol for symbol in plan.symbols if symbol.name == sizes.term), None)
+    if symbol is None or sizes.term in fixed:
+        return _WATCH
+    return f"observer.export(ranges={{{symbol.name!r}: ({symbol.low}, {symbol.high})}})"
+
+
+def _shortened(case: str) -> str:
+    return case if len(case) <= _LONGEST_CASE else f"{case[: _LONGEST_CASE - 4]} ..."
+
+
+def _is_about(row: ConditionRow, term: str, plan: Plan) -> bool:
+    names = [symbol.name for symbol in plan.symbols]
+    tested = variables_of(read_formula(row.formula, names))
+    return set(tested) == ({term} if term in names else {n for n in names if n in tested})
+
+
+def _has_fate(row: ConditionRow, kind: FateKind) -> bool:
+    return any(fate.kind is kind for fate in row.fates)
+
+
+def _arguments(plans: Sequence[Plan], signature: Signature) -> Iterator[Refusal]:
+    leaves = [leaf for plan in plans for leaf in plan.leaves]
+    passed = {leaf.path.root for leaf in leaves}
+    with_values = {leaf.path.root for leaf in leaves if not _is_none(leaf)}
+    names = [each.name for each in signature.parameters if not each.kind.startswith("VAR")]
+    never = [name for name in names if name not in passed]
+    only_none = [name for name in names if name in passed - with_values]
+    if never:
+        yield Refusal(f"calls with {_named(never)}, which no call had", "", _WATCH)
+    if only_none:
+        yield Refusal(f"{_named(only_none)} other than None", "", _WATCH)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join([*names[:_MOST_NAMES], *([f"{more} more"] if more > 0 else [])])
+
+
+def _is_none(leaf: LeafPlan) -> bool:
+    return leaf.constant is not None and leaf.constant.value is None
+
+
+def _constants(plans: Sequence[Plan]) -> Iterator[Refusal]:
+    """Constants: no graph takes a value that no call had, but for a flag of which both are known."""
+    seen: dict[str, set[object]] = {}
+    for plan in plans:
+        for leaf in plan.leaves:
+            if leaf.constant is not None and not _is_none(leaf):
+                seen.setdefault(leaf.path.code(), set()).add(leaf.constant)
+    both = {ConstantSpec(True), ConstantSpec(False)}
+    names = folded(path for path, values in seen.items() if not values >= both)
+    if names:
+        yield Refusal(f"other values of {_named(names)}", "", _WATCH)

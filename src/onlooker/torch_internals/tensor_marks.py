@@ -1,0 +1,25 @@
+"""Marks of tensors that have no public name: whose view one is, and what tells its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .needed import needed
+
+with needed("marks of tensors"):
+    _tensors: Any = torch.Tensor
+    base_of_tensor = _tensors._base.__get__
+    version_of_tensor = _tensors._version.__get__
+    is_view = _tensors._is_view
+
+__all__ = ["base_of_tensor", "is_view", "memory_of", "version_of_tensor"]
+
+
+def memory_of(tensor: torch.Tensor) -> Any:
+    """What tells the memory of tensors apart; None for a tensor without one."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):
+        return None

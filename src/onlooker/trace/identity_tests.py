@@ -1,0 +1,147 @@
+"""Tests of identity in the source of a model: ``q is k``, ``n is LIMIT``.
+
+While torch traces, each argument is a tensor of its own and a size is no int of Python, so that such
+a test is False whatever the call is. A graph of a model that compares two tensors so serves only
+calls without one argument twice. Of a model that compares a number so, each size is a constant.
+Comparisons with ``None``, with flags, and with classes and functions of the file say nothing about
+arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import inspect
+from collections.abc import Iterator
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from .decisions import is_code_of_model
+from .lines import is_of_python
+from .source_tests import tree_of
+
+__all__ = ["compares_identity", "compares_numbers"]
+
+_MISSING = object()
+_IS = dis.opmap["IS_OP"]
+#: how many functions of a model are read
+_MOST = 4096
+
+
+def compares_identity(model: Any, method: str) -> str:
+    """The first line of a model that may test whether two arguments are one object; or nothing."""
+    return next((line for line, values in _tests_in(model, method) if _may_be_tensors(values)), "")
+
+
+def compares_numbers(model: Any, method: str) -> bool:
+    """True where a line of the model asks whether something is a certain number."""
+    return any(_is_number(value) for _, values in _tests_in(model, method) for value in values)
+
+
+def _may_be_tensors(values: list[Any]) -> bool:
+    return all(value is _MISSING or isinstance(value, torch.Tensor) for value in values)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _tests_in(model: Any, method: str) -> Iterator[tuple[str, list[Any]]]:
+    """Each line with ``is`` in the functions of a model, and what is known of its two sides."""
+    for function in _functions_of(model, method):
+        code = function.__code__
+        if not _asks(code):  # most files need not be read at all
+            continue
+        last = max((line or 0 for _, _, line in code.co_lines()), default=0)
+        for node in _comparisons_in(code.co_filename):
+            if code.co_firstlineno <= node.lineno <= last:
+                names = function.__globals__
+                sides = [_known(node.left, names), _known(node.comparators[0], names)]
+                yield f"{code.co_filename}:{node.lineno}: {ast.unparse(node)}", sides
+
+
+def _asks(code: CodeType) -> bool:
+    """True for code with a test of identity, which may be one with None."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return _IS in code.co_code[::2] or any(map(_asks, inner))
+
+
+@functools.lru_cache(maxsize=1024)
+def _comparisons_in(file: str) -> tuple[ast.Compare, ...]:
+    """The comparisons of a file by ``is`` and ``is not``, but for those with a constant such as None."""
+    tree = tree_of(file)
+    found = [node for node in ast.walk(tree or ast.Module([], [])) if isinstance(node, ast.Compare)]
+    return tuple(
+        node
+        for node in found
+        if isinstance(node.ops[0], (ast.Is, ast.IsNot))
+        and not _is_flag(node.left)
+        and not _is_flag(node.comparators[0])
+    )
+
+
+def _is_flag(side: ast.expr) -> bool:
+    is_number = isinstance(side, ast.Constant) and type(side.value) in (int, float)
+    return isinstance(side, ast.Constant) and not is_number
+
+
+def _functions_of(model: Any, method: str) -> Iterator[FunctionType]:
+    """The functions that a method, and the ``forward`` of each module, may call: those that their
+    code names, as methods of the modules or in its file, and those that they close over.
+    """
+    modules = list(model.modules()) if isinstance(model, torch.nn.Module) else [model]
+    owners = dict.fromkeys(cls for module in modules for cls in type(module).__mro__)
+    methods: dict[str, list[Any]] = {}
+    for holder in (*map(vars, owners), *(getattr(module, "__dict__", {}) for module in modules)):
+        for name, value in holder.items():
+            methods.setdefault(name, []).append(value)
+    waiting = [*methods.get(method, ()), *methods.get("forward", ())]
+    seen: set[int] = set()
+    while waiting and len(seen) < _MOST:
+        value = waiting.pop()
+        function = getattr(value, "__func__", getattr(value, "fget", value))
+        function = inspect.unwrap(function) if callable(function) else function
+        if not isinstance(function, FunctionType) or id(function.__code__) in seen:
+            continue
+        seen.add(id(function.__code__))
+        file = function.__code__.co_filename
+        if not is_code_of_model(file) or is_of_python(file):
+            continue
+        yield function
+        waiting += [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+        for name in _names_in(function.__code__):
+            waiting += methods.get(name, ())
+            waiting += [function.__globals__[name]] if name in function.__globals__ else []
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """What the code of a function, and of those inside of it, names."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+def _known(side: ast.expr, names: dict[str, Any]) -> Any:
+    """What a side of a comparison is, where the file alone says so."""
+    if isinstance(side, ast.Constant):
+        return side.value
+    if isinstance(side, ast.Name):
+        return names.get(side.id, _MISSING)
+    if isinstance(side, ast.Attribute):
+        owner = _known(side.value, names)
+        if owner is type:  # of a class that is not known
+            return type
+        return _MISSING if owner is _MISSING else getattr(owner, side.attr, _MISSING)
+    is_class = isinstance(side, ast.Call) and getattr(side.func, "id", "") in ("type", "id")
+    return type if is_class else _MISSING

@@ -1,0 +1,86 @@
+"""The marks of tensors that the Python of a model reads in a trace: whether gradients are recorded,
+where a tensor lies in memory, and whose view it is.
+
+A graph has one answer to each of them, that of its example: a contiguous tensor of its own, without
+gradients. So a graph whose model reads such a mark serves only tensors that have the same. A mark
+that nothing reads is free. Reads of torch's own code count for nothing: an operator does the same
+for any tensor. So do marks of parameters, which are those of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ..core.marks import GRADIENTS, MEMORY
+from ..torch_internals.tensor_marks import (
+    base_of_tensor,
+    is_view,
+    memory_of,
+    version_of_tensor,
+)
+from .lines import line_of
+from .reading_frame import reading_frame
+
+__all__ = ["MarkReads"]
+
+
+def _getter(name: str) -> Any:
+    return getattr(torch.Tensor, name).__get__
+
+
+_OF_GRADIENTS = frozenset(
+    {
+        *map(_getter, ("requires_grad", "is_leaf", "grad_fn", "grad", "retains_grad")),
+        torch.Tensor.requires_grad_,
+    }
+)
+_OF_MEMORY = frozenset(
+    {
+        base_of_tensor,
+        version_of_tensor,
+        is_view,
+        torch.Tensor.data_ptr,
+        torch.Tensor.is_contiguous,
+        torch.Tensor.storage_offset,
+        torch.Tensor.stride,
+        torch.Tensor.untyped_storage,
+    }
+)
+
+
+class MarkReads(TorchFunctionMode):
+    """Inside the block every read of a mark by the model is noted: ``found`` has the line of the
+    first one of each kind.
+
+    Gradients of a result are those of the inputs. Where a result lies in memory is not asked here:
+    only reads of the ``inputs``, and of their views, count.
+    """
+
+    def __init__(self, inputs: Iterable[Any]) -> None:
+        super().__init__()
+        self.found: dict[str, str] = {}
+        tensors = (value for value in inputs if isinstance(value, torch.Tensor))
+        self._memory = set(map(memory_of, tensors)) - {None}
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kind = GRADIENTS if func in _OF_GRADIENTS else MEMORY if func in _OF_MEMORY else ""
+        if kind and kind not in self.found and self._is_of_call(kind, args[0]):
+            frame = reading_frame(2)
+            if frame is not None:
+                self.found[kind] = line_of(frame)
+        return func(*args, **(kwargs or {}))
+
+    def _is_of_call(self, kind: str, tensor: Any) -> bool:
+        if isinstance(tensor, torch.nn.Parameter):
+            return False
+        return kind == GRADIENTS or memory_of(tensor) in self._memory

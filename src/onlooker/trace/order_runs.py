@@ -1,0 +1,50 @@
+"""Runs a model to see whether it reads the order of the dicts among its arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from ..core.plan import Plan
+from ..infer.sizes import Sizes
+from ..lab.lab import Lab
+from ..materialise.arguments import close_arguments, materialise
+from ..observing.store import Sample
+from .lines import line_of
+from .order_reads import has_order, looks_up_only, noting_order, of_var_keyword
+from .reading_frame import reading_frame
+
+__all__ = ["has_dicts", "order_read"]
+
+logger = logging.getLogger(__name__)
+_UNKNOWN = "the order of a dict, which could not be tried"
+
+
+def has_dicts(plan: Plan, lab: Lab) -> bool:
+    """True for calls with a dict of two items or more, or with two arguments of ``**kwargs``."""
+    return (
+        has_order(plan.structure) or len(of_var_keyword(plan.structure, lab.subject.signature)) > 1
+    )
+
+
+def order_read(plan: Plan, lab: Lab, samples: tuple[Sample, ...], sizes: Sizes) -> str:
+    """The line of a model that asks for the order of a dict at some sizes; empty where none does."""
+    extra = of_var_keyword(plan.structure, lab.subject.signature)
+    method = getattr(type(lab.model), lab.subject.method, None)
+    if len(extra) > 1 and not looks_up_only(method):
+        return f"**kwargs of {lab.subject.method}"
+    lines: list[str] = []
+
+    def note() -> None:
+        frame = reading_frame(3)
+        if frame is not None:
+            lines.append(line_of(frame))
+
+    arguments = close_arguments(plan, materialise(plan, sizes, samples))
+    noted = {name: noting_order(value, note) for name, value in arguments.items()}
+    try:
+        lab.run_within(noted, contextlib.nullcontext(), why="the order of dicts")
+    except Exception as error:
+        logger.debug("the model refuses dicts that note their order: %s", error)
+        return _UNKNOWN
+    return lines[0] if lines else ""

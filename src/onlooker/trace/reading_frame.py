@@ -1,0 +1,24 @@
+"""The frame of the model that asks, below frames of our own and of Python's library."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from .decisions import is_code_of_model, is_own_code
+from .lines import is_of_python
+
+__all__ = ["reading_frame"]
+
+
+def reading_frame(depth: int) -> FrameType | None:
+    """The innermost frame from a depth on that is the model's; None where code of torch asks."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_code_of_model(file) and not is_of_python(file):
+            return frame
+        if not is_own_code(file) and not is_of_python(file):
+            return None
+        frame = frame.f_back
+    return None

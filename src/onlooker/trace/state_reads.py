@@ -1,0 +1,323 @@
+"""Who reads what calls count: stand-ins for counters and containers, for the time of a trace.
+
+A stand-in of a number may be added to, subtracted from, multiplied and put back, which nobody can tell
+from another number. One of a list may be appended to. Whatever else is done with it is a reading, with
+the line of the model: a comparison, a length, an operator of torch, a text. Without a reading nothing
+depends on what stands there, at any number of calls.
+
+>>> reads = StateReads()
+>>> n = _Number(reads, "n", 3)
+>>> n += 1
+>>> reads.found
+{}
+>>> n > 3
+True
+>>> list(reads.found)
+['n']
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import operator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ..observing.reach import MISSING, Change, Holder, Snapshot
+from ..torch_internals.trees import tree_leaves
+from .decisions import is_code_of_model
+from .lines import line_of
+
+__all__ = ["StateReads"]
+
+_NUMBERS = (int, float)
+#: what is done with a number without telling one from another
+_FOLLOWED = ("add", "sub", "mul", "neg", "pos")
+_REFLECTED = ("add", "sub", "mul")
+_OTHERS = (
+    *("eq", "ne", "lt", "le", "gt", "ge", "hash", "bool", "index", "int", "float", "complex"),
+    *("str", "repr", "format", "round", "trunc", "floor", "ceil", "abs", "invert", "divmod"),
+    *("truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"),
+    *("rtruediv", "rfloordiv", "rmod", "rpow", "rand", "ror", "rxor", "rlshift", "rrshift"),
+    *("rmatmul", "rdivmod"),
+)
+#: methods that change a container, and tell nothing of it
+_CHANGING: dict[type, frozenset[str]] = {
+    list: frozenset({"append", "extend", "insert", "clear"}),
+    collections.deque: frozenset({"append", "appendleft", "extend", "extendleft", "clear"}),
+    set: frozenset({"add", "update", "clear", "discard"}),
+    dict: frozenset({"__setitem__", "update", "clear"}),
+}
+_OF_CONTAINERS = (
+    *("len", "iter", "contains", "getitem", "setitem", "delitem", "reversed", "eq", "ne", "lt"),
+    *("le", "gt", "ge", "hash", "bool", "str", "repr", "format", "add", "radd", "mul", "rmul"),
+    *("or", "ror", "and", "rand", "sub", "rsub", "xor", "rxor", "iadd", "ior", "isub", "imul"),
+)
+
+
+class StateReads:
+    """The readings of what calls count: path -> line of the model."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+        #: paths that have stand-ins
+        self.placed: dict[str, Any] = {}
+
+    def read(self, path: str) -> None:
+        """Notes a reading by the code of the model that runs now."""
+        if path not in self.found:
+            frame: FrameType | None = sys._getframe(1)
+            while frame is not None and not is_code_of_model(frame.f_code.co_filename):
+                frame = frame.f_back
+            self.found[path] = line_of(frame) if frame is not None else ""
+
+    @contextlib.contextmanager
+    def of(self, snapshot: Snapshot, counted: Mapping[str, Change]) -> Iterator[None]:
+        """Inside the block stand-ins are in the places of what calls count. The caller puts back what
+        stood there.
+        """
+        with contextlib.ExitStack() as stack:
+            for change in list(counted.values()):
+                if change.path not in self.placed and change.holder is not None:
+                    held = change.holder
+                    known = next((one for one in snapshot.holders if one.is_about(held)), None)
+                    if known is None or not self._place(stack, snapshot, known, change):
+                        self.found.setdefault(change.path, "")
+            yield
+
+    def stands_for(self, change: Change) -> bool:
+        """True for a change by a stand-in, and for one of what has stand-ins."""
+        return change.path in self.placed or change.path in self.found
+
+    def check(self, result: Any) -> None:
+        """Notes stand-ins that come back as a result."""
+        for leaf in tree_leaves(result):
+            if _is_stand_in(leaf):
+                self.read(_path_of(leaf))
+
+    def stand_in(self, path: str, value: Any) -> Any:
+        """What stands for a value; the value itself where there is nothing for its kind."""
+        if type(value) in _NUMBERS:
+            return _Number(self, path, value)
+        kind = _kind_of_container(value)
+        return None if kind is None else _STAND_INS[kind](self, path, value)
+
+    def _place(
+        self, stack: contextlib.ExitStack, snapshot: Snapshot, holder: Holder, change: Change
+    ) -> bool:
+        """Puts a stand-in where calls change something; False where there is none for it."""
+        if change.key is None or _is_key_added(change):
+            container = _container_of(holder)
+            stand_in = self.stand_in(change.path, container)
+            places = [(one, key) for one in snapshot.holders for key in one.keys_of(container)]
+            if stand_in is None or not places:
+                return False
+            for one, key in places:
+                one.put(key, stand_in)
+            self.placed[change.path] = stand_in
+            return True
+        value = holder.at(change.key)
+        if type(value) in _NUMBERS:
+            self.placed[change.path] = stand_in = _Number(self, change.path, value)
+            holder.put(change.key, stand_in)
+            return True
+        return self._watch_attribute(stack, holder, change)
+
+    def _watch_attribute(self, stack: contextlib.ExitStack, holder: Holder, change: Change) -> bool:
+        """Lets the class of an object tell when an attribute is read that no stand-in stands for, as
+        a flag or None: ``is`` asks no object.
+        """
+        owner = getattr(holder, "owner", None)
+        cls, name, path = type(owner), change.key, change.path
+        if owner is None or not isinstance(name, str) or name in vars(cls):
+            return False
+        missing = object()
+        written: list[bool] = []
+
+        def get(obj: Any) -> Any:
+            if obj is owner and not written:
+                self.read(path)
+            value = vars(obj).get(name, missing)
+            if value is missing:
+                raise AttributeError(name)
+            return value
+
+        def put(obj: Any, value: Any) -> None:
+            if obj is owner:
+                written.append(True)
+            vars(obj)[name] = value
+
+        def remove(obj: Any) -> None:
+            if obj is owner:
+                written.append(True)
+            del vars(obj)[name]
+
+        space = {name: property(get, put, remove), "__slots__": (), "__module__": cls.__module__}
+        space["__qualname__"] = cls.__qualname__
+        try:
+            owner.__class__ = type(cls.__name__, (cls,), space)
+        except TypeError:
+            return False
+        stack.callback(object.__setattr__, owner, "__class__", cls)
+        self.placed[path] = name
+        return True
+
+
+def _is_key_added(change: Change) -> bool:
+    """True for a key of a container that comes or goes: who asks for its length reads that."""
+    comes_or_goes = change.before is MISSING or change.now is MISSING
+    return comes_or_goes and not getattr(change.holder, "attributes", True)
+
+
+def _container_of(holder: Holder) -> Any:
+    """The dict, list, deque or set that a holder is about."""
+    table = getattr(holder, "table", None)
+    return getattr(holder, "values", None) if table is None else table
+
+
+def _kind_of_container(value: Any) -> type | None:
+    return next((kind for kind in _CHANGING if isinstance(value, kind)), None)
+
+
+def _is_stand_in(value: Any) -> bool:
+    """True for a stand-in, which says that it is what it stands for."""
+    return issubclass(type(value), _StandIn)
+
+
+def _path_of(stand_in: Any) -> str:
+    return str(object.__getattribute__(stand_in, "_path"))
+
+
+def _real(value: Any) -> Any:
+    """The value that a stand-in stands for; anything else as it is."""
+    return object.__getattribute__(value, "_value") if _is_stand_in(value) else value
+
+
+def _read(stand_in: Any) -> Any:
+    """Notes a reading, and gives the value."""
+    reads = object.__getattribute__(stand_in, "_reads")
+    reads.read(_path_of(stand_in))
+    return _real(stand_in)
+
+
+class _StandIn:
+    """Stands for a value: it is noted when anything is asked of it."""
+
+    __slots__ = ("_path", "_reads", "_value")
+
+    def __init__(self, reads: StateReads, path: str, value: Any) -> None:
+        self._reads, self._path, self._value = reads, path, value
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":
+            return type(_real(self))
+        if name in ("__deepcopy__", "__copy__", "__reduce_ex__"):
+            return object.__getattribute__(self, name)
+        changing = _CHANGING.get(_kind_of_container(_real(self)) or object, frozenset())
+        if name in changing:
+            return _changing_method(_real(self), name)
+        return getattr(_read(self), name)
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """An operator of torch reads the value."""
+        args, kwargs = _read_all(args), _read_all(kwargs or {})
+        return func(*args, **kwargs)
+
+
+def _read_all(value: Any) -> Any:
+    if _is_stand_in(value):
+        return _read(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(_read_all, value))
+    if type(value) is dict:
+        return {key: _read_all(item) for key, item in value.items()}
+    return value
+
+
+def _changing_method(container: Any, name: str) -> Callable[..., None]:
+    def change(*args: Any, **kwargs: Any) -> None:
+        getattr(container, name)(*args, **kwargs)
+
+    return change
+
+
+def _asking(name: str) -> Callable[..., Any]:
+    def ask(self: Any, *others: Any) -> Any:
+        if name == "__bool__":
+            return bool(_read(self))
+        found = getattr(_read(self), name, None)
+        if found is None:
+            raise TypeError(f"{name} of a {type(_real(self)).__name__}")
+        return found(*map(_read_all, others))
+
+    return ask
+
+
+def _following(name: str, *, reflected: bool = False) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(operator, name)
+
+    def follow(self: Any, *others: Any) -> Any:
+        values = [_real(one) for one in (self, *others)]
+        plain = all(isinstance(one, (*_NUMBERS, torch.SymInt, torch.SymFloat)) for one in values)
+        ordered = values[::-1] if reflected else values
+        if not plain:
+            _read(self)
+            return function(*ordered)
+        reads = object.__getattribute__(self, "_reads")
+        return _Number(reads, _path_of(self), function(*ordered))
+
+    return follow
+
+
+class _Number(_StandIn):
+    """Stands for an int or a float."""
+
+    __slots__ = ()
+
+
+for _name in _FOLLOWED:
+    setattr(_Number, f"__{_name}__", _following(_name))
+for _name in _REFLECTED:
+    setattr(_Number, f"__r{_name}__", _following(_name, reflected=True))
+for _name in _OTHERS:
+    setattr(_Number, f"__{_name}__", _asking(f"__{_name}__"))
+
+
+class _Container(_StandIn):
+    """Stands for a list, a set, a deque or a dict."""
+
+    __slots__ = ()
+
+
+for _name in _OF_CONTAINERS:
+    setattr(_Container, f"__{_name}__", _asking(f"__{_name}__"))
+
+
+class _Dict(_Container):
+    __slots__ = ()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not _is_stand_in(key):  # nobody reads it, or a reading is noted
+            _real(self)[key] = value
+
+
+class _List(_Container):
+    __slots__ = ()
+
+    def __iadd__(self, others: Iterable[Any]) -> Any:
+        _real(self).extend(others)
+        return self
+
+
+_STAND_INS: dict[type, Any] = {
+    list: _List,
+    collections.deque: _List,
+    set: _Container,
+    dict: _Dict,
+}

@@ -1,0 +1,80 @@
+"""Checks of a model that leaves something behind in Python: one call after the other, nothing put back.
+
+Every other trial begins with the model as it stood before it was watched. What the calls of a model
+write and its graphs do not read may still matter to a later call, so the watched calls are made twice
+in a row, as a user makes them. A call of sizes that the program refuses, since it leaves behind what no
+watched call does, is made before a watched one: where that gives another result then, the sizes that
+the program serves are not the whole story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..core.structure import Tree
+from ..core.verdict import Check, Focus, Outcome
+from ..lab.kept import MOST_SIDES, Kept
+from ..lab.runner import ModelRunner, cuda_devices, opened
+from ..observing.samples import Sample
+from ..pytrees.agree import agreement_of_trees
+from ..pytrees.open import copy_tensors
+
+__all__ = ["kept_checks"]
+
+
+def kept_checks(
+    serve: Callable[[dict[str, Any]], Any],
+    subject: ModelRunner,
+    samples: Sequence[Sample],
+    kept: Kept,
+    *,
+    atol: float = 1e-5,
+) -> tuple[Check, ...]:
+    """The checks of calls that follow each other; none for a model that leaves nothing behind."""
+    found: list[Check] = []
+    calls = [sample.arguments() for sample in (*samples, *samples)]
+    if kept.changes and calls:
+        found += _followed(serve, subject, [], calls, "after the watched calls", atol)
+    for side in kept.sides[:MOST_SIDES] if calls else ():
+        label = "after a call that leaves behind what no watched call does"
+        found += _followed(serve, subject, [side.arguments], calls[:1], label, atol)
+    return tuple(found)
+
+
+def _followed(
+    serve: Callable[[dict[str, Any]], Any],
+    subject: ModelRunner,
+    before: Sequence[dict[str, Any]],
+    calls: Sequence[dict[str, Any]],
+    label: str,
+    atol: float,
+) -> Iterator[Check]:
+    """One check: the results of some calls in a row, after others, for the model and the program."""
+    try:
+        with subject.untouched():
+            for arguments in before:
+                subject(copy_tensors(arguments))
+            expected = [_seeded(subject, copy_tensors(arguments)) for arguments in calls]
+        got = [_seeded(serve, copy_tensors(arguments)) for arguments in calls]
+    except Exception:  # refused calls are the matter of other trials
+        return
+    for one, other in zip(expected, got, strict=True):
+        found = agreement_of_trees(one, other, atol=atol)
+        if not found.holds:
+            yield _check(label, found.difference, f"the model keeps state: {found.note}")
+            return
+    yield _check(label, 0.0, "")
+
+
+def _seeded(run: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Tree[Any]:
+    with torch.random.fork_rng(devices=cuda_devices()), torch.no_grad():
+        torch.manual_seed(0)
+        return opened(run(arguments))
+
+
+def _check(label: str, difference: float, note: str) -> Check:
+    outcome = Outcome.DIFFERENT if note else Outcome.EXACT
+    return Check("unseen", label, outcome, (), difference, note, Focus.SEQUENCE)

@@ -1,0 +1,128 @@
+"""A mask that may be left out: both ways are traced, and graphs that are no identity stay two."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from onlooker import InputObserver, RejectedCallError
+
+
+def attention(x, allowed):
+    return (x @ x.transpose(1, 2)).masked_fill(~allowed, -1e9).softmax(-1) @ x
+
+
+def ones(batch, length):
+    return torch.ones(batch, length, dtype=torch.int64)
+
+
+def causal(x):
+    places = torch.arange(x.shape[1])
+    return (places[None] <= places[:, None])[None]
+
+
+class Plain(nn.Module):
+    """The same with and without a mask of ones."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        return attention(x, causal(x) if mask is None else causal(x) & mask[:, None, :].bool())
+
+
+class Flag(nn.Module):
+    """A flag of the operator without a mask: another graph, and an identity."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        heads = x[:, None]
+        if mask is None:
+            return F.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        allowed = causal(x) & mask[:, None, :].bool()
+        return F.scaled_dot_product_attention(heads, heads, heads, attn_mask=allowed[:, None])
+
+
+class Window(nn.Module):
+    """With a mask there is a window of 48 as well."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        if mask is None:
+            return attention(x, causal(x))
+        places = torch.arange(x.shape[1])
+        near = (places[:, None] - places[None] < 48)[None]
+        return attention(x, causal(x) & near & mask[:, None, :].bool())
+
+
+class Clamp(nn.Module):
+    """With a mask large values are cut."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        return x * 1 if mask is None else (x * mask[..., None]).clamp(-50, 50)
+
+
+class At40(nn.Module):
+    """Without a mask one length is another matter."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        if mask is None:
+            return x.cumsum(1) if x.shape[1] == 40 else x.softmax(1)
+        return x.softmax(1) * mask[..., None]
+
+
+class Beyond(nn.Module):
+    """With a mask long inputs take another path."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        if mask is None or x.shape[1] <= 64:
+            return x.sum(1, keepdim=True) + x
+        return (x * mask[..., None]).cumsum(1)
+
+
+class Longer(nn.Module):
+    """Without a mask long inputs take another path."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        if mask is None:
+            return x.cumsum(1) if x.shape[1] > 64 else x.softmax(1)
+        return (x * mask[..., None]).softmax(1)
+
+
+@pytest.mark.parametrize("watched", ["all", "some", "none"])
+@pytest.mark.parametrize("kind", [Plain, Flag, Window, Clamp, At40, Beyond, Longer])
+def test_a_mask_is_left_out_as_the_model_has_it(kind, watched):
+    torch.manual_seed(0)
+    model, observer = kind().eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for number, (batch, length) in enumerate(((2, 5), (3, 9), (4, 7), (3, 6))):
+            is_given = watched == "all" or (watched == "some" and number % 2 == 1)
+            model(torch.randn(batch, length, 4), *([ones(batch, length)] if is_given else []))
+    program = observer.export()
+    served = {"with": 0, "without": 0}
+    for length in (5, 6, 40, 48, 60, 65, 100):
+        for scale in (1, 100):
+            x = torch.randn(3, length, 4) * scale
+            for name, given in (("with", [ones(3, length)]), ("without", [])):
+                try:
+                    got = program(x, *given)
+                except RejectedCallError:
+                    assert length > 9 or (watched == "none" and given)
+                    continue
+                torch.testing.assert_close(got, model(x, *given), rtol=1e-4, atol=1e-4 * scale)
+                served[name] += 1
+    assert watched == "none" or served["with"] > 4
+    assert served["without"] > 4
+    assert program.verify().verified
+    assert kind not in (Plain, Flag) or len(program.graphs) == 1
+
+
+def test_positions_that_some_calls_leave_out_are_not_made_up():
+    class Placed(nn.Module):
+        def forward(self, x, places: torch.Tensor | None = None):
+            return x + (torch.arange(x.shape[1])[None] if places is None else places)[..., None]
+
+    model, observer = Placed(), InputObserver()
+    with observer(model):
+        for number, (batch, length) in enumerate(((2, 5), (3, 9), (4, 7), (3, 6))):
+            places = [torch.arange(length).expand(batch, length)] if number % 2 else []
+            model(torch.randn(batch, length, 4), *places)
+    program, x = observer.export(), torch.randn(2, 8, 4)
+    torch.testing.assert_close(program(x), model(x))
+    places = torch.randint(0, 99, (2, 8))
+    torch.testing.assert_close(program(x, places), model(x, places))

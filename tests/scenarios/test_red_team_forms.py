@@ -1,0 +1,181 @@
+"""Attacks by the form of a call: marks of tensors, identity of arguments, orders of dicts, empty containers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import ones, rand, zeros
+
+from red_team import Attack, Named, attack
+
+LIMIT = 40
+SIZES = ((2, 5), (3, 9), (4, 7))
+
+
+def of(function: Callable[..., Any]) -> Callable[[], torch.nn.Module]:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor, other: Any = None) -> Any:
+            return function(x, other)
+
+    return Model
+
+
+def images() -> Sequence[tuple[Any, ...]]:
+    return [(rand(*size, 4),) for size in SIZES]
+
+
+def pairs() -> Sequence[tuple[Any, ...]]:
+    return [(rand(*size, 4), rand(*size, 4)) for size in SIZES]
+
+
+def twice() -> Sequence[tuple[Any, ...]]:
+    return [(x, x) for x in (rand(2, 6, 4), rand(5, 5, 4))]
+
+
+def marked() -> Sequence[tuple[Any, ...]]:
+    return [
+        (rand(3, 6, 4)[1:],),
+        (rand(3, 6, 4)[:2],),
+        (rand(2, 6, 4).requires_grad_(),),
+        (rand(2, 4, 6).mT,),
+        (rand(2, 6, 8)[..., :4],),
+    ]
+
+
+def of_dict(**items: Any) -> Sequence[tuple[Any, ...]]:
+    return [(rand(*size, 4), dict(items)) for size in SIZES]
+
+
+def dicts() -> Sequence[tuple[Any, ...]]:
+    return of_dict(a=ones(4), b=zeros(4))
+
+
+def other_dicts() -> Sequence[tuple[Any, ...]]:
+    return of_dict(b=zeros(4), a=ones(4))
+
+
+def first_value(x: torch.Tensor, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+    return x + next(iter(parts.values())) * 2
+
+
+def stacked(x: torch.Tensor, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+    return x + torch.stack(list(parts.values()))[0]
+
+
+def unpacked(x: torch.Tensor, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+    return x + next(iter({**parts}.values()))
+
+
+def last_item(x: torch.Tensor, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+    return x + dict(parts).popitem()[1]
+
+
+def first_of_long(x: torch.Tensor, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+    return x + (next(iter(parts.values())) if x.shape[1] > 8 else parts["a"])
+
+
+def given_back(x: torch.Tensor, parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: x + part for name, part in parts.items()}
+
+
+def by_name(x: torch.Tensor, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+    return x + parts["a"] * 2 - parts.get("b", 0)
+
+
+def appends(x: torch.Tensor, log: Any) -> torch.Tensor:
+    if log is not None:
+        log.append(x.shape[1])
+    return x * 2
+
+
+def fills(x: torch.Tensor, log: Any) -> torch.Tensor:
+    if log is not None:
+        log["sizes"] = x.shape[1]
+    return x * 2
+
+
+def same(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x is other else x + 3 * other
+
+
+def not_same(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    is_other = x is not other
+    return x + 3 * other if is_other else x * 2
+
+
+def is_limit(x: torch.Tensor, _: Any) -> torch.Tensor:
+    return x * 2 if x.shape[1] is LIMIT else x
+
+
+MARKS: dict[str, Callable[[torch.Tensor, Any], Any]] = {
+    "storage_offset": lambda x, _: x * 2 if x.storage_offset() == 0 else x * 3,
+    "_base": lambda x, _: x * 2 if x._base is None else x * 3,
+    "requires_grad": lambda x, _: x * 3 if x.requires_grad else x * 2,
+    "requires_grad of a result": lambda x, _: x * 3 if (x * 2).requires_grad else x * 2,
+    "is_leaf": lambda x, _: x * 2 if x.is_leaf else x * 3,
+    "grad_fn": lambda x, _: x * 2 if x.grad_fn is None else x * 3,
+    "is_contiguous": lambda x, _: x * 2 if x.is_contiguous() else x * 3,
+    "stride": lambda x, _: x * 2 if x.stride(-1) == 1 else x * 3,
+    "stride of a view": lambda x, _: x * 2 if x.flatten(0, 0).stride(1) == 4 else x * 3,
+}
+
+
+def empty_lists() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 6, 4), [])]
+
+
+def empty_dicts() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 6, 4), {})]
+
+
+def ordered() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 5, 4), OrderedDict(a=ones(4), b=zeros(4))), (rand(3, 9, 4), OrderedDict(a=ones(4), b=zeros(4)))]
+
+
+def other_ordered() -> Sequence[tuple[Any, ...]]:
+    return [(rand(3, 6, 4), OrderedDict(b=zeros(4), a=ones(4)))]
+
+
+ATTACKS = [
+    *(Attack(name, of(function), images, marked) for name, function in MARKS.items()),
+    *(Attack(f.__name__, of(f), pairs, twice) for f in (same, not_same)),
+    Attack("is_limit", of(is_limit), images, lambda: [(rand(2, LIMIT, 4),), (rand(3, 41, 4),)]),
+    *(
+        Attack(f.__name__, of(f), dicts, other_dicts)
+        for f in (first_value, stacked, unpacked, last_item, first_of_long, given_back, by_name)
+    ),
+    Attack("ordered dict", of(first_value), ordered, other_ordered),
+    Attack("appends", of(appends), images, empty_lists),
+    Attack("fills", of(fills), images, empty_dicts),
+]
+
+
+class Gathers(torch.nn.Module):
+    def forward(self, x: torch.Tensor, **parts: torch.Tensor) -> torch.Tensor:
+        return x + next(iter(parts.values()))
+
+
+class LooksUp(torch.nn.Module):
+    def forward(self, x: torch.Tensor, **parts: torch.Tensor) -> torch.Tensor:
+        return x + parts["a"] * 2 + parts.get("b", 0)
+
+
+def named() -> Sequence[tuple[Any, ...]]:
+    return [(rand(*size, 4), Named(a=ones(4), b=zeros(4))) for size in SIZES]
+
+
+def other_named() -> Sequence[tuple[Any, ...]]:
+    return [(rand(*size, 4), Named(b=zeros(4), a=ones(4))) for size in SIZES]
+
+
+ATTACKS += [Attack("gathered", Gathers, named, other_named), Attack("looked up", LooksUp, named, other_named)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("one", ATTACKS, ids=str)
+def test_no_verified_program_is_fooled(one: Attack) -> None:
+    assert attack(one).lies == []

@@ -1,0 +1,127 @@
+"""What a model reads of a call beside sizes is bound; what it does not read is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import ones, rand, zeros
+
+import onlooker
+from onlooker import InputObserver, Program, RejectedCallError
+from onlooker.core.marks import GRADIENTS, MEMORY, ORDER
+
+SIZES = ((2, 5), (3, 9), (4, 7))
+Parts = dict[str, torch.Tensor]
+
+
+class Plain(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class AsksForGradients(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if x.requires_grad else x * 2
+
+
+class AsksForStrides(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.is_contiguous() else x * 3
+
+
+class LooksUp(torch.nn.Module):
+    def forward(self, x: torch.Tensor, parts: Parts) -> torch.Tensor:
+        return x + parts["a"] * 2 + parts.get("b", 0)
+
+
+class TakesFirst(torch.nn.Module):
+    def forward(self, x: torch.Tensor, parts: Parts) -> torch.Tensor:
+        return x + next(iter(parts.values()))
+
+
+class LooksUpNames(torch.nn.Module):
+    def forward(self, x: torch.Tensor, **parts: torch.Tensor) -> torch.Tensor:
+        return x + parts["a"] * 2 + parts.get("b", 0)
+
+
+def exported(model: torch.nn.Module, calls: Sequence[Callable[[Any], Any]]) -> Program:
+    observer = InputObserver()
+    with torch.no_grad(), observer(model):
+        for call in calls:
+            call(model)
+    return observer.export()
+
+
+def of_images(model: torch.nn.Module) -> Program:
+    return exported(model, [lambda m, size=size: m(rand(*size, 4)) for size in SIZES])
+
+
+def of_dicts(model: torch.nn.Module) -> Program:
+    parts = {"a": ones(4), "b": zeros(4)}
+    return exported(model, [lambda m, size=size: m(rand(*size, 4), dict(parts)) for size in SIZES])
+
+
+OTHERS = [rand(3, 6, 4)[1:], rand(2, 6, 4).requires_grad_(), rand(2, 4, 6).mT, rand(2, 6, 8)[..., :4]]
+
+
+def test_marks_that_nothing_reads_are_free() -> None:
+    program = of_images(Plain())
+    assert not program.graphs[0].marks
+    for x in OTHERS:
+        assert torch.equal(program(x), x * 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "mark", "x"),
+    [
+        (AsksForGradients(), GRADIENTS, rand(2, 6, 4).requires_grad_()),
+        (AsksForStrides(), MEMORY, rand(2, 4, 6).mT),
+        (AsksForStrides(), MEMORY, rand(3, 6, 4)[1:]),
+    ],
+)
+def test_marks_that_are_read_are_bound_with_the_line(model: torch.nn.Module, mark: str, x: torch.Tensor) -> None:
+    program = of_images(model)
+    assert list(program.graphs[0].marks) == [mark]
+    with pytest.raises(RejectedCallError, match=r"because of .*test_marks\.py:\d+ in forward"):
+        program(x)
+    assert torch.equal(program(ones(2, 6, 4)), ones(2, 6, 4) * 2)
+
+
+def test_the_order_of_a_dict_is_free_where_nothing_reads_it() -> None:
+    model = LooksUp()
+    program, x = of_dicts(model), rand(2, 6, 4)
+    other = {"b": zeros(4), "a": ones(4)}
+    assert torch.equal(program(x, other), model(x, other))
+
+
+def test_the_order_of_a_dict_is_bound_where_it_is_read(tmp_path: Any) -> None:
+    program, x = of_dicts(TakesFirst()), rand(2, 6, 4)
+    assert list(program.graphs[0].marks) == [ORDER]
+    program.save(tmp_path / "program")
+    for one in (program, onlooker.load(tmp_path / "program")):
+        with pytest.raises(RejectedCallError, match="order of the watched calls"):
+            one(x, {"b": zeros(4), "a": ones(4)})
+
+
+def test_names_that_are_looked_up_may_come_in_any_order() -> None:
+    model = LooksUpNames()
+    parts = {"a": ones(4), "b": zeros(4)}
+    program = exported(model, [lambda m, size=size: m(rand(*size, 4), **parts) for size in SIZES])
+    x = rand(2, 6, 4)
+    assert torch.equal(program(x, b=zeros(4), a=ones(4)), model(x, **parts))
+
+
+def test_an_empty_list_is_not_an_absent_one() -> None:
+    class Appends(torch.nn.Module):
+        def forward(self, x: torch.Tensor, log: list[int] | None = None) -> torch.Tensor:
+            if log is not None:
+                log.append(x.shape[1])
+            return x * 2
+
+    program, log = of_images(Appends()), []
+    with pytest.raises(RejectedCallError, match="log is"):
+        program(rand(2, 6, 4), log)
+    assert log == []

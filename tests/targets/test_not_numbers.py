@@ -1,0 +1,63 @@
+"""Other runtimes than torch leave NaN out of maxima: their programs take none, unless the model is about NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from onlooker import InputObserver, Program, RejectedCallError
+from onlooker.core.marks import NUMBERS
+
+TARGETS = ["onnx", "openvino"]
+
+
+def exported(function: Callable[[torch.Tensor], Any], *, nan: bool = False) -> tuple[torch.nn.Module, Program]:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return function(x)
+
+    model, observer = Model(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for size in ((2, 5, 4), (3, 9, 4), (4, 7, 4)):
+            x = torch.randn(size)
+            x[0, 0, 0] = float("nan") if nan else 1.0
+            model(x)
+    return model, observer.export()
+
+
+def with_nan() -> torch.Tensor:
+    x = torch.randn(2, 6, 4)
+    x[0, 2, 1] = float("nan")
+    return x
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: (x.amax(1), x.argmax(-1)), torch.relu, lambda x: x.clamp(max=0.5), lambda x: x.sort(-1).values],
+    ids=["maxima", "relu", "clamp", "sort"],
+)
+def test_nan_is_refused_where_the_runtime_drops_it(target: str, function: Callable[[torch.Tensor], Any]) -> None:
+    _, program = exported(function)
+    converted = program.to(target)
+    with pytest.raises(RejectedCallError, match="no NaN"):
+        converted(with_nan())
+    infinite = torch.full((2, 6, 4), float("inf"))
+    infinite[0, 0, 0] = -float("inf")
+    assert converted(infinite) is not None
+    assert not program.graphs[0].marks
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_model_that_asks_for_nan_takes_it(target: str) -> None:
+    model, program = exported(lambda x: torch.where(torch.isnan(x), 0.0, x) * 2)
+    x = with_nan()
+    torch.testing.assert_close(program.to(target)(x), model(x))
+
+
+def test_a_program_that_was_watched_with_nan_takes_it() -> None:
+    _, program = exported(lambda x: x * 2, nan=True)
+    assert NUMBERS not in program.to("onnx").graphs[0].marks

@@ -1,0 +1,116 @@
+"""Graphs that give the same, and do something else beside it, are not equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from onlooker.trace.graph_effects import asserts, content_of, draws, written_by
+from onlooker.trace.same_graph import difference_of
+
+
+def exported(function: Callable[..., Any], *inputs: torch.Tensor) -> Any:
+    class Model(torch.nn.Module):
+        def forward(self, *args: torch.Tensor) -> Any:
+            return function(*args)
+
+    shapes = (tuple(dict.fromkeys(range(x.ndim), torch.export.Dim.AUTO) for x in inputs),)
+    return torch.export.export(Model(), inputs, dynamic_shapes=shapes, strict=False)
+
+
+def difference(first: Any, second: Any) -> str:
+    x = torch.rand(4, 6)
+    return difference_of(exported(first, x), exported(second, x), {})
+
+
+def checked(limit: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._check((x > 3).sum().item() < limit)
+        return x * 2
+
+    return function
+
+
+def branching(operand: float, *, names: bool = False) -> Callable[[torch.Tensor], torch.Tensor]:
+    def yes(value: torch.Tensor) -> torch.Tensor:
+        other = value * operand
+        return other + 1
+
+    def renamed(given: torch.Tensor) -> torch.Tensor:
+        product = given * operand
+        return product + 1
+
+    def no(value: torch.Tensor) -> torch.Tensor:
+        return value - 1
+
+    def outer(value: torch.Tensor) -> torch.Tensor:
+        return torch.cond(value.sum() > 1, renamed if names else yes, no, [value])
+
+    return lambda x: torch.cond(x.sum() > 0, outer, no, [x])
+
+
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def asserting(x: torch.Tensor) -> torch.Tensor:
+    torch._assert_async((x > 0).all(), "negative")
+    return x * 2
+
+
+def asserting_another_message(x: torch.Tensor) -> torch.Tensor:
+    torch._assert_async((x > 0).all(), "not positive")
+    return x * 2
+
+
+def drawing(x: torch.Tensor) -> torch.Tensor:
+    torch.rand(3)
+    return x * 2
+
+
+def dropout_that_drops_nothing(x: torch.Tensor) -> torch.Tensor:
+    return torch.dropout(x, 0.5, False) * 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (twice, twice, True),
+        (twice, asserting, False),
+        (asserting, twice, False),
+        (asserting, asserting_another_message, True),
+        (checked(5), checked(5), True),
+        (checked(5), checked(6), False),
+        (checked(5), twice, False),
+        (twice, drawing, False),
+        (drawing, twice, False),
+        (drawing, drawing, True),
+        (branching(2.0), branching(2.0), True),
+        (branching(2.0), branching(2.0, names=True), True),
+        (branching(2.0), branching(3.0), False),
+    ],
+)
+def test_graphs_are_equal_only_where_they_do_the_same(first: Any, second: Any, same: bool) -> None:
+    assert (difference(first, second) == "") is same
+
+
+def test_effects_of_nodes_are_read() -> None:
+    nodes = list(exported(asserting, torch.rand(4, 6)).graph.nodes)
+    assert sum(map(asserts, nodes)) == 1
+    assert not any(map(draws, nodes))
+    assert sum(map(draws, exported(drawing, torch.rand(4, 6)).graph.nodes)) == 1
+    assert not any(map(draws, exported(dropout_that_drops_nothing, torch.rand(4, 6)).graph.nodes))
+    written = [node for node in exported(lambda x: x.add_(1), torch.rand(4)).graph.nodes if written_by(node)]
+    assert [[other.name for other in written_by(node)] for node in written] == [["args_0"]]
+
+
+def test_attributes_of_graphs_are_told_by_their_content() -> None:
+    large = torch.zeros(5000)
+    changed = large.clone()
+    changed[2500] = 1  # a text of the tensor leaves it out
+    assert content_of(large) == content_of(large.clone())
+    assert content_of(large) != content_of(changed)
+    assert content_of((1, 2)) != content_of((1, 3))

@@ -1,0 +1,238 @@
+"""Models that keep something in Python: never verified and wrong, whatever the hundredth call reads."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from onlooker import ExportError, InputObserver, RejectedCallError
+
+CALLS = {"n": 0}
+TOTAL = 0
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.is_warm, self.calls = False, 0
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.n, self.seen, self.by_call, self.kept = 0, [], {}, Kept()  # type: ignore[var-annotated]
+        self.warm, self.counts, self.total = True, [0], 0.0
+
+    def later(self, x: torch.Tensor, is_late: Any) -> torch.Tensor:
+        return x * 2 if is_late else x
+
+
+class CounterAtCall100(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.n += 1
+        return self.later(x, self.n >= 100)
+
+
+class WarmUpFlag(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.warm:
+            self.n += 1
+            if self.n == 6:
+                self.warm = False
+            return x
+        return x * 2
+
+
+class LengthOfAList(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(x.shape[1])
+        return self.later(x, len(self.seen) > 5)
+
+
+class DictKeyedByCall(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.by_call[len(self.by_call)] = 1
+        return self.later(x, 7 in self.by_call)
+
+
+class CounterInAList(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.counts[0] += 1
+        return self.later(x, self.counts[0] % 8 == 0)
+
+
+class BoolInAnObject(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept.calls += 1
+        if self.kept.calls > 6:
+            self.kept.is_warm = True
+        return self.later(x, self.kept.is_warm)
+
+
+class FloatThatGrows(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total += 0.25
+        return x + int(self.total)
+
+
+class GlobalDict(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        CALLS["n"] += 1
+        return self.later(x, CALLS["n"] > 6)
+
+
+class GlobalNumber(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global TOTAL
+        TOTAL += 1
+        return self.later(x, TOTAL > 6)
+
+
+class NumberInAnOperator(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.n += 1
+        return x + torch.full((1,), float(self.n // 50))
+
+
+class BeyondWatchedSizes(Base):
+    """Only long calls count, and only long calls read."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > 64:
+            self.n += 1
+        return self.later(x, self.n > 0)
+
+
+def in_a_closure() -> nn.Module:
+    n = 0
+
+    class InAClosure(Base):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            nonlocal n
+            n += 1
+            return self.later(x, n > 6)
+
+    return InAClosure()
+
+
+FOOLING: dict[str, Any] = {
+    **{c.__name__: c for c in (CounterAtCall100, WarmUpFlag, LengthOfAList, DictKeyedByCall)},
+    **{c.__name__: c for c in (CounterInAList, BoolInAnObject, FloatThatGrows, GlobalDict)},
+    **{c.__name__: c for c in (GlobalNumber, NumberInAnOperator, BeyondWatchedSizes)},
+    "InAClosure": in_a_closure,
+}
+
+
+def watched(model: nn.Module, **options: Any) -> InputObserver:
+    observer = InputObserver(**options)
+    with torch.no_grad(), observer(model):
+        for batch, length in ((2, 5), (3, 9), (4, 7)):
+            model(torch.randn(batch, length, 4))
+    return observer
+
+
+@pytest.fixture(autouse=True)
+def _begins_anew() -> None:
+    global TOTAL
+    TOTAL, CALLS["n"] = 0, 0
+
+
+@pytest.mark.parametrize("make", FOOLING.values(), ids=FOOLING)
+def test_what_a_later_call_reads_is_refused_or_right(make: Any) -> None:
+    model = make().eval()
+    observer = watched(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            program = observer.export()
+        except ExportError as error:
+            slug = error.slug
+        else:
+            slug = ""
+    if slug:
+        assert slug == "model-keeps-state"
+        return
+    if not program.verify().verified:
+        return
+    for length in (6, 80, 6, *[6] * 110):
+        x = torch.randn(2, length, 4)
+        try:
+            got = program(x)
+        except RejectedCallError:
+            break  # the model would go on from a state that no call of the program has made
+        torch.testing.assert_close(got, model(x))
+
+
+def test_the_refusal_names_the_attribute_and_the_line() -> None:
+    with pytest.raises(ExportError, match=r"kept\.calls \(at .*if self\.kept\.calls > 6") as caught:
+        watched(BoolInAnObject().eval()).export()
+    assert caught.value.slug == "model-keeps-state"
+
+
+class Unread(Base):
+    """Counts and collects, and reads none of it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.n += 1
+        self.seen.append(x.shape[0])
+        self.counts[0] += 1
+        self.kept.calls = self.kept.calls + 2
+        self.total += 0.5
+        CALLS["n"] += 1
+        return x * 2
+
+
+class Written(Base):
+    """Writes an attribute from the sizes before it reads it."""
+
+    window = 8
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.window = min(x.shape[1], 8)
+        return x[:, : self.window]
+
+
+class Table(Base):
+    """Makes a table anew where a call is longer than all before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(0, 4), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > self.table.shape[0]:
+            self.table = torch.arange(x.shape[1]).float()[:, None].repeat(1, 4)
+        return x + self.table[: x.shape[1]]
+
+
+@pytest.mark.parametrize("make", [Unread, Written, Table])
+def test_what_nothing_reads_is_exported(make: Any) -> None:
+    model = make().eval()
+    program = watched(model).export(ranges={"x_dim_1": (2, 40)})
+    assert program.verify().verified
+    for length in (6, 9, 30):
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(program(x), model(x))
+
+
+def test_a_table_that_is_another_one_for_long_calls_is_not_verified() -> None:
+    class Stretched(Table):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[1] > 64:
+                self.table = torch.ones(x.shape[1], 4)
+            return super().forward(x)
+
+    program = watched(Stretched().eval()).export(ranges={"x_dim_1": (2, 90)})
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(2, 80, 4))
+    assert not program.verify(sizes={"x_dim_1": [80]}).verified
+
+
+def test_what_cannot_be_an_input_is_refused_with_state_too() -> None:
+    for make in (WarmUpFlag, LengthOfAList):
+        with pytest.raises(ExportError) as caught:
+            watched(make().eval(), state=True).export()
+        assert caught.value.slug == "model-keeps-state"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .core.errors import OnlookerWarning, UsageError
+from .core.errors import OnlookerWarning, UsageError, warn
 from .core.kinds import check_kind
 from .core.plan import Plan
 from .core.recording import Recording
@@ -119,7 +118,7 @@ class InputObserver:
         if self.value_if_missing:
             check_positions(self.value_if_missing, store.recording.calls, store.signature_value)
         if store.dropped:
-            warnings.warn(
+            warn(
                 OnlookerWarning(
                     f"Not all values were kept: {'; '.join(store.dropped)}.",
                     slug="values-dropped",
@@ -127,15 +126,14 @@ class InputObserver:
                         "Give InputObserver a larger max_bytes, or a smaller store_n_calls, or"
                         " watch smaller inputs."
                     ),
-                ),
-                stacklevel=3,
+                )
             )
         where = self._watcher.changed_copy(store)
         if where:
-            warnings.warn(_of_a_copy(store, where), stacklevel=3)
+            warn(_of_a_copy(store, where))
         part = self._watcher.followed_part(store)
         if part:
-            warnings.warn(_of_a_part(store, self._watcher.model, part), stacklevel=3)
+            warn(_of_a_part(store, self._watcher.model, part))
 
     def __repr__(self) -> str:
         seen = [f"{store.n_calls} calls of {name}" for name, store in self._watcher.stores.items()]
@@ -392,7 +390,7 @@ class InputObserver:
         ):
             unknown = constant_axes(union)
             if unknown:
-                warnings.warn(
+                warn(
                     OnlookerWarning(
                         "One call was watched, and nobody can know from it which axes change:"
                         f" {unknown} are taken as constant.",
@@ -401,8 +399,7 @@ class InputObserver:
                             "Watch a call of other sizes, give set_batch_dimension_for, or let"
                             " observer.export() ask the model."
                         ),
-                    ),
-                    stacklevel=2,
+                    )
                 )
         return infer_shapes(union, set_batch_dimension_for, dim_names)
 
@@ -608,5 +605,5 @@ def _doubted(plans: tuple[Plan, ...], doubt: OnlookerWarning | None) -> tuple[Pl
     """
     if doubt is None:
         return plans
-    warnings.warn(doubt, stacklevel=3)
+    warn(doubt)
     return tuple(replace(plan, blind=(*plan.blind, doubt.message)) for plan in plans)

@@ -497,7 +497,13 @@ class Program:
             probes=self._subject.runs if self._subject is not None else 0,
             surroundings=surroundings_of(self._recording),
             served=tuple(group.served for group in groups),
-            refusals=refusals_of(self.plans, groups, graphs, self._recording.signature),
+            refusals=refusals_of(
+                self.plans,
+                groups,
+                graphs,
+                [graph.marks for graph in self.graphs],
+                self._recording.signature,
+            ),
             unknown=told_spots(self.plans, unknown),
             calls=len(self._recording),
         )

@@ -92,7 +92,7 @@ def test_calls_like_the_observed_ones_are_served() -> None:
         (step_call(2, 4, 5, x=torch.zeros(2, 4, 3, dtype=torch.int64)), "type", "x", "float32[", "int64[2, 4, 3]"),
         (step_call(2, 4, 5, x=1), "type", "x", "float32[", "1"),
         (step_call(2, 4, 5, scale=3.0), "constant", "scale", "2.0", "3.0"),
-        (step_call(2, 4, 5, scale=None), "constant", "scale", "2.0", "nothing"),
+        (step_call(2, 4, 5, scale=None), "constant", "scale", "2.0", "its default, 1.0"),
         (step_call(2, 4, 5, debug=True), "unknown", "debug", "left out", "True"),
         (step_call(2, 4, 5, x=None), "signature", "the call", "a call with x, past", "missing a required argument"),
         (step_call(2, 4, 5, z=1), "signature", "the call", "a call with x, past", "unexpected keyword"),

@@ -111,7 +111,7 @@ KINDS = {
 def test_the_tree_of_errors_is_complete() -> None:
     classes = {v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, OnlookerError)}
     assert classes == {OnlookerError, *KINDS}
-    assert {cls.__name__ for cls in classes} | {"OnlookerWarning"} == set(errors.__all__)
+    assert {cls.__name__ for cls in classes} | {"OnlookerWarning", "warn"} == set(errors.__all__)
 
 
 def test_a_warning_ends_with_its_slug_as_an_error_does() -> None:

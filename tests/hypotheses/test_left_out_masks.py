@@ -126,3 +126,32 @@ def test_positions_that_some_calls_leave_out_are_not_made_up():
     torch.testing.assert_close(program(x), model(x))
     places = torch.randint(0, 99, (2, 8))
     torch.testing.assert_close(program(x, places), model(x, places))
+
+
+class Positions(nn.Module):
+    """A table of positions bounds the sizes, and one token takes another path to the same numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(64, 8)
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        if mask is None:
+            mask = ones(*x.shape[:2])
+        x = x + self.table(torch.arange(x.shape[1]))
+        return attention(x, mask[:, None, :].bool())
+
+
+def test_a_bound_on_sizes_does_not_keep_graphs_apart():
+    torch.manual_seed(0)
+    model, observer = Positions().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for length in (7, 11):
+            model(torch.randn(2, length, 8), ones(2, length))
+    program = observer.export()
+    assert len(program.graphs) == 1
+    for length in (1, 5, 64):
+        x = torch.randn(3, length, 8)
+        torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(RejectedCallError, match="64"):
+        program(torch.randn(2, 65, 8))

@@ -182,12 +182,13 @@ def decoder(name: str) -> Traced:
     return Traced(transformers.AutoModelForCausalLM.from_config(config).eval())
 
 
-#: the places of torch where the decisions of a trace are read (comparisons, answers, texts of numbers), and the one
-#: where equal operators are found; for torch they do what they did, and are put back
+#: the places of torch where the decisions of a trace are read (comparisons, answers, texts and plain ints of sizes),
+#: and the one where equal operators are found; for torch they do what they did, and are put back
 READ = re.compile(
     r"torch\.fx\.experimental\.(sym_node\.SymNode\.(eq|ne|lt|le|gt|ge)|.*evaluate_sym_node"
     r"|proxy_tensor\.ProxyTorchDispatchMode\.__torch_dispatch__)"
     r"|torch\.Sym(Int|Float|Bool)\.__(repr|format)__"
+    r"|torch\.SymInt\.(bit_length|__(index|int|r?divmod|r?and|[rl]shift)__)"
 )
 
 

@@ -69,7 +69,7 @@ def report_of(*graphs: tuple[Plan, Contract], tally: Tally | None = None, **more
         rows,
         tally or Tally((Check("observed", "call 0", Outcome.EXACT), Check("unseen", "n=7", Outcome.EXACT))),
         served=tuple(group.served for group in groups),
-        refusals=refusals_of(plans, groups, rows, signature),
+        refusals=refusals_of(plans, groups, rows, [{}] * len(plans), signature),
         calls=4,
         **more,
     )

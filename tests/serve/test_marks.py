@@ -90,6 +90,12 @@ def test_marks_that_are_read_are_bound_with_the_line(model: torch.nn.Module, mar
     assert torch.equal(program(ones(2, 6, 4)), ones(2, 6, 4) * 2)
 
 
+def test_a_mark_that_is_bound_is_no_failure_of_the_verification_and_stands_in_the_report() -> None:
+    program = of_images(AsksForStrides())
+    assert program.verify().verified
+    assert "refused  calls without contiguous tensors" in program.report.text()
+
+
 def test_the_order_of_a_dict_is_free_where_nothing_reads_it() -> None:
     model = LooksUp()
     program, x = of_dicts(model), rand(2, 6, 4)

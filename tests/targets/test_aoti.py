@@ -256,7 +256,9 @@ def test_what_the_compiler_refuses_is_told_with_its_words(
 
     monkeypatch.setattr("onlooker.torch_internals.compiled.aoti_compile_and_package", refuse)
     monkeypatch.setattr(Aoti, "require", lambda self: None)
-    with pytest.raises(ExportError, match=r"main cannot be compiled .*no lowering for aten.mystery .*\[aoti-refused\]"):
+    with pytest.raises(
+        ExportError, match=r"main \(x_dim_1 <= 6\) cannot be compiled .*no lowering for aten.mystery .*\[aoti-refused\]"
+    ):
         torch_program.to("aoti")
 
 

@@ -76,7 +76,7 @@ def test_a_result_is_never_written_to_again(llama: tuple[Any, Program], in_place
     start = {"input_ids": IDS, "attention_mask": PADDED["attention_mask"]}
     position_ids = (start["attention_mask"].cumsum(1) - 1).clamp(min=0)
     with torch.no_grad(), in_place.installed() as served:
-        first = model(**start, position_ids=position_ids, use_cache=True, logits_to_keep=1)
+        first = model(**start, position_ids=position_ids, use_cache=True, return_dict=True, logits_to_keep=1)
         cache = [(layer.keys, layer.values) for layer in first.past_key_values.layers]
         before = [(keys.clone(), values.clone()) for keys, values in cache]
         results = [_step(model, cache, token) for token in (4, 9, 4)]
@@ -107,6 +107,7 @@ def _step(model: Any, cache: Any, token: int) -> tuple[torch.Tensor, torch.Tenso
         position_ids=(mask.cumsum(1) - 1)[:, -1:],
         past_key_values=past,
         use_cache=True,
+        return_dict=True,
         logits_to_keep=1,
     )
     return found.logits.clone(), found.past_key_values.layers[1].keys
@@ -147,6 +148,7 @@ def test_what_the_operator_does_not_take_is_refused_and_the_reason_said(
         "position_ids": torch.arange(6, 9).expand(2, 3).contiguous(),
         "past_key_values": past,
         "use_cache": True,
+        "return_dict": True,
         "logits_to_keep": 1,
     }
     with pytest.raises(RejectedCallError, match="for one row only"):

@@ -16,12 +16,18 @@
     OnlookerWarning         (UserWarning)   an answer that may not be the one wanted
 
 Every error, and every warning, has a ``slug``, which names its entry in ``docs/messages.md``.
+``warn`` tells a warning at the line that called this package.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import warnings
 from collections.abc import Mapping
-from types import MappingProxyType
+from pathlib import Path
+from types import FrameType, MappingProxyType
 from typing import Any
 
 __all__ = [
@@ -36,7 +42,10 @@ __all__ = [
     "SavedFileError",
     "UnsupportedError",
     "UsageError",
+    "warn",
 ]
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 class OnlookerError(Exception):
@@ -91,6 +100,20 @@ class OnlookerWarning(UserWarning):
         self.slug = slug
         self.hint = hint
         super().__init__(_text(message, hint, slug))
+
+
+def warn(warning: OnlookerWarning) -> None:
+    """Warns at the innermost line outside of this package, and of the library's context managers."""
+    level = 1
+    frame: FrameType | None = sys._getframe(0)
+    while frame is not None and _is_passed_over(frame):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(warning, stacklevel=level)
+
+
+def _is_passed_over(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith(_PACKAGE) or file == contextlib.__file__
 
 
 class UsageError(OnlookerError, ValueError):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Mapping
 
-from .errors import OnlookerWarning
+from .errors import OnlookerWarning, warn
 
 __all__ = ["VARIABLE", "log_as_asked", "parse_levels"]
 
@@ -28,13 +27,12 @@ def log_as_asked(environment: Mapping[str, str] = os.environ) -> None:
         return
     levels = parse_levels(asked)
     if levels is None:
-        warnings.warn(
+        warn(
             OnlookerWarning(
                 f"{VARIABLE}={asked} is no level of logging.",
                 slug="unknown-log-level",
                 hint=f"Say {', '.join(_LEVELS)}, or a level for a part: {VARIABLE}=info,trace=debug.",
-            ),
-            stacklevel=2,
+            )
         )
         return
     handler = logging.StreamHandler()

@@ -284,9 +284,7 @@ class _Search:
         if other is None:
             return False
         own = other.graphs[0].current()
-        graphs = self._graphs_of(search)
-        known = {c.formula for graph in graphs[:1] for c in graph.contract.constraints}
-        is_general = len(other.graphs) == 1 and is_unconditional(own, known)
+        is_general = len(other.graphs) == 1 and is_unconditional(own, search.holds)
         differences = [
             identity_difference(proven.current(), own, self.samples, proven.holds)
             for proven in search.graphs
@@ -304,27 +302,29 @@ class _Search:
     def _search_without(
         self, search: PlanSearch, names: frozenset[str], calls: tuple[int, ...] = ()
     ) -> PlanSearch | None:
-        """The graphs of calls that leave out some arguments; None where torch makes none of them.
+        """The graphs of calls that leave out some arguments; None where torch makes none of them, or
+        where each graph of the search is one for some numbers.
 
         ``calls`` are the numbers of watched calls that did, of whose sizes there are traces too.
         """
+        sizes = search.general_sizes
+        if sizes is None:
+            return None
         plan = without(search.plan, names)
         named = f"{plan.name}_without_{'_'.join(sorted(names))}"
         plan = replace(plan, name=named, calls=calls or plan.calls)
         samples = [sample for sample in self.samples if sample.call.index in calls]
         tell("tracing", detail=plan.name)
         try:
-            traced = export_graph(
-                plan, self.samples, self.lab, choices=[search.sizes], like=search.asked
-            )
+            traced = export_graph(plan, self.samples, self.lab, choices=[sizes], like=search.asked)
         except ExportError as error:
             logger.debug("%s", error)
             return None
         other = self._begun(traced)
         for sample in samples:
-            sizes = sizes_of(plan, leaf_values(sample))
-            if not other.holds(sizes):
-                other.add_sizes(sizes)
+            own = sizes_of(plan, leaf_values(sample))
+            if not other.holds(own):
+                other.add_sizes(own)
         return other
 
     # -- the calls that were watched

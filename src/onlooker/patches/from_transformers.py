@@ -16,11 +16,10 @@ from __future__ import annotations
 import contextlib
 import enum
 import importlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from ..core.errors import OnlookerWarning
+from ..core.errors import OnlookerWarning, warn
 from .patch import PatchInfo
 from .swap import swapped
 
@@ -76,7 +75,7 @@ def patches_of_transformers() -> list[PatchInfo]:
     except (ImportError, AttributeError, KeyError):
         text = "The transformers patch of transformers.exporters finds nothing of that name."
         hint = f"Use a release of transformers that has it, {_LINK}."
-        warnings.warn(OnlookerWarning(text, slug="patch-target-gone", hint=hint), stacklevel=4)
+        warn(OnlookerWarning(text, slug="patch-target-gone", hint=hint))
         return []
     return [_patch(owner, name, replace) for owner, name, replace in listed]
 

@@ -9,14 +9,13 @@ import importlib
 import inspect
 import logging
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from ..core.errors import OnlookerWarning
+from ..core.errors import OnlookerWarning, warn
 from .swap import swapped
 
 __all__ = ["AppliedPatch", "PatchDetails", "PatchInfo", "applied"]
@@ -209,7 +208,7 @@ def _report(info: PatchInfo) -> None:
     hint = "It may not be needed any more: look at its reason" + (
         f", {info.link}." if info.link else "."
     )
-    warnings.warn(OnlookerWarning(text, slug="patch-target-gone", hint=hint), stacklevel=4)
+    warn(OnlookerWarning(text, slug="patch-target-gone", hint=hint))
 
 
 def _found(info: PatchInfo) -> tuple[Any, Any]:

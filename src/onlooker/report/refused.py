@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..contract.other_side import FateKind
@@ -11,6 +11,7 @@ from ..core.alike import folded
 from ..core.call import Signature
 from ..core.contract import Contract
 from ..core.formula import read_formula, variables_of
+from ..core.marks import said_of
 from ..core.plan import LeafPlan, Plan
 from ..core.spec import ConstantSpec
 from .data import ConditionRow, GraphReport
@@ -65,10 +66,12 @@ def refusals_of(
     plans: Sequence[Plan],
     groups: Sequence[ServedTogether],
     reports: Sequence[GraphReport],
+    marks: Sequence[Mapping[str, str]],
     signature: Signature,
 ) -> tuple[Refusal, ...]:
     """What the graphs of a program refuse: sizes first, then arguments that no call had, then other
-    values of constants. ``plans`` and ``reports`` are those of the graphs, in their order.
+    values of constants, then tensors without the marks that the model reads. ``plans``, ``reports``
+    and ``marks`` are those of the graphs, in their order.
     """
     sizes: list[Refusal] = []
     for group in groups:
@@ -78,7 +81,13 @@ def refusals_of(
         of_graphs = [reports[number].served.sets for number in group.graphs]
         fixed = set.intersection(*(_of_numbers(sets) for sets in of_graphs))
         sizes += _refused_sizes(group.served, rows, plans[group.graphs[0]], where, fixed)
-    return (*sizes, *_arguments(plans, signature), *_constants(plans))
+    return (*sizes, *_arguments(plans, signature), *_constants(plans), *_marks(marks))
+
+
+def _marks(marks: Sequence[Mapping[str, str]]) -> Iterator[Refusal]:
+    """What the model reads of tensors beside sizes and values, each kind once."""
+    for mark, line in {key: line for read in marks for key, line in read.items()}.items():
+        yield Refusal(f"calls without {said_of(mark)}", line)
 
 
 def _of_numbers(sets: Sequence[SizeSet]) -> set[str]:

@@ -75,7 +75,7 @@ class MarkReads(TorchFunctionMode):
     ) -> Any:
         kind = GRADIENTS if func in _OF_GRADIENTS else MEMORY if func in _OF_MEMORY else ""
         if kind and kind not in self.found and self._is_of_call(kind, args[0]):
-            frame = reading_frame(2)
+            frame = reading_frame(2, func)
             if frame is not None:
                 self.found[kind] = line_of(frame)
         return func(*args, **(kwargs or {}))

@@ -133,9 +133,10 @@ class PlanSearch:
         return self._asked
 
     @property
-    def sizes(self) -> Sizes:
-        """The sizes of the first trace."""
-        return dict(self.graphs[0].graph.sizes)
+    def general_sizes(self) -> Sizes | None:
+        """The sizes of the first trace in which every symbol stayed one; None where there is none."""
+        general = (proven.graph for proven in self.graphs if not proven.pins)
+        return next((dict(graph.sizes) for graph in general), None)
 
     def bind(self, names: Collection[str]) -> None:
         """From here on a call has to bring these arguments: nothing stands for them."""

@@ -16,7 +16,7 @@ sizes of which the second trace is proven:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -26,6 +26,7 @@ from ..core.path import Name, Path
 from ..core.plan import LeafPlan, Plan
 from ..core.spec import ConstantSpec, Spec
 from ..core.structure import Structure
+from ..infer.sizes import Sizes
 from .graph import Graph
 from .regions import ProvenRegion
 from .torch_export import Traced
@@ -136,28 +137,30 @@ def calls_without(plan: Plan, names: Collection[str], calls: Sequence[Call]) -> 
     return tuple(found)
 
 
-def is_unconditional(graph: Graph, known: Collection[str]) -> bool:
-    """True for a graph that is proven for all sizes of 2 and more, but for bounds that are ``known``.
+def is_unconditional(graph: Graph, holds: Callable[[Sizes], bool]) -> bool:
+    """True for a graph that is proven for all sizes of 2 and more; a bound on sizes may exclude those
+    of which ``holds`` says that another graph excludes them too.
 
     Each condition is evaluated at many sizes, at its own numbers and beside them: one that holds
     at all of them excludes 0 and 1 alone.
     """
     return all(
-        (constraint.origin is Origin.BOUND and constraint.formula in known)
-        or _holds_from_two(constraint, [symbol.name for symbol in graph.plan.symbols])
+        constraint.holds(sizes) or (constraint.origin is Origin.BOUND and not holds(sizes))
         for region in graph.contract.regions
         for constraint in region.constraints
+        for sizes in _sizes_from_two(constraint, dict(graph.sizes))
     )
 
 
-def _holds_from_two(constraint: Constraint, symbols: Sequence[str]) -> bool:
+def _sizes_from_two(constraint: Constraint, general: Sizes) -> Iterator[Sizes]:
+    """Sizes of 2 and more at the numbers of a constraint, beside them and elsewhere."""
     words = set(re.findall(r"\w+", constraint.formula))
     numbers = [int(word) for word in words if word.isdigit()]
-    names = [name for name in symbols if name in words]
+    names = [name for name in general if name in words]
     near = {size for number in numbers for size in range(number - 1, number + 2)}
     sizes = sorted(size for size in {*_SIZES, *near} if size > 1)
-    choices = product(sizes, repeat=len(names))
-    return all(constraint.holds(dict(zip(names, choice, strict=True))) for choice in choices)
+    for choice in product(sizes, repeat=len(names)):
+        yield {**general, **dict(zip(names, choice, strict=True))}
 
 
 def _options(plan: Plan, signature: Signature) -> Iterator[LeafPlan]:

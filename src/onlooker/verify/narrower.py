@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..core.errors import OnlookerWarning, RejectedCallError
+from ..core.errors import OnlookerWarning, RejectedCallError, warn
 from ..core.structure import Tree
 from ..core.verdict import Check, Focus
 from ..observing.samples import Sample
@@ -83,13 +82,12 @@ def noted_losses(
     if not notes:
         return list(graphs)
     told = "; ".join(f"{name}: {note}" if name else note for name, note in notes.items())
-    warnings.warn(
+    warn(
         OnlookerWarning(
             f"The program of {target} serves less than the program of {former}. {told}",
             slug="serves-less",
             hint=f"Keep the program of {former} for these calls; program.verify() tries more.",
-        ),
-        stacklevel=4,
+        )
     )
     return [
         replace(graph, notes=(*graph.notes, notes[graph.plan.name]))
@@ -107,14 +105,13 @@ def noted_refusals(graphs: Sequence[Graph], left_out: Sequence[str]) -> list[Gra
         return list(graphs)
     notes = [f"left out, so that calls of its sizes are refused: {text}" for text in left_out]
     target = graphs[0].target
-    warnings.warn(
+    warn(
         OnlookerWarning(
             f"The program of {target} serves all watched calls, and less than that of torch."
             f" {'; '.join(notes)}",
             slug="serves-less",
             hint="Write this line of the model with other operators, or keep the program of torch.",
-        ),
-        stacklevel=4,
+        )
     )
     first, *others = graphs
     return [replace(first, notes=(*first.notes, *notes)), *others]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..contract.boundaries import between_bounds, boundary_sizes
+from ..core.marks import MEMORY
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan, Symbol
 from ..core.structure import Tree
@@ -418,13 +419,14 @@ def _of_values(
     """
     plan = graph.plan
     values, pairs = materialise(plan, sizes, samples), tuple(sizes.items())
+    is_laid_out = not beyond and MEMORY not in graph.marks
     for name, focus, changed in (
         (
             "further values" if beyond else "other values",
             Focus.VALUES,
             redrawn(plan, values, samples, beyond=beyond, seed=seed),
         ),
-        ("other layout", Focus.LAYOUT, in_other_layout(plan, values) if not beyond else None),
+        ("other layout", Focus.LAYOUT, in_other_layout(plan, values) if is_laid_out else None),
     ):
         if changed is not None:
             yield Trial(

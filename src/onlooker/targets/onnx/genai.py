@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...contract.checker import Checker
-from ...core.errors import OnlookerError, OnlookerWarning, UnsupportedError, UsageError
+from ...core.errors import OnlookerError, OnlookerWarning, UnsupportedError, UsageError, warn
 from ...core.expression import Expression
 from ...core.plan import LeafPlan
 from ...trace.graph import Graph
@@ -325,14 +324,13 @@ def write_genai(
     settings = _settings(generation_config)
     decoder = decoder_of(graphs, wanted)
     if decoder.longest < wanted:
-        warnings.warn(
+        warn(
             OnlookerWarning(
                 f"The folder for ONNX Runtime GenAI is for texts of up to {decoder.longest} tokens,"
                 f" and not of {wanted}: {decoder.graph.name} is proven for these.",
                 slug="shorter-texts",
                 hint="Longer texts run on the program itself, which may have a graph for them.",
-            ),
-            stacklevel=3,
+            )
         )
     write_models([decoder.graph.artifact.model], [folder / MODEL], MOST_INSIDE)
     if tokenizer is not None:

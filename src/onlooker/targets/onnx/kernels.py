@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from ...core.errors import OnlookerWarning, UnsupportedError
+from ...core.errors import OnlookerWarning, UnsupportedError, warn
 from ...trace.graph import Graph
 from .session import started
 from .settings import SessionSettings
@@ -34,14 +33,13 @@ def warn_of_kernels(graphs: Sequence[Graph], settings: SessionSettings) -> None:
     lacking = {dtype: reason for dtype, reason in reasons.items() if reason}
     if lacking:
         told = "; ".join(f"{dtype} ({reason})" for dtype, reason in lacking.items())
-        warnings.warn(
+        warn(
             OnlookerWarning(
                 f"ONNX Runtime does not compute in {told}. The model is converted and can be saved,"
                 " and it is neither run nor verified here.",
                 slug="no-kernels",
                 hint=_HINT,
-            ),
-            stacklevel=5,
+            )
         )
 
 

@@ -128,7 +128,9 @@ def seq2seq(kind: str) -> Any:
     return transformers.AutoModelForSeq2SeqLM.from_config(config).eval()
 
 
-@pytest.mark.parametrize("kind", SEQ2SEQ)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "t5" else kind for kind in SEQ2SEQ]
+)
 def test_an_encoder_is_a_program_beside(kind: str, tmp_path: Path) -> None:
     model = seq2seq(kind)
     with onlooker.observe(model=model, encoder=model.get_encoder()) as observers, torch.no_grad():

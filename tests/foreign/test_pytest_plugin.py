@@ -36,7 +36,7 @@ def test_wrong(export_holds):
 """
 
 
-@pytest.mark.parametrize("more", [[], ["--numprocesses", "1"]])
+@pytest.mark.parametrize("more", [[], pytest.param(["--numprocesses", "1"], marks=pytest.mark.slow)])
 def test_the_fixture_judges_and_the_summary_says_it(tmp_path: Path, more: list[str]) -> None:
     (tmp_path / "test_app.py").write_text(APP)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *more, "test_app.py"]

@@ -156,6 +156,7 @@ def test_a_recorded_call_outside_is_a_remark() -> None:
     assert report.remarks[0].startswith("call 0 of the recording is outside")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*script_method", "ignore:.*LeafSpec")
 def test_a_package_of_machine_code_runs_where_it_is_allowed(tmp_path: Path) -> None:
     path = tmp_path / "linear.pt2"

@@ -39,7 +39,7 @@ from ..trace.graph import Graph
 from ..trace.guard_count import TooManyGuardsError
 from ..trace.identity import identity_difference
 from ..trace.prepare import Prepared
-from ..trace.search import PlanSearch
+from ..trace.search import PlanSearch, ProvenGraph
 from ..trace.steering import (
     at_call,
     baked_ints,
@@ -242,8 +242,8 @@ class _Search:
 
     def add_free_options(self) -> None:
         """One more trace of a plan whose calls are all of one kind: without all options that every
-        call passed and that experiments took for free. It gives the graph of the others, or one of
-        its own.
+        call passed and that experiments took for free. Calls may leave them out where it gives the
+        graph of the others.
 
         Where calls are of several kinds, each kind would need such a trace: options stay bound.
         """
@@ -253,10 +253,9 @@ class _Search:
             own = [calls[index] for index in search.plan.calls if index in calls]
             if names and len(forms_of(own)) == 1:
                 other = self._search_without(search, names)
-                if other is None:
-                    continue
-                if not search.add_way(names, other) or other.reaches_beyond(search):
-                    self.searches.append(other)
+                if other is not None and not search.add_way(names, other):
+                    is_identity = not any(self._differences(search, other))
+                    search.add_way(names, other, is_identity=is_identity)
 
     def settle_absent_tensors(self) -> None:
         """A trace for each set of tensors that a call may leave out, a mask for instance: graphs that
@@ -285,12 +284,7 @@ class _Search:
             return False
         own = other.graphs[0].current()
         is_general = len(other.graphs) == 1 and is_unconditional(own, search.holds)
-        differences = [
-            identity_difference(proven.current(), own, self.samples, proven.holds)
-            for proven in search.graphs
-        ]
-        logger.debug("%s without %s: %s", search.plan.name, sorted(names), differences)
-        if is_general and not any(differences):
+        if is_general and not any(self._differences(search, other)):
             return True
         with self.noting(other):
             other.explore()
@@ -298,6 +292,22 @@ class _Search:
         is_first = len(calls) * 2 > len(search.plan.calls)
         self.searches.insert(place if is_first else place + 1, other)
         return False
+
+    def _differences(self, search: PlanSearch, other: PlanSearch) -> list[str]:
+        """Where the first graph of the other search is no identity with each graph of a search, at
+        sizes that both hold.
+        """
+        own = other.graphs[0]
+        found = []
+        for proven in search.graphs:
+
+            def both_hold(sizes: Sizes, proven: ProvenGraph = proven) -> bool:
+                return proven.holds(sizes) and own.holds(sizes)
+
+            graphs = proven.current(), own.current()
+            found.append(identity_difference(*graphs, self.samples, both_hold))
+        logger.debug("%s and %s: %s", search.plan.name, other.plan.name, found)
+        return found
 
     def _search_without(
         self, search: PlanSearch, names: frozenset[str], calls: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ import torch
 
 from ..core.path import Path
 from ..core.spec import Axis
-from ..infer.relations import varies
+from ..infer.relations import group_equal
 from ..infer.samples import Table
 from .overrides import Overrides
 
@@ -28,16 +28,15 @@ def size_of(axis: Axis, base: Mapping[Path, Any]) -> int:
 
 
 def still_axes(table: Table, base: Mapping[Path, Any], overrides: Overrides) -> list[Axis]:
-    """The axes of tensors that never changed, and that the caller did not make static; then ints
-    that count them.
+    """The axes of tensors that never changed, nor changed with others where some calls lack them,
+    and that the caller did not make static; then ints that count them.
 
     Where the caller wants the sizes of the watched calls alone, only the axes that he made dynamic.
 
     An int counts an axis when it stands beside the tensor in the same container, and has its size.
     """
-    still = [
-        axis for axis in table.axes if not varies(table.column(axis)) and overrides.may_change(axis)
-    ]
+    tied = {axis for column in group_equal(table) for axis in column.axes}
+    still = [axis for axis in table.axes if axis not in tied and overrides.may_change(axis)]
     tensors: list[Axis] = []
     sizes_in_containers = set()
     for axis in still:

@@ -3,8 +3,8 @@
 While torch traces, each argument is a tensor of its own and a size is no int of Python, so that such
 a test is False whatever the call is. A graph of a model that compares two tensors so serves only
 calls without one argument twice. Of a model that compares a number so, each size is a constant.
-Comparisons with ``None``, with flags, and with classes and functions of the file say nothing about
-arguments.
+Comparisons with ``None``, with flags, with ``self``, and with classes and functions of the file say
+nothing about arguments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .source_tests import tree_of
 
 __all__ = ["compares_identity", "compares_numbers"]
 
-_MISSING = object()
+_MISSING, _SELF = object(), object()
 _IS = dis.opmap["IS_OP"]
 #: how many functions of a model are read
 _MOST = 4096
@@ -58,7 +58,7 @@ def _tests_in(model: Any, method: str) -> Iterator[tuple[str, list[Any]]]:
         last = max((line or 0 for _, _, line in code.co_lines()), default=0)
         for node in _comparisons_in(code.co_filename):
             if code.co_firstlineno <= node.lineno <= last:
-                names = function.__globals__
+                names = {**function.__globals__, "self": _SELF}
                 sides = [_known(node.left, names), _known(node.comparators[0], names)]
                 yield f"{code.co_filename}:{node.lineno}: {ast.unparse(node)}", sides
 

@@ -145,12 +145,6 @@ class PlanSearch:
             for proven in self.graphs:
                 proven.graph = replace(proven.graph, plan=_bound(proven.graph.plan, names))
 
-    def reaches_beyond(self, other: PlanSearch) -> bool:
-        """True where the first graph is proven without a condition that the other one needs."""
-        own, others = (search.graphs[0].current().contract for search in (self, other))
-        formulas = {constraint.formula for constraint in own.constraints}
-        return any(constraint.formula not in formulas for constraint in others.constraints)
-
     @property
     def decides_by_masks(self) -> bool:
         """True where the model was told that it is not traced, and decides by values then: whether a
@@ -333,18 +327,23 @@ class PlanSearch:
             graph, pins, [*known.traces, traced], [*moved, own], ways
         )
 
-    def add_way(self, names: frozenset[str], other: PlanSearch) -> bool:
+    def add_way(
+        self, names: frozenset[str], other: PlanSearch, *, is_identity: bool = False
+    ) -> bool:
         """Lets calls leave out these arguments where the search without them, ``other``, found the
-        same graph; True where each of its graphs is one of this plan.
+        same graph, or one of which an identity test says so; True where each of its graphs is one of
+        this plan.
         """
-        found = [self._has_way(names, proven) for proven in other.graphs]
+        found = [self._has_way(names, proven, is_identity) for proven in other.graphs]
         return all(found)
 
-    def _has_way(self, names: frozenset[str], other: ProvenGraph) -> bool:
+    def _has_way(self, names: frozenset[str], other: ProvenGraph, is_identity: bool) -> bool:
         for known in self.graphs:
             if not _are_within(other.pins, known.pins):
                 continue
-            if any(self._differs(known.graph, traced) for traced in other.traces):
+            if not is_identity and any(
+                self._differs(known.graph, traced) for traced in other.traces
+            ):
                 continue
             for region, traced in zip(other.regions, other.traces, strict=True):
                 pinned = replace(region, pins={**region.pins, **other.pins})

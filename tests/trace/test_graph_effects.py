@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import onlooker
 from onlooker.trace.graph_effects import asserts, content_of, draws, written_by
 from onlooker.trace.same_graph import difference_of
 
@@ -114,3 +115,24 @@ def test_attributes_of_graphs_are_told_by_their_content() -> None:
     assert content_of(large) == content_of(large.clone())
     assert content_of(large) != content_of(changed)
     assert content_of((1, 2)) != content_of((1, 3))
+
+
+def test_an_index_that_vmap_runs_writes_nothing() -> None:
+    """The masks of vision models are made by ``vmap``, and an index in it runs a function of torch by its name."""
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    class Blocks(torch.nn.Module):
+        def forward(self, x: torch.Tensor, group: torch.Tensor) -> torch.Tensor:
+            places = torch.arange(x.shape[1])
+            with TransformGetItemToIndex():
+                allowed = torch.vmap(lambda i: torch.vmap(lambda j: group[i] == group[j])(places))(places)
+            return (x @ x.transpose(1, 2)).masked_fill(~allowed, -1e9).softmax(-1) @ x
+
+    model, observer = Blocks(), onlooker.InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(1, 7, 4), torch.arange(7) // 3)
+    program = observer.export()
+    assert len(program.graphs) == 1
+    for batch, length in ((1, 7), (3, 5), (2, 30)):
+        given = torch.randn(batch, length, 4), torch.arange(length) // 3
+        torch.testing.assert_close(program(*given), model(*given))

@@ -312,15 +312,12 @@ class _Search:
     def _search_without(
         self, search: PlanSearch, names: frozenset[str], calls: tuple[int, ...] = ()
     ) -> PlanSearch | None:
-        """The graphs of calls that leave out some arguments; None where torch makes none of them, or
-        where each graph of the search is one for some numbers.
+        """The graphs of calls that leave out some arguments; None where torch makes none of them.
 
         ``calls`` are the numbers of watched calls that did, of whose sizes there are traces too.
         """
-        sizes = search.general_sizes
-        if sizes is None:
-            return None
-        plan = without(search.plan, names)
+        pins, sizes = search.general_sizes()
+        plan = without(at_sizes(search.plan, pins), names)
         named = f"{plan.name}_without_{'_'.join(sorted(names))}"
         plan = replace(plan, name=named, calls=calls or plan.calls)
         samples = [sample for sample in self.samples if sample.call.index in calls]
@@ -331,6 +328,7 @@ class _Search:
             logger.debug("%s", error)
             return None
         other = self._begun(traced)
+        other.pins = pins
         for sample in samples:
             own = sizes_of(plan, leaf_values(sample))
             if not other.holds(own):

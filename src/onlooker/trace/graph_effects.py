@@ -106,9 +106,12 @@ def draws(node: torch.fx.Node) -> bool:
 
 
 def written_by(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The arguments that a node writes to; of a graph inside the graph that writes, all."""
+    """The arguments that a node writes to; of a graph inside the graph that writes, all, and of a
+    function of Python whose code is not torch's.
+    """
     if isinstance(node.target, HigherOrderOperator):
-        return tensors_of(node) if any(map(_writes, _inner_modules(node))) else []
+        is_quiet = _runs_function_of_torch(node) or not any(map(_writes, _inner_modules(node)))
+        return [] if is_quiet else tensors_of(node)
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable or node.target in COPIES:
         return []
@@ -234,6 +237,11 @@ def _inner_nodes(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
     for module in _inner_modules(node):
         if isinstance(module, torch.fx.GraphModule):
             yield from module.graph.nodes
+
+
+def _runs_function_of_torch(node: torch.fx.Node) -> bool:
+    """True for a node that runs a function by its name, as ``torch.vmap`` does with an index."""
+    return any(isinstance(value, str) and value.startswith("torch.") for value in node.args)
 
 
 def _writes(module: Any) -> bool:

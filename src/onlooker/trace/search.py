@@ -113,6 +113,8 @@ class PlanSearch:
         domain: DomainOfInterest | None = None,
     ) -> None:
         self.plan, self.samples, self.lab = plan, samples, lab
+        #: symbols of a plan that this one was made from, as numbers
+        self.pins: Sizes = {}
         self.domain = domain or DomainOfInterest()
         self.graphs: list[ProvenGraph] = []
         self.notes: list[str] = []
@@ -132,11 +134,16 @@ class PlanSearch:
         """How the last trace was asked for."""
         return self._asked
 
-    @property
-    def general_sizes(self) -> Sizes | None:
-        """The sizes of the first trace in which every symbol stayed one; None where there is none."""
-        general = (proven.graph for proven in self.graphs if not proven.pins)
-        return next((dict(graph.sizes) for graph in general), None)
+    def general_sizes(self) -> tuple[Sizes, Sizes]:
+        """The symbols that are numbers in the graph with the fewest of these, and the sizes of its
+        trace without further numbers that holds most of what is wanted.
+        """
+        proven = min(self.graphs, key=lambda proven: len(proven.pins))
+        wanted = list(self.domain.choices())
+        general = [region for region in proven.regions if not region.pins]
+        held = [sum(map(region.holds, wanted)) for region in general]
+        sizes = general[held.index(max(held))].sizes if general else proven.graph.sizes
+        return dict(proven.pins), _without(sizes, proven.pins)
 
     def bind(self, names: Collection[str]) -> None:
         """From here on a call has to bring these arguments: nothing stands for them."""
@@ -334,19 +341,22 @@ class PlanSearch:
         same graph, or one of which an identity test says so; True where each of its graphs is one of
         this plan.
         """
-        found = [self._has_way(names, proven, is_identity) for proven in other.graphs]
+        found = [self._has_way(names, one, other.pins, is_identity) for one in other.graphs]
         return all(found)
 
-    def _has_way(self, names: frozenset[str], other: ProvenGraph, is_identity: bool) -> bool:
+    def _has_way(
+        self, names: frozenset[str], other: ProvenGraph, pins: Sizes, is_identity: bool
+    ) -> bool:
+        pins = {**pins, **other.pins}
         for known in self.graphs:
-            if not _are_within(other.pins, known.pins):
+            if not _are_within(pins, known.pins):
                 continue
             if not is_identity and any(
                 self._differs(known.graph, traced) for traced in other.traces
             ):
                 continue
             for region, traced in zip(other.regions, other.traces, strict=True):
-                pinned = replace(region, pins={**region.pins, **other.pins})
+                pinned = replace(region, pins=_without({**region.pins, **pins}, known.pins))
                 known.ways.append(ProvenWay(names, pinned, traced))
             return True
         return False

@@ -192,7 +192,8 @@ class _Search:
         """The first trace of a plan.
 
         Axes that no watched call changed, and that the user does not name, become dynamic where that
-        costs few decisions on sizes. Else they stay as they were in all calls.
+        costs few decisions on sizes, or where the model decides by the sizes that calls changed as
+        well. Else they stay as they were in all calls.
 
         :raises ExportError: ``export-refused`` and others
         """
@@ -206,7 +207,12 @@ class _Search:
             logger.info("%s: %s", plan.name, error)
             note = _note_on_unwatched(plan, unwatched, error)
             fixed = at_sizes(plan, unwatched)
-            return export_graph(replace(fixed, notes=(*fixed.notes, note)), self.samples, self.lab)
+            fixed = replace(fixed, notes=(*fixed.notes, note))
+            traced = export_graph(fixed, self.samples, self.lab)
+            if traced.condition.atoms:
+                with contextlib.suppress(ExportError):
+                    return export_graph(plan, self.samples, self.lab)
+            return traced
 
     def _domain_of(self, plan: Plan) -> DomainOfInterest:
         """The sizes that the graphs of a plan are made for."""

@@ -53,7 +53,7 @@ from ..trace.ways import (
     absent_tensors,
     calls_without,
     has_empty_fills,
-    is_unconditional,
+    is_proven_wherever,
     watched_ways,
     without,
 )
@@ -289,7 +289,7 @@ class _Search:
         if other is None:
             return False
         own = other.graphs[0].current()
-        is_general = len(other.graphs) == 1 and is_unconditional(own, search.holds)
+        is_general = len(other.graphs) == 1 and is_proven_wherever(own, search.holds)
         if is_general and not any(self._differences(search, other)):
             return True
         with self.noting(other):

@@ -88,7 +88,7 @@ def identity_difference(
     if any(number > _GREATEST for number in numbers):
         return "one of them has a number on positions that is too large to be tried"
     n_tried = 0
-    for sizes in _sizes(first.plan, numbers):
+    for sizes in _sizes(first.plan, dict(first.sizes), numbers):
         if not holds(sizes) or not is_possible(first.plan, sizes):
             continue
         difference = _difference_at(first, second, samples, sizes)
@@ -98,10 +98,14 @@ def identity_difference(
     return "" if n_tried >= 2 or not first.plan.symbols else "too few sizes could be tried"
 
 
-def _sizes(plan: Plan, numbers: Sequence[int]) -> Iterator[Sizes]:
-    """General sizes, small ones, and those around each number that one graph alone has."""
-    general = dict(choose_sizes(plan))
+def _sizes(plan: Plan, traced: Sizes, numbers: Sequence[int]) -> Iterator[Sizes]:
+    """The sizes of the trace and twice as large ones, further general and small ones, and those
+    around each number that one graph alone has.
+    """
+    general = {**choose_sizes(plan), **traced}
     yield general
+    yield {name: 2 * size for name, size in general.items()}
+    yield dict(choose_sizes(plan))
     yield dict(middle_sizes(plan, 0))
     for symbol in plan.symbols:
         for number in (*numbers, 17):

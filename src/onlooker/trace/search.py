@@ -115,6 +115,8 @@ class PlanSearch:
         self.plan, self.samples, self.lab = plan, samples, lab
         #: symbols of a plan that this one was made from, as numbers
         self.pins: Sizes = {}
+        #: how many traces gave a graph that was not known
+        self._n_further = 0
         self.domain = domain or DomainOfInterest()
         self.graphs: list[ProvenGraph] = []
         self.notes: list[str] = []
@@ -185,7 +187,7 @@ class PlanSearch:
         """Traces the plan for sizes of interest that no graph holds and the model takes.
 
         Sizes that are wanted may have a graph of their own. Other sizes near to them are traced too,
-        as long as these traces give graphs that are known already: what is free is generalised.
+        as long as all traces give graphs that are known already: what is free is generalised.
         """
         spent = 0
         while (seed := self._open_choice(self._wanted_choices())) is not None:
@@ -196,7 +198,7 @@ class PlanSearch:
                 break
             spent += self._cost()
             self._trace_near(seed)
-        for _ in range(_MOST_FURTHER):
+        for _ in range(0 if self._n_further else _MOST_FURTHER):
             seed = self._open_choice(self.domain.further_choices())
             if seed is None or not self._is_known_graph_at(seed):
                 break
@@ -311,6 +313,7 @@ class PlanSearch:
             ):
                 self._replace(known, traced, pins, choice)
                 return
+        self._n_further += 1
         named = replace(traced.graph.plan, name=f"{self.plan.name}_{len(self.graphs) + 1}")
         self.graphs.append(
             self._proven(replace(traced, graph=replace(traced.graph, plan=named)), pins)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ..core.call import Call, Signature
-from ..core.contract import Constraint, Origin, Way
+from ..core.contract import Constraint, Way
 from ..core.path import Name, Path
 from ..core.plan import LeafPlan, Plan
 from ..core.spec import ConstantSpec, Spec
@@ -36,14 +36,14 @@ __all__ = [
     "absent_tensors",
     "calls_without",
     "has_empty_fills",
-    "is_unconditional",
+    "is_proven_wherever",
     "joined_ways",
     "left_out_in",
     "watched_ways",
     "without",
 ]
 
-#: sizes at which a graph without conditions is proven
+#: sizes at which a graph is proven where another one is
 _SIZES = (2, 3, 5, 17, 64, 129, 1000)
 
 
@@ -137,15 +137,15 @@ def calls_without(plan: Plan, names: Collection[str], calls: Sequence[Call]) -> 
     return tuple(found)
 
 
-def is_unconditional(graph: Graph, holds: Callable[[Sizes], bool]) -> bool:
-    """True for a graph that is proven for all sizes of 2 and more; a bound on sizes may exclude those
-    of which ``holds`` says that another graph excludes them too.
+def is_proven_wherever(graph: Graph, holds: Callable[[Sizes], bool]) -> bool:
+    """True for a graph that is proven for all sizes of 2 and more for which ``holds`` says that
+    another graph is.
 
     Each condition is evaluated at many sizes, at its own numbers and beside them: one that holds
     at all of them excludes 0 and 1 alone.
     """
     return all(
-        constraint.holds(sizes) or (constraint.origin is Origin.BOUND and not holds(sizes))
+        constraint.holds(sizes) or not holds(sizes)
         for region in graph.contract.regions
         for constraint in region.constraints
         for sizes in _sizes_from_two(constraint, dict(graph.sizes))

@@ -251,15 +251,15 @@ class Program:
         ``sizes`` are further ones to try, by the name of a symbol or of an axis:
         ``{"batch": [1, 4], "sequence": [3, 500]}`` stands for all four combinations,
         ``[{"batch": 1, "sequence": 500}]`` for the ones that are listed, ``[500]`` for that size of
-        the one symbol that there is. Symbols that are not named have a middle size. Sizes that the
+        the one symbol that there is. Symbols that are not named have a small size. Sizes that the
         model or the program refuses, and sizes that cannot be tried, are failed checks with the
         reason in their notes.
 
         ``seed`` decides the sizes and the values that are chosen: the same seed gives the same
         trials. ``trials`` is the most that are run, some of every kind; more than the usual ones
-        have sizes and values drawn by the seed. Without it, verifying a large model is bounded by
-        about the work of tracing it: some trials of every kind are made, and ``tally.left_out``
-        counts the others. ``seconds`` is the time after which no further trial is begun but
+        have sizes and values drawn by the seed. Without it, verifying is bounded by about the work of
+        the export, or of eight watched calls: one trial of every kind is made before the second of
+        any, and ``tally.left_out`` counts those that are left out. ``seconds`` is the time after which no further trial is begun but
         those of observed calls. What was tried is counted by kind in ``tally.counts`` and
         ``tally.summary``.
 

@@ -742,21 +742,22 @@ def test_trials_go_to_the_ends_of_every_symbol() -> None:
     sizes = [sizes for _, sizes in trial_sizes(plan, ())]
     assert {"batch": 1, "sequence": 1, "past": 0} in sizes
     assert {"batch": 1, "sequence": 1, "past": 1} in sizes
-    assert any(s["batch"] > 2 and s["sequence"] > 10 and s["past"] > 13 for s in sizes)
+    for name, greatest in (("batch", 2), ("sequence", 10), ("past", 13)):
+        assert any(s[name] > 2 * greatest for s in sizes)
     for name in ("batch", "sequence"):
         assert any(s[name] == 1 and all(s[other] > 1 for other in s if other != name) for s in sizes)
     assert any(s["past"] == 0 and s["batch"] > 1 and s["sequence"] > 1 for s in sizes)
 
 
-def test_further_sizes_are_tried_for_symbols_of_the_plan() -> None:
-    plan = plan_with([Symbol("batch", (2,)), Symbol("sequence", (1, 10))])
-    plain = trial_sizes(plan, ())
-    more = trial_sizes(plan, (), [{"batch": 31, "sequence": 5}, {"batch": 32}, {"tokens": 3}])
-    assert more[: len(plain)] == plain
-    assert [sizes for _, sizes in more[len(plain) :]] == [
-        {"batch": 31, "sequence": 5},
-        {"batch": 32, "sequence": plain[0][1]["sequence"]},
+def test_sizes_are_tried_beside_a_middle_and_a_least_size_that_are_given() -> None:
+    plan = plan_with([Symbol("batch", (2,)), Symbol("side", (64, 96))])
+    sizes = [
+        sizes for _, sizes in trial_sizes(plan, (), middle={"batch": 2, "side": 34}, least={"batch": 1, "side": 17})
     ]
+    assert sizes[:3] == [{"batch": 2, "side": 34}, {"batch": 1, "side": 17}, {"batch": 1, "side": 34}]
+    assert {"batch": 17, "side": 17} in sizes
+    assert {"batch": 1, "side": 193} in sizes
+    assert min(s["side"] for s in sizes) == 17
 
 
 def test_observed_sizes_are_the_greatest_ones() -> None:

@@ -56,6 +56,8 @@ _OFFSETS = (2, 0, 3, 1, 4)
 _MOST_STEPS = 11
 #: how far from the least size of a range a size inside of it is looked for
 _FAR_INSIDE = 256
+#: a size of all symbols at once
+_EQUAL = 4
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 
 
@@ -361,29 +363,33 @@ def middle_sizes(plan: Plan, seed: int = 0) -> Sizes:
 
 
 def trial_sizes(
-    plan: Plan, used: Iterable[Sizes], further: Sequence[Mapping[str, int]] = (), *, seed: int = 0
+    plan: Plan,
+    used: Iterable[Sizes],
+    *,
+    middle: Sizes | None = None,
+    least: Sizes | None = None,
+    seed: int = 0,
 ) -> list[tuple[str, Sizes]]:
     """Sizes that neither the export nor ``used`` had, each with a label.
 
-    Every symbol at its least size, at one, and at a large size, the others at a middle one; then
-    all of them small together and large together. ``further`` sizes come last; they must be of
-    symbols of the plan. Sizes that make some axis negative are left out. Every ``seed`` but 0 gives
-    other middle and large sizes.
+    A ``middle`` size of every symbol, one of each and the ``least`` of each; then one symbol after the
+    other at its least size and at one, the others at the middle, and beyond twice what was seen, the
+    others at one; then equal sizes. Sizes that make some axis negative are left out. Every ``seed``
+    but 0 gives other middle and large sizes.
     """
-    middle = middle_sizes(plan, seed)
+    middle = middle_sizes(plan, seed) if middle is None else middle
+    least = {s.name: _within(s, s.low) for s in plan.symbols} if least is None else least
+    ones = {s.name: _within(s, max(least[s.name], 1)) for s in plan.symbols}
     shift = random.Random(seed).randrange(24) if seed else 0
-    large = {
-        s.name: _within(s, max(max(s.observed, default=0), 8) + 3 + i + shift)
-        for i, s in enumerate(plan.symbols)
-    }
-    least = {s.name: _within(s, s.low) for s in plan.symbols}
-    ones = {s.name: _within(s, 1) for s in plan.symbols}
-    proposals = [middle, large, ones, least]
+    proposals = [middle, ones, least]
     for symbol in plan.symbols:
-        for other in (least, ones, large):
-            proposals.append({**middle, symbol.name: other[symbol.name]})
-            proposals.append({**ones, symbol.name: other[symbol.name]})
-    proposals += [{**middle, **sizes} for sizes in further if set(sizes) <= set(middle)]
+        name, far = symbol.name, 2 * max((*symbol.observed, 8)) + 1 + shift
+        proposals += [{**middle, name: least[name]}, {**middle, name: ones[name]}]
+        proposals += [{**ones, name: _within(symbol, far)}]
+    if len(plan.symbols) > 1:
+        size = max(middle.values())
+        equal = {s.name: _EQUAL if least[s.name] <= _EQUAL else size for s in plan.symbols}
+        proposals.append({s.name: _within(s, equal[s.name]) for s in plan.symbols})
     seen = [dict(sizes) for sizes in used]
     trials = []
     for sizes in proposals:

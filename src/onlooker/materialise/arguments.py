@@ -13,7 +13,7 @@ from ..core.plan import LeafPlan, Plan
 from ..observing.store import Sample
 from ..pytrees.open import close_tree, spec_of
 from .counting import counted
-from .domains import domains_of
+from .domains import Domains, domains_of
 from .tensors import filled_tensor, resized
 
 __all__ = ["close_arguments", "dtype_of", "fill_of", "leaf_values", "materialise"]
@@ -26,13 +26,18 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def materialise(
-    plan: Plan, sizes: Mapping[str, int], samples: Sequence[Sample], *, varied: bool = True
+    plan: Plan,
+    sizes: Mapping[str, int],
+    samples: Sequence[Sample],
+    *,
+    varied: bool = True,
+    domains: Domains | None = None,
 ) -> dict[Path, Any]:
     """A value per leaf of the plan, for a size per symbol.
 
     A leaf is grown from the call that has the most leaves among those that have it, and that the
     plan is about where there is one; a leaf that no kept call has gets its fill. Every tensor stays
-    in the domain that the kept calls show.
+    in the domain that the kept calls show; ``domains`` are these, where they are known already.
 
     :raises ObservationError: ``no-values`` when a leaf has neither values nor a fill
     """
@@ -42,7 +47,7 @@ def materialise(
     )
     seen = [leaf_values(sample) for sample in ordered]
     proposed = {leaf.path: _value(plan, leaf, sizes, seen, varied) for leaf in plan.leaves}
-    return domains_of(samples).lawful(proposed)
+    return (domains or domains_of(samples)).lawful(proposed)
 
 
 def leaf_values(sample: Sample) -> dict[Path, Any]:

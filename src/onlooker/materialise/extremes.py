@@ -11,7 +11,7 @@ import torch
 from ..core.path import Path
 from ..core.plan import Plan
 from ..observing.store import Sample
-from .domains import domains_of
+from .domains import Domains, domains_of
 
 __all__ = ["EXTREME", "INFINITE", "LARGE", "extreme_values"]
 
@@ -30,6 +30,8 @@ def extreme_values(
     values: Mapping[Path, Any],
     samples: Sequence[Sample],
     pattern: Sequence[float] = EXTREME,
+    *,
+    domains: Domains | None = None,
 ) -> dict[Path, Any] | None:
     """The values with every float tensor overwritten by large, zero and negative numbers; None
     where there is none.
@@ -37,7 +39,7 @@ def extreme_values(
     Masks and ints stay as they are. A tensor of another domain (probabilities, sorted times) gets
     the extremes of its domain; where numbers are not finite, it stays.
     """
-    domains, changed = domains_of(samples), dict(values)
+    domains, changed = domains or domains_of(samples), dict(values)
     finite = all(math.isfinite(number) for number in pattern)
     for leaf in plan.inputs:
         value = values[leaf.path]

@@ -29,8 +29,9 @@ class Effects:
     def __init__(self, subject: ModelRunner, atol: float) -> None:
         self._subject, self._atol = subject, atol
         self._known: set[str] = set()
-        #: the tensors that the last run of the model changed in its arguments, and did not return
-        self._changed: dict[Path, torch.Tensor] = {}
+        #: the arguments of the last run of the model, and the tensors that it changed in them and did
+        #: not return
+        self._run: tuple[dict[str, Any], dict[Path, torch.Tensor]] | None = None
 
     def result_of_model(self, given: dict[str, Any]) -> Tree[Any]:
         """Runs the model on copies; what it changes in them is kept for the next :meth:`problem`."""
@@ -39,11 +40,12 @@ class Effects:
         before = {id(tensor): (tensor, tensor._version) for tensor in _tensors(copies).values()}
         result = self._subject.try_out(given, copies)
         returned = {id(leaf) for leaf in result.leaves}
-        self._changed = {
+        changed = {
             path: tensor
             for path, tensor in _tensors(copies).items()
             if id(tensor) not in returned and not _is_as_before(tensor, before)
         }
+        self._run = given, changed
         return result
 
     def problem(
@@ -55,7 +57,8 @@ class Effects:
         ``given`` are the arguments as they were, ``after`` the copies that the program got, ``held``
         their leaves before the call, ``result`` what it gave.
         """
-        changed, self._changed = self._changed, {}
+        run, self._run = self._run, None
+        changed = run[1] if run is not None and run[0] is given else {}
         there = _tensors(after) if changed else {}
         for path, tensor in changed.items():
             if path not in there or leaf_difference(tensor, there[path]) > self._atol:

@@ -1,20 +1,19 @@
-"""How much work verifying may be: about what tracing the model costs.
+"""How much work verifying may be: what exporting the model costs, or some watched calls where these
+are more.
 
-The runs of a small model cost nothing beside its trace, and all trials are made. Those of a large
-model are bounded: some of every kind are made, as many as the bound allows.
+The trials are small calls, and so all of them are made of almost every model. Where they are no less
+work than what was watched, some of every kind are made, as many as the bound allows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from ..core.structure import Tree
 from ..core.verdict import Focus
 from ..lab.work import CountedWork, parameters_of, rows_of
 from ..pytrees.open import open_arguments
@@ -22,13 +21,13 @@ from .trials import Trial
 
 __all__ = ["Effort"]
 
-#: multiply-adds that take about as long as the trace of one module, and of one operator
-_OF_MODULE, _OF_OPERATOR = 1_000_000_000, 40_000_000
+#: multiply-adds that take no longer than the export of one module, and of one operator
+_OF_MODULE, _OF_OPERATOR = 2_000_000_000, 80_000_000
 #: a run reads each parameter once, which takes as long as multiplying it with so many rows
 _LEAST_ROWS = 8
-#: results of so many bytes are large, and a trial may be so much larger than the observed calls
-_LARGE, _BEYOND = 2**24, 1.25
-#: kinds of trials that nobody asked for, each of which gets an equal share
+#: trials may be as much work as so many times the largest observed call
+_OF_WATCHED = 8
+#: kinds of trials that nobody asked for
 _BOUNDED = frozenset(Focus) - {Focus.OBSERVED, Focus.GIVEN, Focus.DRAWN, Focus.REPEATED}
 
 
@@ -36,11 +35,10 @@ class Effort:
     """Which trials are made.
 
     The observed calls and given sizes are always tried. Of each other kind, and of each graph, at
-    least one trial is made that the model takes. Where the results of the observed calls are large,
-    no trial is much larger than they are. The bounds count multiply-adds, and so are the same on
-    every machine: the parameters times the rows of a trial, or more where the first runs of each
-    kind show that the model does more. No bound is put on trials whose number the user gave: then
-    ``bounded`` is False.
+    least one trial is made that the model takes, and further ones until their work comes to the
+    bound. It counts multiply-adds, and so is the same on every machine: the parameters times the rows
+    of a trial, or more where the first runs of each kind show that the model does more. No bound is
+    put on trials whose number the user gave: then ``bounded`` is False.
 
     ``seconds`` is the time after which only the observed calls are begun, counted from
     :meth:`begin`.
@@ -48,67 +46,73 @@ class Effort:
 
     def __init__(self, model: Any, *, bounded: bool = True, seconds: float | None = None) -> None:
         modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
-        self._of_trace = _OF_MODULE * len(modules)
+        self._of_export = _OF_MODULE * len(modules)
+        self._least = _LEAST_ROWS * parameters_of(model)
         self._per_row, self._of_calls = parameters_of(model), 0
-        self._spent: Counter[Focus] = Counter()
+        self._spent, self._most_rows = 0, 0
         self._plans: set[str] = set()
-        self._counted: set[Focus] = set()
-        self._largest, self._bytes = 0, 0
+        self._kinds: set[Focus] = set()
+        self._counted: set[str] = set()
         self._bounded, self._seconds = bounded, seconds
         self._end: float | None = None
 
     def begin(self) -> None:
-        """Starts the clock; a verification that goes on has the whole share again."""
+        """Starts the clock; a verification that goes on has the whole bound again."""
         self._end = None if self._seconds is None else time.monotonic() + self._seconds
-        self._spent.clear()
+        self._spent = 0
+        self._kinds.clear()
 
     def wants(self, trial: Trial) -> bool:
         """True for a trial that shall be made."""
-        name = trial.plan.name if trial.plan is not None else ""
+        name = _graph_of(trial)
         if trial.focus is Focus.OBSERVED:
             return True
         if self._end is not None and time.monotonic() >= self._end:
             return False
         if not self._bounded or trial.focus not in _BOUNDED:
             return True
-        work = self._work_of(trial)
-        first = not self._spent[trial.focus] or name not in self._plans
-        is_small = self._bytes < _LARGE or work <= _BEYOND * self._largest
-        is_needed = trial.focus is Focus.SIZES and name not in self._plans
-        is_cheap = first or self._spent[trial.focus] + work <= self._of_trace // len(_BOUNDED)
-        return is_needed or (is_small and is_cheap)
+        if trial.focus not in self._kinds or (
+            trial.focus is Focus.SIZES and name not in self._plans
+        ):
+            return True
+        bound = max(self._of_export, _OF_WATCHED * self._work_of(self._most_rows))
+        return self._spent + self._work_of(_rows(trial)) <= bound
 
     @contextlib.contextmanager
     def counted(self, trial: Trial) -> Iterator[None]:
-        """Inside the block the model runs a trial; the first run for each kind is counted."""
-        if not self._bounded or trial.focus in self._counted:
+        """Inside the block the model runs a trial; the first unseen one of each graph is counted."""
+        name = _graph_of(trial)
+        if not self._bounded or trial.focus not in _BOUNDED or name in self._counted:
             yield
             return
         with CountedWork() as run:
             yield
-        self._counted.add(trial.focus)
-        self._per_row = max(self._per_row, run.of_numbers // _rows(trial))
+        per_row = run.of_numbers // _rows(trial)
+        self._per_row = max(self._per_row, per_row) if self._counted else per_row
         self._of_calls = max(self._of_calls, run.of_calls)
-        self._of_trace = max(self._of_trace, _OF_OPERATOR * run.n_operators)
+        self._of_export = max(self._of_export, _OF_OPERATOR * run.n_operators)
+        self._counted.add(name)
 
-    def note(self, trial: Trial, result: Tree[Any], *, refused: bool = False) -> None:
+    def note(self, trial: Trial, *, refused: bool = False) -> None:
         """Counts a trial that the model takes; one that the program ``refused`` says nothing of its
         graph, which needs another one.
         """
         if trial.focus is Focus.OBSERVED:
-            tensors = [leaf for leaf in result.leaves if isinstance(leaf, torch.Tensor)]
-            self._bytes = max(self._bytes, sum(tensor.nbytes for tensor in tensors))
-            self._largest = max(self._largest, self._work_of(trial))
+            self._most_rows = max(self._most_rows, _rows(trial))
         if trial.focus in _BOUNDED:
-            self._spent[trial.focus] += self._work_of(trial)
+            self._spent += self._work_of(_rows(trial))
+            self._kinds.add(trial.focus)
         if trial.focus in _BOUNDED and not refused:
-            self._plans.add(trial.plan.name if trial.plan is not None else "")
+            self._plans.add(_graph_of(trial))
 
-    def _work_of(self, trial: Trial) -> int:
+    def _work_of(self, rows: int) -> int:
         """The multiply-adds of model and program."""
-        return 2 * max(self._of_calls + self._per_row * _rows(trial), 1)
+        return 2 * (self._of_calls + max(self._per_row * rows, self._least, 1))
+
+
+def _graph_of(trial: Trial) -> str:
+    return trial.plan.name if trial.plan is not None else ""
 
 
 def _rows(trial: Trial) -> int:
-    tree = open_arguments(trial.arguments)
-    return max(rows_of(dict(tree.items())), _LEAST_ROWS)
+    return rows_of(dict(open_arguments(trial.arguments).items()))

@@ -51,22 +51,25 @@ def lost_checks(
     """By the name of the graph, a check of ``serve`` for each trial that the program ``before``
     serves: lost are those that did not pass.
 
-    A trial to which ``before`` gives two results that differ tells nothing, and is left out.
+    A program ``before`` that gives two results for one trial draws numbers: no trial of that graph tells
+    anything.
     """
     found: dict[str, list[Check]] = {}
+    drawing: set[str] = set()
     for trial in trials:
-        if not effort.wants(trial):
+        name = trial.plan.name if trial.plan is not None else ""
+        if name in drawing or not effort.wants(trial):
             continue
         try:
             expected = _result(before, trial)
-            effort.note(trial, expected)
+            effort.note(trial)
             check = check_trial(serve, trial, expected, atol)
-            tells = check.passed or _agree(expected, _result(before, trial), atol)
+            is_drawn = not check.passed and not _agree(expected, _result(before, trial), atol)
         except Exception:  # the program before refuses it too, or no memory is left for both
             continue
-        if tells:
-            found.setdefault(trial.plan.name if trial.plan is not None else "", []).append(check)
-    return found
+        found.setdefault(name, []).append(check)
+        drawing |= {name} if is_drawn else set()
+    return {name: checks for name, checks in found.items() if name not in drawing}
 
 
 def noted_losses(

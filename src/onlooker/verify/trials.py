@@ -4,9 +4,12 @@ export had.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import chain, count, islice, zip_longest
 from typing import Any
 
@@ -18,7 +21,7 @@ from ..core.path import Path
 from ..core.plan import LeafPlan, Plan, Symbol
 from ..core.structure import Tree
 from ..core.verdict import Focus
-from ..infer.sizes import middle_sizes, size_label, trial_sizes
+from ..infer.sizes import is_general, middle_sizes, size_label, trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..materialise.domains import domains_of
@@ -35,12 +38,20 @@ __all__ = [
     "chosen_trials",
     "observed_trials",
     "symbol_sizes",
-    "trials_of_sizes",
     "unseen_trials",
 ]
 
-#: of the sizes that are tried, how many are tried with masks that hide nothing too
+#: so many sizes of a region are tried with other padding, and without what may be left out
 _THOROUGH = 3
+#: the values of so many sizes are held, which trials of several kinds share
+_HELD = 8
+#: a size is large beside a small one that is so many times less
+_LARGE = 8
+#: how many steps from the least size of a symbol a small size is looked for, and how many small sizes
+#: seeds choose from
+_FAR, _SHIFTS = 256, 6
+#: what stands before all other trials
+_FIRST = {Focus.OBSERVED: 0, Focus.GIVEN: 1}
 #: how often in a row nothing new is drawn before the drawing ends
 _MOST_FRUITLESS = 100
 
@@ -75,50 +86,25 @@ def chosen_trials(
     seed: int = 0,
     most: int | None = None,
 ) -> Iterator[Trial]:
-    """The trials of a program: the observed calls, then the unseen ones of each graph.
+    """The trials of a program: the observed calls, the given sizes, then unseen calls, one of every
+    kind and of every graph before the second of any.
 
     ``kept`` are the ``samples`` as the graphs see them. Of ``most`` trials there are some of every
-    kind and of every graph, as many of each as possible; more than the usual ones are drawn by the
-    ``seed``.
+    kind and of every graph; more than the usual ones are drawn by the ``seed``.
     """
-    usual = chain(observed_trials(samples), _of_graphs(graphs, kept, given, seed))
+    asked = _of_given(graphs, kept, given, seed)
+    unseen = _in_turn([unseen_trials(graph, kept, seed=seed) for graph in graphs])
     if most is None:
-        return usual
-    bounded = _some_of_every_kind([*usual], most)
-    return chain(bounded, islice(_drawn(graphs, kept, seed), most - len(bounded)))
+        return chain(observed_trials(samples), asked, unseen)
+    some = [*islice(_in_turn([observed_trials(samples), asked, unseen]), most)]
+    some.sort(key=lambda trial: _FIRST.get(trial.focus, len(_FIRST)))
+    return chain(some, islice(_drawn(graphs, kept, seed), most - len(some)))
 
 
-def _of_graphs(
-    graphs: Sequence[Graph],
-    samples: Sequence[Sample],
-    given: Sequence[Mapping[str, int]],
-    seed: int,
-) -> Iterator[Trial]:
-    """The unseen trials of each graph; given sizes are tried once by graphs with the same
-    inputs.
-    """
-    known: set[tuple[LeafPlan, ...]] = set()
-    for choice in given:
-        if all(symbol_sizes(graph.plan, choice) is None for graph in graphs):
-            yield _failed(None, choice, "no graph has all of these sizes")
-    for graph in graphs:
-        yield from unseen_trials(
-            graph, samples, () if graph.plan.inputs in known else given, seed=seed
-        )
-        known.add(graph.plan.inputs)
-
-
-def _some_of_every_kind(trials: Sequence[Trial], most: int) -> list[Trial]:
-    """The first of every kind and of every graph, then the second of each and so on, in the
-    order of the trials.
-    """
-    groups: dict[tuple[Focus, str], list[int]] = {}
-    for number, trial in enumerate(trials):
-        groups.setdefault((trial.focus, trial.plan.name if trial.plan else ""), []).append(number)
-    order = list(Focus)
-    ordered = [groups[key] for key in sorted(groups, key=lambda key: order.index(key[0]))]
-    chosen = [number for row in zip_longest(*ordered) for number in row if number is not None]
-    return [trials[number] for number in sorted(chosen[:most])]
+def _in_turn(streams: Iterable[Iterator[Trial]]) -> Iterator[Trial]:
+    """The first trial of each, then the second of each and so on."""
+    rows = zip_longest(*streams)
+    return (trial for row in rows for trial in row if trial is not None)
 
 
 def observed_trials(samples: Sequence[Sample]) -> Iterator[Trial]:
@@ -133,71 +119,259 @@ def observed_trials(samples: Sequence[Sample]) -> Iterator[Trial]:
         )
 
 
-def unseen_trials(
-    graph: Graph,
-    samples: Sequence[Sample],
-    given: Sequence[Mapping[str, int]] = (),
-    *,
-    seed: int = 0,
-) -> Iterator[Trial]:
-    """Sizes never used: every symbol small and large, alone and together; masks padded; what is
-    optional left out.
-
-    Then the bounds of the contract, floats never used, values never used, for sizes of which the
-    values before were tried, and tensors that are not contiguous. The ``given`` sizes come first,
-    for graphs that have all their symbols. Every ``seed`` gives other sizes and values.
+def unseen_trials(graph: Graph, samples: Sequence[Sample], *, seed: int = 0) -> Iterator[Trial]:
+    """The calls of one graph that nobody made, one of every kind before the second of any. Every
+    ``seed`` gives other sizes and values.
     """
-    plan = graph.plan
-    used = [dict(graph.sizes)]
-    used += [
-        sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls
-    ]
-    for choice in given:
-        if (asked := symbol_sizes(plan, choice)) is not None:
-            yield from _of_given(graph, samples, asked, seed)
-    tried = [sizes for _, sizes in trial_sizes(plan, used, [*_wide_sizes(plan)], seed=seed)]
-    for number, sizes in enumerate(tried):
-        yield from _of_sizes(graph, samples, sizes, Focus.SIZES, thorough=number < _THOROUGH)
-    yield from _of_ways(graph, samples, tried)
-    yield from _at_bounds(graph, samples, [*used, *tried], seed)
-    yield from _of_floats(graph, samples)
-    lawful = [
-        (size_label(sizes), sizes)
-        for sizes in sorted(tried, key=_cost)
-        if graph.contract.holds(sizes)
-    ]
-    known = [] if lawful else [("the sizes of the export", _own_sizes(graph))]
-    for number, (label, sizes) in enumerate((lawful or known)[:2]):
-        yield from _of_values(
-            graph, samples, label, sizes, beyond=number == 1 or not lawful, seed=seed
+    return _in_turn(_Unseen(graph, samples, seed).kinds())
+
+
+class _Unseen:
+    """Calls that nobody made, for one graph, by what they look at.
+
+    For the sizes of a region the graph is one path, so they are small: the least general sizes that
+    the contract takes, beside which one symbol after the other has its least size, one beyond what was
+    seen, and the sizes on both sides of its bounds.
+    """
+
+    def __init__(self, graph: Graph, samples: Sequence[Sample], seed: int) -> None:
+        self.graph, self.plan, self.samples, self.seed = graph, graph.plan, samples, seed
+        self._domains = domains_of(samples)
+        self._materialised = lru_cache(_HELD)(self._values_of)
+        plan, contract = graph.plan, graph.contract
+        used = [dict(graph.sizes)]
+        used += [
+            sizes_of(plan, leaf_values(sample))
+            for sample in samples
+            if sample.call.index in plan.calls
+        ]
+        self.small, self._least = _small_sizes(graph, used, seed)
+        chosen = trial_sizes(plan, used, middle=self.small, least=self._least, seed=seed)
+        self._tried = [sizes for _, sizes in chosen if self._is_possible(sizes)]
+        bounds = [*map(self._narrowed, boundary_sizes(plan, contract, self.small))]
+        self._at_bounds = [sizes for sizes in bounds if self._is_possible(sizes)]
+        known = [*used, *self._tried]
+        self._beside = [
+            sizes
+            for sizes in (
+                *bounds,
+                *map(self._narrowed, between_bounds(plan, contract, self.small)),
+            )
+            if sizes not in known and self._is_possible(sizes)
+        ]
+
+    def kinds(self) -> list[Iterator[Trial]]:
+        """The trials of each kind."""
+        served = [*filter(self.is_promised, (*self._tried, *self._at_bounds))]
+        small = sorted(filter(self.is_promised, self._tried), key=_cost)[:2]
+        own = small or [_own_sizes(self.graph)]
+        return [
+            map(self.plain, self._tried),
+            map(partial(self.plain, focus=Focus.BOUNDS), self._beside),
+            self._padded_of(served),
+            chain(self._left_out_of(served), self._of_ways()),
+            self._redrawn(own),
+            self._laid_out(own[0]),
+            self._of_extremes(own),
+            self._of_floats(),
+        ]
+
+    def _narrowed(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Sizes at a bound, where one symbol is large the least sizes of the others but 0, if the graph
+        takes both.
+        """
+        large = {name: size for name, size in sizes.items() if size > _LARGE * self.small[name]}
+        narrow = {name: max(size, 1) for name, size in self._least.items()} | large
+        is_both = large and self.is_promised(sizes) and self.is_promised(narrow)
+        return narrow if is_both else sizes
+
+    def is_promised(self, sizes: Mapping[str, int]) -> bool:
+        """True for sizes that the graph takes."""
+        return _is_promised(self.graph, sizes)
+
+    def plain(self, sizes: Mapping[str, int], focus: Focus = Focus.SIZES) -> Trial:
+        """A call of some sizes."""
+        return self._trial(sizes, self._values(sizes), "", focus)
+
+    def padded(self, sizes: Mapping[str, int]) -> Iterator[Trial]:
+        """The same with masks that hide another share, and with masks that hide nothing."""
+        values = self._values(sizes)
+        for name, hidden in ((", padded", True), (", not padded", False)):
+            masked = with_padding(self.plan, values, self._domains, hidden=hidden)
+            if masked is not None:
+                yield self._trial(sizes, masked, name, Focus.PADDING)
+
+    def left_out(self, sizes: Mapping[str, int]) -> Trial | None:
+        """The same without the arguments that have a fill and say nothing there."""
+        values = self._values(sizes)
+        gone = _filled(self.plan, values)
+        if not gone or len(gone) == len({leaf.path.root for leaf in self.plan.leaves}):
+            return None
+        return self._trial(sizes, values, "", Focus.LEFT_OUT, gone)
+
+    def _padded_of(self, chosen: Iterable[Mapping[str, int]]) -> Iterator[Trial]:
+        """The calls with other padding of the first sizes of every region."""
+        met: Counter[object] = Counter()
+        for sizes in chosen:
+            if (region := self._regions_of(sizes)) and met[region] < _THOROUGH:
+                met[region] += 1
+                yield from self.padded(sizes)
+
+    def _left_out_of(self, chosen: Iterable[Mapping[str, int]]) -> Iterator[Trial]:
+        """The first calls of every region for each choice of arguments that is left out."""
+        met: Counter[object] = Counter()
+        for sizes in chosen:
+            trial = self.left_out(sizes)
+            if (
+                trial is not None
+                and met[key := (self._regions_of(sizes), *trial.arguments)] < _THOROUGH
+            ):
+                met[key] += 1
+                yield trial
+
+    def _regions_of(self, sizes: Mapping[str, int]) -> tuple[bool, ...]:
+        return tuple(region.holds(sizes) for region in self.graph.contract.regions)
+
+    def _of_ways(self) -> Iterator[Trial]:
+        """Calls that leave out what a trace left out too, at sizes for which it is proven, with the
+        values of calls and with extreme ones.
+        """
+        for way in self.graph.contract.ways:
+            proven = (sizes for sizes in self._tried if way.holds(sizes))
+            for sizes in islice(filter(self.is_promised, proven), _THOROUGH):
+                values = self._values(sizes)
+                yield self._trial(sizes, values, "", Focus.LEFT_OUT, way.left_out)
+                extreme = self._extreme(values, LARGE)
+                if extreme is not None:
+                    name = ", extreme values"
+                    yield self._trial(sizes, extreme, name, Focus.LEFT_OUT, way.left_out)
+
+    def _redrawn(self, chosen: Sequence[Mapping[str, int]]) -> Iterator[Trial]:
+        """Small sizes with other values, and others with values beyond those that were seen."""
+        for name, sizes, beyond in (
+            (", other values", chosen[0], False),
+            (", further values", chosen[-1], True),
+        ):
+            values = self._values(sizes)
+            changed = redrawn(self.plan, values, self.samples, beyond=beyond, seed=self.seed)
+            if changed is not None:
+                yield self._trial(sizes, changed, name, Focus.VALUES)
+
+    def _laid_out(self, sizes: Mapping[str, int]) -> Iterator[Trial]:
+        """Tensors that lie otherwise in memory, where the graph does not rest on how they lie."""
+        if MEMORY not in self.graph.marks:
+            changed = in_other_layout(self.plan, self._values(sizes))
+            if changed is not None:
+                yield self._trial(sizes, changed, ", other layout", Focus.LAYOUT)
+
+    def _of_extremes(self, chosen: Sequence[Mapping[str, int]]) -> Iterator[Trial]:
+        """Small sizes, in torch also those at bounds, with large, zero and negative floats, then with
+        NaN and infinite ones.
+
+        Another runtime than torch computes large and infinite numbers with rounding of its own: it is
+        tried on neither.
+        """
+        is_exact = self.graph.target == "torch"
+        at_bounds = filter(self.is_promised, self._at_bounds if is_exact else ())
+        for sizes in (*chosen, *at_bounds):
+            values = self._values(sizes)
+            for name, pattern in (
+                (", extreme values", EXTREME if is_exact else LARGE),
+                *([(", infinite values", INFINITE)] if is_exact else []),
+            ):
+                shift = self.seed % len(pattern)
+                shifted = (*pattern[shift:], *pattern[:shift])
+                changed = self._extreme(values, shifted)
+                if changed is not None:
+                    yield self._trial(sizes, changed, name, Focus.EXTREME)
+
+    def _of_floats(self) -> Iterator[Trial]:
+        """Small sizes with floats that no call had: between those of calls, beyond them, negative,
+        zero.
+        """
+        sizes = _own_sizes(self.graph)
+        for choice in float_choices(self.plan, watched=False):
+            label = ", ".join(f"{path} = {value}" for path, value in choice.items())
+            trial = self._trial(sizes, {**self._values(sizes), **choice}, "", Focus.FLOATS)
+            yield replace(trial, label=label)
+
+    def _trial(
+        self,
+        sizes: Mapping[str, int],
+        values: Mapping[Path, Any],
+        suffix: str,
+        focus: Focus,
+        left_out: Collection[str] = (),
+    ) -> Trial:
+        label = size_label(sizes) or "the sizes of the export"
+        without = f", without {', '.join(left_out)}" if left_out else ""
+        arguments = close_arguments(self.plan, values)
+        return Trial(
+            "unseen",
+            f"{label}{without}{suffix}",
+            {name: value for name, value in arguments.items() if name not in left_out},
+            tuple(sizes.items()),
+            self.plan,
+            self.is_promised(sizes),
+            focus,
         )
 
+    def _is_possible(self, sizes: Mapping[str, int]) -> bool:
+        """True where no tensor has a negative size, and the model is not known to refuse the sizes."""
+        return _has_tensors(self.plan, sizes) and not self.graph.contract.ended(sizes)
 
-def _of_ways(
-    graph: Graph, samples: Sequence[Sample], tried: Sequence[Mapping[str, int]]
-) -> Iterator[Trial]:
-    """Calls that leave out what a trace left out too, at sizes for which it is proven, with the
-    values of calls and with extreme ones.
+    def _values(self, sizes: Mapping[str, int]) -> dict[Path, Any]:
+        return self._materialised(tuple(sizes.items()))
+
+    def _values_of(self, pairs: tuple[tuple[str, int], ...]) -> dict[Path, Any]:
+        return materialise(self.plan, dict(pairs), self.samples, domains=self._domains)
+
+    def _extreme(
+        self, values: Mapping[Path, Any], pattern: Sequence[float]
+    ) -> dict[Path, Any] | None:
+        return extreme_values(self.plan, values, self.samples, pattern, domains=self._domains)
+
+
+def _small_sizes(
+    graph: Graph, used: Sequence[Mapping[str, int]], seed: int
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The least general sizes that the graph takes, none of them used, 0 or 1, and of each symbol the
+    least size beside them.
+
+    A size that a model halves until it is 1 is 1 for all sizes up to twice the least: there, twice
+    the least is chosen.
     """
-    plan = graph.plan
-    for way in graph.contract.ways:
-        lawful = [sizes for sizes in tried if way.holds(sizes) and graph.contract.holds(sizes)]
-        for sizes in lawful[:_THOROUGH]:
-            values = materialise(plan, sizes, samples)
-            extreme = extreme_values(plan, values, samples, LARGE)
-            for name, chosen in (("", values), (", extreme values", extreme)):
-                if chosen is None:
-                    continue
-                arguments = close_arguments(plan, chosen)
-                fewer = {n: v for n, v in arguments.items() if n not in way.left_out}
-                label = f"{size_label(sizes)}, without {', '.join(way.left_out)}{name}"
-                pairs = tuple(sizes.items())
-                yield Trial("unseen", label, fewer, pairs, plan, focus=Focus.LEFT_OUT)
+    plan, sizes = graph.plan, _own_sizes(graph)
+    if not _is_promised(graph, sizes):
+        return middle_sizes(plan, seed), {s.name: _allowed(s, s.low) for s in plan.symbols}
+    shift = random.Random(seed).randrange(_SHIFTS) if seed else 0
+    for symbol in plan.symbols:
+        name, taken = symbol.name, [*_smaller(graph, sizes, symbol, least=2)]
+        least = 2 * taken[0][name] if taken and taken[0][name] > 2 else 2
+        fresh = [one for one in taken if one not in used]
+        roomy = [one for one in fresh if one[name] >= least] or fresh
+        general = (one for one in roomy if is_general(plan, one))
+        sizes = [sizes, *roomy[:1], *islice(general, shift + 1)][-1]
+    found = {s.name: next(_smaller(graph, sizes, s, least=0), sizes)[s.name] for s in plan.symbols}
+    return sizes, found
+
+
+def _smaller(
+    graph: Graph, sizes: Mapping[str, int], symbol: Symbol, *, least: int
+) -> Iterator[dict[str, int]]:
+    """The sizes that the graph takes with a smaller one of a symbol, the least first."""
+    own, first = sizes[symbol.name], _allowed(symbol, max(least, symbol.low))
+    near = range(first, min(own, first + _FAR * symbol.step), symbol.step)
+    parts = (_allowed(symbol, own // part) for part in (16, 8, 4, 2))
+    for size in (*near, *(part for part in parts if near and near[-1] < part < own)):
+        changed = {**sizes, symbol.name: size}
+        if _is_promised(graph, changed):
+            yield changed
 
 
 def _cost(sizes: Mapping[str, int]) -> tuple[bool, int]:
     """Small sizes first, and after all others those where a symbol is 0 or 1."""
-    return min(sizes.values(), default=0) < 2, sum(sizes.values())
+    return min(sizes.values(), default=0) < 2, math.prod(sizes.values())
 
 
 def symbol_sizes(plan: Plan, choice: Mapping[str, int]) -> dict[str, int] | None:
@@ -215,18 +389,35 @@ def symbol_sizes(plan: Plan, choice: Mapping[str, int]) -> dict[str, int] | None
 
 
 def _of_given(
-    graph: Graph, samples: Sequence[Sample], asked: Mapping[str, int], seed: int
+    graphs: Sequence[Graph],
+    samples: Sequence[Sample],
+    given: Sequence[Mapping[str, int]],
+    seed: int,
 ) -> Iterator[Trial]:
-    """The trials of sizes that the user gave, beside middle sizes of all other symbols, or their
-    least ones where middle ones are too many for a bound of the model.
-
-    Sizes that cannot be tried are trials that have failed.
+    """The trials of sizes that the user gave, by each graph that has all their symbols, once by graphs
+    with the same inputs. Sizes that cannot be tried are trials that have failed.
     """
-    plan = graph.plan
+    for choice in given:
+        if all(symbol_sizes(graph.plan, choice) is None for graph in graphs):
+            yield _failed(None, choice, "no graph has all of these sizes")
+    first = {graph.plan.inputs: graph for graph in reversed(graphs)} if given else {}
+    for graph in reversed(first.values()):
+        unseen = _Unseen(graph, samples, seed)
+        for choice in given:
+            if (asked := symbol_sizes(graph.plan, choice)) is not None:
+                yield from _of_asked(unseen, asked)
+
+
+def _of_asked(unseen: _Unseen, asked: Mapping[str, int]) -> Iterator[Trial]:
+    """The trials of sizes that the user gave, beside small sizes of all other symbols, or their least
+    ones where those are too many for a bound of the model.
+    """
+    plan, contract = unseen.plan, unseen.graph.contract
     least = {symbol.name: _allowed(symbol, symbol.low) for symbol in plan.symbols}
-    choices = [{**middle_sizes(plan, seed), **asked}, {**least, **asked}]
-    sizes = next((one for one in choices if not graph.contract.ended(one)), choices[0])
-    ended = graph.contract.ended(sizes)
+    choices = [{**middle_sizes(plan, unseen.seed), **asked}, {**unseen.small, **asked}]
+    choices = [*filter(unseen.is_promised, choices), *choices, {**least, **asked}]
+    sizes = next((one for one in choices if not contract.ended(one)), choices[0])
+    ended = contract.ended(sizes)
     if ended:
         bounds = "; ".join(map(str, ended))
         yield _failed(plan, sizes, f"the model itself refuses these sizes: it needs {bounds}")
@@ -235,14 +426,14 @@ def _of_given(
         yield _failed(plan, sizes, "a tensor would have a negative size")
         return
     try:
-        trials = [*_of_sizes(graph, samples, sizes, Focus.GIVEN)]
+        plain = unseen.plain(sizes, Focus.GIVEN)
+        others = [*unseen.padded(sizes), unseen.left_out(sizes)]
     except Exception as error:
         cause = f"{type(error).__name__}: {error}"
         yield _failed(plan, sizes, f"no arguments of these sizes can be made: {cause}")
         return
-    for trial in trials:
-        is_asked = trial.focus is Focus.GIVEN
-        yield replace(trial, is_asked=is_asked, is_promised=is_asked or trial.is_promised)
+    yield replace(plain, is_asked=True, is_promised=True)
+    yield from (trial for trial in others if trial is not None)
 
 
 def _failed(plan: Plan | None, sizes: Mapping[str, int], problem: str) -> Trial:
@@ -259,24 +450,6 @@ def _failed(plan: Plan | None, sizes: Mapping[str, int], problem: str) -> Trial:
     )
 
 
-def _of_sizes(
-    graph: Graph,
-    samples: Sequence[Sample],
-    sizes: Mapping[str, int],
-    focus: Focus,
-    *,
-    thorough: bool = False,
-) -> Iterator[Trial]:
-    """The trials of some sizes, which a program need not take outside the contract; none where the
-    model itself is known to refuse them.
-    """
-    if not _has_tensors(graph.plan, sizes) or graph.contract.ended(sizes):
-        return
-    for trial in trials_of_sizes(graph.plan, samples, size_label(sizes), sizes, thorough=thorough):
-        own = focus if trial.focus is Focus.SIZES else trial.focus
-        yield replace(trial, focus=own, is_promised=_is_promised(graph, sizes))
-
-
 def _has_tensors(plan: Plan, sizes: Mapping[str, int]) -> bool:
     """True when no tensor has a negative size; an int may be negative."""
     return all(e.evaluate(sizes) >= 0 for leaf in plan.inputs for e in leaf.shape)
@@ -285,28 +458,6 @@ def _has_tensors(plan: Plan, sizes: Mapping[str, int]) -> bool:
 def _is_promised(graph: Graph, sizes: Mapping[str, int]) -> bool:
     in_range = all(symbol.takes(sizes[symbol.name]) for symbol in graph.plan.symbols)
     return in_range and graph.contract.holds(sizes)
-
-
-def _at_bounds(
-    graph: Graph, samples: Sequence[Sample], known: Sequence[Mapping[str, int]], seed: int
-) -> Iterator[Trial]:
-    """The sizes at every bound of the contract, in torch also with extreme values, and those
-    beside and between.
-    """
-    plan = graph.plan
-    at_bounds = boundary_sizes(plan, graph.contract, graph.sizes)
-    for sizes in at_bounds:
-        if sizes not in known:
-            yield from _of_sizes(graph, samples, sizes, Focus.BOUNDS)
-        is_possible = _has_tensors(plan, sizes) and not graph.contract.ended(sizes)
-        if is_possible and graph.target == "torch":
-            for trial in _of_extremes(
-                plan, samples, size_label(sizes), sizes, exact=True, seed=seed
-            ):
-                yield replace(trial, is_promised=_is_promised(graph, sizes))
-    for sizes in between_bounds(plan, graph.contract, graph.sizes):
-        if sizes not in known and sizes not in at_bounds:
-            yield from islice(_of_sizes(graph, samples, sizes, Focus.BOUNDS), 1)
 
 
 def _drawn(graphs: Sequence[Graph], samples: Sequence[Sample], seed: int) -> Iterator[Trial]:
@@ -362,22 +513,6 @@ def _drawn_sizes(
     return found
 
 
-def _of_floats(graph: Graph, samples: Sequence[Sample]) -> Iterator[Trial]:
-    """The sizes of the export with floats that no call had: between those of calls, beyond them,
-    negative, zero.
-    """
-    plan = graph.plan
-    choices = float_choices(plan, watched=False)
-    sizes = _own_sizes(graph) if choices else {}
-    pairs = tuple(sizes.items())
-    values = materialise(plan, sizes, samples) if choices else {}
-    for choice in choices:
-        label = ", ".join(f"{path} = {value}" for path, value in choice.items())
-        yield Trial(
-            "unseen", label, close_arguments(plan, values | choice), pairs, plan, focus=Focus.FLOATS
-        )
-
-
 def _own_sizes(graph: Graph) -> dict[str, int]:
     """The sizes of the export; where the program has bounds that exclude them, others that it
     takes.
@@ -390,130 +525,26 @@ def _own_sizes(graph: Graph) -> dict[str, int]:
     return next((choice for choice in choices if _is_promised(graph, choice)), sizes)
 
 
-def _wide_sizes(plan: Plan) -> Iterator[dict[str, int]]:
-    """Each symbol at twice what was seen, beside small ones; then all symbols of one size."""
-    ones = {s.name: _allowed(s, 1) for s in plan.symbols}
-    for symbol in plan.symbols:
-        yield {**ones, symbol.name: _allowed(symbol, 2 * max(*symbol.observed, 8) + 1)}
-    if len(plan.symbols) > 1:
-        yield {s.name: _allowed(s, 5) for s in plan.symbols}
-
-
 def _allowed(symbol: Symbol, wanted: int) -> int:
     """The size nearest to ``wanted`` that the range and the step of the symbol allow."""
     size = max(-(-wanted // symbol.step) * symbol.step, -(-symbol.low // symbol.step) * symbol.step)
     return size if symbol.high is None else min(size, symbol.high // symbol.step * symbol.step)
 
 
-def _of_values(
-    graph: Graph,
-    samples: Sequence[Sample],
-    label: str,
-    sizes: Mapping[str, int],
-    *,
-    beyond: bool,
-    seed: int,
-) -> Iterator[Trial]:
-    """The same sizes with other values, or with those ``beyond`` them, and laid out otherwise in
-    memory.
+def _filled(plan: Plan, values: Mapping[Path, Any]) -> list[str]:
+    """The arguments that a call may leave out, and that say nothing with these values: an empty cache,
+    a mask of ones.
     """
-    plan = graph.plan
-    values, pairs = materialise(plan, sizes, samples), tuple(sizes.items())
-    is_laid_out = not beyond and MEMORY not in graph.marks
-    for name, focus, changed in (
-        (
-            "further values" if beyond else "other values",
-            Focus.VALUES,
-            redrawn(plan, values, samples, beyond=beyond, seed=seed),
-        ),
-        ("other layout", Focus.LAYOUT, in_other_layout(plan, values) if is_laid_out else None),
-    ):
-        if changed is not None:
-            yield Trial(
-                "unseen",
-                f"{label}, {name}",
-                close_arguments(plan, changed),
-                pairs,
-                plan,
-                focus=focus,
-            )
-    found = _of_extremes(plan, samples, label, sizes, exact=graph.target == "torch", seed=seed)
-    yield from islice(found, 1 if beyond else None)
-
-
-def _of_extremes(
-    plan: Plan,
-    samples: Sequence[Sample],
-    label: str,
-    sizes: Mapping[str, int],
-    *,
-    exact: bool,
-    seed: int,
-) -> Iterator[Trial]:
-    """The same sizes with large, zero and negative floats, then with NaN and infinite ones.
-
-    Another runtime than torch computes large and infinite numbers with rounding of its own: only an
-    ``exact`` one is tried on them.
-    """
-    values, pairs = materialise(plan, sizes, samples), tuple(sizes.items())
-    for name, pattern in (
-        ("extreme values", EXTREME if exact else LARGE),
-        *([("infinite values", INFINITE)] if exact else []),
-    ):
-        shift = seed % len(pattern)
-        changed = extreme_values(plan, values, samples, (*pattern[shift:], *pattern[:shift]))
-        if changed is not None:
-            arguments = close_arguments(plan, changed)
-            yield Trial("unseen", f"{label}, {name}", arguments, pairs, plan, focus=Focus.EXTREME)
-
-
-def trials_of_sizes(
-    plan: Plan,
-    samples: Sequence[Sample],
-    label: str,
-    sizes: Mapping[str, int],
-    *,
-    thorough: bool = True,
-) -> Iterator[Trial]:
-    """One choice of sizes: plain, padded, ``thorough`` also without padding, and without what
-    has a fill.
-    """
-    values, domains = materialise(plan, sizes, samples), domains_of(samples)
-    pairs = tuple(sizes.items())
-    yield Trial("unseen", label, close_arguments(plan, values), pairs, plan)
-    for name, hidden in (("padded", True), ("not padded", False))[: 1 + thorough]:
-        masked = with_padding(plan, values, domains, hidden=hidden)
-        if masked is not None:
-            arguments = close_arguments(plan, masked)
-            yield Trial("unseen", f"{label}, {name}", arguments, pairs, plan, focus=Focus.PADDING)
-    fewer = _without_fills(plan, values)
-    if fewer is not None:
-        yield Trial(
-            "unseen", f"{label}, without {fewer[0]}", fewer[1], pairs, plan, focus=Focus.LEFT_OUT
-        )
-
-
-def _without_fills(plan: Plan, values: Mapping[Path, Any]) -> tuple[str, dict[str, Any]] | None:
-    """The arguments without those that a call may leave out, where they say nothing for these
-    sizes.
-
-    An empty cache is left out when it is empty; a mask of ones always.
-    """
-    arguments = close_arguments(plan, values)
     gone = []
     for root in dict.fromkeys(leaf.path.root for leaf in plan.leaves):
         leaves = [leaf for leaf in plan.inputs if leaf.path.root == root]
         if (
             root not in plan.needed
             and leaves
-            and all(
-                leaf.fill is not None and _is_filled(leaf, values[leaf.path]) for leaf in leaves
-            )
+            and all(_is_filled(leaf, values[leaf.path]) for leaf in leaves)
         ):
             gone.append(root)
-    for root in gone:
-        del arguments[root]
-    return (", ".join(gone), arguments) if gone and arguments else None
+    return gone
 
 
 def _is_filled(leaf: LeafPlan, value: Any) -> bool:

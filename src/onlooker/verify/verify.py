@@ -82,7 +82,7 @@ def run_trials(
         if expected is None:
             continue
         if effort is not None:
-            effort.note(trial, expected, refused=bool(tried.refused))
+            effort.note(trial, refused=bool(tried.refused))
         if again and not tried.refused:
             progress.propose(trial, expected)
     if total is not None:

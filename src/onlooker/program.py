@@ -259,9 +259,9 @@ class Program:
         trials. ``trials`` is the most that are run, some of every kind; more than the usual ones
         have sizes and values drawn by the seed. Without it, verifying is bounded by about the work of
         the export, or of eight watched calls: one trial of every kind is made before the second of
-        any, and ``tally.left_out`` counts those that are left out. ``seconds`` is the time after which no further trial is begun but
-        those of observed calls. What was tried is counted by kind in ``tally.counts`` and
-        ``tally.summary``.
+        any, and ``tally.left_out`` counts those that are left out. ``seconds`` is the time after which
+        no further trial is begun but those of observed calls. What was tried is counted by kind in
+        ``tally.counts`` and ``tally.summary``.
 
         A verification that was ended, by a bound or by Ctrl-C, goes on where it ended when it is
         asked for again with the same arguments and the same weights: the tally is that of all

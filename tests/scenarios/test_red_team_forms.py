@@ -107,6 +107,74 @@ def not_same(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return x + 3 * other if is_other else x * 2
 
 
+def same_id(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return x * 2 if id(x) == id(other) else x + 3 * other
+
+
+def writes(x: torch.Tensor, _: Any) -> torch.Tensor:
+    return x.add_(1) * 2
+
+
+def unwritable() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 1, 4).expand(2, 6, 4),), (rand(1, 3, 4).expand(5, 3, 4),)]
+
+
+def sizes() -> Sequence[tuple[Any, ...]]:
+    return [(rand(*size, 4), (2, 3)) for size in SIZES]
+
+
+def other_sizes() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 6, 4), ()), (rand(2, 6, 4), [2, 3]), (rand(2, 6, 4), [])]
+
+
+def times_sum(x: torch.Tensor, sizes: Any) -> torch.Tensor:
+    return x * sum(sizes) + (1 if isinstance(sizes, tuple) else 0)
+
+
+def given_back_or_not(x: torch.Tensor, parts: Any) -> Any:
+    return x * 2, parts
+
+
+def logs() -> Sequence[tuple[Any, ...]]:
+    return [(rand(*size, 4), [1]) for size in SIZES]
+
+
+def later_logs() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 6, 4), [1]), (rand(2, 6, 4), []), (rand(2, 6, 4), None)]
+
+
+def appends_and_returns(x: torch.Tensor, log: Any) -> Any:
+    return appends(x, log), log
+
+
+def lists() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 3), [rand(2, 3), rand(2, 3)]), (rand(4, 30),), (rand(3, 5), [rand(3, 5), rand(3, 5)])]
+
+
+def other_lists() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 18), [rand(2, 18), rand(2, 18)]), (rand(2, 4),), (rand(2, 18), []), (rand(1, 7),)]
+
+
+def counts_items(x: torch.Tensor, parts: Any) -> torch.Tensor:
+    return x * 2 if len(parts or ()) > 1 or x.shape[1] % 2 else x * 3
+
+
+def wide_with_a_list(x: torch.Tensor, parts: Any) -> torch.Tensor:
+    return x * max(x.shape[1], 30) if isinstance(parts, list) else x * x.shape[1]
+
+
+def dtypes() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 5), torch.float32), (rand(3, 9),), (rand(4, 7), torch.float32)]
+
+
+def large() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 6) * 1000,), (rand(2, 6) * 1000, torch.float32), (rand(2, 6) * 1000, None)]
+
+
+def clamps_without_a_dtype(x: torch.Tensor, dtype: Any) -> torch.Tensor:
+    return x.clamp(-50, 50) if dtype is None else x
+
+
 def is_limit(x: torch.Tensor, _: Any) -> torch.Tensor:
     return x * 2 if x.shape[1] is LIMIT else x
 
@@ -142,7 +210,14 @@ def other_ordered() -> Sequence[tuple[Any, ...]]:
 
 ATTACKS = [
     *(Attack(name, of(function), images, marked) for name, function in MARKS.items()),
-    *(Attack(f.__name__, of(f), pairs, twice) for f in (same, not_same)),
+    *(Attack(f.__name__, of(f), pairs, twice) for f in (same, not_same, same_id)),
+    Attack("writes", of(writes), images, unwritable),
+    Attack("times_sum", of(times_sum), sizes, other_sizes),
+    Attack("given_back_or_not", of(given_back_or_not), lambda: [*dicts(), (rand(2, 6, 4),)], other_dicts),
+    Attack("appends_and_returns", of(appends_and_returns), logs, later_logs),
+    Attack("counts_items", of(counts_items), lists, other_lists),
+    Attack("wide_with_a_list", of(wide_with_a_list), lists, other_lists),
+    Attack("clamps_without_a_dtype", of(clamps_without_a_dtype), dtypes, large),
     Attack("is_limit", of(is_limit), images, lambda: [(rand(2, LIMIT, 4),), (rand(3, 41, 4),)]),
     *(
         Attack(f.__name__, of(f), dicts, other_dicts)

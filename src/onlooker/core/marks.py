@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["GRADIENTS", "IDENTITY", "MEMORY", "NUMBERS", "ORDER", "said_of"]
+__all__ = [
+    "GRADIENTS",
+    "IDENTITY",
+    "MEMORY",
+    "NUMBERS",
+    "ORDER",
+    "UNRECORDED",
+    "said_of",
+]
 
 #: whether gradients are recorded
 GRADIENTS: Final = "gradients"
@@ -19,7 +27,8 @@ MEMORY: Final = "memory"
 IDENTITY: Final = "identity"
 #: the order of the items of dicts, and of arguments that ``**kwargs`` takes
 ORDER: Final = "order"
-
+#: whether the block around a call records gradients, where watched calls stood in one that does not
+UNRECORDED: Final = "unrecorded"
 #: whether a number is NaN, which other runtimes than torch do not carry through
 NUMBERS: Final = "numbers"
 
@@ -28,6 +37,7 @@ _SAID = {
     MEMORY: "contiguous tensors that are no part of another one",
     IDENTITY: "tensors that are no argument twice",
     NUMBERS: "numbers, and no NaN",
+    UNRECORDED: "a call inside torch.no_grad()",
     ORDER: "the items in the order of the watched calls",
 }
 

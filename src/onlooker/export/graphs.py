@@ -11,6 +11,8 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import torch
+
 from ..core.errors import ExportError
 from ..core.experiment import Experiment
 from ..core.plan import Plan
@@ -522,9 +524,9 @@ class _Search:
 
     def serves(self, sample: Sample, graphs: Sequence[Graph] | None = None) -> bool:
         """True when one of the graphs takes the call; by default one of all."""
-        return any(
-            self._takes(graph, sample) for graph in (self.graphs if graphs is None else graphs)
-        )
+        found = self.graphs if graphs is None else graphs
+        with torch.set_grad_enabled(self.lab.subject.gradients):  # as it was watched
+            return any(self._takes(graph, sample) for graph in found)
 
     def _takes(self, graph: Graph, sample: Sample) -> bool:
         """True when a call is in the contract of a graph, and the graph runs on it, or on a short

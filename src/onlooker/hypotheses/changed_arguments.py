@@ -21,6 +21,7 @@ from ..core.structure import Tree, kinds_in
 from ..lab.effects import Effect, effects_of, objects_in
 from ..lab.lab import Lab
 from ..observing.store import Sample
+from ..pytrees.adopt import holds_numbers
 from ..pytrees.layers import is_cache
 from ..pytrees.nodes import qualified_name
 from ..pytrees.open import spec_of
@@ -67,15 +68,17 @@ class ChangedArguments:
 def find_changed_arguments(samples: Sequence[Sample], lab: Lab) -> ChangedArguments:
     """Runs kept calls that pass lists, dicts, objects, or caches that they do not return."""
     effects: dict[int, dict[str, Effect]] = {}
+    numbers: set[str] = set()
     for sample in samples:
         arguments = dict(sample.arguments())
+        numbers |= {name for name, value in arguments.items() if holds_numbers(value)}
         names = _questionable(sample, arguments, lab)
         if names:
             effects[sample.call.index] = _effects(names, arguments, sample, lab)
     written: dict[str, set[Path]] = {}
     for found in effects.values():
         for name, effect in found.items():
-            if effect.changed and effect.place is None:
+            if effect.changed and (effect.place is None or name in numbers):
                 written.setdefault(name, set()).update(effect.written)
     order = [name for name in lab.signature.names if name in written]
     order += [name for name in written if name not in order]
@@ -94,8 +97,7 @@ def _questionable(sample: Sample, arguments: Mapping[str, Any], lab: Lab) -> lis
             kind = qualified_name(type(value))
             is_open = returned[kind] < given[kind]
         else:
-            is_empty = isinstance(value, (list, dict)) and not value
-            is_open = is_empty or name in objects or name in lab.written
+            is_open = holds_numbers(value) or name in objects or name in lab.written
         if is_open:
             names.append(name)
     return names

@@ -4,6 +4,7 @@ one tensor.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from ..materialise.domains import Domains, domains_of
 from ..materialise.tensors import resized
 from ..observing.store import Sample
 from ..pytrees.joins import Join, join_tensors, joined, joined_results, lists_of_tensors, split
-from ..pytrees.open import close_tree
+from ..pytrees.open import close_tree, copy_tensors
 
 __all__ = ["find_concatenated_lists"]
 
@@ -43,6 +44,8 @@ def find_concatenated_lists(samples: Sequence[Sample], lab: Lab) -> tuple[Join, 
     found: list[Join] = []
     try:
         for path, seen in lists.items():
+            if any(_asks_for_items(path, sample, lab) for sample, _ in seen):
+                continue
             sample, values = max(seen, key=lambda item: len(item[1]))
             join = _concatenation_of(path, sample, values, domains, lab)
             if join is not None:
@@ -50,6 +53,45 @@ def find_concatenated_lists(samples: Sequence[Sample], lab: Lab) -> tuple[Join, 
     except SpentError as spent:
         lab.note_unknown("every list was tested for being concatenated", spent)
     return tuple(found)
+
+
+class _Noting(list[Any]):
+    """A list that counts who asks how many items it has, or for another one than the first."""
+
+    n_readings = 0
+
+    def __len__(self) -> int:
+        _Noting.n_readings += 1
+        return super().__len__()
+
+    def __getitem__(self, index: Any) -> Any:
+        _Noting.n_readings += not (type(index) is int and index == 0)
+        return super().__getitem__(index)
+
+    def __eq__(self, other: object) -> bool:
+        _Noting.n_readings += 1
+        return super().__eq__(other)
+
+    __hash__ = None
+
+
+def _asks_for_items(path: Path, sample: Sample, lab: Lab) -> bool:
+    """True where the Python of the model asks a call how many tensors are in its list: a trace has one
+    there, and would take another path.
+    """
+    arguments = copy_tensors(sample.arguments())
+    found = path.follow(arguments)
+    if type(found) is not list:
+        return False
+    path.put(arguments, _Noting(found))
+    before = _Noting.n_readings
+    try:
+        lab.run_within(arguments, contextlib.nullcontext(), why=f"whether {path} is counted")
+    except SpentError:
+        raise
+    except Exception as error:
+        logger.debug("%s: %s", type(error).__name__, error)
+    return _Noting.n_readings != before
 
 
 def _concatenation_of(

@@ -95,7 +95,7 @@ def find_doubt(
 def _run_again(sample: Sample, lab: Lab) -> Tree[Any] | Exception:
     """The result of a call that is run again. Where the twin does not give what was seen and the
     model itself does, as one that is a key of a table outside of it, the model itself is run from
-    there on.
+    there on; not one with an iterator, of which no step can be taken back.
     """
     n_readings = Unread.n_readings
     again = rerun(sample, lab)
@@ -103,6 +103,8 @@ def _run_again(sample: Sample, lab: Lab) -> Tree[Any] | Exception:
     twin = lab.subject
     has_twin = twin.original is not None and twin.model is not twin.original
     if is_seen or not has_twin or Unread.n_readings != n_readings:
+        return again
+    if any(change.lasts for change in lab.kept.changes.values()):
         return again
     lab.subject = twin.on_original()
     other = rerun(sample, lab)

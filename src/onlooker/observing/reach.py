@@ -108,6 +108,11 @@ class Change:
     holder: Holder | None = None
     key: Any = None
 
+    @property
+    def lasts(self) -> bool:
+        """True for a change that putting back leaves: a step of an iterator."""
+        return isinstance(self.holder, _Opaque)
+
     def __str__(self) -> str:
         if self.is_write:
             return f"{self.path} was written in place"
@@ -371,7 +376,13 @@ class _State(Holder):
 
     def changes(self) -> Iterator[Change]:
         if not self.is_unchanged():
-            yield Change(self.path, self.value, self.value, is_write=True)
+            if isinstance(self.value, torch.Generator):  # its draws are operators of torch
+                yield Change(self.path, self.value, self.value, is_write=True)
+            else:
+                yield Change(self.path, self.saved, self.read(), holder=self)
+
+    def again(self) -> Holder:
+        return _State(self.path, self.value, self.read, self.write, self.equal)
 
     def put_back(self) -> None:
         self.write(self.saved)
@@ -391,7 +402,7 @@ class _Opaque(Holder):
 
     def changes(self) -> Iterator[Change]:
         if not self.is_unchanged():
-            yield Change(self.path, self.value, self.value, is_write=True)
+            yield Change(self.path, self.saved, self.read(), holder=self)
 
     def again(self) -> Holder:
         return _Opaque(self.path, self.value, self.read)
@@ -480,6 +491,7 @@ class Snapshot:
                 break
             children = list(made._entered(path, value, copies=copies))
             waiting.extend(reversed(children))
+        made.holders += _sources_of_random_numbers()
         return made
 
     def again(self) -> Snapshot:
@@ -775,6 +787,24 @@ def _state_of(path: str, value: Any) -> Holder | None:
             lambda one, other: bool(one.tobytes() == other.tobytes()),
         )
     return None
+
+
+def _sources_of_random_numbers() -> Iterator[Holder]:
+    """The random numbers of torch, of Python and of numpy, which every model can draw."""
+    for source in (torch.default_generator, *torch.cuda.default_generators):
+        yield _State("torch.random", source, source.get_state, source.set_state, torch.equal)
+    yield _State("random", random, random.getstate, random.setstate, operator.eq)
+    drawn: Any = getattr(sys.modules.get("numpy"), "random", None)
+    if drawn is not None:
+        yield _State("numpy.random", drawn, drawn.get_state, drawn.set_state, _is_same_state)
+
+
+def _is_same_state(left: Any, right: Any) -> bool:
+    """True for two states of numpy, each a tuple with an array."""
+    return all(
+        bool((one == other).all()) if hasattr(one, "all") else bool(one == other)
+        for one, other in zip(left, right, strict=True)
+    )
 
 
 def _place_in(generator: GeneratorType[Any, Any, Any]) -> Any:

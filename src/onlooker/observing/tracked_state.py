@@ -17,7 +17,7 @@ from ..core.call import ARGUMENTS, OUTPUT, STATE, Call, ChangedArgument, Paramet
 from ..core.path import Key, Name
 from ..core.spec import ConstantSpec, Spec
 from ..core.structure import Structure, Tree
-from ..pytrees.adopt import placed
+from ..pytrees.adopt import holds_numbers, placed
 from ..pytrees.layers import is_cache
 from ..pytrees.open import open_tree, spec_of
 from .module_state import are_equal, copied_values, held_values
@@ -63,13 +63,13 @@ def with_changed_arguments(
     parts: dict[str, Any], arguments: Mapping[str, Any], changed: Iterable[ChangedArgument]
 ) -> dict[str, Any]:
     """The parts of a result, and the arguments among the ``changed`` ones that the call had and that
-    are not in its output.
+    are not in its output; lists and dicts of numbers in any case.
     """
     given = {one.name: arguments[one.name] for one in changed if one.name in arguments}
     found = {
         name: value
         for name, value in given.items()
-        if value is not None and placed(parts[OUTPUT], value) is None
+        if value is not None and (placed(parts[OUTPUT], value) is None or holds_numbers(value))
     }
     return {**parts, ARGUMENTS: found} if found else parts
 

@@ -17,7 +17,7 @@ import torch
 from ..core.path import Attr, Entry, Index, Key, Path
 from .layers import holds_tensors, is_cache
 from .nodes import is_plain
-from .open import take_apart
+from .open import open_tree, take_apart
 
 __all__ = [
     "Place",
@@ -25,6 +25,7 @@ __all__ = [
     "adopted",
     "caches_in",
     "give_back",
+    "holds_numbers",
     "made_at",
     "placed",
     "put",
@@ -134,6 +135,15 @@ def placed(result: Any, value: Any) -> Place | None:
         else ()
     )
     return next(((key,) for key, child in items if child is value), None)
+
+
+def holds_numbers(value: Any) -> bool:
+    """True for a list or dict without tensors. What a call does to it costs a graph no tensor more: it is
+    brought to its new state for the caller, also where the result has it.
+    """
+    if not isinstance(value, (list, dict)) or is_cache(value):
+        return False
+    return not any(isinstance(leaf, torch.Tensor) for leaf in open_tree(value).leaves)
 
 
 def made_at(result: Any, place: Place) -> Any:

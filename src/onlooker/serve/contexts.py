@@ -14,7 +14,7 @@ from ..pytrees.open import ARGUMENTS
 
 __all__ = ["conflict", "flags_of"]
 
-#: containers of Python, which a model reads alike
+#: containers of Python, which have no flags
 _PLAIN = frozenset({"list", "tuple", "dict", "collections.OrderedDict", "OrderedDict", ARGUMENTS})
 #: what follows from the tensors of a layer, and what a cache appends when it is empty
 _FOLLOWS = frozenset(
@@ -30,7 +30,11 @@ def conflict(planned: Structure, given: Structure, path: Path | None = None) -> 
     that stay must be equal.
     """
     here = Path() if path is None else path
-    if planned.is_leaf or given.is_leaf or not given.n_leaves:
+    if planned.is_leaf or given.is_leaf:
+        return None
+    if {planned.kind, given.kind} <= _PLAIN and planned.kind != given.kind:
+        return Breach(BreachKind.CLASS, str(here), f"a {planned.kind}", f"a {given.kind}")
+    if not given.n_leaves:
         return None
     if planned.kind not in _PLAIN and given.kind not in _PLAIN:
         if planned.kind != given.kind:

@@ -63,7 +63,8 @@ class Dispatcher:
         self._python = python_signature(signature)
         self._checkers = {graph.name: Checker(graph.plan, graph.contract) for graph in self.graphs}
         self._ways = {graph.name: _checkers_of_ways(graph) for graph in self.graphs}
-        self._marks = {g.name: MarksOfCalls(g) for g in self.graphs if g.marks}
+        #: what the tensors of a call must be beside their sizes, read from a graph at its first call
+        self._marks: dict[str, MarksOfCalls | None] = {}
         self._closers = {graph.name: closer_of(graph.outputs.structure) for graph in self.graphs}
         self._unread = {graph.name: _unread_results(graph, self.joins) for graph in self.graphs}
         #: what a refusal has to undo, read from a graph at its first call; None for nothing
@@ -182,8 +183,15 @@ class Dispatcher:
         ways = self._ways[graph.name]
         if ways and (absent := route.left_out(leaves)) and not ways[absent](inputs):
             return None
-        marks = self._marks.get(graph.name)
+        name = graph.name
+        marks = self._marks[name] if name in self._marks else self._marks_of(graph)
         return None if marks is not None and any(marks.breaches(inputs)) else inputs
+
+    def _marks_of(self, graph: Graph) -> MarksOfCalls | None:
+        """What a graph needs of the tensors of a call; None for nothing."""
+        if graph.name not in self._marks:
+            self._marks[graph.name] = MarksOfCalls(graph) or None
+        return self._marks[graph.name]
 
     def _breaches(
         self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]
@@ -199,7 +207,7 @@ class Dispatcher:
             absent = route.left_out(leaves)
             if absent and not found:
                 found = tuple(self._ways[graph.name][absent].breaches(inputs))
-            marks = self._marks.get(graph.name)
+            marks = self._marks_of(graph)
             return found or (tuple(marks.breaches(inputs)) if marks is not None else ())
         except Mismatch as mismatch:
             return mismatch.breaches

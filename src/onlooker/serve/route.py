@@ -15,7 +15,7 @@ from ..core.call import Signature
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 from ..core.spec import ConstantSpec, OpaqueSpec
-from ..core.structure import Structure
+from ..core.structure import Structure, child_of
 from ..core.traffic import Breach, BreachKind
 from ..materialise.arguments import dtype_of
 from ..pytrees.open import spec_of
@@ -24,8 +24,8 @@ from .fills import Filler
 
 __all__ = ["Mismatch", "Route", "default_float"]
 
-#: containers that a method may put something into
-_FILLED = frozenset({"list", "dict", "OrderedDict"})
+#: containers that say something by being empty
+_EMPTY = frozenset({"list", "tuple", "dict", "OrderedDict", "collections.OrderedDict"})
 #: torch computes with ints below this one
 _FAR = 1 << 63
 #: the dtype of a tensor, and its rank
@@ -65,7 +65,7 @@ class Route:
         places = {path: position for position, path in enumerate(structure.paths())}
         self._absent = _absent_options(plan, places, signature)
         self._constants = _constants(plan, places, signature)
-        self._objects = _objects(plan, places)
+        self._objects = _objects(plan, places, signature)
         self._rest = _rest(plan, places, signature)
         _check_needed(plan, structure)
         reason = conflict(plan.structure, structure)
@@ -121,6 +121,9 @@ class Route:
                 continue
             if _is_default(value, default) and not _is_default(constant, default):
                 absent.add(path.root)
+        for source, path, opaque, default in self._objects:
+            if _is_default(leaves[source], default) and spec_of(leaves[source]) != opaque:
+                absent.add(path.root)
         return frozenset(absent)
 
     def _check_way(self, leaves: Sequence[Any]) -> None:
@@ -139,14 +142,16 @@ class Route:
             value = leaves[source]
             if type(value) is not kind or value != constant or kind is float:
                 is_other = _check_constant(path, constant, value, default) or is_other
-        if is_other:
-            self._check_way(leaves)
-        for source, path, opaque in self._objects:
+        for source, path, opaque, default in self._objects:
             came = spec_of(leaves[source])
-            if came != opaque:
+            if came != opaque and default is not None and came == default:
+                is_other = True
+            elif came != opaque:
                 got = came.beside(opaque) if isinstance(came, OpaqueSpec) else str(came)
                 expected = f"the {opaque} of the watched calls"
                 raise Mismatch(Breach(BreachKind.CONSTANT, str(path), expected, got))
+        if is_other:
+            self._check_way(leaves)
         for source, path, default in self._rest:
             _check_rest(path, default, leaves[source])
         inputs: list[Any] = [None] * self._count
@@ -255,17 +260,35 @@ def _check_needed(plan: Plan, structure: Structure) -> None:
 
 
 def _check_empty(plan: Plan, structure: Structure) -> None:
-    """An empty list, which the model may fill, is not an argument that is left out."""
-    known = {
-        entry.code()
-        for entry, child in zip(plan.structure.entries, plan.structure.children, strict=True)
-        if not child.is_leaf
-    }
-    for entry, child in zip(structure.entries, structure.children, strict=True):
-        if child.kind in _FILLED and not child.entries and entry.code() not in known:
-            raise Mismatch(
-                Breach(BreachKind.UNKNOWN, entry.code(), "left out", f"an empty {child.kind}")
-            )
+    """An empty list, tuple or dict is a value, not an argument that is left out: the model may fill
+    it, count its items, or go through them. Only where tensors of the graph stand in for what is
+    left out, as for a cache without layers, does it say the same.
+    """
+    for entry, child in zip(plan.structure.entries, plan.structure.children, strict=True):
+        came = child_of(structure, entry)
+        if child.kind in _EMPTY and not child.entries and (came is None or came.is_leaf):
+            expected = f"an empty {child.kind}, as in the watched calls"
+            raise Mismatch(Breach(BreachKind.ABSENT, entry.code(), expected, "nothing"))
+    for path, kind in _empty_in(structure, plan.structure):
+        leaves = [
+            leaf for leaf in plan.leaves if leaf.path.entries[: len(path.entries)] == path.entries
+        ]
+        if not leaves or any(leaf.fill is None for leaf in leaves):
+            expected = "with items, as in the watched calls" if leaves else "left out"
+            raise Mismatch(Breach(BreachKind.UNKNOWN, str(path), expected, f"an empty {kind}"))
+
+
+def _empty_in(
+    given: Structure, planned: Structure | None, path: Path | None = None
+) -> Iterator[tuple[Path, str]]:
+    """The places of a call with an empty container of Python that is not empty in the plan."""
+    here = Path() if path is None else path
+    is_known = planned is not None and not planned.is_leaf and not planned.entries
+    if given.kind in _EMPTY and not given.entries and not is_known:
+        yield here, given.kind
+    for entry, child in zip(given.entries, given.children, strict=True):
+        known = None if planned is None else child_of(planned, entry)
+        yield from _empty_in(child, known, here / entry)
 
 
 def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
@@ -311,10 +334,11 @@ def _absent_options(plan: Plan, places: Mapping[Path, int], signature: Signature
     """
     found: set[str] = set()
     for leaf in plan.leaves:
-        baked = leaf.constant
-        if leaf.is_constant and baked is not None and leaf.path not in places:
+        baked = leaf.constant if leaf.is_constant else None
+        is_object = leaf.opaque is not None and len(leaf.path.entries) == 1
+        if (baked is not None or is_object) and leaf.path not in places:
             default = default_of(leaf.path, signature)
-            if default != baked and not _waits(leaf, plan):
+            if default != (baked or leaf.opaque) and not _waits(leaf, plan):
                 found.add(leaf.path.root)
     return frozenset(found)
 
@@ -330,10 +354,11 @@ def _waits(leaf: LeafPlan, plan: Plan) -> bool:
 def _left_out(plan: Plan, names: Collection[str], signature: Signature) -> Iterator[Breach]:
     """What a call that leaves out these options means by it, beside what the graph was traced with."""
     for leaf in plan.leaves:
-        if leaf.is_constant and leaf.constant is not None and leaf.path.root in names:
+        fixed = leaf.opaque or (leaf.constant if leaf.is_constant else None)
+        if fixed is not None and leaf.path.root in names:
             default = default_of(leaf.path, signature)
             got = "nothing" if default is None else f"its default, {default}"
-            yield Breach(BreachKind.CONSTANT, str(leaf.path), str(leaf.constant), got)
+            yield Breach(BreachKind.CONSTANT, str(leaf.path), str(fixed), got)
 
 
 def _constants(
@@ -349,13 +374,17 @@ def _constants(
     return found
 
 
-def _objects(plan: Plan, places: Mapping[Path, int]) -> list[tuple[int, Path, OpaqueSpec]]:
-    """The leaves that are objects which could not be opened, and must be the same as they were."""
-    found: list[tuple[int, Path, OpaqueSpec]] = []
+def _objects(
+    plan: Plan, places: Mapping[Path, int], signature: Signature
+) -> list[tuple[int, Path, OpaqueSpec, ConstantSpec | None]]:
+    """The leaves that are objects which could not be opened, and must be the same as they were, each
+    with the default of its argument.
+    """
+    found: list[tuple[int, Path, OpaqueSpec, ConstantSpec | None]] = []
     for leaf in plan.leaves:
         source = places.get(leaf.path)
         if leaf.opaque is not None and source is not None:
-            found.append((source, leaf.path, leaf.opaque))
+            found.append((source, leaf.path, leaf.opaque, default_of(leaf.path, signature)))
         elif leaf.opaque is not None and leaf.calls == len(plan.calls):
             expected = f"the {leaf.opaque} of the watched calls"
             raise Mismatch(Breach(BreachKind.CONSTANT, str(leaf.path), expected, "nothing"))

@@ -36,6 +36,7 @@ __all__ = [
     "tensors_of",
     "written_before_refusal",
     "written_by",
+    "written_placeholders",
 ]
 
 _aten = torch.ops.aten
@@ -132,19 +133,32 @@ def written_before_refusal(program: torch.export.ExportedProgram) -> frozenset[s
     """The names of the placeholders that hold what the graph wrote there, where a later node may
     refuse the call.
     """
-    places: dict[torch.fx.Node, frozenset[str]] = {}
     written: frozenset[str] = frozenset()
     found: frozenset[str] = frozenset()
+    for node, names in _placeholders_written(program):
+        if node.op == "call_function" and _may_refuse(node):
+            found |= written
+            written = frozenset()
+        written |= names
+    return found
+
+
+def written_placeholders(program: torch.export.ExportedProgram) -> frozenset[str]:
+    """The names of the placeholders whose tensors a graph writes to."""
+    return frozenset().union(*(names for _, names in _placeholders_written(program)))
+
+
+def _placeholders_written(
+    program: torch.export.ExportedProgram,
+) -> Iterator[tuple[torch.fx.Node, frozenset[str]]]:
+    """Each node, and the names of the placeholders in whose memory it writes."""
+    places: dict[torch.fx.Node, frozenset[str]] = {}
     for node in program.graph.nodes:
         shared = [] if node.op in ("placeholder", "output", "get_attr") else shared_by(node)
         parts = [] if is_cast_to_another(node) else [places[other] for other in shared]
         own = [frozenset({node.name})] if node.op == "placeholder" else []
         places[node] = frozenset().union(*own, *parts)
-        if node.op == "call_function" and _may_refuse(node):
-            found |= written
-            written = frozenset()
-        written = written.union(*(places[other] for other in written_by(node)))
-    return found
+        yield node, frozenset().union(*(places[other] for other in written_by(node)))
 
 
 def _may_refuse(node: torch.fx.Node) -> bool:

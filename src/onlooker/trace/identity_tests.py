@@ -1,4 +1,4 @@
-"""Tests of identity in the source of a model: ``q is k``, ``n is LIMIT``.
+"""Tests of identity in the source of a model: ``q is k``, ``id(q) in known``, ``n is LIMIT``.
 
 While torch traces, each argument is a tensor of its own and a size is no int of Python, so that such
 a test is False whatever the call is. A graph of a model that compares two tensors so serves only
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ..pytrees.unread import Unread
 from .decisions import is_code_of_model
 from .lines import is_of_python
 from .source_tests import tree_of
@@ -59,28 +60,34 @@ def _tests_in(model: Any, method: str) -> Iterator[tuple[str, list[Any]]]:
         for node in _comparisons_in(code.co_filename):
             if code.co_firstlineno <= node.lineno <= last:
                 names = {**function.__globals__, "self": _SELF}
-                sides = [_known(node.left, names), _known(node.comparators[0], names)]
+                sides = [_known(side, names) for side in _sides_of(node)]
                 yield f"{code.co_filename}:{node.lineno}: {ast.unparse(node)}", sides
 
 
 def _asks(code: CodeType) -> bool:
     """True for code with a test of identity, which may be one with None."""
     inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return _IS in code.co_code[::2] or any(map(_asks, inner))
+    return _IS in code.co_code[::2] or "id" in code.co_names or any(map(_asks, inner))
 
 
 @functools.lru_cache(maxsize=1024)
-def _comparisons_in(file: str) -> tuple[ast.Compare, ...]:
-    """The comparisons of a file by ``is`` and ``is not``, but for those with a constant such as None."""
-    tree = tree_of(file)
-    found = [node for node in ast.walk(tree or ast.Module([], [])) if isinstance(node, ast.Compare)]
+def _comparisons_in(file: str) -> tuple[ast.Compare | ast.Call, ...]:
+    """The comparisons of a file by ``is`` and ``is not``, but for those with a constant such as None,
+    and the calls of ``id``.
+    """
+    nodes = ast.walk(tree_of(file) or ast.Module([], []))
     return tuple(
         node
-        for node in found
-        if isinstance(node.ops[0], (ast.Is, ast.IsNot))
-        and not _is_flag(node.left)
-        and not _is_flag(node.comparators[0])
+        for node in nodes
+        if (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)))
+        or (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "id" and node.args)
+        if not any(map(_is_flag, _sides_of(node)))
     )
+
+
+def _sides_of(node: ast.Compare | ast.Call) -> list[ast.expr]:
+    """What a test of identity compares, or asks for the identity of."""
+    return [node.left, node.comparators[0]] if isinstance(node, ast.Compare) else node.args[:1]
 
 
 def _is_flag(side: ast.expr) -> bool:
@@ -102,6 +109,8 @@ def _functions_of(model: Any, method: str) -> Iterator[FunctionType]:
     seen: set[int] = set()
     while waiting and len(seen) < _MOST:
         value = waiting.pop()
+        if type(value) is Unread:  # in the place of a generator
+            continue
         function = getattr(value, "__func__", getattr(value, "fget", value))
         function = inspect.unwrap(function) if callable(function) else function
         if not isinstance(function, FunctionType) or id(function.__code__) in seen:

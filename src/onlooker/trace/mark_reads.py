@@ -9,13 +9,15 @@ for any tensor. So do marks of parameters, which are those of the model.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..core.marks import GRADIENTS, MEMORY
+from ..core.marks import GRADIENTS, MEMORY, UNRECORDED
+from ..patches.swap import swapped
 from ..torch_internals.tensor_marks import (
     base_of_tensor,
     is_view,
@@ -84,3 +86,22 @@ class MarkReads(TorchFunctionMode):
         if isinstance(tensor, torch.nn.Parameter):
             return False
         return kind == GRADIENTS or memory_of(tensor) in self._memory
+
+    def __enter__(self) -> MarkReads:
+        super().__enter__()  # type: ignore[no-untyped-call]
+        asks = torch.is_grad_enabled
+
+        def noting() -> bool:
+            frame = reading_frame(2)
+            is_recorded = asks()
+            if frame is not None and not is_recorded:
+                self.found.setdefault(UNRECORDED, line_of(frame))
+            return is_recorded
+
+        self._swap = contextlib.ExitStack()
+        self._swap.enter_context(swapped(torch, "is_grad_enabled", noting))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._swap.close()
+        super().__exit__(*error)  # type: ignore[no-untyped-call]

@@ -19,7 +19,7 @@ from ..core.call import Signature
 from ..core.structure import Structure
 from ..pytrees.open import ARGUMENTS
 
-__all__ = ["DICTS", "has_order", "looks_up_only", "noting_order", "of_var_keyword"]
+__all__ = ["DICTS", "has_order", "holds_noting", "looks_up_only", "noting_order", "of_var_keyword"]
 
 #: the kinds of containers whose items have an order that a call chooses
 DICTS = frozenset({"dict", "OrderedDict"})
@@ -62,7 +62,20 @@ def _noting(base: type, note: Callable[[], None]) -> Any:
 
         return read
 
-    return type(base.__name__, (dict,), {name: reader(name) for name in _READERS})
+    return type(base.__name__, (dict, _Noting), {name: reader(name) for name in _READERS})
+
+
+class _Noting:
+    """The class of dicts that note who asks for their order."""
+
+
+def holds_noting(result: Any) -> bool:
+    """True where a result has a dict of the call with two items or more, in the order of the call."""
+    if isinstance(result, _Noting):
+        return len(result) > 1 or any(map(holds_noting, dict.values(result)))  # type: ignore[arg-type]
+    if isinstance(result, dict):
+        return any(map(holds_noting, result.values()))
+    return type(result) in (list, tuple) and any(map(holds_noting, result))
 
 
 def looks_up_only(method: Any) -> bool:

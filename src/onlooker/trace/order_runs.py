@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 
 from ..core.plan import Plan
@@ -11,12 +10,19 @@ from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments, materialise
 from ..observing.store import Sample
 from .lines import line_of
-from .order_reads import has_order, looks_up_only, noting_order, of_var_keyword
+from .order_reads import (
+    has_order,
+    holds_noting,
+    looks_up_only,
+    noting_order,
+    of_var_keyword,
+)
 from .reading_frame import reading_frame
 
 __all__ = ["has_dicts", "order_read"]
 
 logger = logging.getLogger(__name__)
+_RETURNED = "a dict of the call in the result"
 _UNKNOWN = "the order of a dict, which could not be tried"
 
 
@@ -43,8 +49,9 @@ def order_read(plan: Plan, lab: Lab, samples: tuple[Sample, ...], sizes: Sizes) 
     arguments = close_arguments(plan, materialise(plan, sizes, samples))
     noted = {name: noting_order(value, note) for name, value in arguments.items()}
     try:
-        lab.run_within(noted, contextlib.nullcontext(), why="the order of dicts")
+        with lab.private_run(why="the order of dicts"):
+            result = lab(noted)
     except Exception as error:
         logger.debug("the model refuses dicts that note their order: %s", error)
         return _UNKNOWN
-    return lines[0] if lines else ""
+    return lines[0] if lines else _RETURNED if holds_noting(result) else ""

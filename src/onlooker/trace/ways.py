@@ -22,7 +22,7 @@ from itertools import product
 
 from ..core.call import Call, Signature
 from ..core.contract import Constraint, Way
-from ..core.path import Name, Path
+from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 from ..core.spec import ConstantSpec, Spec
 from ..core.structure import Structure
@@ -110,12 +110,19 @@ def left_out_in(plan: Plan, call: Call, signature: Signature) -> frozenset[str]:
 
 
 def absent_tensors(plan: Plan) -> tuple[str, ...]:
-    """The tensors that a call may leave out as far as experiments say: ones or zeros stand for them."""
-    return tuple(
+    """The arguments of tensors that a call may leave out as far as experiments say: ones or zeros stand
+    for them, be it for a tensor or for a list of tensors.
+    """
+    tensors = [leaf for leaf in plan.inputs if leaf.is_tensor]
+    needed = {leaf.path.root for leaf in tensors if leaf.fill is None}
+    found = (
         leaf.path.root
-        for leaf in plan.inputs
-        if leaf.is_tensor and leaf.fill is not None and len(leaf.path.entries) == 1
+        for leaf in tensors
+        if leaf.fill is not None
+        and (len(leaf.path.entries) == 1 or leaf.fill.kind != "empty")
+        and leaf.path.root not in needed
     )
+    return tuple(dict.fromkeys(found))
 
 
 def has_empty_fills(plan: Plan) -> bool:
@@ -128,10 +135,9 @@ def calls_without(plan: Plan, names: Collection[str], calls: Sequence[Call]) -> 
     roots = absent_tensors(plan)
     found = []
     for call in calls:
-        given = dict(call.inputs.items())
-        absent = {
-            root for root in roots if given.get(Path((Name(root),))) in (None, ConstantSpec(None))
-        }
+        leaves = call.inputs.items()
+        given = {path.root for path, leaf in leaves if leaf != ConstantSpec(None)}
+        absent = {root for root in roots if root not in given}
         if call.index in plan.calls and absent == set(names):
             found.append(call.index)
     return tuple(found)
@@ -164,10 +170,13 @@ def _sizes_from_two(constraint: Constraint, general: Sizes) -> Iterator[Sizes]:
 
 
 def _options(plan: Plan, signature: Signature) -> Iterator[LeafPlan]:
-    """Whole arguments that are constants of the plan, and other ones than their defaults."""
+    """Whole arguments that are constants of the plan, and other ones than their defaults: numbers and
+    texts, and objects as a dtype.
+    """
     for leaf in plan.leaves:
-        is_whole = leaf.constant is not None and len(leaf.path.entries) == 1
-        if is_whole and leaf.is_constant and leaf.constant != _default_of(leaf, signature):
+        fixed = leaf.opaque or (leaf.constant if leaf.is_constant else None)
+        is_whole = fixed is not None and len(leaf.path.entries) == 1
+        if is_whole and fixed != _default_of(leaf, signature):
             yield leaf
 
 

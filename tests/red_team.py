@@ -71,7 +71,7 @@ def attack(attack: Attack) -> Outcome:
 
 def _lie_of(model: torch.nn.Module, program: Program, arguments: tuple[Any, ...]) -> str:
     """How the program differs from the model on a call; empty where it does not, or refuses."""
-    ours, theirs = _two_of(arguments)
+    theirs, ours = _two_of(arguments)  # a copy is no view of another tensor
     torch.manual_seed(1)
     with torch.no_grad():
         try:

@@ -122,3 +122,29 @@ def test_the_mode_of_a_model_is_the_users_own() -> None:
     before = read_attributes(model)
     model.eval()
     assert changed_since(before, model) == {}
+
+
+class KeepsAnchors(torch.nn.Module):
+    """Detectors keep what they made for the last sizes, and make it anew for others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shape: Any = None
+        self.anchors = torch.empty(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.shape != x.shape:
+            self.anchors, self.shape = torch.arange(x.shape[1]) * 1.0, x.shape
+        return x * self.anchors
+
+
+def test_a_tensor_and_the_sizes_it_was_made_for_stand_as_before_watching() -> None:
+    model, observer = KeepsAnchors().eval(), InputObserver()
+    model(torch.randn(1, 5))
+    with observer(model), torch.no_grad():
+        model(torch.randn(1, 5))
+        model(torch.randn(2, 7))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.randn(1, 5)
+    torch.testing.assert_close(program(x), x * torch.arange(5))

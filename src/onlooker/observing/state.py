@@ -20,7 +20,7 @@ __all__ = ["Attributes", "StateKeeper", "changed_since", "kept_state", "read_att
 #: (name of the submodule, name of the attribute) -> value
 Attributes = dict[tuple[str, str], Any]
 
-_PLAIN = (bool, int, float, str, type(None), tuple)
+_PLAIN = (bool, int, float, str, type(None), tuple, torch.Tensor)
 #: the mode is the user's own choice, and may change after watching
 _NOT_STATE = frozenset({"training"})
 
@@ -33,7 +33,9 @@ def _modules(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def read_attributes(model: Any) -> Attributes:
-    """The plain attributes of a model and of its submodules: numbers, flags, text and tuples."""
+    """The plain attributes of a model and of its submodules: numbers, flags, text, tuples, and
+    tensors that are no buffers.
+    """
     return {
         (path, name): value
         for path, module in _modules(model)
@@ -51,7 +53,9 @@ def changed_since(before: Attributes, model: Any) -> Attributes:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    return left is right or (type(left) is type(right) and repr(left) == repr(right))
+    if left is right or isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        return left is right
+    return type(left) is type(right) and repr(left) == repr(right)
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ BENCHMARKS = (
     "pipeline",
     "export",
     "scaling",
+    "images",
     "real",
     "speed",
     "serving",

@@ -175,6 +175,32 @@ def clamps_without_a_dtype(x: torch.Tensor, dtype: Any) -> torch.Tensor:
     return x.clamp(-50, 50) if dtype is None else x
 
 
+def flags() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 5, 4), [1]), (rand(3, 9, 4),), (rand(2, 7, 4), [1])]
+
+
+def later_flags() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 6, 4), [1]), (rand(2, 6, 4), []), (rand(2, 6, 4), [1, 2])]
+
+
+def puts_a_flag(x: torch.Tensor, log: Any) -> torch.Tensor:
+    if log:
+        log[0] = x.shape[1] > 2
+    return x * 2 + len(log or (1,))
+
+
+def dicts_or_none() -> Sequence[tuple[Any, ...]]:
+    return [*dicts(), (rand(2, 6, 4),)]
+
+
+def parts_of_dicts() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 6, 4), {"a": ones(4)}), (rand(2, 6, 4), {}), (rand(2, 6, 4), None)]
+
+
+def gets(x: torch.Tensor, parts: Any) -> torch.Tensor:
+    return x if parts is None else x + parts.get("b", 1.0)
+
+
 def is_limit(x: torch.Tensor, _: Any) -> torch.Tensor:
     return x * 2 if x.shape[1] is LIMIT else x
 
@@ -215,6 +241,8 @@ ATTACKS = [
     Attack("times_sum", of(times_sum), sizes, other_sizes),
     Attack("given_back_or_not", of(given_back_or_not), lambda: [*dicts(), (rand(2, 6, 4),)], other_dicts),
     Attack("appends_and_returns", of(appends_and_returns), logs, later_logs),
+    Attack("puts_a_flag", of(puts_a_flag), flags, later_flags),
+    Attack("gets", of(gets), dicts_or_none, parts_of_dicts),
     Attack("counts_items", of(counts_items), lists, other_lists),
     Attack("wide_with_a_list", of(wide_with_a_list), lists, other_lists),
     Attack("clamps_without_a_dtype", of(clamps_without_a_dtype), dtypes, large),
@@ -234,6 +262,19 @@ class Gathers(torch.nn.Module):
         return x + next(iter(parts.values()))
 
 
+class Counts(torch.nn.Module):
+    def forward(self, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        return x * 2 if len(rest) > 1 or any(part is x for part in rest) else x * 3
+
+
+def with_rest() -> Sequence[tuple[Any, ...]]:
+    return [(rand(*size, 4), rand(*size, 4)) for size in SIZES]
+
+
+def with_other_rests() -> Sequence[tuple[Any, ...]]:
+    return [(x, x, x) for x in (rand(2, 6, 4), rand(5, 5, 4))] + [(rand(2, 6, 4), rand(2, 6, 4), rand(2, 6, 4))]
+
+
 class LooksUp(torch.nn.Module):
     def forward(self, x: torch.Tensor, **parts: torch.Tensor) -> torch.Tensor:
         return x + parts["a"] * 2 + parts.get("b", 0)
@@ -247,6 +288,7 @@ def other_named() -> Sequence[tuple[Any, ...]]:
     return [(rand(*size, 4), Named(b=zeros(4), a=ones(4))) for size in SIZES]
 
 
+ATTACKS += [Attack("counts", Counts, with_rest, with_other_rests)]
 ATTACKS += [Attack("gathered", Gathers, named, other_named), Attack("looked up", LooksUp, named, other_named)]
 
 

@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 #: attributes that are looked at one by one; of more all are named
 _MOST_ALONE = 16
+_NUMBERS = (bool, int, float, str)
 #: runs that look for attributes that nothing depends on
 _MOST_RUNS = 64
 
@@ -132,6 +133,8 @@ def _is_unread(
     for sample in samples:
         arguments = sample.arguments()
         state = arguments[name]
+        if type(state.get(path)) in _NUMBERS:  # an input as cheap as any, which decides anything
+            return False
         if path in state and state[path] is not None:
             shapes.add(_form(state[path]))
         if _is_initial(path, state, initial):

@@ -44,6 +44,9 @@ def find_concatenated_lists(samples: Sequence[Sample], lab: Lab) -> tuple[Join, 
     found: list[Join] = []
     try:
         for path, seen in lists.items():
+            parameter = lab.signature.get(path.root)
+            if parameter is not None and parameter.kind == "VAR_POSITIONAL":
+                continue  # the tuple that the method gets is made by Python: nobody sees it counted
             if any(_asks_for_items(path, sample, lab) for sample, _ in seen):
                 continue
             sample, values = max(seen, key=lambda item: len(item[1]))
@@ -55,24 +58,29 @@ def find_concatenated_lists(samples: Sequence[Sample], lab: Lab) -> tuple[Join, 
     return tuple(found)
 
 
-class _Noting(list[Any]):
-    """A list that counts who asks how many items it has, or for another one than the first."""
+class _Noting:
+    """A list or tuple that counts who asks how many items it has, or for another one than the first."""
 
     n_readings = 0
 
     def __len__(self) -> int:
         _Noting.n_readings += 1
-        return super().__len__()
+        return int(super().__len__())  # type: ignore[misc]
 
     def __getitem__(self, index: Any) -> Any:
         _Noting.n_readings += not (type(index) is int and index == 0)
-        return super().__getitem__(index)
+        return super().__getitem__(index)  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
         _Noting.n_readings += 1
-        return super().__eq__(other)
+        return bool(super().__eq__(other))
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
+
+
+_NOTING: dict[type, Any] = {
+    kind: type(kind.__name__, (_Noting, kind), {}) for kind in (list, tuple)
+}
 
 
 def _asks_for_items(path: Path, sample: Sample, lab: Lab) -> bool:
@@ -81,9 +89,7 @@ def _asks_for_items(path: Path, sample: Sample, lab: Lab) -> bool:
     """
     arguments = copy_tensors(sample.arguments())
     found = path.follow(arguments)
-    if type(found) is not list:
-        return False
-    path.put(arguments, _Noting(found))
+    path.put(arguments, _NOTING[type(found)](found))
     before = _Noting.n_readings
     try:
         lab.run_within(arguments, contextlib.nullcontext(), why=f"whether {path} is counted")

@@ -94,12 +94,12 @@ def _writes(leaf: Any) -> Any:
 def _is_written(before: Any, after: Any) -> bool:
     if isinstance(before, torch.Tensor):
         return leaf_difference(before, after) > 0
-    return bool(before != after)
+    return type(before) is not type(after) or bool(before != after)
 
 
 def _differs(before: Any, after: Any) -> bool:
     if before is after:
         return False
-    return (
-        isinstance(before, torch.Tensor) or isinstance(after, torch.Tensor) or bool(before != after)
-    )
+    if type(before) is not type(after):  # 1 is no True
+        return True
+    return isinstance(before, torch.Tensor) or bool(before != after)

@@ -106,6 +106,7 @@ class Route:
         self._missing = tuple(missing)
         self._fillers: dict[tuple[int, ...], Filler] = {}
         _check_filled(missing)
+        _check_together(plan, places)
         if self._absent and not any(way.issuperset(self._absent) for way in self._ways):
             raise Mismatch(*_left_out(plan, self._absent, signature))
         self._signature = signature
@@ -273,7 +274,7 @@ def _check_empty(plan: Plan, structure: Structure) -> None:
         leaves = [
             leaf for leaf in plan.leaves if leaf.path.entries[: len(path.entries)] == path.entries
         ]
-        if not leaves or any(leaf.fill is None for leaf in leaves):
+        if not leaves or any(leaf.fill is None or leaf.fill.kind != "empty" for leaf in leaves):
             expected = "with items, as in the watched calls" if leaves else "left out"
             raise Mismatch(Breach(BreachKind.UNKNOWN, str(path), expected, f"an empty {kind}"))
 
@@ -299,6 +300,22 @@ def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
                     BreachKind.ABSENT, str(leaf.path), "given, as in every observed call", "nothing"
                 )
             )
+
+
+def _check_together(plan: Plan, places: Mapping[Path, int]) -> None:
+    """Tensors of one argument that watched calls passed together, and not always, are passed together
+    or not at all: experiments left out the whole argument.
+    """
+    groups: dict[tuple[str, int], list[LeafPlan]] = {}
+    for leaf in plan.inputs:
+        if leaf.fill is not None and leaf.fill.kind != "empty" and leaf.is_tensor:
+            groups.setdefault((leaf.path.root, leaf.calls), []).append(leaf)
+    for leaves in groups.values():
+        given = [leaf for leaf in leaves if leaf.path in places]
+        for leaf in leaves if given else ():
+            if leaf.path not in places:
+                expected = f"given, as in every observed call with {given[0].path}"
+                raise Mismatch(Breach(BreachKind.ABSENT, str(leaf.path), expected, "nothing"))
 
 
 def _check_determined(plan: Plan, missing: Sequence[LeafPlan]) -> None:
@@ -339,6 +356,11 @@ def _absent_options(plan: Plan, places: Mapping[Path, int], signature: Signature
         if (baked is not None or is_object) and leaf.path not in places:
             default = default_of(leaf.path, signature)
             if default != (baked or leaf.opaque) and not _waits(leaf, plan):
+                if any(
+                    path.root == leaf.path.root for path in places
+                ):  # it is there, but for a part
+                    expected = str(baked or leaf.opaque)
+                    raise Mismatch(Breach(BreachKind.CONSTANT, str(leaf.path), expected, "nothing"))
                 found.add(leaf.path.root)
     return frozenset(found)
 

@@ -16,6 +16,7 @@ from ..observing.store import Sample
 from ..observing.unkept import Unkept
 from ..pytrees.joins import Join, join_specs, join_tensors, joined, joined_results
 from .exportable import check_exportable
+from .identity_tests import compares_identity
 
 __all__ = ["Prepared", "prepare"]
 
@@ -48,7 +49,10 @@ def prepare(
     recording, samples = with_bound_defaults(recording, samples)
     joins: tuple[Join, ...] = ()
     if probe and lab.budget.runs:
-        joins = (*find_concatenated_lists(samples, lab), *find_unread_objects(samples, lab))
+        # what is joined is one tensor, of which nobody can say whether it is another argument
+        is_asked = compares_identity(lab.model, lab.subject.method)
+        lists = () if is_asked else find_concatenated_lists(samples, lab)
+        joins = (*lists, *find_unread_objects(samples, lab))
     if not joins:
         return Prepared(recording, tuple(samples))
     calls = tuple(

@@ -303,12 +303,12 @@ def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
 
 
 def _check_together(plan: Plan, places: Mapping[Path, int]) -> None:
-    """Tensors of one argument that watched calls passed together, and not always, are passed together
+    """Tensors and numbers of one argument that watched calls passed together, and not always, are passed together
     or not at all: experiments left out the whole argument.
     """
     groups: dict[tuple[str, int], list[LeafPlan]] = {}
     for leaf in plan.inputs:
-        if leaf.fill is not None and leaf.fill.kind != "empty" and leaf.is_tensor:
+        if leaf.fill is not None and leaf.fill.kind != "empty":
             groups.setdefault((leaf.path.root, leaf.calls), []).append(leaf)
     for leaves in groups.values():
         given = [leaf for leaf in leaves if leaf.path in places]

@@ -337,6 +337,7 @@ class Program:
                 effort=effort,
                 progress=progress,
                 agreeing=agreeing,
+                kept=self._subject.kept if self._subject is not None and model is None else None,
             )
             tally, unlawful = self._verdict
             if self._state is not None:

@@ -236,3 +236,29 @@ def test_what_cannot_be_an_input_is_refused_with_state_too() -> None:
         with pytest.raises(ExportError) as caught:
             watched(make().eval(), state=True).export()
         assert caught.value.slug == "model-keeps-state"
+
+
+class GrowsItsTable(nn.Module):
+    """A longer call makes another table, which shorter calls read from then on."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.register_buffer("table", torch.arange(64.0), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > len(self.table):
+            self.table = torch.arange(2.0 * x.shape[1]) * self.scale
+        return x + self.table[: x.shape[1]]
+
+
+@pytest.mark.parametrize(("scale", "verified"), [(1.5, False), (1.0, True)])
+def test_a_state_that_refused_calls_write_is_tried_before_a_served_one(scale: float, verified: bool) -> None:
+    model, observer = GrowsItsTable(scale).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, length in ((2, 5), (3, 9), (4, 7)):
+            model(torch.randn(rows, length))
+    program = observer.export()
+    assert program.verify().verified is verified
+    assert ("the model keeps state" in program.report.text()) is not verified
+    assert len(model.table) == 64

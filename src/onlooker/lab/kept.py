@@ -58,6 +58,11 @@ class Kept:
                 self.changes.setdefault(path, change)
                 self.counted[path] = self.changes[path]
 
+    def add_side(self, side: Side) -> None:
+        """Keeps a call that leaves behind what no watched call does; of served ones a few."""
+        if len(self.sides) < MOST_SIDES or side.refusal is not None:
+            self.sides.append(side)
+
     def lift(self, changes: Iterable[Change]) -> None:
         """Counts what a trace changes among what calls count, to see whether a trace reads it."""
         for change in changes:

@@ -81,11 +81,12 @@ def kept_state(
 
 class StateKeeper:
     """Takes snapshots of a model and puts back what they hold; ``lost`` are the changes that could
-    not be put back.
+    not be put back, ``left`` the places that the last run changed, but for writes to tensors.
     """
 
     def __init__(self) -> None:
         self.lost: tuple[Change, ...] = ()
+        self.left: frozenset[str] = frozenset()
         self._known: tuple[Any, Snapshot] | None = None
 
     def snapshot(self, model: Any) -> Snapshot:
@@ -102,7 +103,10 @@ class StateKeeper:
 
     def put_back(self, snapshot: Snapshot) -> None:
         """Gives everything what it held."""
+        self.left = frozenset()
         if snapshot.changed():
+            changes = snapshot.changes()
+            self.left = frozenset(change.path for change in changes if not change.is_write)
             snapshot.put_back()
             self.lost += tuple(snapshot.lasting())
 

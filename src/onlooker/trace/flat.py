@@ -21,7 +21,7 @@ from ..core.path import Key, Path
 from ..core.plan import Plan
 from ..core.structure import Tree
 from ..infer.name import label_of
-from ..lab.kept import MOST_SIDES, Side
+from ..lab.kept import Side
 from ..lab.lab import Lab
 from ..lab.stateful import Stateful
 from ..materialise.arguments import close_arguments
@@ -231,9 +231,8 @@ class FlatModel(torch.nn.Module):
         """Keeps the arguments of a call that leaves behind what no watched call does, and gives
         them; ``refusal`` is why it is not served.
         """
-        sides, arguments = self._run.lab.kept.sides, close_arguments(self.plan, dict(values))
-        if len(sides) < MOST_SIDES or refusal is not None:
-            sides.append(Side(arguments, refusal))
+        arguments = close_arguments(self.plan, dict(values))
+        self._run.lab.kept.add_side(Side(arguments, refusal))
         return arguments
 
     @property

@@ -16,6 +16,7 @@ from ..core.progress import tell
 from ..core.structure import Tree
 from ..core.verdict import Check, Focus, Outcome, Scores, Tally
 from ..infer.sizes import size_label
+from ..lab.kept import Kept, Side
 from ..lab.memory import is_out_of_memory
 from ..lab.runner import ModelRunner, cuda_devices
 from ..pytrees.agree import agreement_of_trees, score_agreement
@@ -44,6 +45,7 @@ def run_trials(
     progress: Progress | None = None,
     agreeing: float | None = None,
     total: int | None = None,
+    kept: Kept | None = None,
 ) -> tuple[Tally, tuple[str, ...]]:
     """The tally of all trials that are lawful, and the labels of those that the model itself
     refuses.
@@ -54,7 +56,8 @@ def run_trials(
     leaves out trials that would be too much work. Trials that ``progress`` has are not made again,
     and those that are made are added to it, one by one. Where a least share of ``agreeing`` scores
     is given, scores are measured, and a check fails where fewer agree. ``total`` is the number of
-    trials, where somebody is told of them.
+    trials, where somebody is told of them. Refused calls that leave behind what no watched call
+    does are added to ``kept``.
     """
     progress = Progress() if progress is None else progress
     effects = Effects(subject, atol)
@@ -83,6 +86,8 @@ def run_trials(
             continue
         if effort is not None:
             effort.note(trial, refused=bool(tried.refused))
+        if kept is not None and tried.refused and subject.keeper.left - kept.changes.keys():
+            kept.add_side(Side(trial.arguments))
         if again and not tried.refused:
             progress.propose(trial, expected)
     if total is not None:

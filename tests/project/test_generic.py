@@ -187,7 +187,7 @@ def decoder(name: str) -> Traced:
 READ = re.compile(
     r"torch\.fx\.experimental\.(sym_node\.SymNode\.(eq|ne|lt|le|gt|ge)|.*evaluate_sym_node"
     r"|proxy_tensor\.ProxyTorchDispatchMode\.__torch_dispatch__)"
-    r"|torch\.Sym(Int|Float|Bool)\.__(repr|format)__"
+    r"|torch\.Sym(Int|Float|Bool)\.__(repr|format)__|torch\.is_grad_enabled"
     r"|torch\.SymInt\.(bit_length|__(index|int|r?divmod|r?and|[rl]shift)__)"
 )
 

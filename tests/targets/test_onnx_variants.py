@@ -178,7 +178,7 @@ def test_lower_precision_is_verified_by_a_threshold_of_the_user(llama: tuple[Any
     watched, unseen = tally.scores("observed"), tally.scores("unseen")
     assert watched.count == 6
     assert unseen.count > 50
-    assert 0 < unseen.difference < 0.1
+    assert 0 < unseen.difference < 0.2
     assert f"{unseen.agreeing} of {unseen.count} unseen tokens agree" in program.report.text()
     strict = program.verify(atol=0.05)
     assert strict.verified == (watched.share == unseen.share == 1)

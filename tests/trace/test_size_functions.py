@@ -103,7 +103,7 @@ def test_sizes_with_the_same_value_are_served_by_one_graph(name: str) -> None:
         else:
             served += length in OTHERS
             torch.testing.assert_close(got, model(x))
-    assert served >= 3
+    assert served >= 2
 
 
 def test_a_table_of_a_module_is_read() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from onlooker import InputObserver, OnlookerWarning, Program
+from onlooker import ExportError, InputObserver, OnlookerWarning, Program
 
 
 class Noise(torch.nn.Module):
@@ -84,10 +84,26 @@ def test_a_program_of_torch_draws_as_the_model_does(cls: Any) -> None:
     torch.testing.assert_close(program(x), expected)
 
 
+class DrawnForTraining(torch.nn.Module):
+    """Draws a number of Python in each call, and asks for it in training alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        number = random.uniform(0, 1)
+        return x * 2 if self.training and number < 0.5 else x * 3
+
+
 @pytest.mark.parametrize("cls", [PythonNumber, DrawnOnce])
-def test_what_is_drawn_outside_of_torch_is_not_verified(cls: Any) -> None:
-    program = exported(cls().eval())
-    assert not program.verify().verified
+def test_what_is_drawn_outside_of_torch_and_read_is_refused(cls: Any) -> None:
+    with pytest.raises(ExportError, match=r"reads, random \(at .*test_random_numbers\.py:\d+ in forward"):
+        exported(cls().eval())
+
+
+def test_what_is_drawn_outside_of_torch_and_not_read_is_free() -> None:
+    model, observer = DrawnForTraining().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for batch in (2, 3, 5):
+            model(torch.randn(batch, 4))
+    assert observer.export().verify().verified
 
 
 @pytest.mark.parametrize("cls", [Noise, Dropout])

@@ -269,10 +269,13 @@ class _Search:
         """A trace for each set of tensors that a call may leave out, a mask for instance: graphs that
         it is no identity with lose what stood for these tensors, and its graphs join the program.
 
-        Plans with caches are left to experiments: each kind of their calls would need such traces.
+        Plans with caches are left to experiments: each kind of their calls would need such traces. So
+        are arguments that every call has to bring, though they may hold no tensor.
         """
+        signature = self.prepared.recording.signature
+        required = {parameter.name for parameter in signature.parameters if parameter.required}
         for search in list(self.searches):
-            roots = absent_tensors(search.plan)
+            roots = tuple(root for root in absent_tensors(search.plan) if root not in required)
             if not roots or has_empty_fills(search.plan):
                 continue
             bound = set(roots[_MOST_ABSENT:])

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..core.errors import UsageError
 from ..core.experiment import Finding, FindingKind
 from ..core.path import Path
 from ..core.structure import Tree
@@ -88,8 +89,12 @@ def _asks_for_items(path: Path, sample: Sample, lab: Lab) -> bool:
     there, and would take another path.
     """
     arguments = copy_tensors(sample.arguments())
-    found = path.follow(arguments)
-    path.put(arguments, _NOTING[type(found)](found))
+    try:
+        found = path.follow(arguments)
+        path.put(arguments, _NOTING[type(found)](found))
+    except (UsageError, KeyError) as error:  # of an object that takes no other list
+        logger.debug("%s cannot be counted: %s", path, error)
+        return True
     before = _Noting.n_readings
     try:
         lab.run_within(arguments, contextlib.nullcontext(), why=f"whether {path} is counted")

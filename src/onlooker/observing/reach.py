@@ -54,7 +54,7 @@ import torch
 from ..pytrees.numbers import is_same
 from ..pytrees.unusual import unusual
 
-__all__ = ["MISSING", "Change", "Holder", "Snapshot", "is_file_of_user"]
+__all__ = ["MISSING", "Change", "Holder", "ObjectState", "Snapshot", "is_file_of_user"]
 
 #: values that cannot change, and that are compared by value
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -355,7 +355,7 @@ class _Named(Holder):
                     self.write(name, before)
 
 
-class _State(Holder):
+class ObjectState(Holder):
     """An object whose whole state is read and set: a source of random numbers, an array."""
 
     __slots__ = ("equal", "read", "saved", "value", "write")
@@ -372,19 +372,27 @@ class _State(Holder):
         self.saved = read()
 
     def is_unchanged(self) -> bool:
+        """True where the state is what it was."""
         return self.equal(self.saved, self.read())
 
     def changes(self) -> Iterator[Change]:
+        """The state before and now."""
         if not self.is_unchanged():
             if isinstance(self.value, torch.Generator):  # its draws are operators of torch
                 yield Change(self.path, self.value, self.value, is_write=True)
             else:
                 yield Change(self.path, self.saved, self.read(), holder=self)
 
-    def again(self) -> Holder:
-        return _State(self.path, self.value, self.read, self.write, self.equal)
+    def again(self) -> Holder | None:
+        """The same with the state of now; the state of torch is a tensor, of which a trace has no
+        values.
+        """
+        if isinstance(self.value, torch.Generator):
+            return None
+        return ObjectState(self.path, self.value, self.read, self.write, self.equal)
 
     def put_back(self) -> None:
+        """Sets the state that was read."""
         self.write(self.saved)
 
 
@@ -768,9 +776,9 @@ def _is_code(value: Any) -> bool:
 def _state_of(path: str, value: Any) -> Holder | None:
     """The holder of an object whose state is read by methods of its own; None for others."""
     if isinstance(value, torch.Generator):
-        return _State(path, value, value.get_state, value.set_state, torch.equal)
+        return ObjectState(path, value, value.get_state, value.set_state, torch.equal)
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        return _State(path, value, value.getstate, value.setstate, operator.eq)
+        return ObjectState(path, value, value.getstate, value.setstate, operator.eq)
     if type(value) in _COUNTING:
         return _Opaque(path, value, lambda: repr(value.__reduce__()))
     if type(value) in _STEPPING:
@@ -779,7 +787,7 @@ def _state_of(path: str, value: Any) -> Holder | None:
         return _Opaque(path, value, lambda: _place_in(value))
     array = getattr(sys.modules.get("numpy"), "ndarray", None)
     if array is not None and isinstance(value, array) and value.dtype != object:
-        return _State(
+        return ObjectState(
             path,
             value,
             value.copy,
@@ -792,11 +800,11 @@ def _state_of(path: str, value: Any) -> Holder | None:
 def _sources_of_random_numbers() -> Iterator[Holder]:
     """The random numbers of torch, of Python and of numpy, which every model can draw."""
     for source in (torch.default_generator, *torch.cuda.default_generators):
-        yield _State("torch.random", source, source.get_state, source.set_state, torch.equal)
-    yield _State("random", random, random.getstate, random.setstate, operator.eq)
+        yield ObjectState("torch.random", source, source.get_state, source.set_state, torch.equal)
+    yield ObjectState("random", random, random.getstate, random.setstate, operator.eq)
     drawn: Any = getattr(sys.modules.get("numpy"), "random", None)
     if drawn is not None:
-        yield _State("numpy.random", drawn, drawn.get_state, drawn.set_state, _is_same_state)
+        yield ObjectState("numpy.random", drawn, drawn.get_state, drawn.set_state, _is_same_state)
 
 
 def _is_same_state(left: Any, right: Any) -> bool:

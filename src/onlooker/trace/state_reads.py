@@ -23,12 +23,13 @@ import contextlib
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
 
-from ..observing.reach import MISSING, Change, Holder, Snapshot
+from ..observing.reach import MISSING, Change, Holder, ObjectState, Snapshot
+from ..patches.swap import swapped
 from ..torch_internals.trees import tree_leaves
 from .decisions import is_code_of_model
 from .lines import line_of
@@ -57,6 +58,14 @@ _OF_CONTAINERS = (
     *("len", "iter", "contains", "getitem", "setitem", "delitem", "reversed", "eq", "ne", "lt"),
     *("le", "gt", "ge", "hash", "bool", "str", "repr", "format", "add", "radd", "mul", "rmul"),
     *("or", "ror", "and", "rand", "sub", "rsub", "xor", "rxor", "iadd", "ior", "isub", "imul"),
+)
+
+
+#: functions of ``random`` and ``numpy.random`` that draw
+_DRAWING = (
+    *("random", "uniform", "rand", "random_sample", "gauss", "normalvariate", "expovariate"),
+    *("betavariate", "triangular", "randint", "randrange", "getrandbits", "choice", "choices"),
+    *("sample", "shuffle", "randn", "normal", "binomial", "permutation", "standard_normal"),
 )
 
 
@@ -111,6 +120,10 @@ class StateReads:
         self, stack: contextlib.ExitStack, snapshot: Snapshot, holder: Holder, change: Change
     ) -> bool:
         """Puts a stand-in where calls change something; False where there is none for it."""
+        if isinstance(holder, ObjectState) and isinstance(holder.value, ModuleType):
+            stack.enter_context(self._watched_draws(holder))
+            self.placed[change.path] = holder
+            return True
         if change.key is None or _is_key_added(change):
             container = _container_of(holder)
             stand_in = self.stand_in(change.path, container)
@@ -127,6 +140,36 @@ class StateReads:
             holder.put(change.key, stand_in)
             return True
         return self._watch_attribute(stack, holder, change)
+
+    @contextlib.contextmanager
+    def _watched_draws(self, holder: ObjectState) -> Iterator[None]:
+        """Inside the block a float that a function of ``random`` or ``numpy.random`` draws is a
+        stand-in: many models draw a number for their training, and ask for it there alone. Whatever
+        else is drawn is a reading.
+        """
+        path, module = holder.path, holder.value
+        known = [holder.read()]
+
+        def watching(draw: Callable[..., Any]) -> Callable[..., Any]:
+            def drawn(*args: Any, **kwargs: Any) -> Any:
+                if not holder.equal(known[0], holder.read()):  # drawn by another name
+                    self.read(path)
+                value = draw(*args, **kwargs)
+                known[0] = holder.read()
+                if type(value) is float:
+                    return _Number(self, path, value)
+                self.read(path)
+                return value
+
+            return drawn
+
+        with contextlib.ExitStack() as stack:
+            for name in _DRAWING:
+                if hasattr(module, name):
+                    stack.enter_context(swapped(module, name, watching(getattr(module, name))))
+            yield
+        if not holder.equal(known[0], holder.read()):
+            self.read(path)
 
     def _watch_attribute(self, stack: contextlib.ExitStack, holder: Holder, change: Change) -> bool:
         """Lets the class of an object tell when an attribute is read that no stand-in stands for, as

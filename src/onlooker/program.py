@@ -32,6 +32,7 @@ from .hypotheses.overrides import RangesOption, overrides_of
 from .hypotheses.ranges import check_bounded, plans_in_ranges, seen_sizes
 from .keep.folder import Kept, save_folder
 from .lab.effects import Effect
+from .lab.kept import Kept as LeftBehind
 from .lab.lab import Lab
 from .lab.runner import ModelRunner
 from .lab.stages import Stages
@@ -337,7 +338,7 @@ class Program:
                 effort=effort,
                 progress=progress,
                 agreeing=agreeing,
-                kept=self._subject.kept if self._subject is not None and model is None else None,
+                kept=self._left_behind if model is None else None,
             )
             tally, unlawful = self._verdict
             if self._state is not None:
@@ -443,6 +444,11 @@ class Program:
         result = self._dispatcher(args, kwargs)
         gives_parts = self._state is not None or self._changed
         return of_given_arguments(result, arguments) if gives_parts else result
+
+    @property
+    def _left_behind(self) -> LeftBehind | None:
+        """What calls leave behind, where that is no input of the graphs."""
+        return self._subject.kept if self._subject is not None and self._state is None else None
 
     @property
     def tally(self) -> Tally:

@@ -505,10 +505,12 @@ def _conjuncts(tree: ast.expr) -> Iterator[ast.expr]:
 
 def _truth(part: ast.expr, terms: dict[str, _Term]) -> tuple[str, _Test]:
     """A condition as a term that is 1 where it holds, and 0 where it fails."""
-    is_not = isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not)
-    text = ast.unparse(part.operand if isinstance(part, ast.UnaryOp) and is_not else part)
-    terms.setdefault(f"({text})", _Term(f"({text})", 0, 1, is_condition=True))
-    return f"({text})", _Test(f"value == {0 if is_not else 1}", (1,))
+    wanted = 1
+    if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
+        part, wanted = part.operand, 0
+    name = f"({ast.unparse(part)})"
+    terms.setdefault(name, _Term(name, 0, 1, is_condition=True))
+    return name, _Test(f"value == {wanted}", (1,))
 
 
 def _monotone(

@@ -261,9 +261,10 @@ class _Search:
             own = [calls[index] for index in search.plan.calls if index in calls]
             if names and len(forms_of(own)) == 1:
                 other = self._search_without(search, names)
-                if other is not None and not search.add_way(names, other):
-                    is_identity = not any(self._differences(search, other))
-                    search.add_way(names, other, is_identity=is_identity)
+                if other is None or search.add_way(names, other):
+                    continue
+                if not any(self._differences(search, other)):
+                    search.add_way(names, other, is_identity=True)
 
     def settle_absent_tensors(self) -> None:
         """A trace for each set of tensors that a call may leave out, a mask for instance: graphs that

@@ -12,7 +12,6 @@ from ..core.kinds import check_kind
 from ..core.path import Path
 from ..core.plan import Plan
 from ..core.recording import Recording
-from ..core.spec import ConstantSpec
 from ..core.verdict import Focus, Tally
 from ..hypotheses.overrides import Dims, RangesOption
 from ..lab.budget import BUDGET, BudgetOption
@@ -25,7 +24,7 @@ from ..program import Basis, Program
 from ..pytrees.joins import join_specs, joined
 from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
-from ..verify.check import checked_calls
+from ..verify.check import checked_calls, sizes_of_specs
 from ..verify.effort import Effort
 from ..verify.request import SizesOption, check_request
 from ..verify.trials import Trial, chosen_trials
@@ -177,11 +176,7 @@ def _recorded_sizes(basis: Basis, recording: Recording, missed: list[str]) -> li
             missed.append(f"call {row.index} of the recording is outside: {breach}")
             continue
         tree = joined(call.inputs, basis.joins, join_specs)
-        values = {
-            path: spec.value if isinstance(spec, ConstantSpec) else spec
-            for path, spec in tree.items()
-        }
-        sizes = tuple(sizes_of(plans[row.graph], values).items())
+        sizes = tuple(sizes_of_specs(plans[row.graph], tree).items())
         counts[sizes] = counts.get(sizes, 0) + call.count
     common = sorted(counts, key=lambda sizes: -counts[sizes])
     return [dict(sizes) for sizes in common[:_MOST_RECORDED] if sizes]

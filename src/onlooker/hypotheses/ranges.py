@@ -15,8 +15,7 @@ from ..core.errors import UsageError
 from ..core.expression import Expression
 from ..core.plan import Plan, Symbol
 from ..core.recording import Recording
-from ..core.spec import ConstantSpec
-from ..materialise.counting import known_sizes
+from ..materialise.counting import known_sizes, values_of_specs
 from ..pytrees.joins import Join, join_specs, joined
 from .overrides import OBSERVED, Overrides, Range, check_symbols
 
@@ -32,10 +31,7 @@ def seen_sizes(plans: Iterable[Plan], recording: Recording, joins: Sequence[Join
     Sizes that only experiments had do not count.
     """
     inputs = {
-        call.index: {
-            path: leaf.value if isinstance(leaf, ConstantSpec) else leaf
-            for path, leaf in joined(call.inputs, joins, join_specs).items()
-        }
+        call.index: values_of_specs(joined(call.inputs, joins, join_specs))
         for call in recording.calls
     }
     found: dict[str, tuple[int, int]] = {}

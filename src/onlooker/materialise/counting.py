@@ -11,9 +11,10 @@ from ..core.call import Call
 from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
-from ..core.spec import ConstantSpec
+from ..core.spec import ConstantSpec, Spec
+from ..core.structure import Tree
 
-__all__ = ["counted", "known_sizes", "sizes_of", "watched_sizes"]
+__all__ = ["counted", "known_sizes", "sizes_of", "values_of_specs", "watched_sizes"]
 
 
 def watched_sizes(plan: Plan, calls: Iterable[Call]) -> list[tuple[dict[str, int], int]]:
@@ -23,12 +24,16 @@ def watched_sizes(plan: Plan, calls: Iterable[Call]) -> list[tuple[dict[str, int
     found = []
     for call in calls:
         if call.index in plan.calls:
-            values = {
-                path: leaf.value if isinstance(leaf, ConstantSpec) else leaf
-                for path, leaf in call.inputs.items()
-            }
-            found.append((sizes_of(plan, values), call.count))
+            found.append((sizes_of(plan, values_of_specs(call.inputs)), call.count))
     return found
+
+
+def values_of_specs(inputs: Tree[Spec]) -> dict[Path, object]:
+    """The constants of a recorded call as they are; of tensors the specs, which have their sizes."""
+    return {
+        path: leaf.value if isinstance(leaf, ConstantSpec) else leaf
+        for path, leaf in inputs.items()
+    }
 
 
 def sizes_of(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:

@@ -36,7 +36,7 @@ from .same_run import Numbers, as_in_a_trace
 from .size_ints import builtins_swapped
 from .size_reads import SizeReads
 
-__all__ = ["OperatorTrials", "Tried", "sizes_of_symbol"]
+__all__ = ["OperatorTrials", "Tried"]
 
 logger = logging.getLogger(__name__)
 #: how far from 0 sizes are looked for, beyond those that were seen
@@ -130,7 +130,7 @@ class OperatorTrials:
             {**base, symbol.name: other}
             for symbol in self._plan.symbols
             if symbol not in small and symbol.name not in region.pins
-            for other in sizes_of_symbol(symbol)
+            for other in _sizes_of_symbol(symbol)
             if other > 1
         )
         for choice in chain([base], changed):
@@ -184,7 +184,7 @@ class OperatorTrials:
             if symbol.name in formula and symbol.name not in region.pins
         ]
         for symbol in symbols:
-            for size in sizes_of_symbol(symbol):
+            for size in _sizes_of_symbol(symbol):
                 choice = {**region.sizes, symbol.name: size}
                 if holds(formula, choice) and region.holds(choice):
                     yield choice
@@ -278,7 +278,7 @@ def _value_of(size: Any, sizes: Sizes) -> Any:
     return size.xreplace(numbers)
 
 
-def sizes_of_symbol(symbol: Symbol) -> range:
+def _sizes_of_symbol(symbol: Symbol) -> range:
     """The sizes of a symbol that its plan allows, up to a little more than was seen."""
     most = min(symbol.high or _REACH, max(_REACH, 2 * max(symbol.observed, default=2)))
     return range(symbol.low + -symbol.low % symbol.step, most + 1, symbol.step)

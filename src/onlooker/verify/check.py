@@ -17,7 +17,7 @@ from ..core.spec import ConstantSpec, Spec, TensorSpec
 from ..core.structure import Tree
 from ..core.traffic import Breach, BreachKind, CheckedCall
 from ..materialise.arguments import dtype_of
-from ..materialise.counting import sizes_of
+from ..materialise.counting import sizes_of, values_of_specs
 from ..observing.bind import bind, python_signature
 from ..pytrees.joins import Join, join_specs, joined
 from ..pytrees.open import open_arguments, spec_of
@@ -84,11 +84,7 @@ def sized_calls(
 
 def sizes_of_specs(plan: Plan, inputs: Tree[Spec]) -> dict[str, int]:
     """The sizes of the symbols of a plan in a call of which the specs are known."""
-    values = {
-        path: leaf.value if isinstance(leaf, ConstantSpec) else leaf
-        for path, leaf in inputs.items()
-    }
-    return sizes_of(plan, values)
+    return sizes_of(plan, values_of_specs(inputs))
 
 
 def profile_of_calls(

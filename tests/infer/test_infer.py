@@ -680,7 +680,9 @@ def test_chosen_sizes_are_small_primes_where_nothing_speaks_against_them() -> No
 
 def test_large_sizes_stay_near_to_what_was_seen() -> None:
     sizes = choose_sizes(plan_with([Symbol("height", (224, 256), step=16)]))
-    assert sizes == {"height": 320}  # as even as what was seen, and an odd multiple: 256 divides by more
+    assert sizes == {"height": 288}  # a multiple of 32, as what was seen, and an odd one: 256 divides by more
+    large = choose_sizes(plan_with([Symbol("height", (1024,)), Symbol("width", (1024,))]))
+    assert large == {"height": 1152, "width": 1408}  # not of 512: that would be four times as much
     assert choose_sizes(plan_with([Symbol("n", (5, 9))]), scale=Scale.NEAR) == {"n": 9}
 
 

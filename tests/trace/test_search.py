@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -77,6 +78,18 @@ def test_sides_that_no_call_had_are_refused_unless_they_are_asked_for() -> None:
     torch.testing.assert_close(program(x), model(x))
     with pytest.raises(RejectedCallError, match="% 2"):
         program(torch.randn(3, 1, 63, 64))
+
+
+def test_a_side_that_several_layers_halve_is_in_steps_of_all_of_them() -> None:
+    program, _ = traced(OnOtherSides(3).eval(), (64, 64))
+    (served,) = program.report.served
+    steps = {found.term: found.words for found in served.sets}
+    assert {"x_dim_2", "x_dim_3"} <= set(steps)
+    assert all(steps[f"x_dim_{dim}"].endswith("in steps of 8") for dim in (2, 3)), steps
+    assert not any("// 2" in term or "// 4" in term for term in served.limited)
+    refused = str(program.report)[str(program.report).index("refused") :]
+    for dim in (2, 3):  # what changes a refusal is never cut
+        assert re.search(rf"ranges=\{{'x_dim_{dim}':\s+\(\d+,\s+None\)\}}\)", refused), refused
 
 
 def test_the_sides_that_are_asked_for_have_a_bounded_number_of_graphs() -> None:

@@ -54,6 +54,8 @@ _ROOM = 3
 _OFFSETS = (2, 0, 3, 1, 4)
 #: the most steps away from a size
 _MOST_STEPS = 11
+#: sides of images are multiples of this number, where large ones are multiples of a larger one
+_LEAST_OF_LARGE = 32
 #: how far from the least size of a range a size inside of it is looked for
 _FAR_INSIDE = 256
 #: a size of all symbols at once
@@ -228,12 +230,16 @@ def _proposals(symbol: Symbol, scale: Scale) -> Iterator[int]:
 def grain(symbol: Symbol) -> int:
     """The largest power of two that divides most sizes that were seen: sides of images are
     rarely odd.
+
+    Of large sizes it is at most an eighth, 32 for images of 256: two steps more would make a call
+    four times as large.
     """
     seen = [size for size in symbol.observed if size > 1]
     power = 1
     while (
         seen
         and 4 * power <= min(seen)
+        and 2 * power <= max(_LEAST_OF_LARGE, min(seen) // 8)
         and 2 * sum(size % (2 * power) == 0 for size in seen) >= len(seen)
     ):
         power *= 2
@@ -310,9 +316,11 @@ def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:
     gives other ones.
     """
     first = _OFFSETS[number % len(_OFFSETS)]
-    choices = [(Scale.USUAL, offset) for offset in (first, 2, 4, 6)]
-    if any(map(_is_large, plan.symbols)):
-        choices = [(Scale.SMALL, first), (Scale.EVEN, first), *choices]
+    if any(map(_is_large, plan.symbols)):  # they have room, and the largest ones cost the most
+        choices = [(Scale.SMALL, first), (Scale.EVEN, first)]
+        choices += [(Scale.USUAL, offset) for offset in (first % 2, 1, 2)]
+    else:
+        choices = [(Scale.USUAL, offset) for offset in (first, 2, 4, 6)]
     for scale, offset in choices:
         with contextlib.suppress(ExportError):
             sizes = choose_sizes(plan, scale=scale, offset=offset)

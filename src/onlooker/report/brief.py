@@ -106,7 +106,7 @@ def sections_of(report: Reported) -> list[Section]:
         Section("sizes", tuple(_sizes(report))),
         Section("inputs", tuple(_inputs(report.graphs))),
         Section("outputs", tuple(_outputs(report.graphs))),
-        Section("refused", tuple(_first(map(str, report.refusals), _MOST_REFUSALS))),
+        Section("refused", tuple(_first(_refused(report), _MOST_REFUSALS))),
         Section("unknown", tuple(_first(_unknown(report), _MOST_UNKNOWN))),
         Section("notes", tuple(_first(_notes(report.graphs), _MOST_NOTES))),
         Section("run", tuple(_run(report.graphs))),
@@ -298,6 +298,10 @@ def _unknown(report: Reported) -> list[str]:
 
 def _notes(graphs: Sequence[GraphReport]) -> list[str]:
     return folded(note for graph in graphs for note in graph.notes)
+
+
+def _refused(report: Reported) -> list[str]:
+    return [refusal.within(_LONGEST) for refusal in report.refusals]
 
 
 def _run(graphs: Sequence[GraphReport]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..contract.other_side import FateKind
 from ..contract.served import ServedSizes, SizeSet, served_sizes
@@ -40,6 +40,19 @@ class Refusal:
     def __str__(self) -> str:
         why = f" ({self.why})" if self.why else ""
         return f"{self.what}{why}: {self.change}" if self.change else f"{self.what}{why}"
+
+    def within(self, most: int) -> str:
+        """The same in as many characters: what changes it is told whole.
+
+        >>> print(Refusal("sizes other than n 1 to 24", "model.py:12", "watch one").within(40))
+        sizes other than n 1 to 2 ...: watch one
+        """
+        excess = len(str(self)) - most
+        if excess <= 0:
+            return str(self)
+        told = str(replace(self, change=""))
+        cut = f"{told[: max(len(told) - excess - 4, 0)]} ..."
+        return f"{cut}: {self.change}" if self.change else cut
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import sympy
@@ -336,7 +336,22 @@ class _Translation:
         if not isinstance(condition, Relational):
             return condition
         sides = (self._proofs.simplified(side) for side in condition.args)
-        return in_least_terms(condition.func(*sides))
+        return self._of_whole_steps(in_least_terms(condition.func(*sides)))
+
+    def _of_whole_steps(self, condition: Any) -> Any:
+        """``n // 2 % 2 == 0`` as ``n % 4 == 0`` where ``n`` is even: one condition on a side that is
+        halved by several layers.
+        """
+        if not isinstance(condition, sympy.Eq) or condition.rhs != 0:
+            return condition
+        remainder = condition.lhs
+        if not isinstance(remainder, PythonMod) or not isinstance(remainder.args[0], FloorDiv):
+            return condition
+        (size, divisor), steps = remainder.args[0].args, remainder.args[1]
+        if not (divisor.is_Integer and steps.is_Integer and divisor > 0):
+            return condition
+        is_whole = self._proofs.always(sympy.Eq(PythonMod(size, divisor), 0))
+        return sympy.Eq(PythonMod(size, divisor * steps), 0) if is_whole else condition
 
 
 def proofs_of(plan: Plan, facts: Iterable[Any] = (), least: int | None = None) -> SizeProofs:
@@ -359,14 +374,20 @@ def symbol_of(symbol: Symbol) -> Any:
     return sympy.Symbol(symbol.name, integer=True, nonnegative=True)
 
 
+#: what stands for a function of expressions: sympy knows more of a minimum than torch does
+_TRANSLATED = {Floor: FloorDiv, Min: sympy.Min, Max: sympy.Max}
+
+
+@lru_cache(maxsize=16384)
 def _with_torch_floor(value: Any) -> Any:
-    """The expression with the floor division of torch, and the minimum of sympy, which knows
-    more than torch's.
+    """The expression with the floor division of torch, and the minimum of sympy.
+
+    Padded sides of images nest a maximum per layer: each part is translated once.
     """
-    for own, other in ((Floor, FloorDiv), (Min, sympy.Min), (Max, sympy.Max)):
-        if value.has(own):
-            value = value.replace(own, other)
-    return value
+    if not value.has(*_TRANSLATED):
+        return value
+    parts = map(_with_torch_floor, value.args)
+    return _TRANSLATED.get(value.func, value.func)(*parts)
 
 
 def in_least_terms(condition: Any) -> Any:

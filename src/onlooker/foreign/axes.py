@@ -13,11 +13,15 @@ from ..materialise.arguments import close_arguments, materialise
 from ..observing.store import Sample
 from ..verify.trials import Trial
 
-__all__ = ["PLACES", "Cell", "Held", "held_sizes"]
+__all__ = ["MOST_NUMBER", "PLACES", "Cell", "Held", "held_sizes"]
 
 #: where each symbol is tried, beside a call that the export serves
 PLACES = ("0", "1", "min", "max", "unseen")
 
+#: the last place of a size is one less: clamping places to a number shows at the number and 2
+_AROUND = (-1, 0, 1, 2)
+#: a size of a greater number is not tried, and no more sizes than these around numbers
+MOST_NUMBER, _MOST_NEAR = 4096, 48
 #: the tally of one trial, and the labels of those that the model refuses
 Try = Callable[[Trial], tuple[Tally, tuple[str, ...]]]
 
@@ -57,12 +61,17 @@ class Cell:
 
 
 def held_sizes(
-    plan: Plan, samples: Sequence[Sample], base: Mapping[str, int] | None, attempt: Try
+    plan: Plan,
+    samples: Sequence[Sample],
+    base: Mapping[str, int] | None,
+    attempt: Try,
+    numbers: Sequence[int] = (),
 ) -> Iterator[Cell]:
     """A cell for each symbol and place, in their order.
 
     One symbol is changed at a time, the others are as in ``base``: the sizes of a call that the
-    export serves, or None where there is none.
+    export serves, or None where there is none. Unseen sizes are also those around the ``numbers`` that
+    the export compares sizes with.
     """
     for symbol in plan.symbols:
         for place in PLACES:
@@ -70,6 +79,9 @@ def held_sizes(
             if base is None:
                 yield Cell(symbol.name, place, (), Held.UNKNOWN)
                 continue
+            if place == "unseen":
+                near = _near(plan, symbol, base, numbers)
+                sizes = [*dict.fromkeys((*sizes, *near))]
             found = [_tried(plan, samples, symbol, size, base, attempt) for size in sizes]
             worst = [held for held, _ in found]
             order = (Held.WRONG, Held.REFUSED, Held.HOLDS, Held.NOT_ASKED)
@@ -90,6 +102,21 @@ def _sizes(symbol: Symbol, place: str) -> list[int]:
     between = [size for size in range(least, most) if size not in seen and size % step == 0]
     beyond = [(most // step + 1) * step, (2 * most // step + 3) * step]
     return [size for size in (*between[:1], *beyond) if symbol.allows(size) and size > 1]
+
+
+def _near(plan: Plan, symbol: Symbol, base: Mapping[str, int], numbers: Sequence[int]) -> list[int]:
+    """The sizes of a symbol at which an axis has about one of the numbers."""
+    axes = {expression for leaf in plan.inputs for _, expression in leaf.axes}
+    own = [one for one in axes if symbol.name in one.symbols]
+    found = {
+        one.solved(symbol.name, number + offset, base)
+        for number in numbers
+        if number <= MOST_NUMBER
+        for one in own
+        for offset in _AROUND
+    }
+    taken = {size for size in found if size is not None and size > 1 and symbol.takes(size)}
+    return sorted(taken - {*symbol.observed})[:_MOST_NEAR]
 
 
 def _tried(

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from .contents import Contents
+
 __all__ = ["Declared", "Exported", "Port"]
 
 #: the dtypes of torch, by the names that ONNX Runtime and OpenVINO have for them
@@ -69,6 +71,7 @@ class Exported:
     outputs in their order.
 
     ``kind`` is what the file is, in words; ``constants`` are inputs whose value stands in the file.
+    ``contents`` says what its graph shows, and is None for a file that does not show its graph.
     """
 
     kind: str
@@ -76,6 +79,7 @@ class Exported:
     outputs: tuple[Port, ...]
     run: Callable[[Mapping[str, Any]], Sequence[Any]]
     constants: tuple[str, ...] = ()
+    contents: Contents | None = None
 
     def input(self, name: str) -> Port:
         """The input called ``name``."""

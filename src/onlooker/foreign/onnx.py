@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..interop.checks.onnx_model import OnnxModel
+from ..interop.checks.onnx_model import OnnxModel, onnx_source
 from .exported import Declared, Exported, Port, dtype_named, tensor_for
+from .onnx_contents import contents_of_onnx
 
 __all__ = ["open_onnx"]
 
@@ -25,7 +26,8 @@ def open_onnx(model: Any) -> Exported:
     def run(given: Mapping[str, Any]) -> Sequence[Any]:
         return loaded.run({name: tensor_for(value, ports[name]) for name, value in given.items()})
 
-    return Exported("onnx", inputs, outputs, run)
+    contents = contents_of_onnx(onnx_source(model))
+    return Exported("onnx", inputs, outputs, run, contents=contents)
 
 
 def _port(name: str, kind: str, shape: Sequence[int | str | None]) -> Port:

@@ -11,6 +11,7 @@ from ..targets.openvino.run import openvino_runner
 from ..targets.openvino.settings import Settings
 from ..targets.packages import require_packages
 from .exported import Declared, Exported, Port, dtype_named, tensor_for
+from .openvino_contents import contents_of_openvino
 
 __all__ = ["is_openvino", "open_openvino"]
 
@@ -51,7 +52,8 @@ def open_openvino(model: Any) -> Exported:
     def run(given: Mapping[str, Any]) -> Sequence[Any]:
         return runner([tensor_for(given[port.name], port) for port in inputs])
 
-    return Exported("openvino", inputs, outputs, run)
+    contents = contents_of_openvino(read, [port.name for port in inputs])
+    return Exported("openvino", inputs, outputs, run, contents=contents)
 
 
 class _Numbered:

@@ -15,9 +15,11 @@ from ..report.text import as_text
 from .axes import PLACES
 from .findings import Finding, told
 
-__all__ = ["AxisRow", "ExportReport"]
+__all__ = ["UNREADABLE", "AxisRow", "ExportReport"]
 
 _MOST_FAILURES = 6
+#: what the verdict says of a file whose graph no reader shows
+UNREADABLE = "the graph of this file cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class ExportReport:
     """Whether an export does what the model does.
 
     ``findings`` name what is wrong by axis, input or output, ``remarks`` what was not found out,
-    ``tally`` has every trial: the watched calls, other sizes, other values.
+    ``tally`` has every trial: the watched calls, other sizes, other values. ``is_readable`` is False
+    for a file that does not show its graph: its numbers and tables are not known then.
     """
 
     model: str
@@ -47,6 +50,7 @@ class ExportReport:
     findings: tuple[Finding, ...]
     tally: Tally
     remarks: tuple[str, ...] = ()
+    is_readable: bool = True
 
     def __repr__(self) -> str:
         return f"<ExportReport of {self.model} ({self.kind}): {self.verdict}>"
@@ -63,9 +67,9 @@ class ExportReport:
 
     @property
     def verdict(self) -> str:
-        """``holds``, or in words why not."""
+        """``holds``, with what no reader of the file shows; or in words why not."""
         if self.holds:
-            return "holds"
+            return "holds" if self.is_readable else f"holds, though {UNREADABLE}"
         if not self.tally.total:
             return "does not hold: nothing could be tried"
         if self.tally.failed:

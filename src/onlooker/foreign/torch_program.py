@@ -13,6 +13,7 @@ from ..core.errors import UsageError
 from ..pytrees.registry import register_flattening_functions
 from ..torch_internals.trees import torch_pytree as pytree
 from .exported import Declared, Exported, Port, tensor_for
+from .torch_contents import contents_of_program
 
 __all__ = ["open_program", "read_program"]
 
@@ -65,7 +66,9 @@ def open_program(program: torch.export.ExportedProgram) -> Exported:
                 if isinstance(leaf, torch.Tensor)
             ]
 
-    return Exported("torch.export", inputs, tuple(_outputs(program)), run, tuple(constants))
+    contents = contents_of_program(program)
+    outputs = tuple(_outputs(program))
+    return Exported("torch.export", inputs, outputs, run, tuple(constants), contents)
 
 
 def _input(value: Any, port: Port) -> Any:

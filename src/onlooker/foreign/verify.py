@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import torch
+from torch.export.graph_signature import InputKind
 
 from .._api import InputObserver
 from ..core.errors import ObservationError, RejectedCallError, UsageError
 from ..core.kinds import check_kind
 from ..core.path import Path
-from ..core.plan import Plan
+from ..core.plan import LeafPlan, Plan
 from ..core.recording import Recording
-from ..core.verdict import Focus, Tally
+from ..core.verdict import Check, Focus, Tally
 from ..hypotheses.overrides import Dims, RangesOption
+from ..infer.sizes import size_label
 from ..lab.budget import BUDGET, BudgetOption
 from ..materialise.arguments import leaf_values
 from ..materialise.counting import sizes_of
@@ -29,14 +34,16 @@ from ..verify.effort import Effort
 from ..verify.request import SizesOption, check_request
 from ..verify.trials import Trial, chosen_trials
 from ..verify.verify import run_trials
-from .axes import PLACES, Cell, held_sizes
+from .axes import MOST_NUMBER, PLACES, Cell, held_sizes
 from .causes import input_findings, relation_findings, size_findings, trial_findings
 from .exported import Exported, Port
-from .findings import Finding, Kind
+from .findings import Finding, Kind, told
 from .open import open_exported
 from .probing import CallProbe
-from .report import AxisRow, ExportReport
+from .report import UNREADABLE, AxisRow, ExportReport
+from .rows import RowTrials, is_index, sizes_for
 from .serve import Fitted, fit, stand_in
+from .torch_contents import contents_of_program
 
 __all__ = ["verify_export"]
 
@@ -200,6 +207,7 @@ class _Judge:
         self._cells: dict[str, list[Cell]] = {}
         self._findings: list[Finding] = []
         self._fitted: list[Fitted] = []
+        self._remarks: list[str] = []
         for graph in basis.graphs:
             try:
                 self._fitted.append(fit(file, graph))
@@ -232,10 +240,17 @@ class _Judge:
         basis = self._basis
         graphs = [_judged(graph, self._file) for graph in basis.graphs]
         seen = self._watched_calls()
+        contents = self._file.contents
+        numbers = contents.numbers if contents is not None else ()
+        effort = Effort(basis.subject.model, bounded=trials is None, seconds=seconds)
+        effort.begin()
         for graph in _one_a_kind(graphs):
             base = next((s.sizes for s in seen if s.holds and s.plan == graph.plan), None)
-            self._cells[graph.name] = [*held_sizes(graph.plan, basis.kept, base, self._attempt)]
-        effort = Effort(basis.subject.model, bounded=trials is None, seconds=seconds)
+            cells = held_sizes(graph.plan, basis.kept, base, self._attempt, numbers)
+            self._cells[graph.name] = [*cells]
+            if base is not None:
+                self._try_rows(graph.plan, base, effort)
+        self._remark_on_contents()
         effort.begin()
         chosen = chosen_trials(graphs, basis.samples, basis.kept, given, seed=seed, most=trials)
         tally, _ = run_trials(
@@ -253,11 +268,66 @@ class _Judge:
         return [fitted for fitted in self._fitted if fitted.graph.name in first]
 
     def _attempt(self, trial: Trial) -> tuple[Tally, tuple[str, ...]]:
-        tally, unlawful = run_trials(
-            self._serve, self._basis.subject, [trial], atol=self._atol, again=False
-        )
+        tally, unlawful = self._judged(trial)
         self._tally += tally
         return tally, unlawful
+
+    def _try_rows(self, plan: Plan, base: Mapping[str, int], effort: Effort) -> None:
+        """Tries all ids of the tables that inputs of the file, or of the model, index."""
+        fitted = next(one for one in self._kinds() if one.graph.plan == plan)
+        for leaf in plan.inputs:
+            rows = _rows_of(fitted).get(leaf.path, 0)
+            if rows == 0 or not is_index(leaf, self._basis.kept):
+                continue
+            grown = sizes_for(plan, leaf, rows, base, partial(_is_declared, fitted))
+            tried: list[RowTrials] = []
+            for sizes in (grown, base):
+                if not tried or (tried[-1].wrong and sizes != grown):
+                    one = RowTrials(
+                        plan, self._basis.kept, leaf, rows, sizes, self._judged, effort.is_over
+                    )
+                    one.run()
+                    tried.append(one)
+            first, last = tried[0], tried[-1]
+            # a file that refuses the larger call alone is judged by its sizes
+            is_larger = last is not first and last.wrong is None
+            chosen = first if is_larger and not first.is_refused else last
+            self._tally += chosen.tally
+            self._note_rows(leaf, rows, chosen, last.wrong)
+
+    def _note_rows(
+        self, leaf: LeafPlan, rows: int, tried: RowTrials, wrong: tuple[int, Check] | None
+    ) -> None:
+        """What the ids of one input showed; ``wrong`` is an id that is wrong in a watched call."""
+        if wrong is not None:
+            number, check = wrong
+            text = f"wrong with the id {number}, of {rows} rows: {told(check.note)}"
+            self._findings.append(Finding(Kind.VALUES, str(leaf.path), text))
+        elif tried.wrong is not None:
+            text = f"wrong in a larger call, {size_label(tried.sizes)}: {told(tried.wrong[1].note)}"
+            self._findings.append(Finding(Kind.WRONG, str(leaf.path), text))
+        if tried.left:
+            self._remarks.append(
+                f"{tried.left} of the {rows} ids of {leaf.path} were not tried: the calls would be"
+                " too many"
+            )
+
+    def _remark_on_contents(self) -> None:
+        """Says what of the file is not known."""
+        contents = self._file.contents
+        if contents is None:
+            self._remarks.append(
+                f"{UNREADABLE}: sizes near numbers that it compares with were not looked for"
+            )
+            return
+        large = [number for number in contents.numbers if number > MOST_NUMBER]
+        if large:
+            found = ", ".join(map(str, large))
+            self._remarks.append(f"sizes around {found}, which the file compares, were not tried")
+
+    def _judged(self, trial: Trial) -> tuple[Tally, tuple[str, ...]]:
+        """One trial, which is not counted."""
+        return run_trials(self._serve, self._basis.subject, [trial], atol=self._atol, again=False)
 
     def _watched_calls(self) -> list[_Seen]:
         """Each watched call with its sizes; what is wrong with the outputs of the first that the
@@ -300,7 +370,8 @@ class _Judge:
             tuple(rows),
             tuple(dict.fromkeys(found)),
             self._tally,
-            tuple(missed),
+            (*missed, *self._remarks),
+            is_readable=self._file.contents is not None,
         )
 
 
@@ -330,6 +401,41 @@ def _promised(trial: Trial) -> Trial:
         symbol.takes(sizes[symbol.name]) for symbol in trial.plan.symbols if symbol.name in sizes
     )
     return replace(trial, is_promised=is_asked)
+
+
+def _rows_of(fitted: Fitted) -> dict[Path, int]:
+    """The rows of the longest table that the values of each argument index, in the file or in the
+    model.
+    """
+    found: dict[Path, int] = {}
+    contents = fitted.exported.contents
+    if contents is not None:
+        found = {
+            path: contents.rows[name]
+            for name, path in fitted.inputs.items()
+            if name in contents.rows
+        }
+    program = fitted.graph.artifact
+    if isinstance(program, torch.export.ExportedProgram):
+        own = contents_of_program(program).rows
+        specs = program.graph_signature.input_specs
+        names = [spec.arg.name for spec in specs if spec.kind is InputKind.USER_INPUT]
+        for name, leaf in zip(names, fitted.graph.plan.inputs, strict=False):
+            found[leaf.path] = max(own.get(name, 0), found.get(leaf.path, 0))
+    return found
+
+
+def _is_declared(fitted: Fitted, sizes: Mapping[str, int]) -> bool:
+    """True for sizes that the file takes by its own words, and that the graph is proven for."""
+    leaves = {leaf.path: leaf for leaf in fitted.graph.plan.inputs}
+    for name, path in fitted.inputs.items():
+        shape = fitted.exported.input(name).shape
+        if path not in leaves or shape is None or len(shape) != len(leaves[path].shape):
+            continue
+        for declared, expression in zip(shape, leaves[path].shape, strict=True):
+            if not declared.allows(expression.evaluate(sizes)):
+                return False
+    return fitted.graph.contract.holds(sizes)
 
 
 def _rows(fitted: Fitted, cells: Sequence[Cell]) -> Iterator[AxisRow]:

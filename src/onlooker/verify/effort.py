@@ -62,12 +62,16 @@ class Effort:
         self._spent = 0
         self._kinds.clear()
 
+    def is_over(self) -> bool:
+        """True when the time has ended."""
+        return self._end is not None and time.monotonic() >= self._end
+
     def wants(self, trial: Trial) -> bool:
         """True for a trial that shall be made."""
         name = _graph_of(trial)
         if trial.focus is Focus.OBSERVED:
             return True
-        if self._end is not None and time.monotonic() >= self._end:
+        if self.is_over():
             return False
         if not self._bounded or trial.focus not in _BOUNDED:
             return True

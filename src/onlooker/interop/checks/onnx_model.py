@@ -14,7 +14,7 @@ import torch
 from ...core.errors import MissingPackageError, OnlookerError, UsageError
 from ...core.expression import Expression
 
-__all__ = ["OnnxModel", "is_onnx"]
+__all__ = ["OnnxModel", "is_onnx", "onnx_source"]
 
 #: the sizes that a model declares of one input or output: numbers, names, or expressions as text
 DeclaredShape = tuple[int | str | None, ...]
@@ -48,6 +48,11 @@ def _proto_of(model: Any) -> Any:
     if type(model).__module__.startswith("onnx_ir"):
         return importlib.import_module("onnx_ir").to_proto(model)
     return None
+
+
+def onnx_source(model: Any) -> Any:
+    """The path of a model, or its ModelProto, for what :func:`is_onnx` is true for."""
+    return model if isinstance(model, (str, os.PathLike)) else _proto_of(model)
 
 
 class OnnxModel:

@@ -6,6 +6,7 @@ from torch import nn
 
 from onlooker import InputObserver, RejectedCallError
 from onlooker.zoo import tiny_model
+from unreached import Unreached
 
 
 class Masked(nn.Module):
@@ -90,6 +91,26 @@ def test_flags_that_say_what_the_model_does_anyway_may_be_left_out():
     torch.testing.assert_close(got, model(x, positions=positions, doubled=True))
     with pytest.raises(RejectedCallError, match="doubled is always True"):
         program(x, positions=positions)
+
+
+def test_flags_are_left_out_one_by_one_at_the_first_sizes_alone():
+    runs = Unreached()
+
+    class Noting(Masked):
+        def forward(self, x, mask: torch.Tensor | None = None, **flags):
+            runs.append((tuple(x.shape), frozenset(flags)))
+            return super().forward(x, mask, **flags)
+
+    flags = dict.fromkeys(("one", "two", "three", "four"), 1)
+    observer, model = InputObserver(), Noting()
+    with observer(model), torch.no_grad():
+        for batch, length in ((2, 5), (3, 7)):
+            model(torch.randn(batch, length, 4), torch.ones(batch, length), **flags)
+    runs.clear()
+    (plan,) = observer.plans()
+    assert [leaf.path.code() for leaf in plan.leaves if leaf.optional] == [*flags]
+    assert len({shape for shape, given in runs if len(given) == 3}) == 1
+    assert len({shape for shape, given in runs if not given}) > 1
 
 
 def test_two_flags_that_say_the_same_together_only_are_not_left_out():

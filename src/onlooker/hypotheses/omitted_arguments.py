@@ -3,7 +3,8 @@
 ``generate()`` drops a mask that hides nothing, and some of its ways leave out flags that the
 configuration of the model says anyway. A tensor may be left out where the model gives for ones, or
 zeros, of its shape what it gives without it; a flag where it gives the same with it and without it.
-Both are tested on several sizes, each argument alone and then all of them together.
+Both are tested on several sizes: each tensor alone, each flag alone at the first sizes, and then all
+of them together. Where that does not hold, each flag is tested alone at all sizes, too.
 
 A cache that was empty in some calls and absent in none is another question: the model may return
 one only where it was given one. The calls with an empty one are run without it. Where a mask may be
@@ -75,11 +76,10 @@ class OmittedArguments:
             tuple(_bases(plan, self._samples, self._lab)),
             domains_of(self._samples),
         )
-        found = test.together(test.alone(candidates))
+        found = test.found(candidates)
         always_given = self._always_given(test.empty())
         if always_given:
-            beside = test.given(always_given)
-            more = beside.together(beside.alone(candidates))
+            more = test.given(always_given).found_beside(found, candidates)
             if _tensors(more) > _tensors(found):
                 found = more
                 needed = dict.fromkeys((*self._draft.needed, *always_given))
@@ -228,6 +228,32 @@ class _OmissionTest:
         """The same test where these arguments are never left out: a call has to bring them."""
         bases = (replace(base, empty=base.empty.difference(roots)) for base in self.bases)
         return replace(self, bases=tuple(bases))
+
+    def found(self, leaves: Sequence[LeafPlan]) -> _Defaults:
+        """The leaves that a call may leave out at once, each with its default.
+
+        :raises SpentError: when the budget has ended
+        """
+        flags = [leaf for leaf in leaves if not leaf.is_tensor]
+        tensors = self.alone([leaf for leaf in leaves if leaf.is_tensor])
+        quick = {**tensors, **replace(self, bases=self.bases[:1]).alone(flags)}
+        ordered = {leaf.path: quick[leaf.path] for leaf in leaves if leaf.path in quick}
+        if len(flags) < 2 or not self._holds(ordered):
+            whole = {**tensors, **self.alone([leaf for leaf in flags if leaf.path in quick])}
+            ordered = {path: fill for path, fill in ordered.items() if path in whole}
+            return self.together(ordered)
+        return ordered
+
+    def found_beside(self, known: _Defaults, leaves: Sequence[LeafPlan]) -> _Defaults:
+        """As :meth:`found`, where ``known`` holds among more arguments that are left out: further
+        tensors are looked for.
+
+        :raises SpentError: when the budget has ended
+        """
+        further = self.alone(
+            [leaf for leaf in leaves if leaf.is_tensor and leaf.path not in known]
+        )
+        return self.together({**known, **further}) if further else known
 
     def alone(self, leaves: Sequence[LeafPlan]) -> _Defaults:
         """The leaves that a call may leave out, each with its default.

@@ -84,6 +84,7 @@ def find_doubt(
             if not around and _draws(sample, again, lab):
                 return _random(sample)
             return _depends(sample, f"differs ({other})", around)
+        lab.remember(sample.arguments(), again)
     if refused and len(refused) == len(first_and_last):
         raise _refusal(*refused[0], lab)
     if not refused:

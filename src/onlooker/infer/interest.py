@@ -33,6 +33,9 @@ _LEAST_BEYOND = 8
 _COUNTS = ("torch.int64", "torch.int32", "torch.bool")
 #: how many dimensions a tensor of rows of features has
 _RANK_OF_FEATURES = 3
+#: how deep an argument stands that a user gives: ``x`` and ``images[0]`` do, the tensors of a cache
+#: do not
+_DEEPEST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +230,9 @@ def _everyday(plan: Plan, symbol: Symbol, watched: tuple[int, ...]) -> tuple[int
 
 def _may_be_sequence(leaf: LeafPlan, dim: int) -> bool:
     """True for a dimension of ids, masks or positions, and for the steps of a tensor of rows of
-    features, (batch, steps, features).
+    features, (batch, steps, features). What a cache holds follows from the calls before.
     """
-    if dim == 0:
+    if dim == 0 or len(leaf.path.entries) > _DEEPEST:
         return False
     if leaf.dtype in _COUNTS:
         return True

@@ -56,6 +56,8 @@ _OFFSETS = (2, 0, 3, 1, 4)
 _MOST_STEPS = 11
 #: sides of images are multiples of this number, where large ones are multiples of a larger one
 _LEAST_OF_LARGE = 32
+#: so many times its least size, a size is much larger
+_MUCH_LARGER = 8
 #: how far from the least size of a range a size inside of it is looked for
 _FAR_INSIDE = 256
 #: a size of all symbols at once
@@ -93,6 +95,7 @@ class Scale(enum.Enum):
 
     SMALL = enum.auto()  #: as small as possible
     EVEN = enum.auto()  #: small, and as even as what was seen
+    TWICE = enum.auto()  #: twice as large, for models that halve the even ones to a size of 1
     USUAL = enum.auto()  #: small where small ones were seen, else near to what was seen
     NEAR = enum.auto()  #: near to what was seen, for models that refuse other sizes
 
@@ -177,7 +180,10 @@ def is_possible(plan: Plan, sizes: Mapping[str, int]) -> bool:
 
 def _candidates(symbol: Symbol, scale: Scale, offset: int) -> Iterator[int]:
     found = 0
-    if symbol.low > 2 or (scale is Scale.USUAL and _is_large(symbol)):
+    may_be_small = symbol.low <= 2 or (
+        scale in (Scale.EVEN, Scale.TWICE) and _MUCH_LARGER * symbol.low <= _least_seen(symbol)
+    )
+    if not may_be_small or (scale is Scale.USUAL and _is_large(symbol)):
         scale = Scale.NEAR
     proposals: Iterable[int] = _proposals(symbol, scale)
     if symbol.low > 2 and _is_large(symbol):
@@ -222,7 +228,8 @@ def _proposals(symbol: Symbol, scale: Scale) -> Iterator[int]:
         middle -= middle % symbol.step
         yield from (middle + symbol.step * k for k in range(1, 24))
         yield from (middle - symbol.step * k for k in range(24))
-    unit = _small_grain(symbol) if scale is Scale.EVEN else symbol.step
+    units = {Scale.EVEN: _small_grain(symbol), Scale.TWICE: 2 * _small_grain(symbol)}
+    unit = units.get(scale, symbol.step)
     yield from (prime * unit for prime in _PRIMES)
     yield from (symbol.step * k for k in range(2, 200))
 
@@ -268,6 +275,7 @@ def example_sizes(plan: Plan) -> Iterator[Sizes]:
     is_large = any(map(_is_large, plan.symbols))
     choices = [(Scale.SMALL, 0), (Scale.SMALL, 1)]
     choices += [(Scale.SMALL, 2), (Scale.EVEN, 0), (Scale.EVEN, 1)] if is_large else []
+    choices += [(Scale.TWICE, 0), (Scale.TWICE, 1)] if is_large else []
     choices += [(Scale.NEAR, 0), (Scale.NEAR, 1), (Scale.NEAR, 3)]
     tried: list[Sizes] = []
     for scale, offset in choices:
@@ -317,7 +325,7 @@ def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:
     """
     first = _OFFSETS[number % len(_OFFSETS)]
     if any(map(_is_large, plan.symbols)):  # they have room, and the largest ones cost the most
-        choices = [(Scale.SMALL, first), (Scale.EVEN, first)]
+        choices = [(Scale.SMALL, first), (Scale.EVEN, first), (Scale.TWICE, first)]
         choices += [(Scale.USUAL, offset) for offset in (first % 2, 1, 2)]
     else:
         choices = [(Scale.USUAL, offset) for offset in (first, 2, 4, 6)]

@@ -277,8 +277,7 @@ class Lab:
         memo: bool,
         necessary: bool,
     ) -> Tree[Any]:
-        digest = key_of(arguments) if memo else None
-        key = f"{kind} {bool(self.subject.repeats)} {digest}" if digest is not None else None
+        key = self._key(kind, arguments) if memo else None
         if key is not None and self._memo.has(key):
             return self._memo.result(key)
         self._count(why, necessary=necessary)
@@ -292,6 +291,15 @@ class Lab:
             raise
         self._memo.keep(key, result)
         return result
+
+    def _key(self, kind: str, arguments: dict[str, Any]) -> str | None:
+        """The name of a run in the memo; None where the arguments have no digest."""
+        digest = key_of(arguments)
+        return f"{kind} {bool(self.subject.repeats)} {digest}" if digest is not None else None
+
+    def remember(self, arguments: dict[str, Any], result: Tree[Any]) -> None:
+        """Keeps the result of a private run: :meth:`run` gives it again for equal arguments."""
+        self._memo.keep(self._key("real", arguments), result)
 
     def forget(self) -> None:
         """Frees the results that are remembered: a program keeps its Lab, and needs none of

@@ -66,6 +66,8 @@ __all__ = ["export_graphs"]
 logger = logging.getLogger(__name__)
 #: the most graphs that are made for calls which the graphs of the plans refuse
 _MOST_FURTHER = 4
+#: so many attempts one after the other that help no call are made for refused calls
+_MOST_IN_VAIN = 6
 #: a trace in which axes change that no watched call changed may meet so many guards
 _MOST_OF_UNWATCHED = 60
 #: of so many tensors that a call may leave out, each set is traced
@@ -350,17 +352,33 @@ class _Search:
     # -- the calls that were watched
 
     def complete_observed(self) -> None:
-        """Further traces for every kept call that is refused, at most a handful."""
+        """Further traces for every kept call that is refused, at most a handful.
+
+        A model that loops over values makes a graph of each call that holds for these values alone:
+        after some attempts that helped no call, no further ones are made.
+        """
         given_up: dict[int, Sample] = {}
+        in_vain = 0
         for _ in range(_MOST_FURTHER):
-            sample = next(
-                (s for s in self.samples if s.call.index not in given_up and not self.serves(s)),
-                None,
-            )
-            if sample is None:
+            left = [
+                one
+                for one in self.samples
+                if one.call.index not in given_up and not self.serves(one)
+            ]
+            if not left:
                 break
-            if not any(self.serves(sample) for _ in self._attempts(sample)):
-                given_up[sample.call.index] = sample
+            if in_vain >= _MOST_IN_VAIN:
+                given_up |= {one.call.index: one for one in left}
+                break
+            before, is_served = len(self.searches), False
+            for _ in self._attempts(left[0]):
+                is_served = self.serves(left[0])
+                in_vain = 0 if is_served else in_vain + 1
+                if is_served or in_vain >= _MOST_IN_VAIN:
+                    break
+            if not is_served:
+                del self.searches[before:]
+                given_up[left[0].call.index] = left[0]
         for sample in given_up.values():
             if not self.serves(sample):
                 self.refusals.append(f"call {sample.call.index} is served by no graph")

@@ -3,8 +3,8 @@
 ``generate()`` drops a mask that hides nothing, and some of its ways leave out flags that the
 configuration of the model says anyway. A tensor may be left out where the model gives for ones, or
 zeros, of its shape what it gives without it; a flag where it gives the same with it and without it.
-Both are tested on several sizes: each tensor alone, each flag alone at the first sizes, and then all
-of them together. Where that does not hold, each flag is tested alone at all sizes, too.
+Both are tested on several sizes: each tensor alone, each flag alone at the sizes of two calls, and
+then all of them together. Where that does not hold, each flag is tested alone at all sizes, too.
 
 A cache that was empty in some calls and absent in none is another question: the model may return
 one only where it was given one. The calls with an empty one are run without it. Where a mask may be
@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 #: choices of general sizes beside those of the first and the last call
 _CHOICES = 1
+#: the sizes at which flags are left out one by one: those of the last call, and of the first one
+_QUICK = 2
 
 #: what stands for each argument that is left out; None for a flag, which nothing has to stand for
 _Defaults = dict[Path, Fill | None]
@@ -236,7 +238,7 @@ class _OmissionTest:
         """
         flags = [leaf for leaf in leaves if not leaf.is_tensor]
         tensors = self.alone([leaf for leaf in leaves if leaf.is_tensor])
-        quick = {**tensors, **replace(self, bases=self.bases[:1]).alone(flags)}
+        quick = {**tensors, **replace(self, bases=self.bases[:_QUICK]).alone(flags)}
         ordered = {leaf.path: quick[leaf.path] for leaf in leaves if leaf.path in quick}
         if len(flags) < 2 or not self._holds(ordered):
             whole = {**tensors, **self.alone([leaf for leaf in flags if leaf.path in quick])}
@@ -250,9 +252,7 @@ class _OmissionTest:
 
         :raises SpentError: when the budget has ended
         """
-        further = self.alone(
-            [leaf for leaf in leaves if leaf.is_tensor and leaf.path not in known]
-        )
+        further = self.alone([leaf for leaf in leaves if leaf.is_tensor and leaf.path not in known])
         return self.together({**known, **further}) if further else known
 
     def alone(self, leaves: Sequence[LeafPlan]) -> _Defaults:

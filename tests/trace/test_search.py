@@ -154,3 +154,40 @@ def test_a_first_trace_off_the_path_of_the_calls_is_left_out() -> None:
     torch.testing.assert_close(program(x), model(x))
     with pytest.raises(RejectedCallError, match="40"):
         program(torch.randn(2, 39))
+
+
+class Experts(nn.Module):
+    """Loops over the experts that rows choose: a graph holds for the choices of its example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, 8)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = self.gate(x).argmax(-1)
+        out = torch.zeros_like(x)
+        for index in nn.functional.one_hot(chosen, 8).sum((0, 1)).nonzero():
+            number = int(index.item())
+            rows = torch.where(chosen == number)
+            out[rows] = self.experts[number](x[rows])
+        return out
+
+
+def test_few_traces_are_made_for_calls_that_no_graph_of_values_takes() -> None:
+    torch.manual_seed(0)
+    model, observer, traces = Experts(), InputObserver(), 0
+    export = torch_export._export
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal traces
+        traces += 1
+        return export(*args, **kwargs)
+
+    with observer(model, store_n_calls=6), torch.no_grad():
+        for length in range(2, 8):
+            model(torch.randn(1, length, 8))
+    with swapped(torch_export, "_export", counted):
+        program = observer.export()
+    assert traces <= 30  # 62 with five attempts for each of four calls
+    assert not program.verify().verified

@@ -98,8 +98,7 @@ def export_graphs(
     search.add_sides_of_masks()
     for one in search.searches:
         one.drop_unwanted()
-        with search.noting(one):
-            one.explore()
+        search.explore(one)
     search.settle_absent_tensors()
     search.add_free_options()
     search.check()
@@ -121,6 +120,7 @@ class _Search:
         self._first: ExportError | None = None
         self._plans: list[Plan] = []
         self._oblivious = False
+        self._spent = 0
         self._experiments: dict[PlanSearch, list[Experiment]] = {}
         #: what a graph said to a call, empty where it ran, and the program that keeps its id
         self._runs: dict[tuple[int, int], tuple[str, Any]] = {}
@@ -131,6 +131,11 @@ class _Search:
         before = len(self.lab.records)
         yield
         self._experiments.setdefault(search, []).extend(self.lab.records[before:])
+
+    def explore(self, search: PlanSearch) -> None:
+        """Traces one plan for further sizes of interest, within what is left to spend."""
+        with self.noting(search):
+            self._spent += search.explore(self._spent)
 
     # -- the graphs of the plans
 
@@ -300,8 +305,7 @@ class _Search:
         is_general = len(other.graphs) == 1 and is_proven_wherever(own, search.holds)
         if is_general and not any(self._differences(search, other)):
             return True
-        with self.noting(other):
-            other.explore()
+        self.explore(other)
         place = self.searches.index(search)
         is_first = len(calls) * 2 > len(search.plan.calls)
         self.searches.insert(place if is_first else place + 1, other)

@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 #: what may be spent on traces for sizes of interest that no watched call had: a trace costs 1, and 1
 #: more per so many conditions
 _MOST_SPENT, _CONDITIONS = 12, 10
+#: so much may be spent on each plan, whatever was spent on those before
+_LEAST_SPENT = 4
 #: a trace in which sizes are values costs so many others: its other sides are rarely proven equal
 _OF_VALUES = 4
 #: how many traces are made for sizes that are worth no further graph
@@ -183,15 +185,16 @@ class PlanSearch:
         """
         return self._trace_near(sizes)
 
-    def explore(self) -> None:
-        """Traces the plan for sizes of interest that no graph holds and the model takes.
+    def explore(self, spent_before: int = 0) -> int:
+        """Traces the plan for sizes of interest that no graph holds and the model takes; gives what
+        was spent on it. ``spent_before`` was spent on other plans of the program.
 
         Sizes that are wanted may have a graph of their own. Other sizes near to them are traced too,
         as long as all traces give graphs that are known already: what is free is generalised.
         """
-        spent = 0
+        spent, most = 0, max(_MOST_SPENT - spent_before, _LEAST_SPENT)
         while (seed := self._open_choice(self._wanted_choices())) is not None:
-            if spent >= _MOST_SPENT:
+            if spent >= most:
                 self.notes.append(
                     "not every side of every condition was traced: such sizes are refused"
                 )
@@ -202,6 +205,7 @@ class PlanSearch:
             seed = self._open_choice(self.domain.further_choices())
             if seed is None or not self._is_known_graph_at(seed):
                 break
+        return spent
 
     def _wanted_choices(self) -> Iterator[Sizes]:
         """The sizes of interest, then those at the bounds of the graphs as far as they are wanted."""

@@ -209,6 +209,7 @@ def run(todo: list[Architecture], options: argparse.Namespace) -> None:
             number += 1
             job.row.pop("stage", None)
             job.row.setdefault("seconds", round(time.monotonic() - job.begin, 1))
+            job.row["day"] = time.strftime("%Y-%m-%d")
             with options.out.open("a") as file:
                 file.write(json.dumps(job.row) + "\n")
             where = f"[{number}/{len(todo)} {time.monotonic() - begin:.0f}s]"

@@ -26,6 +26,10 @@ transformers itself makes no model of the default configuration, *missing-librar
 
 A list of images of another length is another call, with a graph of its own. So a detector is watched with a list of two
 images and with a list of one, and is asked both in other sizes; it has no threshold for scores, so that it finds boxes.
+
+A program is made for what is used. A side of images that the one watched call does not change is served at other sizes
+where one graph serves them. Else a larger image is refused, with the reason, and its row is **rejects**: models with
+windows, and models that resize positions for all sides but one. `dynamic=`, or a second watched call, asks for it.
 """
 MEANINGS = {
     "ok": "every unseen call exact, and verified",
@@ -47,10 +51,28 @@ _LONGEST = 150
 def page_of(rows: Iterable[Row]) -> str:
     """The whole page, as Markdown."""
     ordered = sorted(rows, key=lambda row: str(row["name"]))
-    parts = [_TOP, "\n".join(_families(ordered)), "\n".join(_meanings(ordered))]
+    parts = [_TOP, _days(ordered), "\n".join(_families(ordered)), "\n".join(_meanings(ordered))]
     parts += ["\n".join(_causes(ordered, built=True)), "\n".join(_causes(ordered, built=False))]
     parts.append("\n".join(_names(ordered)))
     return "\n".join(parts)
+
+
+def _days(rows: Iterable[Row]) -> str:
+    """When the rows were measured: a row is as old as the code that it says something of.
+
+    >>> print(_days([{"day": "2026-11-24"}, {"day": "2026-11-24"}, {}]))
+    Measured: 2 rows on 2026-11-24, 1 row earlier.
+    <BLANKLINE>
+    """
+    counts = Counter(str(row.get("day", "")) for row in rows)
+    earlier = counts.pop("", 0)
+    shown = [f"{_rows(count)} on {day}" for day, count in sorted(counts.items(), reverse=True)]
+    shown += [f"{_rows(earlier)} earlier"] if earlier else []
+    return f"Measured: {', '.join(shown)}.\n"
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'' if count == 1 else 's'}"
 
 
 def share(part: int, whole: int) -> str:

@@ -181,7 +181,7 @@ def test_a_child_that_takes_too_long_or_dies_has_a_row(script, tmp_path):
 
 def test_the_page_counts_what_was_measured(script):
     rows = [
-        {"name": "transformers/A", "family": "Model", "status": "ok"},
+        {"name": "transformers/A", "family": "Model", "status": "ok", "day": "2026-11-24"},
         {"name": "transformers/B", "family": "Model", "status": "rejects", "slug": "rejected-call",
          "message": "rejects: RejectedCallError: No graph takes 3 rows. Hint."},
         {"name": "transformers/C", "family": "Model", "status": "rejects", "slug": "rejected-call",
@@ -193,6 +193,7 @@ def test_the_page_counts_what_was_measured(script):
     assert "| rejects | rejected-call | 2 | No graph takes N rows. | B, C |" in page
     assert "| **all** | 4 | 1 | 2 | 1 | 33 % |" in page
     assert page.count("million weights") == 1
+    assert "Measured: 1 row on 2026-11-24, 3 rows earlier." in page
 
 
 def test_the_page_in_the_documentation_has_the_form_that_is_generated(script):

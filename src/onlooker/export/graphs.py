@@ -381,7 +381,7 @@ class _Search:
                 if is_served or in_vain >= _MOST_IN_VAIN:
                     break
             if not is_served:
-                del self.searches[before:]
+                self._give_up_after(before)
                 given_up[left[0].call.index] = left[0]
         for sample in given_up.values():
             if not self.serves(sample):
@@ -408,18 +408,26 @@ class _Search:
                 before = len(self.searches)
                 self._try(constant)
                 yield
-                del self.searches[before:]
+                self._give_up_after(before)
             own = replace(plan, name=f"{plan.name}_at_call_{sample.call.index}")
             # a branch on values that were grown to other sizes may take another side
             for choices in (None, [sizes_of(plan, leaf_values(sample))]):
                 before = len(self.searches)
                 self._try(own, samples=(sample,), choices=choices)
                 yield
-                del self.searches[before:]
+                self._give_up_after(before)
         before = len(self.searches)
         self._try_own_form(sample)
         yield
+        self._give_up_after(before)
+
+    def _give_up_after(self, before: int) -> None:
+        """Forgets all searches after the first ones, and what their graphs said to calls: a graph of
+        unrolled loops is large.
+        """
         del self.searches[before:]
+        kept = {id(graph.artifact) for graph in self.graphs}
+        self._runs = {key: run for key, run in self._runs.items() if key[0] in kept}
 
     def _with_constants(self, plan: Plan, sample: Sample) -> Iterator[Plan]:
         """The plan with ints, or with sizes that torch bakes, as this call has them."""

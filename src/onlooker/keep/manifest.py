@@ -121,9 +121,10 @@ def check_programs(folder: Path, programs: Mapping[str, str]) -> None:
     """
     for name, digest in programs.items():
         inner = folder / name
-        if not os.path.lexists(inner):
+        mode = _mode_of(inner)
+        if mode is None:
             raise _incomplete(folder, name)
-        if not stat.S_ISDIR(os.lstat(inner).st_mode):
+        if not stat.S_ISDIR(mode):
             raise damaged(str(inner), "it is a link, a file or a device, and no folder")
         if _own_digest(read_manifest(inner)) != digest:
             raise damaged(str(inner / MANIFEST), "it is the list of another program")
@@ -160,15 +161,27 @@ def _read_list(folder: Path) -> tuple[Path, Any]:
             hint="Give the folder that program.save() has written.",
         )
     path = folder / MANIFEST
-    if not os.path.lexists(path):
+    mode = _mode_of(path)
+    if mode is None:
         raise SavedFileError(
             f"{folder} has no {MANIFEST}: it is no program that onlooker saved.",
             slug="file-foreign",
             hint="Give the folder that program.save() has written.",
         )
-    if not stat.S_ISREG(os.lstat(path).st_mode):
+    if not stat.S_ISREG(mode):
         raise damaged(str(path), "it is a link, a folder or a device, and no file")
     return path, read_json(read_file(path, _MOST_BYTES), str(path))
+
+
+def _mode_of(path: Path) -> int | None:
+    """The kind and permissions of a file, links not followed; None where there is none.
+
+    One question to the system: another process may replace the folder between two.
+    """
+    try:
+        return os.lstat(path).st_mode
+    except FileNotFoundError:
+        return None
 
 
 def _checked_timings(timings: Any, where: str) -> dict[str, Any]:

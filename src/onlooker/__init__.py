@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from .core.recording import Recording as Recording
     from .core.verdict import Tallies as Tallies
     from .core.verdict import Tally as Tally
-    from .export.patched import torch_export_patches as torch_export_patches
     from .foreign.report import ExportReport as ExportReport
     from .foreign.verify import verify_export as verify_export
     from .generating import generation as generation
+    from .graphs.patched import torch_export_patches as torch_export_patches
     from .interop.observer.info import InputCandidate as InputCandidate
     from .interop.observer.info import InputObserverInfo as InputObserverInfo
     from .interop.shapes.from_inputs import (
@@ -145,7 +145,7 @@ _HOMES = {
     "register_class_flattening": ".pytrees.registry",
     "register_flattening_functions": ".pytrees.registry",
     "string_type": ".interop.trees.describe",
-    "torch_export_patches": ".export.patched",
+    "torch_export_patches": ".graphs.patched",
     "unregister_class_flattening": ".pytrees.registry",
     "verify_export": ".foreign.verify",
 }

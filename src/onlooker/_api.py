@@ -13,8 +13,8 @@ from .core.kinds import check_kind
 from .core.plan import Plan
 from .core.recording import Recording
 from .core.surroundings import Autocast
-from .export.graphs import export_graphs
-from .export.plans import find_plans
+from .graphs.graphs import export_graphs
+from .graphs.plans import find_plans
 from .hypotheses.attributes import unread_attributes
 from .hypotheses.changed_arguments import ChangedArguments, find_changed_arguments
 from .hypotheses.overrides import Dims, Overrides, RangesOption, overrides_of

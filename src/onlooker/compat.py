@@ -95,8 +95,8 @@ from .zoo.untrained.tiny import get_tiny_model as get_tiny_model
 
 # isort: split
 # --- patches ---
-from .export.patched import apply_patches_for_model as _apply_patches_for_model
-from .export.patched import torch_export_patches as _torch_export_patches
+from .graphs.patched import apply_patches_for_model as _apply_patches_for_model
+from .graphs.patched import torch_export_patches as _torch_export_patches
 from .patches.from_transformers import TransformersPatchEnum as TransformersPatchEnum
 from .patches.from_transformers import (
     enable_transformers_onnx_export_flags as _enable_transformers_onnx_export_flags,

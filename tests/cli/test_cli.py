@@ -85,7 +85,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 yield self
 
             def export(self) -> StandInProgram:
-                logging.getLogger("onlooker.export").info("a stage\nand a page of details")
+                logging.getLogger("onlooker.graphs").info("a stage\nand a page of details")
                 if error is not None:
                     raise error
                 return StandInProgram("torch", checks)

@@ -19,7 +19,7 @@ from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionCon
 from transformers.models.qwen2_vl.modeling_qwen2_vl import VisionAttention
 
 from onlooker.core.errors import ExportError, OnlookerWarning, UnsupportedError, UsageError
-from onlooker.export.patched import (
+from onlooker.graphs.patched import (
     apply_patches_for_model,
     bypass_export_some_errors,
     torch_export_patches,

@@ -271,7 +271,7 @@ def test_what_torch_cannot_export_is_one_error_with_its_message() -> None:
 
 
 def test_a_program_that_serves_no_watched_call_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onlooker.export.graphs._Search.serves", lambda *_: False)
+    monkeypatch.setattr("onlooker.graphs.graphs._Search.serves", lambda *_: False)
     with pytest.raises(ExportError, match=r"none takes a call that was watched \(calls 0, 1\)") as caught:
         watched(torch.nn.ReLU(), [call(rand(2, 6)), call(rand(3, 6))]).export()
     assert caught.value.slug == "no-call-served"
@@ -286,7 +286,7 @@ def test_what_a_graph_says_to_a_watched_call_is_in_the_error(monkeypatch: pytest
     def run(*_: object) -> None:
         raise Mismatch(Breach(BreachKind.CONDITION, "x", "positive", "not"))
 
-    monkeypatch.setattr("onlooker.export.graphs.Dispatcher.run", run)
+    monkeypatch.setattr("onlooker.graphs.graphs.Dispatcher.run", run)
     with pytest.raises(ExportError, match=r"To call 0 main says: x needs positive") as caught:
         watched(AsPositive(), [call(rand(2, 6)), call(rand(3, 6))]).export()
     assert caught.value.slug == "no-call-served"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver
-from onlooker.export import graphs
+from onlooker.graphs import graphs
 
 
 class Sided(torch.nn.Module):

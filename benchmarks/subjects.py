@@ -13,7 +13,7 @@ import torch
 from generators import GENERATORS
 
 from onlooker.zoo import MODELS, tiny_model
-from onlooker.zoo.untrained import get_untrained_model_with_inputs
+from onlooker_compat.untrained import get_untrained_model_with_inputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 natural use.
 
 Nothing here belongs to one architecture. A configuration is the default one of its class, reduced by
-the rules of :mod:`onlooker.zoo.untrained`. The first use of ``onlooker.zoo.uses`` that the model takes in
+the rules of :mod:`onlooker_compat.untrained`. The first use of ``onlooker.zoo.uses`` that the model takes in
 eager mode, in the watched and in at least one unseen size, is its use.
 """
 
@@ -20,18 +20,18 @@ from typing import Any
 import torch
 from sweep_measure import NotBuilt, Use, recorded, text_of
 
-from onlooker.zoo.untrained.build import prepared_configuration
-from onlooker.zoo.untrained.derived import without_stale
-from onlooker.zoo.untrained.reduce import VOCABULARY
-from onlooker.zoo.untrained.reduce_parts import HEADS as HEADS_OF_QUERIES
-from onlooker.zoo.untrained.reduce_parts import (
+from onlooker.zoo.uses import OTHER, PADDED, NaturalUse, Sizes, candidates
+from onlooker_compat.untrained.build import prepared_configuration
+from onlooker_compat.untrained.derived import without_stale
+from onlooker_compat.untrained.reduce import VOCABULARY
+from onlooker_compat.untrained.reduce_parts import HEADS as HEADS_OF_QUERIES
+from onlooker_compat.untrained.reduce_parts import (
     KEY_VALUE_HEADS,
     LAYERS,
     chosen_layers,
     reduced_experts,
     reduced_layers,
 )
-from onlooker.zoo.uses import OTHER, PADDED, NaturalUse, Sizes, candidates
 
 #: the heads that are swept, the most specific first
 HEADS = (

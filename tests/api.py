@@ -11,9 +11,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
+
+import onlooker
 
 __all__ = ["FILE", "MODULES", "listing"]
 
@@ -27,13 +29,22 @@ _QUOTED = re.compile(r"(: |-> )'([^']*)'")
 def listing() -> str:
     """The content of the file."""
     lines = []
-    for name in MODULES:
-        module = importlib.import_module(name)
-        lines.append(f"# {name}")
-        for public in sorted(module.__all__):
+    for title, names in public_names():
+        module = importlib.import_module(title.partition(",")[0])
+        lines.append(f"# {title}")
+        for public in sorted(names):
             lines += described(public, getattr(module, public))
         lines.append("")
     return "\n".join(lines)
+
+
+def public_names() -> Iterator[tuple[str, Collection[str]]]:
+    """The title of each section, which begins with the module, and the names in it."""
+    for name in MODULES:
+        yield name, importlib.import_module(name).__all__
+        if name == "onlooker":
+            more = onlooker._HOMES.keys() - set(onlooker.__all__)
+            yield "onlooker, reachable beside its __all__", more
 
 
 def described(name: str, value: Any) -> Iterator[str]:
@@ -51,7 +62,7 @@ def described(name: str, value: Any) -> Iterator[str]:
 
 def members(cls: type) -> Iterator[str]:
     """The public members that the class, or a base of ours, has."""
-    ours = [base for base in cls.__mro__ if base.__module__.partition(".")[0] == "onlooker"]
+    ours = [base for base in cls.__mro__ if base.__module__.partition(".")[0] in ("onlooker", "onlooker_compat")]
     names = {name for base in ours for name in vars(base) if not name.startswith("_")}
     for name in names:
         value = inspect.getattr_static(cls, name)

@@ -13,7 +13,25 @@ from .core.logs import log_as_asked as _log_as_asked
 from .core.versions import __version__ as __version__
 
 if TYPE_CHECKING:
+    from onlooker_compat.patches.patched import torch_export_patches as torch_export_patches
+    from onlooker_compat.shapes.from_inputs import (
+        all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs,
+    )
+    from onlooker_compat.shapes.from_inputs import (
+        all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs,
+    )
+    from onlooker_compat.trees.compare import max_diff as max_diff
+    from onlooker_compat.trees.make import CacheKeyValue as CacheKeyValue
+    from onlooker_compat.trees.make import make_dynamic_cache as make_dynamic_cache
+    from onlooker_compat.trees.make import make_encoder_decoder_cache as make_encoder_decoder_cache
+    from onlooker_compat.trees.make import make_static_cache as make_static_cache
+    from onlooker_compat.untrained.build import (
+        get_untrained_model_with_inputs as get_untrained_model_with_inputs,
+    )
+
     from ._api import InputObserver as InputObserver
+    from .by_hand.info import InputCandidate as InputCandidate
+    from .by_hand.info import InputObserverInfo as InputObserverInfo
     from .core.errors import ArgumentKindError as ArgumentKindError
     from .core.errors import EntriesError as EntriesError
     from .core.errors import ExportError as ExportError
@@ -33,88 +51,45 @@ if TYPE_CHECKING:
     from .foreign.report import ExportReport as ExportReport
     from .foreign.verify import verify_export as verify_export
     from .generating import generation as generation
-    from .graphs.patched import torch_export_patches as torch_export_patches
-    from .interop.observer.info import InputCandidate as InputCandidate
-    from .interop.observer.info import InputObserverInfo as InputObserverInfo
-    from .interop.shapes.from_inputs import (
-        all_dynamic_shape_from_inputs as all_dynamic_shape_from_inputs,
-    )
-    from .interop.shapes.from_inputs import (
-        all_dynamic_shapes_from_inputs as all_dynamic_shapes_from_inputs,
-    )
-    from .interop.trees.compare import max_diff as max_diff
-    from .interop.trees.describe import string_type as string_type
-    from .interop.trees.make import CacheKeyValue as CacheKeyValue
-    from .interop.trees.make import make_dynamic_cache as make_dynamic_cache
-    from .interop.trees.make import make_encoder_decoder_cache as make_encoder_decoder_cache
-    from .interop.trees.make import make_static_cache as make_static_cache
     from .observers import Observers as Observers
     from .observers import observe as observe
     from .program import Program as Program
     from .programs import Programs as Programs
     from .programs import load as load
+    from .pytrees.describe import string_type as string_type
     from .pytrees.registry import register_class_flattening as register_class_flattening
     from .pytrees.registry import register_flattening_functions as register_flattening_functions
     from .pytrees.registry import unregister_class_flattening as unregister_class_flattening
     from .report.progress import progress as progress
-    from .zoo.untrained.build import (
-        get_untrained_model_with_inputs as get_untrained_model_with_inputs,
-    )
 
 __all__ = [
-    "ArgumentKindError",
-    "CacheKeyValue",
-    "EntriesError",
     "ExportError",
-    "ExportReport",
-    "InputCandidate",
     "InputObserver",
-    "InputObserverInfo",
-    "MissingPackageError",
-    "ObservationError",
-    "Observers",
     "OnlookerError",
     "OnlookerWarning",
-    "Plan",
     "Program",
     "Programs",
     "Recording",
     "RejectedCallError",
-    "SavedFileError",
-    "Step",
-    "Tallies",
-    "Tally",
-    "UnsupportedError",
-    "UsageError",
-    "all_dynamic_shape_from_inputs",
-    "all_dynamic_shapes_from_inputs",
     "generation",
-    "get_untrained_model_with_inputs",
     "load",
-    "make_dynamic_cache",
-    "make_encoder_decoder_cache",
-    "make_static_cache",
-    "max_diff",
     "observe",
     "progress",
-    "register_class_flattening",
-    "register_flattening_functions",
-    "string_type",
-    "torch_export_patches",
-    "unregister_class_flattening",
     "verify_export",
 ]
 
-#: where each name comes from: the imports above, for the run time
+#: the module of each name that ``onlooker.NAME`` gives: the imports above, for the run time. Those
+#: that ``__all__`` leaves out are reachable all the same: classes of results and rarer errors, and
+#: names that users of other packages know, of which ``onlooker.compat`` has more.
 _HOMES = {
     "ArgumentKindError": ".core.errors",
-    "CacheKeyValue": ".interop.trees.make",
+    "CacheKeyValue": "onlooker_compat.trees.make",
     "EntriesError": ".core.errors",
     "ExportError": ".core.errors",
     "ExportReport": ".foreign.report",
-    "InputCandidate": ".interop.observer.info",
+    "InputCandidate": ".by_hand.info",
     "InputObserver": "._api",
-    "InputObserverInfo": ".interop.observer.info",
+    "InputObserverInfo": ".by_hand.info",
     "MissingPackageError": ".core.errors",
     "ObservationError": ".core.errors",
     "Observers": ".observers",
@@ -131,21 +106,21 @@ _HOMES = {
     "Tally": ".core.verdict",
     "UnsupportedError": ".core.errors",
     "UsageError": ".core.errors",
-    "all_dynamic_shape_from_inputs": ".interop.shapes.from_inputs",
-    "all_dynamic_shapes_from_inputs": ".interop.shapes.from_inputs",
+    "all_dynamic_shape_from_inputs": "onlooker_compat.shapes.from_inputs",
+    "all_dynamic_shapes_from_inputs": "onlooker_compat.shapes.from_inputs",
     "generation": ".generating",
-    "get_untrained_model_with_inputs": ".zoo.untrained.build",
+    "get_untrained_model_with_inputs": "onlooker_compat.untrained.build",
     "load": ".programs",
-    "make_dynamic_cache": ".interop.trees.make",
-    "make_encoder_decoder_cache": ".interop.trees.make",
-    "make_static_cache": ".interop.trees.make",
-    "max_diff": ".interop.trees.compare",
+    "make_dynamic_cache": "onlooker_compat.trees.make",
+    "make_encoder_decoder_cache": "onlooker_compat.trees.make",
+    "make_static_cache": "onlooker_compat.trees.make",
+    "max_diff": "onlooker_compat.trees.compare",
     "observe": ".observers",
     "progress": ".report.progress",
     "register_class_flattening": ".pytrees.registry",
     "register_flattening_functions": ".pytrees.registry",
-    "string_type": ".interop.trees.describe",
-    "torch_export_patches": ".graphs.patched",
+    "string_type": ".pytrees.describe",
+    "torch_export_patches": "onlooker_compat.patches.patched",
     "unregister_class_flattening": ".pytrees.registry",
     "verify_export": ".foreign.verify",
 }
@@ -165,4 +140,4 @@ if not TYPE_CHECKING:  # a type checker has the imports above, and finds names t
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

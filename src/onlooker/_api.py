@@ -8,6 +8,18 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from .by_hand.completed import completed_calls
+from .by_hand.discrepancies import Rules, discrepancies
+from .by_hand.inferred import check_given, given_sample, infer_values, spelled
+from .by_hand.info import InputObserverInfo, info_of
+from .by_hand.missing import (
+    check_positions,
+    named_values,
+    with_missing_calls,
+    with_missing_samples,
+)
+from .by_hand.shapes import DimNames, constant_axes, infer_shapes
+from .by_hand.union import CallUnion, union_of_calls
 from .core.errors import OnlookerWarning, UsageError, warn
 from .core.kinds import check_kind
 from .core.plan import Plan
@@ -20,18 +32,6 @@ from .hypotheses.changed_arguments import ChangedArguments, find_changed_argumen
 from .hypotheses.overrides import Dims, Overrides, RangesOption, overrides_of
 from .hypotheses.ranges import check_bounded, seen_sizes
 from .hypotheses.replay import find_doubt
-from .interop.checks.completed import completed_calls
-from .interop.checks.discrepancies import Rules, discrepancies
-from .interop.observer.inferred import check_given, given_sample, infer_values, spelled
-from .interop.observer.info import InputObserverInfo, info_of
-from .interop.observer.missing import (
-    check_positions,
-    named_values,
-    with_missing_calls,
-    with_missing_samples,
-)
-from .interop.observer.shapes import DimNames, constant_axes, infer_shapes
-from .interop.observer.union import CallUnion, union_of_calls
 from .lab.budget import BUDGET, Budget, BudgetOption, budget_of
 from .lab.lab import Lab
 from .lab.one_process import check_one_process

@@ -25,8 +25,12 @@ from unreached import Unreached
 # ------------------------------------------------------------------------------------- names of models and tasks
 
 PACKAGE = Path(onlooker.__file__).parent
-#: the zoo is made of models; all the rest has to do without them
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "zoo" not in path.relative_to(PACKAGE).parts)
+COMPAT = PACKAGE.with_name("onlooker_compat")
+#: the zoo and the untrained models are made of models; all the rest has to do without them
+MADE_OF_MODELS = (PACKAGE / "zoo", COMPAT / "untrained")
+SOURCES = sorted(
+    path for path in [*PACKAGE.rglob("*.py"), *COMPAT.rglob("*.py")] if not {*path.parents} & {*MADE_OF_MODELS}
+)
 #: the command that shows the models of the zoo names one by default
 DEMO = PACKAGE / "cli" / "demo.py"
 
@@ -83,7 +87,7 @@ OF_TENSORRT = {"opt"}
 OF_ONNX = {"clip"}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE.parent).as_posix())
 def test_no_model_and_no_task_is_known_by_name(path: Path) -> None:
     allowed = (set(MODELS) if path == DEMO else set()) | OF_TORCH
     allowed |= OF_TENSORRT if path.parent.name == "emit" else set()

@@ -16,12 +16,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "onlooker"
-SOURCES = sorted(PACKAGE.rglob("*.py"))
+COMPAT = ROOT / "src" / "onlooker_compat"
+SOURCES = sorted([*PACKAGE.rglob("*.py"), *COMPAT.rglob("*.py")])
 CORE_MODULES = sorted(path.stem for path in (PACKAGE / "core").glob("*.py") if path.stem != "__init__")
 
 
 def name_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
+    return path.relative_to(ROOT / "src").as_posix()
 
 
 def nodes(path: Path) -> Iterator[ast.AST]:
@@ -45,10 +46,9 @@ def test_the_library_does_not_print() -> None:
 
 
 def test_no_function_has_a_verbose_flag() -> None:
-    """But in ``compat``, where users of other packages may pass it by name."""
-    arguments = (
-        (path, n) for path in SOURCES if path.name != "compat.py" for n in nodes(path) if isinstance(n, ast.arg)
-    )
+    """But among the names of other packages, whose users may pass it by name."""
+    names = COMPAT / "names.py"
+    arguments = ((path, n) for path in SOURCES if path != names for n in nodes(path) if isinstance(n, ast.arg))
     assert not [f"{name_of(path)}:{a.lineno}" for path, a in arguments if a.arg == "verbose"]
 
 
@@ -77,12 +77,12 @@ def test_messages_are_sorted_and_say_what_to_do() -> None:
     assert not [slug for slug, text in entries.items() if "**What to do.**" not in text]
 
 
-def public_names() -> set[str]:
+def names_at_the_top() -> set[str]:
     """The names that ``onlooker/__init__.py`` binds without an underscore."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     bound: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("onlooker")):
             bound |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node in tree.body:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -93,11 +93,28 @@ def public_names() -> set[str]:
 def test_all_is_what_is_public() -> None:
     import onlooker
 
-    declared = [name for name in onlooker.__all__ if not name.startswith("_")]
-    assert set(declared) == public_names()
-    assert len(onlooker.__all__) == len(set(onlooker.__all__))
-    assert not [name for name in onlooker.__all__ if not hasattr(onlooker, name)]
-    assert set(onlooker._HOMES) == set(declared)
+    assert onlooker.__all__ == sorted(set(onlooker.__all__))
+    assert dir(onlooker) == sorted([*onlooker.__all__, "__version__"])
+    assert set(onlooker.__all__) <= set(onlooker._HOMES)
+    names_of_others = {name for name, home in onlooker._HOMES.items() if home.startswith("onlooker_compat")}
+    assert not names_of_others & set(onlooker.__all__)
+
+
+def test_every_name_at_the_top_is_there_for_type_checkers_too() -> None:
+    import onlooker
+
+    assert set(onlooker._HOMES) == names_at_the_top()
+    assert not [name for name in onlooker._HOMES if not hasattr(onlooker, name)]
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
+        onlooker.no_such_name  # noqa: B018
+
+
+def test_no_module_hides_a_name_at_the_top() -> None:
+    """Importing ``onlooker.load`` as a module would put the module in the place of the function."""
+    import onlooker
+
+    modules = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert not modules & set(onlooker._HOMES)
 
 
 def is_frozen_and_slotted(cls: Any) -> bool:
@@ -125,3 +142,4 @@ def test_the_version_is_said_without_torch() -> None:
 
 def test_the_package_is_typed() -> None:
     assert (PACKAGE / "py.typed").exists()
+    assert (COMPAT / "py.typed").exists()

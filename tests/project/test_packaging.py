@@ -18,7 +18,7 @@ import licences
 import release
 
 ROOT = Path(__file__).parent.parent.parent
-SOURCE = ROOT / "src" / "onlooker"
+SOURCE = ROOT / "src"
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache", "build", "dist", "out", ".hypothesis")
 FOLDERS = ("src", "tests", "docs", "examples", "benchmarks", "upstream")
 PARTS = (*FOLDERS, ".importlinter", "pyproject.toml", "MANIFEST.in", "Makefile")
@@ -72,10 +72,13 @@ def test_the_wheel_holds_what_is_used_and_nothing_else(wheel: Path) -> None:
         names = [name for name in archive.namelist() if not name.endswith("/")]
     about = {name.partition("/")[2] for name in names if ".dist-info/" in name}
     assert about == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
-    used = {f"onlooker/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.py")}
-    used |= {f"onlooker/zoo/configs/{path.name}" for path in (SOURCE / "zoo" / "configs").iterdir()}
+    configs = SOURCE / "onlooker_compat" / "untrained" / "configs"
+    used = {path.relative_to(SOURCE).as_posix() for path in [*SOURCE.rglob("*.py"), *configs.iterdir()]}
     used |= {f"onlooker/page/page.{kind}" for kind in ("html.j2", "css", "js")}
-    assert {name for name in names if ".dist-info/" not in name} == used | {"onlooker/py.typed"}
+    assert {name for name in names if ".dist-info/" not in name} == used | {
+        "onlooker/py.typed",
+        "onlooker_compat/py.typed",
+    }
 
 
 def test_the_wheel_is_installed_without_a_network_and_runs(wheel: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ PAGES = sorted((page_outputs.DOCS / "reference").glob("*.md"))
 REFERENCE = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 CODE = "\n".join(body for kind, body in page_outputs.BLOCK.findall(REFERENCE) if kind == "python")
 CHECK_PAGES = page_outputs.DOCS / "site" / "check_pages.py"
-NAMES = [name for name in onlooker.__all__ if not name.startswith("_")]
+NAMES = sorted(onlooker._HOMES)
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 FENCED = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from transformers.cache_utils import DynamicLayer
 
 from fuzz_values import CACHES, LAYERS, caches, examples, held
-from onlooker.interop.trees.compare import max_diff
-from onlooker.interop.trees.describe import string_type
+from onlooker.pytrees.describe import string_type
 from onlooker.pytrees.open import close_tree, open_tree
 from onlooker.pytrees.registry import (
     register_class_flattening,
     register_flattening_functions,
     unregister_class_flattening,
 )
+from onlooker_compat.trees.compare import max_diff
 
 
 def check_same(cache: Any, again: Any) -> None:

@@ -18,10 +18,10 @@ from onlooker.core.codec import read_document, write_document
 from onlooker.core.codec_text import read_json, write_json
 from onlooker.core.errors import UnsupportedError, UsageError
 from onlooker.core.spec import TensorSpec
-from onlooker.interop.trees.compare import max_diff
-from onlooker.interop.trees.describe import string_type
+from onlooker.pytrees.describe import string_type
 from onlooker.pytrees.open import close_tree, open_arguments, open_tree, spec_of
 from onlooker.targets.weights import read_tensors, write_tensors
+from onlooker_compat.trees.compare import max_diff
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, on kinds that are experimental or deprecated
 OPTIONS = st.fixed_dictionaries({name: st.booleans() for name in ("with_shape", "with_min_max", "with_device")})

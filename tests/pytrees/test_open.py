@@ -22,8 +22,8 @@ from onlooker.core.errors import ObservationError
 from onlooker.core.path import Name
 from onlooker.core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from onlooker.core.structure import Structure
-from onlooker.interop.trees.make import make_encoder_decoder_cache, make_static_cache
 from onlooker.pytrees.open import close_tree, map_tensors, open_arguments, open_tree, spec_of
+from onlooker_compat.trees.make import make_encoder_decoder_cache, make_static_cache
 
 Pair = namedtuple("Pair", ["first", "second"])
 

@@ -21,17 +21,17 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, cache_uti
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast
 
 from onlooker.core.errors import UnsupportedError, UsageError
-from onlooker.interop.trees.compare import max_diff
-from onlooker.interop.trees.describe import string_type
-from onlooker.interop.trees.make import make_dynamic_cache, make_encoder_decoder_cache, make_static_cache
 from onlooker.pytrees.caches import flatten_cache, unflatten_cache
 from onlooker.pytrees.context import CacheContext
 from onlooker.pytrees.deepcopy import torch_deepcopy
+from onlooker.pytrees.describe import string_type
 from onlooker.pytrees.registry import (
     register_class_flattening,
     register_flattening_functions,
     unregister_class_flattening,
 )
+from onlooker_compat.trees.compare import max_diff
+from onlooker_compat.trees.make import make_dynamic_cache, make_encoder_decoder_cache, make_static_cache
 
 DYNAMIC = torch.export.Dim.DYNAMIC
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -497,7 +497,7 @@ def test_two_classes_of_one_name() -> None:
 def test_the_pytrees_in_cpp() -> None:
     code = """
 import torch.utils._pytree as python
-from onlooker.interop.trees.make import make_dynamic_cache
+from onlooker_compat.trees.make import make_dynamic_cache
 from onlooker.pytrees.registry import register_flattening_functions
 import torch, transformers.cache_utils
 cache = make_dynamic_cache([torch.zeros(1, 2, 3, 4)] * 2)

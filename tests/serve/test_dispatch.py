@@ -18,11 +18,11 @@ from transformers.modeling_outputs import BaseModelOutput
 from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.core.path import Name, Path
 from onlooker.core.structure import LEAF, Structure
-from onlooker.interop.trees.make import make_dynamic_cache
 from onlooker.pytrees.open import close_tree, open_arguments, open_tree
 from onlooker.pytrees.reopen import Layout, closer_of
 from onlooker.serve.contexts import conflict, flags_of
 from onlooker.serve.dispatch import Dispatcher
+from onlooker_compat.trees.make import make_dynamic_cache
 
 
 def cache(layers: int, batch: int = 2, past: int = 5) -> DynamicCache:

@@ -15,9 +15,9 @@ from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 import onlooker
 from onlooker import InputObserver, Program, RejectedCallError, UsageError
-from onlooker.interop.trees.make import make_dynamic_cache
 from onlooker.pytrees.adopt import adopt
 from onlooker.pytrees.open import close_tree, open_tree
+from onlooker_compat.trees.make import make_dynamic_cache
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 

@@ -14,7 +14,7 @@ from ..observers import Observers, observe
 from ..program import Program
 from ..programs import Programs
 from ..zoo.model import load_transformers
-from ..zoo.untrained.tasks import model_class, task_of
+from ..zoo.tasks import model_class, task_of
 from ..zoo.uses import OTHER, PADDED, NaturalUse, natural_use
 from .progress import Say
 

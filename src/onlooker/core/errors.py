@@ -45,7 +45,9 @@ __all__ = [
     "warn",
 ]
 
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_HOUSE = Path(__file__).parents[1]
+#: the files of onlooker, and of the package beside it that has the names of other packages
+_OURS = tuple(f"{folder}{os.sep}" for folder in (_HOUSE, _HOUSE.with_name("onlooker_compat")))
 
 
 class OnlookerError(Exception):
@@ -103,7 +105,7 @@ class OnlookerWarning(UserWarning):
 
 
 def warn(warning: OnlookerWarning) -> None:
-    """Warns at the innermost line outside of this package, and of the library's context managers."""
+    """Warns at the innermost line outside of onlooker, and of the library's context managers."""
     level = 1
     frame: FrameType | None = sys._getframe(0)
     while frame is not None and _is_passed_over(frame):
@@ -113,7 +115,7 @@ def warn(warning: OnlookerWarning) -> None:
 
 def _is_passed_over(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
-    return file.startswith(_PACKAGE) or file == contextlib.__file__
+    return file.startswith(_OURS) or file == contextlib.__file__
 
 
 class UsageError(OnlookerError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..interop.checks.onnx_model import OnnxModel, onnx_source
+from ..targets.onnx.model import OnnxModel, onnx_source
 from .exported import Declared, Exported, Port, dtype_named, tensor_for
 from .onnx_contents import contents_of_onnx
 

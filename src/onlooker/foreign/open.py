@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..core.errors import ArgumentKindError, UsageError
-from ..interop.checks.onnx_model import is_onnx
+from ..targets.onnx.model import is_onnx
 from .aoti import open_aoti
 from .executorch import open_executorch
 from .exported import Exported

@@ -14,7 +14,7 @@ from ..core.contract import Contract
 from ..core.errors import UsageError
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
-from ..interop.checks.feeds import match_inputs, plain_name, spellings
+from ..targets.onnx.feeds import match_inputs, plain_name, spellings
 from ..trace.graph import Graph
 from .exported import Exported
 

@@ -129,7 +129,7 @@ def cache_utils() -> Any:
 def flatten_cache(cache: Any) -> tuple[list[Any], Context]:
     """The leaves of a cache, and what is needed to build it again.
 
-    >>> from onlooker.interop.trees.make import make_dynamic_cache
+    >>> from onlooker_compat.trees.make import make_dynamic_cache
     >>> cache = make_dynamic_cache([(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))])
     >>> leaves, context = flatten_cache(cache)
     >>> [tuple(leaf.shape) for leaf in leaves], context
@@ -142,7 +142,7 @@ def flatten_cache(cache: Any) -> tuple[list[Any], Context]:
 def flatten_cache_with_keys(cache: Any) -> tuple[list[tuple[CacheKey, Any]], Context]:
     """As :func:`flatten_cache`, each leaf with the step that leads to it.
 
-    >>> from onlooker.interop.trees.make import make_dynamic_cache
+    >>> from onlooker_compat.trees.make import make_dynamic_cache
     >>> cache = make_dynamic_cache([(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))])
     >>> [str(key) for key, _ in flatten_cache_with_keys(cache)[0]]
     ["['key_0']", "['value_0']"]

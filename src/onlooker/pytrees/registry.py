@@ -119,7 +119,7 @@ def register_flattening_functions(patch_transformers: Any = True) -> Iterator[Ca
     :return: gives a function that returns the inputs of a model as they are
 
     >>> import torch
-    >>> from onlooker.interop.trees.make import make_dynamic_cache
+    >>> from onlooker_compat.trees.make import make_dynamic_cache
     >>> cache = make_dynamic_cache([(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))])
     >>> with register_flattening_functions():
     ...     len(torch.utils._pytree.tree_leaves(cache))

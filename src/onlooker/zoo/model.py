@@ -1,7 +1,10 @@
-"""What the zoo gives: a model, and the real use that is watched."""
+"""What the zoo gives: a model, and the real use that is watched; and what all of its files need of a
+model.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -10,7 +13,7 @@ import torch
 
 from ..core.errors import MissingPackageError
 
-__all__ = ["TinyModel", "load_transformers"]
+__all__ = ["TinyModel", "load_transformers", "parameters_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +51,8 @@ def load_transformers() -> ModuleType:
         ) from error
     module: ModuleType = transformers
     return module
+
+
+def parameters_of(model: torch.nn.Module) -> dict[str, inspect.Parameter]:
+    """The parameters of ``forward``."""
+    return dict(inspect.signature(model.forward).parameters)

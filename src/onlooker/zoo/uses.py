@@ -18,9 +18,9 @@ from torch import nn
 
 from ..core.errors import UnsupportedError
 from .draw import padding_mask
-from .untrained.media import image_text_inputs
-from .untrained.sizes import InputSizes, random_tokens
-from .untrained.text import parameters_of
+from .images import image_text_inputs
+from .model import parameters_of
+from .sizes import InputSizes, random_tokens
 
 __all__ = ["OTHER", "PADDED", "NaturalUse", "Sizes", "candidates", "natural_use"]
 

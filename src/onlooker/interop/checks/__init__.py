@@ -1,1 +1,0 @@
-"""Programs that others exported, compared with the calls of a recording."""

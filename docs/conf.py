@@ -26,6 +26,7 @@ release = version = importlib.metadata.version("onlooker")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
     "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
 ]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 
@@ -85,6 +87,19 @@ def read_page_of_the_root(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] = generated.with_links_of_the_site(text)
 
 
+def leave_out_links_back(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Takes the links from a source to its documentation away.
+
+    A name that stands on two pages (`onlooker.NAME` and `onlooker.compat.NAME`) has one source, whose
+    link back would lead to a place that there is not.
+    """
+    if pagename.startswith("_modules/"):
+        context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])
+
+
 def setup(app: Sphinx) -> None:
     """Registers what is particular to this site."""
     app.connect("source-read", read_page_of_the_root)
+    app.connect("html-page-context", leave_out_links_back)

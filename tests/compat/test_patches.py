@@ -473,6 +473,7 @@ def test_a_target_that_is_gone_is_a_warning_with_its_name(cls: Any, target: str)
         f"The custom patch of {target} finds nothing of that name to replace. "
         "It may not be needed any more: look at its reason. [patch-target-gone]"
     ]
+    assert caught[0].filename == __file__, "the line of the caller, outside of both packages"
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,9 @@ def test_the_wheel_is_installed_without_a_network_and_runs(wheel: Path, tmp_path
     main = "import sys; sys.argv = ['onlooker', '--help']; from onlooker.__main__ import main; sys.exit(main())"
     text = run(sys.executable, "-c", f"{script}; {main}", cwd=tmp_path)
     assert "usage: onlooker" in text
+    names = "from onlooker.compat import string_type; from onlooker_compat.untrained import preinstalled"
+    use = f"{script}; {names}; print(string_type(5), len(preinstalled()) > 50)"
+    assert run(sys.executable, "-c", use, cwd=tmp_path).splitlines()[-1] == "int True"
     assert (tmp_path / "site" / "bin" / "onlooker").is_file()
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ._api import InputObserver as InputObserver
     from .by_hand.info import InputCandidate as InputCandidate
     from .by_hand.info import InputObserverInfo as InputObserverInfo
+    from .compiling.marked import marked as marked
     from .core.errors import ArgumentKindError as ArgumentKindError
     from .core.errors import EntriesError as EntriesError
     from .core.errors import ExportError as ExportError
@@ -73,6 +74,7 @@ __all__ = [
     "RejectedCallError",
     "generation",
     "load",
+    "marked",
     "observe",
     "progress",
     "verify_export",
@@ -114,6 +116,7 @@ _HOMES = {
     "make_dynamic_cache": "onlooker_compat.trees.make",
     "make_encoder_decoder_cache": "onlooker_compat.trees.make",
     "make_static_cache": "onlooker_compat.trees.make",
+    "marked": ".compiling.marked",
     "max_diff": "onlooker_compat.trees.compare",
     "observe": ".observers",
     "progress": ".report.progress",

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .by_hand.completed import completed_calls
 from .by_hand.discrepancies import Rules, discrepancies
@@ -52,6 +52,9 @@ from .trace.exportable import check_exportable
 from .trace.fixed_sizes import at_single_sizes
 from .trace.prepare import Prepared, prepare
 from .verify.request import check_model
+
+if TYPE_CHECKING:
+    from .compiling.recompiles import Recompiles
 
 __all__ = ["InputObserver"]
 
@@ -321,6 +324,28 @@ class InputObserver:
         ``"onnx"``, the other options are those of :meth:`export`, which says what is raised.
         """
         return self.export(**options).code(to=to)
+
+    def recompiles(
+        self, *, method_name: str | None = None, probe: bool = True, most_calls: int = 64
+    ) -> Recompiles:
+        """Counts how often ``torch.compile`` compiles the method for the watched calls, with the
+        reasons, and how often with marks for the axes that change: see
+        :class:`~onlooker.compiling.recompiles.Recompiles`.
+
+        A twin of the model is compiled by a backend that generates no code, and the calls run again:
+        with their values where these were kept, else with values grown to the recorded sizes. Of
+        more than ``most_calls`` kinds of calls so many are run. With ``probe``, axes that no call
+        changed are marked too where the model takes other sizes.
+
+        :raises ObservationError: ``no-calls``, ``no-values``; ``different-autocast``
+        """
+        from .compiling.recompiles import find_recompiles  # it loads torch's compiler: a second
+
+        store = self._watcher.store(method_name)
+        lab = self._lab(store)
+        plans, prepared = self._find(store, lab, overrides_of(None, None, None, probe=probe))
+        recording, samples = prepared.recording, prepared.samples
+        return find_recompiles(recording, samples, plans, lab.subject, most_calls)
 
     def adopted(self, program: Program) -> Program:
         """A program, loaded perhaps, with what this observer saw: ``verify()`` proves it on these

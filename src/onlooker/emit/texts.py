@@ -10,6 +10,7 @@ from ..core.errors import UsageError
 from ..core.plan import LeafPlan
 from .buckets import Bucket, best_cuts, buckets_of
 from .clusters import Cluster, clusters_of
+from .compiling import marking_lines
 from .traffic import Served
 
 __all__ = ["EMITTERS", "Emitted", "emitted"]
@@ -314,6 +315,11 @@ def _bucket_line(served: Served, bucket: Bucket) -> str:
     return f"  {sizes}: {bucket.calls} calls, {share:.1f} % padding"
 
 
+def marks(graphs: Sequence[Served], count: int) -> Emitted:
+    """Marks for torch.compile, of the axes that change in some graph."""
+    return Emitted("compile", "\n".join(marking_lines(graphs)) + "\n")
+
+
 #: every emitter by its name
 EMITTERS: dict[str, Emitter] = {
     "tensorrt": tensorrt,
@@ -324,6 +330,7 @@ EMITTERS: dict[str, Emitter] = {
     "vllm": vllm,
     "triton": triton,
     "buckets": buckets,
+    "compile": marks,
 }
 
 #: how many profiles, or buckets, where nobody says

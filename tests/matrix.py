@@ -34,6 +34,7 @@ PAGE = ROOT / "docs" / "versions.md"
 #: the tests that tell most about torch and Python for their time: a few minutes of one processor
 FAST = (
     "tests/core",
+    "tests/disk/test_codec.py",
     "tests/contract",
     "tests/infer",
     "tests/trace/test_guards.py",

@@ -235,7 +235,7 @@ def test_two_saves_are_the_same_but_for_timings(programs: Programs, tmp_path: Pa
 
 def edited(document: dict[str, Any], **changes: Any) -> bytes:
     """The list with other content, and the digest of that."""
-    from onlooker.keep.manifest import _own_digest
+    from onlooker.disk.manifest import _own_digest
 
     changed = {name: value for name, value in {**document, **changes}.items() if name != "sha256"}
     return json.dumps({**changed, "sha256": _own_digest(changed)}).encode()

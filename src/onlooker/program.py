@@ -15,7 +15,6 @@ from .contract.other_side import OtherSides
 from .core.call import ChangedArgument, changed_in
 from .core.errors import UnsupportedError, UsageError
 from .core.figure import Points, Tried, figure_of
-from .core.files import write_into
 from .core.kinds import as_path
 from .core.markup import details
 from .core.path import Path
@@ -26,6 +25,7 @@ from .core.recording import Recording
 from .core.spec import TensorSpec
 from .core.traffic import CheckedCall
 from .core.verdict import Tally
+from .disk.files import write_into
 from .emit.texts import Emitted, emitted
 from .emit.traffic import Served
 from .hypotheses.overrides import RangesOption, overrides_of

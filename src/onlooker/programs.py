@@ -12,8 +12,8 @@ from typing import Any
 from .core.errors import EntriesError, OnlookerError, UsageError
 from .core.kinds import as_path, check_kind
 from .core.verdict import Tallies
+from .disk.manifest import is_entry_name
 from .keep.folder import Kept, load_folder, save_folders
-from .keep.manifest import is_entry_name
 from .program import Program
 from .report.reports import Reports
 from .serve.installed import Installed

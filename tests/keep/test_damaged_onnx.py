@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import onlooker
 from fuzz_values import examples
 from onlooker import InputObserver, OnlookerError
-from onlooker.keep.manifest import MANIFEST, write_manifest
+from onlooker.disk.manifest import MANIFEST, write_manifest
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")

@@ -484,7 +484,7 @@ def test_onnx_is_kept_too(program, tmp_path):
 def test_machine_code_is_not_run_unless_it_is_asked_for(saved, tmp_path):
     import shutil
 
-    from onlooker.keep.manifest import write_manifest
+    from onlooker.disk.manifest import write_manifest
 
     folder = tmp_path / "p"
     shutil.copytree(saved, folder)

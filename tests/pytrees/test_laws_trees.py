@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from fuzz_values import ATOMS, KINDS, Own, end_group, examples, tensors, trees
 from onlooker import InputObserver, Recording
-from onlooker.core.codec import read_document, write_document
-from onlooker.core.codec_text import read_json, write_json
 from onlooker.core.errors import UnsupportedError, UsageError
 from onlooker.core.spec import TensorSpec
+from onlooker.disk.codec import read_document, write_document
+from onlooker.disk.text import read_json, write_json
 from onlooker.pytrees.describe import string_type
 from onlooker.pytrees.open import close_tree, open_arguments, open_tree, spec_of
 from onlooker.targets.weights import read_tensors, write_tensors

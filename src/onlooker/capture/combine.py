@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ..core.call import Call
 from ..core.errors import SavedFileError
-from ..core.files import read_file
 from ..core.recording import Recording
+from ..disk.files import read_file
 from .entry_point import EntryPoint
 from .reader import (
     Part,

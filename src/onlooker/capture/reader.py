@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..core.call import Call, Passing
-from ..core.codec_read import Decoder
-from ..core.codec_text import damaged, read_json
 from ..core.errors import OnlookerError, SavedFileError
-from ..core.files import read_file
 from ..core.spec import Spec
 from ..core.structure import Structure, Tree
 from ..core.surroundings import Surroundings
+from ..disk.codec_read import Decoder
+from ..disk.files import read_file
+from ..disk.text import damaged, read_json
 from ..keep.containers import with_builders
 from .entry_point import EntryPoint
 from .writer import KIND, SCHEMA

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ..core.call import Passing
-from ..core.codec_write import Encoder
 from ..core.spec import Spec
 from ..core.structure import Structure, Tree
 from ..core.surroundings import Surroundings
+from ..disk.codec_write import Encoder
 from ..keep.containers import hidden_of
 from ..observing.missed import reason
 from .entry_point import EntryPoint

@@ -8,8 +8,8 @@ from typing import TextIO
 
 from ..capture.combine import Captured, read_captured
 from ..core.errors import UsageError
-from ..core.files import write_file
 from ..core.recording import Recording
+from ..disk.files import write_file
 from ..page.page import page_of
 from ..program import Program
 from ..programs import Programs

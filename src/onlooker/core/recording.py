@@ -9,11 +9,8 @@ from typing import Any
 
 from .alike import folded_rows
 from .call import Call, Signature
-from .codec import read_document, write_document
-from .codec_text import read_json, write_json
 from .errors import UsageError
 from .figure import Points, figure_of
-from .files import read_file, write_file
 from .kinds import as_path, check_kind
 from .leaves import leaf_rows
 from .markup import heading, listing, table
@@ -78,10 +75,9 @@ class Recording:
         :raises SavedFileError: ``not-written``
         :raises UnsupportedError: ``not-saved`` for a key of a dict that is no number and no text
         """
-        write_file(
-            as_path(path, "The file of a recording"),
-            write_json(write_document("recording", Recording, self)),
-        )
+        from ..disk.recordings import save_recording  # files stand above values
+
+        save_recording(self, as_path(path, "The file of a recording"))
 
     @classmethod
     def load(cls, path: str | FilePath) -> Recording:
@@ -89,9 +85,9 @@ class Recording:
 
         :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``
         """
-        document = read_json(read_file(as_path(path, "The file of a recording")), str(path))
-        recording: Recording = read_document(document, "recording", cls, str(path))
-        return recording
+        from ..disk.recordings import load_recording
+
+        return load_recording(as_path(path, "The file of a recording"))
 
     def profile(self) -> Profile:
         """How often which sizes came together, per structure of calls: every axis that changes, by

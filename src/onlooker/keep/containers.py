@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from ..core.codec_text import damaged
 from ..core.errors import UnsupportedError
 from ..core.path import Attr, Key
 from ..core.structure import Structure
+from ..disk.text import damaged
 from ..pytrees.layers import is_cache, is_layer
 from ..pytrees.nodes import ATOMS, qualified_name
 from ..pytrees.open import ARGUMENTS, NAMED_TUPLE

@@ -25,22 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from ..core.call import ChangedArgument
-from ..core.codec import read_document, write_document
-from ..core.codec_text import damaged, read_json, write_json
 from ..core.errors import OnlookerError, SavedFileError
-from ..core.files import read_file
 from ..core.path import Path as FieldPath
 from ..core.progress import kept_when_interrupted, tell
 from ..core.recording import Recording
 from ..core.verdict import Tally
-from ..observing.store import Sample
-from ..pytrees.joins import Join
-from ..serve.state import ProgramState
-from ..targets.target import check_options, files_of
-from ..targets.targets import target_of
-from ..trace.graph import Graph
-from .atomic import is_being_saved, left_whole, new_folder
-from .manifest import (
+from ..disk.atomic import is_being_saved, left_whole, new_folder
+from ..disk.codec import read_document, write_document
+from ..disk.files import read_file
+from ..disk.manifest import (
     MANIFEST,
     check_files,
     check_programs,
@@ -49,6 +42,13 @@ from .manifest import (
     write_index,
     write_manifest,
 )
+from ..disk.text import damaged, read_json, write_json
+from ..observing.store import Sample
+from ..pytrees.joins import Join
+from ..serve.state import ProgramState
+from ..targets.target import check_options, files_of
+from ..targets.targets import target_of
+from ..trace.graph import Graph
 from .record import ProgramRecord, check_program, graph_of, record_of, without_calls
 from .state import STATE_FILE, read_state, state_record, write_state
 from .timings import taken_timings, timed_graphs, timed_recording, untimed_recording, untimed_report

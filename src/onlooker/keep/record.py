@@ -11,7 +11,6 @@ from typing import Any
 
 from ..contract.checker import Checker
 from ..core.call import OUTPUT, ChangedArgument
-from ..core.codec_text import damaged
 from ..core.contract import Contract
 from ..core.errors import OnlookerError
 from ..core.path import Key, Path
@@ -20,6 +19,7 @@ from ..core.recording import Recording
 from ..core.spec import ConstantSpec, OpaqueSpec
 from ..core.structure import Structure
 from ..core.verdict import Tally
+from ..disk.text import damaged
 from ..observing.bind import python_signature
 from ..pytrees.joins import Join
 from ..pytrees.open import spec_of

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.codec_text import damaged
 from ..core.spec import Spec
 from ..core.structure import Tree
+from ..disk.text import damaged
 from ..pytrees.open import close_tree, open_tree, spec_of
 from ..serve.state import ProgramState
 from ..targets.weights import read_tensors, write_tensors

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.codec_text import damaged
 from ..core.recording import Recording
+from ..disk.text import damaged
 from ..trace.graph import Graph
 
 __all__ = [

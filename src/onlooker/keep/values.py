@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from ..core.codec import read_document, write_document
-from ..core.codec_text import damaged, read_json, write_json
-from ..core.files import read_file
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from ..core.structure import Tree
+from ..disk.codec import read_document, write_document
+from ..disk.files import read_file
+from ..disk.text import damaged, read_json, write_json
 from ..observing.store import Sample
 from ..pytrees.open import spec_of
 from ..targets.weights import read_tensors, write_tensors

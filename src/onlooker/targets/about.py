@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..contract.places import formulas_of, spelled_axis
-from ..core.codec import write_document
 from ..core.plan import Plan
 from ..core.versions import version_of
+from ..disk.codec import write_document
 from ..trace.graph import Graph
 
 __all__ = ["known_of"]

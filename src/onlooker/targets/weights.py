@@ -23,9 +23,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ..core.codec import read_document, write_document
-from ..core.codec_text import damaged, read_json, write_json
 from ..core.errors import SavedFileError, UnsupportedError
+from ..disk.codec import read_document, write_document
+from ..disk.text import damaged, read_json, write_json
 
 __all__ = ["Place", "read_tensors", "write_tensors"]
 

@@ -20,7 +20,7 @@ from onlooker.core.errors import (
     SavedFileError,
     UsageError,
 )
-from onlooker.keep.manifest import write_manifest
+from onlooker.disk.manifest import write_manifest
 from onlooker.targets.executorch.run import Pte
 from onlooker.targets.executorch.target import Executorch
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...core.codec_text import damaged
 from ...core.errors import ExportError, SavedFileError
+from ...disk.text import damaged
 from ...trace.graph import Graph
 from ..inputs import laid
 from .compile import LAYOUTS, Package

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ...core.codec_text import damaged
 from ...core.locks import lock_of
+from ...disk.text import damaged
 from ...patches.quiet import Printed, what_is_printed
 from ...trace.graph import Graph
 from ..inputs import laid

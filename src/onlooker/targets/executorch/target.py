@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import MissingPackageError
-from ...core.files import read_file
 from ...core.progress import tell
+from ...disk.files import read_file
 from ...hypotheses.ranges import check_bounded
 from ...trace.graph import Graph
 from .convert import check_backend, convert_graphs

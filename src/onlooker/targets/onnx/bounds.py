@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...core.codec_text import damaged
+from ...disk.text import damaged
 
 __all__ = ["NOT_FOLDED", "check_bounds"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...core.codec_text import damaged
 from ...core.errors import SavedFileError
+from ...disk.text import damaged
 from ..places import places_of, write_weights
 from .bounds import check_bounds
 from .weights import (

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from ...core.codec_text import damaged
 from ...core.errors import ExportError, OnlookerError
 from ...core.expression import Expression
 from ...core.locks import lock_of
 from ...core.plan import Plan
+from ...disk.text import damaged
 from ...trace.graph import Graph
 from ..names import Names
 from ..results import Runner, as_the_model_gives

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from ...core.codec_text import damaged
 from ...core.progress import tell
 from ...core.spec import Axis
+from ...disk.text import damaged
 from ...trace.graph import Graph
 from ...trace.lines import place_of_stack
 from ..first_run import opened_elsewhere

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 
-from ...core.codec_text import damaged
+from ...disk.text import damaged
 from ..places import Place
 
 __all__ = [

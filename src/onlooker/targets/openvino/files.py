@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy
 
-from ...core.codec_text import damaged
+from ...disk.text import damaged
 from ..places import Place, places_of, write_weights
 
 __all__ = ["WEIGHTS", "read_models", "write_models"]

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core.codec_text import damaged
 from ...core.errors import ExportError
 from ...core.progress import tell
+from ...disk.text import damaged
 from ...trace.graph import Graph
 from ..names import Names, names_of
 from ..packages import require_packages

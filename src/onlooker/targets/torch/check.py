@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ...core.codec_text import damaged
+from ...disk.text import damaged
 from ...torch_internals.operators import OpOverload, OpOverloadPacket
 from .sizes import is_guard, is_size
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from ...core.codec_text import MOST_BYTES, damaged, read_json, write_json
 from ...core.errors import OnlookerError, UnsupportedError
-from ...core.files import read_file
+from ...disk.files import read_file
+from ...disk.text import MOST_BYTES, damaged, read_json, write_json
 from ...torch_internals.serialized import PT2ArchiveWriter, schema, serialize_without_tensors
 from ...torch_internals.serialized import serialize as serde
 from ...trace.graph import Graph

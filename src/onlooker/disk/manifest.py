@@ -19,13 +19,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.codec import SCHEMA, check_version
-from ..core.codec_text import damaged, read_json, write_json
 from ..core.errors import SavedFileError
-from ..core.files import read_file, write_synced
 from ..core.progress import tell
-from ..core.staging import hidden
 from ..core.versions import version_of
+from .codec import SCHEMA, check_version
+from .files import read_file, write_synced
+from .staging import hidden
+from .text import damaged, read_json, write_json
 
 __all__ = [
     "MANIFEST",

@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 
 from onlooker import InputObserver, OnlookerError, Recording
 from onlooker.core.call import Call, Parameter, Passing, Signature
-from onlooker.core.codec import read_document, write_document
-from onlooker.core.codec_text import read_json, write_json
 from onlooker.core.errors import SavedFileError, UnsupportedError, UsageError
 from onlooker.core.path import Attr, Index, Key, Name
 from onlooker.core.plan import Plan
@@ -25,6 +23,8 @@ from onlooker.core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from onlooker.core.structure import Structure, Tree
 from onlooker.core.surroundings import Autocast, Gradients, Surroundings
 from onlooker.core.verdict import Check, Outcome, Tally
+from onlooker.disk.codec import read_document, write_document
+from onlooker.disk.text import read_json, write_json
 
 TEXTS = st.text(alphabet=st.characters(), max_size=6) | st.sampled_from(["\ud800\udc00", "\udfff", "é\0", "𝄞", ""])
 INTS = st.integers() | st.sampled_from([2**63, -(2**63)])

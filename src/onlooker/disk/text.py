@@ -10,7 +10,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-from .errors import SavedFileError
+from ..core.errors import SavedFileError
 
 __all__ = ["MOST_BYTES", "damaged", "read_constant", "read_json", "write_constant", "write_json"]
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..core.errors import SavedFileError
-from ..core.files import cannot_write, removed_if_empty, sync_folder
-from ..core.staging import PREFIX, abandoned, hidden, in_use, moved_into, remove_abandoned, staging
+from .files import cannot_write, removed_if_empty, sync_folder
 from .manifest import MANIFEST, is_ours, listed
+from .staging import PREFIX, abandoned, hidden, in_use, moved_into, remove_abandoned, staging
 
 __all__ = ["is_being_saved", "left_whole", "new_folder"]
 

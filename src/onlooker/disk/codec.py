@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.errors import SavedFileError
 from .codec_read import Decoder
-from .codec_text import damaged
 from .codec_write import Encoder
-from .errors import SavedFileError
+from .text import damaged
 
 __all__ = ["SCHEMA", "check_version", "read_document", "write_document"]
 

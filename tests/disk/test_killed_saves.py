@@ -14,7 +14,7 @@ import torch
 
 import onlooker
 from onlooker import InputObserver, SavedFileError
-from onlooker.core.staging import hidden
+from onlooker.disk.staging import hidden
 from onlooker.program import Program
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a run is killed in a forked child")
@@ -125,7 +125,7 @@ def test_an_empty_folder_is_filled_and_not_replaced(old_and_new: tuple[Program, 
 
 
 def test_a_hidden_folder_in_use_is_left_alone(old_and_new: tuple[Program, Program], tmp_path: Path) -> None:
-    from onlooker.core.staging import staging
+    from onlooker.disk.staging import staging
 
     with staging(tmp_path, ".program.") as beside:
         old_and_new[0].save(tmp_path / "program")

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from .codec_text import write_constant
+from ..core.errors import UnsupportedError
+from ..core.path import Entry
+from ..core.structure import Structure
 from .codec_types import ENTRIES, SCALARS, class_of, fields_of, is_tagged, members_of
-from .errors import UnsupportedError
-from .path import Entry
-from .structure import Structure
+from .text import write_constant
 
 __all__ = ["Encoder"]
 
@@ -103,7 +103,7 @@ def _is_expression(value: Any) -> bool:
     """True for a size. sympy, which holds it, takes longer to import than all else here, and who
     records calls needs none of it.
     """
-    module = sys.modules.get(f"{__package__}.expression")
+    module = sys.modules.get("onlooker.core.expression")
     return module is not None and isinstance(value, module.Expression)
 
 

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 
-from .codec_text import MOST_BYTES
-from .errors import SavedFileError
+from ..core.errors import SavedFileError
 from .staging import moved_into, remove_abandoned, staging
+from .text import MOST_BYTES
 
 __all__ = [
     "cannot_write",

@@ -8,7 +8,7 @@ import types
 import typing
 from typing import Any, Union
 
-from .path import Attr, Index, Key, Name
+from ..core.path import Attr, Index, Key, Name
 
 __all__ = ["ENTRIES", "SCALARS", "Field", "class_of", "fields_of", "is_tagged", "members_of"]
 

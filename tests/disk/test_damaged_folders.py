@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 import onlooker
 from fuzz_values import examples
 from onlooker import InputObserver, OnlookerError, SavedFileError
-from onlooker.core.codec_text import write_json
 from onlooker.core.errors import UnsupportedError
-from onlooker.keep.manifest import MANIFEST, write_manifest
+from onlooker.disk.manifest import MANIFEST, write_manifest
+from onlooker.disk.text import write_json
 from onlooker.targets.torch.check import check_program
 from onlooker.targets.torch.sizes import is_guard, is_size
 
@@ -171,7 +171,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_that_leads_elsewhere_is_refused(folder, name, monkeypatch):
-    import onlooker.keep.manifest as manifest
+    import onlooker.disk.manifest as manifest
 
     document = json.loads((folder / MANIFEST).read_text())
     document.pop("sha256")

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from .codec_text import damaged, read_constant
+from ..core.errors import OnlookerError
+from ..core.expression import Expression
+from ..core.path import Entry
+from ..core.structure import LEAF, Structure
 from .codec_types import ENTRIES, SCALARS, class_of, fields_of, is_tagged, members_of
-from .errors import OnlookerError
-from .expression import Expression
-from .path import Entry
-from .structure import LEAF, Structure
+from .text import damaged, read_constant
 
 __all__ = ["Decoder"]
 

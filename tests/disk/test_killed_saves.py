@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,31 @@ def test_a_hidden_folder_in_use_is_left_alone(old_and_new: tuple[Program, Progra
     (tmp_path / ".program.mine").mkdir()
     old_and_new[0].save(tmp_path / "program")
     assert (tmp_path / ".program.mine").is_dir()
+
+
+def test_a_lock_that_cannot_be_removed_while_it_is_open_goes_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, whose rmtree leaves the open file and its folder."""
+    from onlooker.disk import staging
+
+    left = tmp_path / ".program.killed"
+    (left / "new").mkdir(parents=True)
+    (left / staging._LOCK).touch()
+    monkeypatch.setattr(staging.shutil, "rmtree", lambda folder, ignore_errors: (folder / "new").rmdir())
+    staging.remove_abandoned(tmp_path, ".program.")
+    assert not left.exists()
+
+
+def test_another_process_sees_that_a_folder_is_in_use(tmp_path: Path) -> None:
+    from onlooker.disk.staging import abandoned, in_use, staging
+
+    asks = "import sys, pathlib; from onlooker.disk import staging; print(staging.in_use(pathlib.Path(sys.argv[1])))"
+    with staging(tmp_path):
+        told = subprocess.run([sys.executable, "-c", asks, str(tmp_path)], capture_output=True, text=True, check=True)
+        assert told.stdout.strip() == "True"
+        assert not abandoned(tmp_path)
+    assert not in_use(tmp_path)
 
 
 def test_a_folder_that_is_replaced_is_read_again(old_and_new: tuple[Program, Program], tmp_path: Path) -> None:

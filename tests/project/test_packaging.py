@@ -102,7 +102,7 @@ def test_the_wheel_is_installed_without_a_network_and_runs(wheel: Path, tmp_path
 
 def test_the_dependencies_are_few() -> None:
     found = licences.requirements()
-    assert found[""] == ["torch", "numpy", "sympy", "rich", "safetensors", "jinja2"]
+    assert found[""] == ["torch", "numpy", "sympy", "rich", "safetensors", "jinja2", "filelock"]
     assert set(found) == {"", "transformers", "onnx", "openvino", "genai", "dev"}
 
 

@@ -13,7 +13,7 @@ from ..core.errors import OnlookerError, SavedFileError
 from ..core.spec import Spec
 from ..core.structure import Structure, Tree
 from ..core.surroundings import Surroundings
-from ..disk.codec_read import Decoder
+from ..disk.codec import Decoder
 from ..disk.files import read_file
 from ..disk.text import damaged, read_json
 from ..keep.containers import with_builders

@@ -22,7 +22,7 @@ from ..core.call import Passing
 from ..core.spec import Spec
 from ..core.structure import Structure, Tree
 from ..core.surroundings import Surroundings
-from ..disk.codec_write import Encoder
+from ..disk.codec import Encoder
 from ..keep.containers import hidden_of
 from ..observing.missed import reason
 from .entry_point import EntryPoint

@@ -10,15 +10,66 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.errors import SavedFileError
-from .codec_read import Decoder
-from .codec_write import Encoder
-from .text import damaged
+from ..core.errors import SavedFileError, UnsupportedError
+from .by_type import KNOWN, WRITTEN, reader_of, writer_of
+from .structures import KnownStructures, WrittenStructures
+from .text import Fault, NotWritten, damaged
 
-__all__ = ["SCHEMA", "check_version", "read_document", "write_document"]
+__all__ = ["SCHEMA", "Decoder", "Encoder", "check_version", "read_document", "write_document"]
 
 #: the version of what is written; it grows when a reader of an older one would misunderstand
 SCHEMA = 1
+
+
+class Encoder:
+    """Writes values; the structures that they hold are collected in ``structures``."""
+
+    def __init__(self) -> None:
+        self._written = WrittenStructures()
+        self.structures = self._written.rows
+
+    def encode(self, declared: Any, value: Any) -> Any:
+        """``value``, of the type ``declared``, as JSON.
+
+        :raises UnsupportedError: ``not-saved``
+        """
+        token = WRITTEN.set(self._written)
+        try:
+            return writer_of(declared)(value)
+        except NotWritten as error:
+            raise UnsupportedError(
+                f"A {error} cannot be written into a file.",
+                slug="not-saved",
+                hint=(
+                    "It is a key of a dict, or a constant, that is no bool, number, text, None or"
+                    " tuple of these."
+                ),
+            ) from None
+        finally:
+            WRITTEN.reset(token)
+
+
+class Decoder:
+    """Reads values; ``structures`` is the table of the document, ``where`` the name of the file."""
+
+    def __init__(self, structures: Any, where: str) -> None:
+        try:
+            self._known = KnownStructures(structures)
+        except Fault as fault:
+            raise fault.damage(f"{where} at structures") from None
+
+    def decode(self, declared: Any, data: Any, where: str) -> Any:
+        """The value of the type ``declared``.
+
+        :raises SavedFileError: ``file-damaged``
+        """
+        token = KNOWN.set(self._known)
+        try:
+            return reader_of(declared)(data)
+        except Fault as fault:
+            raise fault.damage(where) from None
+        finally:
+            KNOWN.reset(token)
 
 
 def write_document(kind: str, declared: Any, value: Any) -> dict[str, Any]:

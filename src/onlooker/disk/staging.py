@@ -15,11 +15,6 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path as FilePath
 
-try:
-    import fcntl
-except ImportError:  # Windows: nothing is locked there, and so nothing counts as abandoned
-    fcntl = None  # type: ignore[assignment]
-
 __all__ = ["PREFIX", "abandoned", "hidden", "in_use", "moved_into", "remove_abandoned", "staging"]
 
 #: how the hidden folders inside of a folder begin
@@ -61,16 +56,13 @@ def _made(parent: FilePath, prefix: str) -> tuple[FilePath, int]:
 
 
 def _lock(handle: int) -> bool | None:
-    """Locks a file until it is closed; False where another process has it, None where nothing
-    can be locked.
+    """Locks a file until it is closed; False where another process has it, None on a file system
+    without locks.
     """
-    if fcntl is None:
-        return None
+    from filelock import lock_descriptor  # only a save needs it, and no program that is watched
+
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
+        return lock_descriptor(handle, blocking=False)
     except OSError:
         return None
 
@@ -108,7 +100,16 @@ def in_use(parent: FilePath, prefix: str = PREFIX) -> bool:
 def remove_abandoned(parent: FilePath, prefix: str = PREFIX) -> None:
     """Removes what killed runs have left."""
     for folder in hidden(parent, prefix):
-        _while_locked(folder, functools.partial(shutil.rmtree, folder, ignore_errors=True))
+        if _while_locked(folder, functools.partial(shutil.rmtree, folder, ignore_errors=True)):
+            _remove_lock(folder)
+
+
+def _remove_lock(folder: FilePath) -> None:
+    """Removes a folder of which only the lock is left: Windows removes no file that is open."""
+    with contextlib.suppress(OSError):
+        if os.listdir(folder) == [_LOCK]:
+            os.unlink(folder / _LOCK)
+            os.rmdir(folder)
 
 
 def _while_locked(folder: FilePath, do: Callable[[], None]) -> bool:

@@ -12,12 +12,50 @@ from typing import Any, NoReturn
 
 from ..core.errors import SavedFileError
 
-__all__ = ["MOST_BYTES", "damaged", "read_constant", "read_json", "write_constant", "write_json"]
+__all__ = [
+    "MOST_BYTES",
+    "Fault",
+    "NotWritten",
+    "damaged",
+    "read_constant",
+    "read_json",
+    "read_nested",
+    "write_constant",
+    "write_json",
+    "write_nested",
+]
 
 #: a JSON file that is larger is not read
 MOST_BYTES = 1 << 29
+#: the deepest constant: tuples as keys of dicts
+_DEEPEST = 64
 _INT = 1 << 63
 _CLASSES: dict[str, type] = {"int": int, "float": float, "str": str}
+
+
+class Fault(Exception):
+    """What is wrong in a document; its place is known from the inside out."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self._steps: list[str] = []
+
+    def inside(self, step: str) -> Fault:
+        """The fault, one step further out: ``.shape`` or ``[3]``."""
+        self._steps.append(step)
+        return self
+
+    def damage(self, where: str) -> SavedFileError:
+        """The error for the file; ``where`` names it and the part of the document."""
+        return damaged(where + "".join(reversed(self._steps)), self.problem)
+
+
+class NotWritten(Exception):
+    """A value that JSON cannot hold."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(f"{type(value).__module__}.{type(value).__qualname__}")
 
 
 def damaged(where: str, problem: str) -> SavedFileError:
@@ -68,6 +106,8 @@ def read_json(content: bytes, where: str) -> Any:
 def write_constant(value: Any) -> Any:
     """A bool, int, float, str or None as JSON; an instance of a derived class keeps the name of
     its class.
+
+    :raises NotWritten: for anything else
     """
     if value is None or type(value) is bool:
         return value
@@ -82,7 +122,7 @@ def write_constant(value: Any) -> Any:
                 "text": _plain(repr(value), str),
                 "value": plain,
             }
-    raise TypeError(f"{type(value).__name__} is no constant")
+    raise NotWritten(value)
 
 
 def _plain(value: Any, cls: type) -> Any:
@@ -98,15 +138,36 @@ def _plain(value: Any, cls: type) -> Any:
     return text
 
 
-def read_constant(data: Any, where: str) -> Any:
+def write_nested(value: Any) -> Any:
+    """A constant, or a tuple of such, as JSON."""
+    if type(value) is tuple:
+        return {"tuple": [write_nested(child) for child in value]}
+    return write_constant(value)
+
+
+def read_nested(data: Any, depth: int = 0) -> Any:
+    """What :func:`write_nested` wrote.
+
+    :raises Fault: for anything else
+    """
+    if not isinstance(data, dict) or data.keys() != {"tuple"}:
+        return read_constant(data)
+    if not isinstance(data["tuple"], list):
+        raise Fault("a list is wanted here")
+    if depth > _DEEPEST:
+        raise Fault("it is nested too deeply")
+    return tuple(read_nested(child, depth + 1) for child in data["tuple"])
+
+
+def read_constant(data: Any) -> Any:
     """The constant that :func:`write_constant` wrote.
 
-    :raises SavedFileError: ``file-damaged``
+    :raises Fault: for anything else
     """
     if not isinstance(data, (dict, list)):
         return data
-    if isinstance(data, dict) and set(data) == {"class", "of", "text", "value"}:
-        return _derived(data, where)
+    if isinstance(data, dict) and data.keys() == {"class", "of", "text", "value"}:
+        return _derived(data)
     if isinstance(data, dict) and len(data) == 1:
         ((kind, text),) = data.items()
         try:
@@ -118,26 +179,19 @@ def read_constant(data: Any, where: str) -> Any:
                 return bytes.fromhex(text).decode("utf-8", "surrogatepass")
         except ValueError:
             pass
-    raise damaged(where, "a number, a text, true, false or null is wanted here")
+    raise Fault("a number, a text, true, false or null is wanted here")
 
 
-def _derived(data: dict[str, Any], where: str) -> Any:
+def _derived(data: dict[str, Any]) -> Any:
     """An instance of a class of its own, as equal to the one that was written as two constants
     can be.
     """
-    name, cls, text = (
-        data["class"],
-        _CLASSES.get(str(data["of"])),
-        read_constant(data["text"], where),
-    )
-    value = read_constant(data["value"], where)
-    if (
-        not isinstance(name, str)
-        or not isinstance(text, str)
-        or cls is None
-        or type(value) is not cls
-    ):
-        raise damaged(where, "a constant has a class that fits its value")
+    name, text = data["class"], read_constant(data["text"])
+    cls = _CLASSES.get(data["of"]) if isinstance(data["of"], str) else None
+    value = read_constant(data["value"])
+    fits = isinstance(name, str) and isinstance(text, str) and cls is not None
+    if not fits or type(value) is not cls:
+        raise Fault("a constant has a class that fits its value")
     made: Any = type("Constant", (cls,), {"__repr__": lambda self: text, "__slots__": ()})
     made.__name__ = made.__qualname__ = name if name.isidentifier() else "Constant"
     return made(value)

@@ -29,7 +29,7 @@ from .disk.files import write_into
 from .emit.texts import Emitted, emitted
 from .emit.traffic import Served
 from .hypotheses.overrides import RangesOption, overrides_of
-from .hypotheses.ranges import check_bounded, plans_in_ranges, seen_sizes
+from .hypotheses.ranges import check_bounded, from_one_on, plans_in_ranges, seen_sizes
 from .keep.folder import Kept, save_folder
 from .lab.effects import Effect
 from .lab.kept import Kept as LeftBehind
@@ -621,6 +621,8 @@ class Program:
         """
         seen = seen_sizes(self.plans, self._recording, self._joins)
         plans = plans_in_ranges(self.plans, overrides_of(ranges=ranges), seen)
+        if target.name != "torch":
+            plans = list(map(from_one_on, plans))
         if target.needs_bounds:
             check_bounded(plans, seen, target.name)
         pairs = zip(self.graphs, plans, strict=True)

@@ -369,7 +369,7 @@ def export_main(model):
             dynamic_shapes=main_dynamic_shapes(),
             strict=False,
         )
-    return guarded(program, "L['input'].size()[1] == 4", "L['input'].size()[0] >= 1")
+    return guarded(program, "L['input'].size()[1] == 4", "L['input'].size()[0] >= 0")
 
 
 if __name__ == "__main__":

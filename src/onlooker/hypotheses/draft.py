@@ -26,7 +26,8 @@ class Draft:
 
     ``fills`` are the values of leaves that some calls lack. ``probes`` are rows of sizes that the
     model accepts, ``experiments`` all records, the refused ones too. ``lows`` are the least sizes
-    that the model takes, where that is more than 1; ``confirmed`` has, by axis, the label of the
+    that the model takes, where that is more than 1, ``empty`` axes at which the model takes 0;
+    ``confirmed`` has, by axis, the label of the
     experiment that confirmed its relation; ``exclusions`` say how the table is not to be read;
     ``optional`` are the constants that a call may leave out, ``needed`` the arguments that it may not
     leave out though an empty one was seen. ``blind`` is what no experiment could
@@ -40,6 +41,7 @@ class Draft:
     name: str = "main"
     overrides: Overrides = field(default_factory=Overrides)
     lows: Mapping[Axis, int] = field(default_factory=dict)
+    empty: frozenset[Axis] = frozenset()
     experiments: tuple[Experiment, ...] = ()
     blind: tuple[BlindSpot, ...] = ()
     confirmed: Mapping[Axis, str] = field(default_factory=dict)
@@ -100,7 +102,7 @@ class Draft:
             symbols = tuple(
                 _within_range(symbol, plan, table, ranges.get(symbol.name)) for symbol in symbols
             )
-        if self.lows:
+        if self.lows or self.empty:
             symbols = tuple(self._with_low(symbol, plan) for symbol in symbols)
         leaves = plan.leaves
         if self.optional:
@@ -126,11 +128,12 @@ class Draft:
         """The symbol from the least size on that the model takes, where the caller gave no range
         and none was less.
         """
-        if symbol.name in self.overrides.ranges:
+        axes = plan.axes_of(symbol.name)
+        if symbol.name in self.overrides.ranges or not axes:
             return symbol
-        lows = [self.lows.get(axis, 0) for axis in plan.axes_of(symbol.name)]
-        if not lows:
-            return symbol
+        if self.empty.issuperset(axes):
+            return replace(symbol, low=0)
+        lows = [self.lows.get(axis, 0) for axis in axes]
         return replace(symbol, low=min(max(symbol.low, *lows), *symbol.observed))
 
 

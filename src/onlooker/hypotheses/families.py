@@ -19,6 +19,7 @@ from ..observing.store import Sample
 from .absent_masks import AbsentMasks
 from .axes import AxesThatMayChange, PinnedAxes
 from .draft import Draft
+from .empty_sizes import EmptySizes
 from .family import Family
 from .observed_steps import ObservedSteps
 from .omitted_arguments import OmittedArguments
@@ -36,6 +37,7 @@ FAMILIES: tuple[type[Family], ...] = (
     ObservedSteps,  # the same for sizes that only a relation tied to others until now
     AbsentMasks,  # ones are neutral for a mask that no call passed
     OmittedArguments,  # a call may leave out an argument that every call passed
+    EmptySizes,  # a size that was never 0 may be 0
 )
 
 

@@ -19,7 +19,7 @@ from ..materialise.counting import known_sizes, values_of_specs
 from ..pytrees.joins import Join, join_specs, joined
 from .overrides import OBSERVED, Overrides, Range, check_symbols
 
-__all__ = ["check_bounded", "greatest", "plans_in_ranges", "seen_sizes"]
+__all__ = ["check_bounded", "from_one_on", "greatest", "plans_in_ranges", "seen_sizes"]
 
 #: per symbol the least and the greatest size of a call
 Seen = Mapping[str, tuple[int, int]]
@@ -108,6 +108,23 @@ def _within(symbol: Symbol, limits: Range, seen: Seen) -> Symbol:
                 hint="Widen the range, or watch calls inside it only.",
             )
     return found
+
+
+def from_one_on(plan: Plan) -> Plan:
+    """The plan without sizes of 0 that neither a call had nor the user asked for.
+
+    They are proven for the graph of torch. Other runtimes compute some empty tensors otherwise, or
+    refuse them.
+    """
+    symbols = tuple(
+        replace(symbol, low=1)
+        if symbol.low == 0
+        and 0 not in symbol.observed
+        and not set(plan.asked) & set(plan.axes_of(symbol.name))
+        else symbol
+        for symbol in plan.symbols
+    )
+    return replace(plan, symbols=symbols)
 
 
 def _spelled(limits: Range) -> str:

@@ -223,7 +223,7 @@ def _everyday(plan: Plan, symbol: Symbol, watched: tuple[int, ...]) -> tuple[int
     is_batch = any(dim == 0 for _, dim in axes)
     is_sequence = any(dim is not None and _may_be_sequence(leaf, dim) for leaf, dim in axes)
     found = [1] if is_batch or is_sequence else []
-    if symbol.low == 0:
+    if 0 in symbol.observed:
         found.append(0)
     return tuple(size for size in found if symbol.takes(size))
 

@@ -1,0 +1,65 @@
+"""Sizes of 0 that no call had: served where the model takes them and the graph gives the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from onlooker import InputObserver, Program, RejectedCallError
+
+
+def program_of(function: Callable[..., torch.Tensor], *shapes: tuple[int, ...]) -> Program:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    model, observer = Model(), InputObserver()
+    with observer(model), torch.no_grad():
+        for shape in shapes:
+            model(torch.randn(*shape))
+    return observer.export()
+
+
+def flipped(x: torch.Tensor) -> torch.Tensor:
+    return x.flip(0, 1)
+
+
+def by_hand(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] == 0:
+        return x.new_ones(7, x.shape[1])
+    return x * 2
+
+
+def of_rows(x: torch.Tensor) -> torch.Tensor:
+    return x.view(x.shape[0], 2, -1).sum(1)  # torch does not know -1 where there are no elements
+
+
+@pytest.mark.parametrize("empty", [(0, 5), (3, 0), (0, 0)])
+def test_an_empty_tensor_is_served_where_the_graph_gives_what_the_model_gives(empty: tuple[int, int]) -> None:
+    program = program_of(flipped, (2, 4), (3, 6))
+    assert program.verify().verified
+    assert program(torch.randn(*empty)).shape == empty
+
+
+def test_a_model_that_does_something_else_with_an_empty_batch_is_not_served_by_the_other_graph() -> None:
+    program = program_of(by_hand, (2, 4), (3, 6))
+    assert program.verify().verified
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(0, 5))
+    assert program(torch.randn(1, 5)).shape == (1, 5)
+
+
+def test_a_size_that_the_model_refuses_begins_at_one() -> None:
+    program = program_of(of_rows, (2, 4), (3, 6))
+    assert program.verify().verified
+    assert {symbol.name: symbol.low for symbol in program.plans[0].symbols} == {"batch": 1, "x_dim_1": 1}
+
+
+def test_a_file_of_another_runtime_begins_at_one() -> None:
+    program = program_of(flipped, (2, 4), (3, 6)).to("onnx")
+    assert program.verify().verified
+    assert [symbol.low for symbol in program.plans[0].symbols] == [1, 1]
+    with pytest.raises(RejectedCallError, match="batch, 1 and more, the call has 0"):
+        program(torch.randn(0, 5))

@@ -44,7 +44,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(place)
         patch.setattr(sys, "path", [*sys.path])
         patch.setattr(shutil, "which", lambda _: "/usr/bin/onlooker")
-        code, _, stderr = run("export", "app.py:build", "--out", "program", "--recording", "calls.json")
+        code, _, stderr = run("export", "app.py:build", "--out", "program", "--save-recording", "calls.json")
         assert code == 0, stderr
         yield place
         sys.modules.pop("app", None)
@@ -90,7 +90,7 @@ def test_the_example_of_the_help_runs(command: Any) -> None:
         "show program",
         "show calls.json",
         "explain program x 0",
-        "verify program app.py:build",
+        "verify program --build app.py:build",
         "verify program",
         "check program calls.json",
         "code program",
@@ -124,7 +124,7 @@ def test_export_without_a_place_says_how_to_save() -> None:
     code, stdout, _ = run("export", "app:build", "--no-probe")
     assert code == 0
     assert "verdict: verified" in stdout
-    assert stdout.endswith("next: onlooker export app:build --to torch --out program\n")
+    assert stdout.endswith("next: onlooker export app:build --no-probe --out program\n")
 
 
 def test_export_obeys_what_is_said_about_axes() -> None:
@@ -154,7 +154,7 @@ def test_export_takes_the_sizes_of_the_calls_for_each_target(target: str) -> Non
 
 def test_a_program_that_is_not_verified_exits_with_2(workshop: Path) -> None:
     (workshop / "random_app.py").write_text(APP.replace("torch.manual_seed(0)", "torch.manual_seed(1)"))
-    code, stdout, _ = run("verify", "program", "random_app.py:build")
+    code, stdout, _ = run("verify", "program", "--build", "random_app.py:build")
     assert code == 2
     passed, total = map(int, re.findall(r"NOT verified, (\d+) of (\d+) ", stdout)[0])
     assert 0 < passed < total / 4  # NaN is NaN with any weights
@@ -164,7 +164,10 @@ def test_a_program_that_is_not_verified_exits_with_2(workshop: Path) -> None:
 def test_verify_without_a_model_compares_the_saved_values(workshop: Path) -> None:
     code, stdout, _ = run("verify", "program")
     assert code == 2
-    assert "program is as it was written, and holds no values to try: give the function of the model." in stdout
+    assert (
+        "program is as it was written, and holds no values to try: give the function of the model with --build."
+        in stdout
+    )
     assert run("export", "app.py:build", "--out", "with_values", "--values", "--no-verify")[0] == 0
     code, stdout, _ = run("verify", "with_values")
     assert code == 0
@@ -210,9 +213,9 @@ def test_explain_says_what_there_is(argv: tuple[str, ...]) -> None:
 
 
 def test_the_script_is_alone_on_stdout_and_runs(workshop: Path) -> None:
-    code, stdout, stderr = run("code", "program", "--model", "app.py:build")
+    code, stdout, stderr = run("code", "program", "--build", "app.py:build")
     assert code == 0
-    assert "next: onlooker verify program app.py:build" in stderr
+    assert "next: onlooker verify program --build app.py:build" in stderr
     names: dict[str, Any] = {"__name__": "script"}
     exec(compile(stdout, "script.py", "exec"), names)
     exported = names["export_main"](names["make_model"]()).module()

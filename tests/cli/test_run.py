@@ -55,7 +55,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     (folder / "serve.py").write_text(SCRIPT)
     source = str(Path(onlooker.__file__).parent.parent)
-    command = ["run", "--into", "calls", "--at-exit", "--entry", "Scorer", "serve.py", "--port", "8000", "--into", "x"]
+    command = ["run", "--out", "calls", "--at-exit", "--watch", "Scorer", "serve.py", "--port", "8000", "--into", "x"]
     done = subprocess.run(
         [sys.executable, "-m", "onlooker", *command],
         cwd=folder,
@@ -80,7 +80,7 @@ def test_the_report_of_a_run(workshop: Path) -> None:
 
 
 def test_folders_are_combined(workshop: Path, tmp_path: Path) -> None:
-    code, stdout, _ = run("combine", workshop / "calls", workshop / "calls", "--into", tmp_path / "all")
+    code, stdout, _ = run("combine", workshop / "calls", workshop / "calls", "--out", tmp_path / "all")
     assert (code, stdout.splitlines()[0]) == (0, f"1 processes in {tmp_path / 'all'}")
     assert len([*(tmp_path / "all").glob("*.jsonl")]) == 1
 
@@ -118,7 +118,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pipeline")
     (folder / "draw.py").write_text(PIPELINE)
     paths = [str(Path(onlooker.__file__).parent.parent), str(Path(__file__).parent.parent)]
-    command = ["run", "--into", "calls", "--entry", "Autoencoder.decode", "draw.py"]
+    command = ["run", "--out", "calls", "--watch", "Autoencoder.decode", "draw.py"]
     subprocess.run(
         [sys.executable, "-m", "onlooker", *command],
         cwd=folder,

@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import inspect
 import io
 import json
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NoReturn, TextIO
 
-from rich.console import Console
-
 from ..core.errors import OnlookerError, UsageError
 from ..core.versions import __version__
-from .check import Check
-from .code import Code
-from .combine import Combine
 from .command import Answer, Command, ExitCode
-from .demo import Demo
-from .doctor import Doctor
-from .emit import Emit
-from .explain import Explain
-from .export import Export
-from .html import Html
-from .report import ReportRun
-from .run import Run
-from .show import Show
+from .commands import COMMANDS
+from .options import JSON, QUIET, WARNINGS
 from .user_function import FunctionRaisedError
-from .verify import Verify
 
-__all__ = ["COMMANDS", "main"]
-
-#: every command, in the order of the help
-COMMANDS: tuple[Command, ...] = (
-    Demo(),
-    Run(),
-    ReportRun(),
-    Combine(),
-    Html(),
-    Export(),
-    Show(),
-    Explain(),
-    Verify(),
-    Check(),
-    Code(),
-    Emit(),
-    Doctor(),
-)
+__all__ = ["COMMANDS", "complete", "main"]
 
 #: columns of what goes into a file or a pipe
 PLAIN_WIDTH = 120
@@ -63,17 +36,20 @@ def main(argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
     options: argparse.Namespace | None = None
     try:
         with redirect_stdout(stdout), redirect_stderr(stderr):  # argparse prints its help itself
-            options = _parser().parse_args(argv)
+            options = _parsed(argv)
         if options.command is None:
             stderr.write(_parser().format_help())
             return ExitCode.ERROR
+        for warning in getattr(options, WARNINGS, ()):
+            stderr.write(f"onlooker: {warning}\n")
         command: Command = options.command
+        command.check(options)
         open_still = Unclosable(stderr)
         with (
             redirect_stdout(open_still),
             redirect_stderr(open_still),
         ):  # what others print is no answer
-            answer = command.run(options, stderr)
+            answer = command.run(options, io.StringIO() if options.quiet else stderr)
         _write(answer, options, stdout, stderr)
         return answer.code
     except OnlookerError as error:
@@ -134,6 +110,8 @@ def _write(answer: Answer, options: argparse.Namespace, stdout: TextIO, stderr: 
     if options.json:
         _write_json({"command": options.command.name, **answer.data(), "next": answer.next}, stdout)
         return
+    from rich.console import Console
+
     console = Console(
         file=stdout, highlight=False, markup=False, width=None if stdout.isatty() else PLAIN_WIDTH
     )
@@ -148,15 +126,65 @@ def _write_json(document: dict[str, object], stdout: TextIO) -> None:
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are ours: argparse would exit with 2, which means "not verified"
-    here.
+    here. A word that is nearly one of those that are known is followed by the known one.
     """
 
     def error(self, message: str) -> NoReturn:
+        self.refuse(message)
+
+    def refuse(self, message: str, meant: str = "") -> NoReturn:
+        """Raises the error for a word that is not known; ``meant`` is the nearest known one.
+
+        :raises UsageError: ``bad-command-line``
+        """
         sentence = message[:1].upper() + message[1:]
-        raise UsageError(f"{sentence}.", slug="bad-command-line", hint=f"See: {self.prog} --help.")
+        guess = f"Did you mean {meant}? " if meant else ""
+        raise UsageError(
+            f"{sentence}.", slug="bad-command-line", hint=f"{guess}See: {self.prog} --help."
+        )
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As in argparse, with the nearest choice."""
+        choices = None if action.choices is None else list(map(str, action.choices))
+        if choices is None or value in choices:
+            return
+        name = action.metavar or "/".join(action.option_strings) or action.dest
+        if action.option_strings:
+            name = "/".join(action.option_strings)
+        self.refuse(
+            f"argument {name}: invalid choice: {value!r} (choose from {', '.join(choices)})",
+            _nearest(value, choices),
+        )
+
+    def spellings(self) -> list[str]:
+        """The options that the help shows."""
+        shown = (action for action in self._actions if action.help != argparse.SUPPRESS)
+        return [name for action in shown for name in action.option_strings]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that is nearest to a mistyped one; "" where none is near."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return found[0] if found else ""
+
+
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The options that are typed.
+
+    :raises UsageError: ``bad-command-line``
+    """
+    parser = _parser()
+    options, unknown = parser.parse_known_args(argv)
+    options.argv = list(argv)
+    if unknown:
+        found: _Parser = options.parser
+        first = next((word for word in unknown if word.startswith("-")), "")
+        meant = _nearest(first.partition("=")[0], found.spellings()) if first else ""
+        found.refuse(f"unrecognized arguments: {' '.join(unknown)}", meant)
+    return options
+
+
+def _parser() -> _Parser:
     parser = _Parser(
         prog="onlooker",
         description=(
@@ -165,11 +193,12 @@ def _parser() -> argparse.ArgumentParser:
         ),
         epilog=(
             "exit codes: 0 done and verified, 1 an error, 2 not verified (or calls outside), 130"
-            " interrupted"
+            " interrupted. What the word at the end of an error means: onlooker explain WORD"
         ),
+        formatter_class=_formatter(raw=False),
     )
     parser.add_argument("--version", action="version", version=f"onlooker {__version__}")
-    parser.set_defaults(command=None)
+    parser.set_defaults(command=None, parser=parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:
         story = inspect.getdoc(type(command)) or ""
@@ -178,11 +207,37 @@ def _parser() -> argparse.ArgumentParser:
             help=" ".join(story.partition("\n\n")[0].split()),
             description=story,
             epilog=f"example:\n  onlooker {command.example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_formatter(),
         )
-        child.set_defaults(command=command)
+        child.set_defaults(command=command, parser=child)
         command.add_arguments(child)
-        child.add_argument(
-            "--json", action="store_true", help="print one JSON object, and nothing else"
-        )
+        QUIET.add(child)
+        JSON.add(child)
     return parser
+
+
+def _formatter(*, raw: bool = True) -> type[argparse.HelpFormatter]:
+    """The formatter of rich-argparse where it is installed, for a terminal; else that of
+    argparse, which has colours from Python 3.14 on. A ``raw`` one leaves lines as they are.
+    """
+    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+        try:
+            import rich_argparse
+        except ImportError:
+            pass
+        else:
+            name = "RawDescriptionRichHelpFormatter" if raw else "RichHelpFormatter"
+            found: type[argparse.HelpFormatter] = getattr(rich_argparse, name)
+            return found
+    return argparse.RawDescriptionHelpFormatter if raw else argparse.HelpFormatter
+
+
+def complete() -> None:
+    """Answers a shell that asks how a word goes on, where argcomplete is installed; see
+    ``docs/command_line.md``.
+    """
+    try:
+        import argcomplete
+    except ImportError:
+        return
+    argcomplete.autocomplete(_parser())

@@ -1,0 +1,47 @@
+"""What the word at the end of an error means: the entries of the page ``messages.md``.
+
+The page of the documentation is the source; in the source tree the file beside this one is a link to
+it, in a wheel a copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["advice_of", "messages"]
+
+_PAGE = Path(__file__).with_name("messages.md")
+_ADVICE = re.compile(r"\*\*What to do\.\*\*\s+(.*?)(?:\n\n|\Z)", re.DOTALL)
+_SENTENCE = re.compile(r".*?\.(?=\s|$)")
+
+
+@functools.cache
+def messages() -> Mapping[str, str]:
+    """The text of each entry, by its word, in the order of the page; none where the page is missing.
+
+    >>> print(messages()["bad-opset"].splitlines()[0])
+    **What happened.** `opset=` is no opset that torch converts to, or none that the installed onnx knows.
+    """
+    try:
+        page = _PAGE.read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    parts = re.split(r"^## (.+)$", page, flags=re.MULTILINE)[1:]
+    return {word: text.strip() for word, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@functools.cache
+def advice_of(word: str) -> str:
+    """The first sentence of what to do about an error; "" for a word that the page lacks.
+
+    >>> advice_of("call-does-not-bind")
+    'Call the program as the model is called; the message says which argument does not fit.'
+    """
+    found = _ADVICE.search(messages().get(word, ""))
+    if found is None:
+        return ""
+    sentence = _SENTENCE.match(" ".join(found[1].split()))
+    return sentence[0] if sentence else ""

@@ -104,7 +104,7 @@ def test_what_needs_no_torch_does_not_import_it() -> None:
         ("export --buidl app.py:build", "Did you mean --build? See: onlooker export --help."),
         ("export app.py:build --too=onnx", "Did you mean --to? See: onlooker export --help."),
         ("export app.py:build --to onyx", "Did you mean onnx? See: onlooker export --help."),
-        ("check a b --ful", ""),
+        ("demo --traget torch", "Unrecognized arguments: --traget. See: onlooker demo --help."),
         ("export app.py:build --zzz", "--zzz. See: onlooker export --help."),
         ("explain call-refusd", "Did you mean call-refused"),
     ],
@@ -181,8 +181,8 @@ def test_quiet_says_nothing_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "watching" in run("plan", "quiet_app.py:build")[2]
 
 
-def test_a_shell_completes_words_where_argcomplete_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_completes_words_where_argcomplete_is_installed() -> None:
     argcomplete = pytest.importorskip("argcomplete")
-    finder = argcomplete.CompletionFinder(command_line._parser())
+    finder = argcomplete.CompletionFinder(command_line._parser()[0])
     assert "export" in finder._get_completions(["onlooker"], "exp", "", None)
-    assert "--build" in finder._get_completions(["onlooker", "export"], "--bu", "", None)
+    assert "--build " in finder._get_completions(["onlooker", "export"], "--bu", "", None)

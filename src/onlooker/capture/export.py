@@ -284,7 +284,7 @@ def _run(model: Any, recording: Recording, call: Call, values: Tree[Any]) -> Non
             f" from its specs: {type(error).__name__}: {error}",
             slug="build-refuses",
             hint=(
-                "Build the model that was watched; record with --values first where the values"
+                "Build the model that was watched; record with --keep-values where the values"
                 " decide."
             ),
         ) from error

@@ -67,7 +67,7 @@ class Command:
 
         :raises OnlookerError: which ``main`` prints as one message
         """
-        work = importlib.import_module(f".{self.name}", __package__)
+        work = importlib.import_module(f"{__package__}.{self.name}")
         answer: Answer = work.run(options, stderr)
         return answer
 

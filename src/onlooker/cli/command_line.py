@@ -22,6 +22,8 @@ from .user_function import FunctionRaisedError
 
 __all__ = ["COMMANDS", "complete", "main"]
 
+#: options about the answer, which the next command does not repeat
+_OF_ANSWERS = (*JSON.names, *QUIET.names)
 #: columns of what goes into a file or a pipe
 PLAIN_WIDTH = 120
 
@@ -38,7 +40,7 @@ def main(argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
         with redirect_stdout(stdout), redirect_stderr(stderr):  # argparse prints its help itself
             options = _parsed(argv)
         if options.command is None:
-            stderr.write(_parser().format_help())
+            stderr.write(_parser()[0].format_help())
             return ExitCode.ERROR
         for warning in getattr(options, WARNINGS, ()):
             stderr.write(f"onlooker: {warning}\n")
@@ -156,10 +158,18 @@ class _Parser(argparse.ArgumentParser):
             _nearest(value, choices),
         )
 
-    def spellings(self) -> list[str]:
-        """The options that the help shows."""
-        shown = (action for action in self._actions if action.help != argparse.SUPPRESS)
-        return [name for action in shown for name in action.option_strings]
+    def refuse_unknown(self, words: Iterable[str]) -> None:
+        """Raises the error for the first option that the parser does not have, if there is one.
+
+        :raises UsageError: ``bad-command-line``
+        """
+        known = self._option_string_actions
+        for word in words:
+            name = word.partition("=")[0]
+            is_option = name.startswith("--") and len(name) > len("--")
+            if is_option and not any(one.startswith(name) for one in known):
+                shown = [one for one, action in known.items() if action.help != argparse.SUPPRESS]
+                self.refuse(f"unrecognized arguments: {word}", _nearest(name, shown))
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
@@ -173,18 +183,22 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
 
     :raises UsageError: ``bad-command-line``
     """
-    parser = _parser()
-    options, unknown = parser.parse_known_args(argv)
-    options.argv = list(argv)
+    parser, of_commands = _parser()
+    chosen = next((of_commands[word] for word in argv if word in of_commands), parser)
+    try:
+        options, unknown = parser.parse_known_args(argv)
+    except UsageError:
+        chosen.refuse_unknown(argv)  # what follows an unknown option was taken for something else
+        raise
     if unknown:
-        found: _Parser = options.parser
-        first = next((word for word in unknown if word.startswith("-")), "")
-        meant = _nearest(first.partition("=")[0], found.spellings()) if first else ""
-        found.refuse(f"unrecognized arguments: {' '.join(unknown)}", meant)
+        chosen.refuse_unknown(unknown)
+        chosen.refuse(f"unrecognized arguments: {' '.join(unknown)}")
+    options.argv = [word for word in argv if word not in _OF_ANSWERS]
     return options
 
 
-def _parser() -> _Parser:
+def _parser() -> tuple[_Parser, dict[str, _Parser]]:
+    """The parser, and those of the commands by their names."""
     parser = _Parser(
         prog="onlooker",
         description=(
@@ -198,8 +212,9 @@ def _parser() -> _Parser:
         formatter_class=_formatter(raw=False),
     )
     parser.add_argument("--version", action="version", version=f"onlooker {__version__}")
-    parser.set_defaults(command=None, parser=parser)
+    parser.set_defaults(command=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    children: dict[str, _Parser] = {}
     for command in COMMANDS:
         story = inspect.getdoc(type(command)) or ""
         child = commands.add_parser(
@@ -209,11 +224,12 @@ def _parser() -> _Parser:
             epilog=f"example:\n  onlooker {command.example}",
             formatter_class=_formatter(),
         )
-        child.set_defaults(command=command, parser=child)
+        child.set_defaults(command=command)
         command.add_arguments(child)
         QUIET.add(child)
         JSON.add(child)
-    return parser
+        children[command.name] = child
+    return parser, children
 
 
 def _formatter(*, raw: bool = True) -> type[argparse.HelpFormatter]:
@@ -240,4 +256,4 @@ def complete() -> None:
         import argcomplete
     except ImportError:
         return
-    argcomplete.autocomplete(_parser())
+    argcomplete.autocomplete(_parser()[0])

@@ -69,9 +69,9 @@ class GraphForecast:
 class Forecast:
     """What an export to ``target`` would do.
 
-    ``seconds`` is an estimate of the processor time of export and verification, None where the model
-    was not run. ``experiments`` is how often it was run to find this out, ``unknown`` what neither calls
-    nor experiments could tell.
+    ``experiments`` are those that were made with the model to find this out, None where there is no
+    model. ``seconds`` is an estimate of the processor time of export and verification, None where there
+    is none. ``unknown`` is what neither calls nor experiments could tell.
     """
 
     model: str
@@ -79,7 +79,7 @@ class Forecast:
     target: str
     calls: int
     graphs: tuple[GraphForecast, ...]
-    experiments: int = 0
+    experiments: int | None = None
     seconds: float | None = None
     unknown: tuple[str, ...] = ()
 
@@ -102,12 +102,13 @@ class Forecast:
     def _head(self) -> Iterator[str]:
         count = _counted(len(self.graphs), "graph")
         yield f"plan of {self.model}.{self.method} for {self.target}, of {_counted(self.calls, 'call')}"
-        if self.seconds is None:
+        if self.experiments is None:
             yield f"{count} at most, by the calls alone: with --build the model is asked, too"
         else:
             runs = _counted(self.experiments, "experiment")
             yield f"{count}, and more where the model branches on sizes that the calls need"
             yield f"the model was run for {runs}, and nothing was traced"
+        if self.seconds is not None:
             yield f"time: about {_time(self.seconds)} of one processor to export and verify"
 
 

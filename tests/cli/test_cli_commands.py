@@ -106,13 +106,81 @@ def test_json_is_one_object_and_names_the_next_command(argv: str) -> None:
     assert following[1] in {command.name for command in COMMANDS}
 
 
-@pytest.mark.parametrize("argv", ["show program", "show calls.json", "explain program x 0", "check program calls.json"])
-def test_the_next_command_is_the_last_line_and_runs(argv: str) -> None:
-    _, stdout, _ = run(*argv.split())
-    last = stdout.splitlines()[-1]
+EVERY_NEXT = [
+    "show program",
+    "show calls.json",
+    "explain program x 0",
+    "check program calls.json",
+    "check program program",
+    "emit buckets program --recording calls.json",
+    "code program",
+    "code program --build app.py:build --json",
+    "html program --out page.html",
+    "plan calls.json",
+    "plan app.py:build --no-probe --static x:2",
+    "verify program",
+    "verify program --build app.py:build --trials 2",
+    "export app.py:build --no-probe --no-verify --static x:2 --quiet",
+    "export app.py:build --no-probe --no-verify --out next",
+    "export calls.json --build app.py:build --no-probe --out next",
+]
+
+
+@pytest.mark.parametrize("argv", EVERY_NEXT)
+def test_the_next_command_is_the_last_line_and_runs_as_it_stands(argv: str) -> None:
+    _, stdout, stderr = run(*argv.split())
+    if argv.endswith("--json"):
+        last = f"next: {json.loads(stdout)['next']}"
+    else:
+        last = (stderr if argv.startswith(("code", "emit")) else stdout).splitlines()[-1]
     assert last.startswith("next: onlooker ")
     code, _, stderr = run(*shlex.split(last)[2:])
     assert code == 0, stderr
+
+
+def test_a_plan_says_what_an_export_would_do() -> None:
+    code, stdout, _ = run("plan", "app.py:build", "--range", "batch=1:64", "--json")
+    assert code == 0
+    (plan,) = json.loads(stdout)["plans"]
+    assert (plan["calls"], plan["model"], plan["target"]) == (2, "app.Scorer", "torch")
+    assert plan["experiments"] > 0
+    assert 0 < plan["seconds"] < 60
+    (graph,) = plan["graphs"]
+    assert {row["symbol"]: row["made_for"] for row in graph["sizes"]} == {"batch": "1 to 64", "sequence": "1, 5 to 7"}
+    fixed = {"axis": "x.shape[2]", "size": "4", "why": "the model refuses another size", "option": ""}
+    assert graph["fixed"] == [fixed]
+    assert graph["relations"] == ["mask.shape[0] == batch", "mask.shape[1] == sequence"]
+
+
+def test_a_plan_of_calls_alone_says_how_to_ask() -> None:
+    code, stdout, _ = run("plan", "calls.json")
+    assert code == 0
+    assert "1 graph at most, by the calls alone: with --build the model is asked, too" in stdout
+    assert "--dynamic x:2" in stdout
+    assert "time" not in stdout
+    assert "asked for" in run("plan", "calls.json", "--static", "x:2")[1]
+
+
+@pytest.mark.parametrize("place", ["calls.json", "program"])
+def test_a_recording_is_a_file_or_the_folder_of_a_program(place: str) -> None:
+    assert run("check", "program", place)[0] == 0
+    assert "batch=3, sequence=7" in run("emit", "buckets", "program", "--recording", place)[1]
+    code, stdout, stderr = run("code", "calls.json", "--build", "app.py:build")
+    assert code == 0, stderr
+    assert "def export_main(model):" in stdout
+    assert 'runpy.run_path("app.py")["build"]()[0]' in stdout
+    code, _, stderr = run("code", "calls.json")
+    assert (code, "[no-model]" in stderr) == (1, True)
+
+
+def test_opset_and_merged_are_those_of_onnx(workshop: Path) -> None:
+    argv = ("export", "app.py:build", "--no-probe", "--no-verify", "--to")
+    code, _, stderr = run(*argv, "onnx", "--opset", "20", "--merged", "--out", "one")
+    assert code == 0, stderr
+    model = pytest.importorskip("onnx").load(workshop / "one" / "main.onnx")
+    assert {imported.domain: imported.version for imported in model.opset_import}[""] == 20
+    code, _, stderr = run(*argv, "torch", "--opset", "20")
+    assert (code, "The target 'torch' has no option opset." in stderr) == (1, True)
 
 
 def test_export_writes_a_program_and_a_recording(workshop: Path) -> None:

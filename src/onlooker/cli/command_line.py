@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import inspect
 import io
 import json
@@ -14,6 +13,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NoReturn, TextIO
 
 from ..core.errors import OnlookerError, UsageError
+from ..core.messages import nearest
 from ..core.versions import __version__
 from .command import Answer, Command, ExitCode
 from .commands import COMMANDS
@@ -155,7 +155,7 @@ class _Parser(argparse.ArgumentParser):
             name = "/".join(action.option_strings)
         self.refuse(
             f"argument {name}: invalid choice: {value!r} (choose from {', '.join(choices)})",
-            _nearest(value, choices),
+            nearest(value, choices),
         )
 
     def refuse_unknown(self, words: Iterable[str]) -> None:
@@ -169,13 +169,7 @@ class _Parser(argparse.ArgumentParser):
             is_option = name.startswith("--") and len(name) > len("--")
             if is_option and not any(one.startswith(name) for one in known):
                 shown = [one for one, action in known.items() if action.help != argparse.SUPPRESS]
-                self.refuse(f"unrecognized arguments: {word}", _nearest(name, shown))
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that is nearest to a mistyped one; "" where none is near."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return found[0] if found else ""
+                self.refuse(f"unrecognized arguments: {word}", nearest(name, shown))
 
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import textwrap
 from typing import TYPE_CHECKING, TextIO
 
 from ..core.errors import OnlookerError, UsageError
-from ..core.messages import messages
+from ..core.messages import messages, nearest
 from .command import Answer, ExitCode, to_type
 
 if TYPE_CHECKING:
@@ -53,8 +52,8 @@ def _of_error(word: str) -> Answer:
     """
     known = messages()
     if word not in known:
-        near = difflib.get_close_matches(word, known, n=3)
-        guess = f"Did you mean {' or '.join(near)}? " if near else ""
+        near = nearest(word, known)
+        guess = f"Did you mean {near}? " if near else ""
         raise UsageError(
             f"There is no error {word}, and an axis of a program is explained with its PATH.",
             slug="unknown-error",

@@ -6,12 +6,13 @@ it, in a wheel a copy.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["advice_of", "messages"]
+__all__ = ["advice_of", "messages", "nearest"]
 
 _PAGE = Path(__file__).with_name("messages.md")
 _ADVICE = re.compile(r"\*\*What to do\.\*\*\s+(.*?)(?:\n\n|\Z)", re.DOTALL)
@@ -45,3 +46,17 @@ def advice_of(word: str) -> str:
         return ""
     sentence = _SENTENCE.match(" ".join(found[1].split()))
     return sentence[0] if sentence else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that a mistyped one is most like; "" where it is like none.
+
+    >>> nearest("exprot", ["export", "explain"]), nearest("opset_version", ["merged", "opset"])
+    ('export', 'opset')
+    >>> nearest("verify", ["--to"])
+    ''
+    """
+    words = list(known)
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    longer = [one for one in words if len(one) > 3 and word.startswith(one)]
+    return next(iter([*close, *longer]), "")

@@ -34,7 +34,17 @@ GENAI = "genai"
 #: the names of the targets, of what is emitted and of the tiny models; those of the code are equal
 TARGETS = ("torch", "onnx", "aoti", "openvino", "executorch")
 EMITTED = (
-    *("tensorrt", "trtexec", "ort-trt", "openvino", "executorch", "vllm", "triton", "buckets"),
+    *(
+        "tensorrt",
+        "trtexec",
+        "ort-trt",
+        "openvino",
+        "executorch",
+        "vllm",
+        "triton",
+        "buckets",
+        "compile",
+    ),
 )
 TINY_MODELS = ("llama", "gpt2", "bert", "vit")
 PRECISIONS = ("fp16", "int8", "int4")

@@ -157,6 +157,18 @@ def test_an_error_is_explained_by_its_word() -> None:
     assert json.loads(run("explain", "call-refused", "--json")[1])["text"] == messages()["call-refused"]
 
 
+def test_an_error_in_a_terminal_is_followed_by_the_command_that_explains_it() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stderr = Terminal()
+    assert main(["show", "absent"], io.StringIO(), stderr) == 1
+    error, more = stderr.getvalue().splitlines()
+    assert error.endswith("[file-missing]")
+    assert more.endswith("onlooker explain file-missing")
+
+
 def test_the_page_of_messages_is_what_is_installed() -> None:
     page = Path(__file__).parent.parent.parent / "docs" / "messages.md"
     installed = Path(onlooker.__file__).parent / "core" / "messages.md"

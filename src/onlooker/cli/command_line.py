@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TextIO
 from ..core.errors import OnlookerError, UsageError
 from ..core.messages import nearest
 from ..core.versions import __version__
-from .command import Answer, Command, ExitCode
+from .command import Answer, Command, ExitCode, to_type
 from .commands import COMMANDS
 from .options import JSON, QUIET, WARNINGS
 from .user_function import FunctionRaisedError
@@ -106,6 +106,8 @@ def _complain(error: OnlookerError, stderr: TextIO) -> None:
     if isinstance(error, FunctionRaisedError):
         stderr.write(error.traceback)
     stderr.write(f"onlooker: {error}\n")
+    if stderr.isatty() and error.slug != "bad-command-line":
+        stderr.write(f"more about it: {to_type('explain', error.slug)}\n")
 
 
 def _write(answer: Answer, options: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..core.errors import SavedFileError
+from ..core.errors import SavedFileError, UsageError
 from .command import Command
 from .options import (
     AGREEMENT,
@@ -231,7 +231,14 @@ class _OfSource(Command):
     """A command about what has calls: a function of the user, or a recording."""
 
     def check(self, options: argparse.Namespace) -> None:
-        """Passes where the files of the source are there."""
+        """Passes where there is one source, and its files are there."""
+        source = options.build if options.source is None else options.source
+        if sum(each is not None for each in (source, options.model, options.diffusers)) != 1:
+            raise UsageError(
+                "Give one of SOURCE, --model PATH_OR_ID and --diffusers PATH_OR_ID.",
+                slug="bad-command-line",
+                hint=f"See: onlooker {self.name} --help.",
+            )
         if options.build is not None:
             check_name(options.build)
         if options.source is None:

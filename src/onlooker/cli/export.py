@@ -182,13 +182,6 @@ def read_source(options: argparse.Namespace) -> None:
     options.function = options.source
     if options.source is None and options.build is not None:
         options.function, options.build = options.build, None
-    sources = (options.function, options.model, options.diffusers)
-    if sum(source is not None for source in sources) != 1:
-        raise UsageError(
-            "Give one of SOURCE, --model PATH_OR_ID and --diffusers PATH_OR_ID.",
-            slug="bad-command-line",
-            hint="See: onlooker export --help.",
-        )
     if options.build is not None and (
         options.function is None or names_a_function(options.function)
     ):

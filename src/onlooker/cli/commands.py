@@ -156,7 +156,7 @@ class Run(Command):
         formerly(parser, "--values", "--keep-values", "former_values", choices=("none", "first"))
 
 
-class Report(_OfPlace):
+class ReportRun(_OfPlace):
     """Shows what the processes of a watched program saw, also while it runs.
 
     Entry points with calls, processes and time; the axes of their arguments; how many graphs they
@@ -270,7 +270,7 @@ def _add_saved_models(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class Plan(_OfSource):
+class PlanExport(_OfSource):
     """Says what an export would do, in seconds: nothing is traced.
 
     How many graphs the calls need, for which sizes, what stays as it is and how to change that, and
@@ -552,10 +552,10 @@ class Doctor(Command):
 COMMANDS: tuple[Command, ...] = (
     Demo(),
     Run(),
-    Report(),
+    ReportRun(),
     Combine(),
     Html(),
-    Plan(),
+    PlanExport(),
     Export(),
     Show(),
     Explain(),

@@ -36,6 +36,7 @@ TITLES = {
     "onnx": "With `onlooker[onnx]`",
     "openvino": "With `onlooker[openvino]`",
     "genai": "With `onlooker[genai]`, to run its files",
+    "cli": "With `onlooker[cli]`, for the shell",
     "dev": "To develop and test it, never by a user",
 }
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .core.errors import OnlookerError
-from .core.versions import __version__
+from . import cli
 
 __all__ = ["main"]
 
@@ -16,16 +15,11 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Runs the command line of this process; returns the exit code."""
-    if sys.argv[1:] == ["--version"]:  # at once: the commands import torch, which takes seconds
-        sys.stdout.write(f"onlooker {__version__}\n")
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks how a word goes on
+        cli.complete()
         return 0
     try:
-        from .cli import main as run  # here, since torch may lack what onlooker needs
-    except OnlookerError as error:
-        sys.stderr.write(f"onlooker: {error}\n")
-        return 1
-    try:
-        code = run(sys.argv[1:], sys.stdout, sys.stderr)
+        code = cli.main(sys.argv[1:], sys.stdout, sys.stderr)
         sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
         kept = getattr(interrupt, "__notes__", ["Files and folders are as they were."])

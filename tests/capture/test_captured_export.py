@@ -9,7 +9,8 @@ import torch
 
 from onlooker import ObservationError, UsageError
 from onlooker.capture.combine import read_captured
-from onlooker.capture.export import find_entry, observer_of
+from onlooker.capture.export import observer_of
+from onlooker.capture.recorded import find_entry
 from onlooker.zoo import MODELS
 from recorded import written
 from tiny_pipeline import Pipeline

@@ -100,7 +100,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     [
         (["nothing"], "onlooker: Argument COMMAND: invalid choice: 'nothing'"),
         (["--nothing"], "onlooker: Unrecognized arguments: --nothing"),
-        (["demo", "--model", "lama"], "onlooker: Argument --model: invalid choice: 'lama'"),
+        (
+            ["demo", "lama"],
+            "onlooker: Argument NAME: invalid choice: 'lama' (choose from llama, gpt2, bert, vit). Did you mean llama?",
+        ),
         (["demo", "--to", "tflite"], "onlooker: Argument --to: invalid choice: 'tflite'"),
         (["demo", "--out"], "onlooker: Argument -o/--out: expected one argument."),
     ],
@@ -129,7 +132,7 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
 def test_help_of_a_command() -> None:
     code, stdout, _ = run("demo", "--help")
     assert code == 0
-    assert "--model {llama,gpt2,bert,vit}" in stdout
+    assert "llama, gpt2, bert, vit" in stdout
     assert "--to {torch,onnx,both}" in stdout
 
 
@@ -167,11 +170,11 @@ def test_the_verdict_and_the_exit_code(
     stand_in: Callable[..., None], checks: tuple[Check, ...], code: int, line: str
 ) -> None:
     stand_in(*checks)
-    got, stdout, _ = run("demo", "--model", "vit", "--to", "torch")
+    got, stdout, _ = run("demo", "vit", "--to", "torch")
     assert got == code
     assert stdout == (
         "vit: watched two calls: 2 images, then 3.\n\nthe report\n\n"
-        f"{line}\n\nnext: onlooker demo --model vit --to torch --out out/vit\n"
+        f"{line}\n\nnext: onlooker demo vit --to torch --out out/vit\n"
     )
 
 
@@ -191,37 +194,37 @@ def test_the_next_command_can_be_typed_where_the_environment_is_not_on_the_path(
 
 def test_both_targets_are_exported_and_written(stand_in: Callable[..., None], tmp_path: Path) -> None:
     stand_in(GOOD)
-    code, stdout, _ = run("demo", "--model", "vit", "--out", str(tmp_path / "new"))
+    code, stdout, _ = run("demo", "vit", "--out", str(tmp_path / "new"))
     assert code == 0
     assert f"wrote {tmp_path}/new/graph.torch\n" in stdout
     assert f"wrote {tmp_path}/new/graph.onnx\n" in stdout
     assert "torch: verified" in stdout
     assert "onnx: verified" in stdout
-    assert stdout.endswith(f"next: onlooker demo --model llama --to both --out {tmp_path}/new/llama\n")
+    assert stdout.endswith(f"next: onlooker demo llama --to both --out {tmp_path}/new/llama\n")
 
 
 def test_the_next_model_is_written_beside_this_one(stand_in: Callable[..., None], tmp_path: Path) -> None:
     stand_in(GOOD)
-    _, stdout, _ = run("demo", "--model", "bert", "--to", "torch", "--out", str(tmp_path / "bert"))
-    assert stdout.endswith(f"next: onlooker demo --model vit --to torch --out {tmp_path}/vit\n")
+    _, stdout, _ = run("demo", "bert", "--to", "torch", "--out", str(tmp_path / "bert"))
+    assert stdout.endswith(f"next: onlooker demo vit --to torch --out {tmp_path}/vit\n")
 
 
 def test_the_demo_in_json(stand_in: Callable[..., None]) -> None:
     stand_in(GOOD, BAD)
-    code, stdout, _ = run("demo", "--model", "vit", "--to", "torch", "--json")
+    code, stdout, _ = run("demo", "vit", "--to", "torch", "--json")
     assert code == 2
     assert json.loads(stdout) == {
         "command": "demo",
         "model": "vit",
         "story": "two calls: 2 images, then 3",
         "exports": [{"target": "torch", "verified": False, "files": [], "report": {"verdict": "the report"}}],
-        "next": "onlooker demo --model vit --to torch --out out/vit",
+        "next": "onlooker demo vit --to torch --out out/vit",
     }
 
 
 def test_an_error_in_json(stand_in: Callable[..., None]) -> None:
     stand_in(error=ExportError("It does not go.", slug="export-failed", hint="Try another."))
-    code, stdout, stderr = run("demo", "--model", "vit", "--json")
+    code, stdout, stderr = run("demo", "vit", "--json")
     assert code == 1
     found = {"slug": "export-failed", "message": "It does not go.", "hint": "Try another."}
     assert json.loads(stdout) == {"command": "demo", "error": found}
@@ -230,7 +233,7 @@ def test_an_error_in_json(stand_in: Callable[..., None]) -> None:
 
 def test_an_error_is_one_message(stand_in: Callable[..., None]) -> None:
     stand_in(error=ExportError("It does not go.", slug="export-failed", hint="Try another."))
-    code, stdout, stderr = run("demo", "--model", "vit", "--to", "torch")
+    code, stdout, stderr = run("demo", "vit", "--to", "torch")
     assert (code, stdout) == (1, "")
     assert stderr.endswith("\nonlooker: It does not go. Try another. [export-failed]\n")
     assert "Traceback" not in stderr
@@ -239,7 +242,7 @@ def test_an_error_is_one_message(stand_in: Callable[..., None]) -> None:
 def test_a_bug_is_not_hidden(stand_in: Callable[..., None]) -> None:
     stand_in(error=ZeroDivisionError("a bug"))
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        run("demo", "--model", "vit", "--to", "torch")
+        run("demo", "vit", "--to", "torch")
 
 
 def test_a_file_in_the_way_is_found_before_the_work(tmp_path: Path) -> None:
@@ -253,7 +256,7 @@ def test_progress_says_the_stages_of_the_library_and_leaves_no_trace(stand_in: C
     logger = logging.getLogger("onlooker")
     before = logger.level, list(logger.handlers)
     stand_in(GOOD)
-    _, _, stderr = run("demo", "--model", "vit", "--to", "torch")
+    _, _, stderr = run("demo", "vit", "--to", "torch")
     said = [line.split(" s  ", maxsplit=1)[1] for line in stderr.splitlines()]
     assert said == [
         "building a tiny vit",
@@ -285,7 +288,7 @@ def test_progress_in_a_terminal_is_one_live_line(monkeypatch: pytest.MonkeyPatch
     assert "exporting [to] torch ..." in stderr.getvalue()
 
 
-@pytest.mark.parametrize("argv", [("--model", "vit"), ("--model", "llama", "--to", "torch")], ids=" ".join)
+@pytest.mark.parametrize("argv", [("vit",), ("llama", "--to", "torch")], ids=" ".join)
 def test_the_real_demo_is_verified(argv: tuple[str, ...], tmp_path: Path) -> None:
     code, stdout, stderr = run("demo", *argv, "--out", str(tmp_path))
     assert code == 0, stdout + stderr

@@ -44,7 +44,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(place)
         patch.setattr(sys, "path", [*sys.path])
         patch.setattr(shutil, "which", lambda _: "/usr/bin/onlooker")
-        code, _, stderr = run("export", "app.py:build", "--out", "program", "--recording", "calls.json")
+        code, _, stderr = run("export", "app.py:build", "--out", "program", "--save-recording", "calls.json")
         assert code == 0, stderr
         yield place
         sys.modules.pop("app", None)
@@ -90,7 +90,7 @@ def test_the_example_of_the_help_runs(command: Any) -> None:
         "show program",
         "show calls.json",
         "explain program x 0",
-        "verify program app.py:build",
+        "verify program --build app.py:build",
         "verify program",
         "check program calls.json",
         "code program",
@@ -106,13 +106,81 @@ def test_json_is_one_object_and_names_the_next_command(argv: str) -> None:
     assert following[1] in {command.name for command in COMMANDS}
 
 
-@pytest.mark.parametrize("argv", ["show program", "show calls.json", "explain program x 0", "check program calls.json"])
-def test_the_next_command_is_the_last_line_and_runs(argv: str) -> None:
-    _, stdout, _ = run(*argv.split())
-    last = stdout.splitlines()[-1]
+EVERY_NEXT = [
+    "show program",
+    "show calls.json",
+    "explain program x 0",
+    "check program calls.json",
+    "check program program",
+    "emit buckets program --recording calls.json",
+    "code program",
+    "code program --build app.py:build --json",
+    "html program --out page.html",
+    "plan calls.json",
+    "plan app.py:build --no-probe --static x:2",
+    "verify program",
+    "verify program --build app.py:build --trials 2",
+    "export app.py:build --no-probe --no-verify --static x:2 --quiet",
+    "export app.py:build --no-probe --no-verify --out next",
+    "export calls.json --build app.py:build --no-probe --out next",
+]
+
+
+@pytest.mark.parametrize("argv", EVERY_NEXT)
+def test_the_next_command_is_the_last_line_and_runs_as_it_stands(argv: str) -> None:
+    _, stdout, stderr = run(*argv.split())
+    if argv.endswith("--json"):
+        last = f"next: {json.loads(stdout)['next']}"
+    else:
+        last = (stderr if argv.startswith(("code", "emit")) else stdout).splitlines()[-1]
     assert last.startswith("next: onlooker ")
     code, _, stderr = run(*shlex.split(last)[2:])
     assert code == 0, stderr
+
+
+def test_a_plan_says_what_an_export_would_do() -> None:
+    code, stdout, _ = run("plan", "app.py:build", "--range", "batch=1:64", "--json")
+    assert code == 0
+    (plan,) = json.loads(stdout)["plans"]
+    assert (plan["calls"], plan["model"], plan["target"]) == (2, "app.Scorer", "torch")
+    assert plan["experiments"] > 0
+    assert 0 < plan["seconds"] < 60
+    (graph,) = plan["graphs"]
+    assert {row["symbol"]: row["made_for"] for row in graph["sizes"]} == {"batch": "1 to 64", "sequence": "1, 5 to 7"}
+    fixed = {"axis": "x.shape[2]", "size": "4", "why": "the model refuses another size", "option": ""}
+    assert graph["fixed"] == [fixed]
+    assert graph["relations"] == ["mask.shape[0] == batch", "mask.shape[1] == sequence"]
+
+
+def test_a_plan_of_calls_alone_says_how_to_ask() -> None:
+    code, stdout, _ = run("plan", "calls.json")
+    assert code == 0
+    assert "1 graph at most, by the calls alone: with --build the model is asked, too" in stdout
+    assert "--dynamic x:2" in stdout
+    assert "time" not in stdout
+    assert "asked for" in run("plan", "calls.json", "--static", "x:2")[1]
+
+
+@pytest.mark.parametrize("place", ["calls.json", "program"])
+def test_a_recording_is_a_file_or_the_folder_of_a_program(place: str) -> None:
+    assert run("check", "program", place)[0] == 0
+    assert "batch=3, sequence=7" in run("emit", "buckets", "program", "--recording", place)[1]
+    code, stdout, stderr = run("code", "calls.json", "--build", "app.py:build")
+    assert code == 0, stderr
+    assert "def export_main(model):" in stdout
+    assert 'runpy.run_path("app.py")["build"]()[0]' in stdout
+    code, _, stderr = run("code", "calls.json")
+    assert (code, "[no-model]" in stderr) == (1, True)
+
+
+def test_opset_and_merged_are_those_of_onnx(workshop: Path) -> None:
+    argv = ("export", "app.py:build", "--no-probe", "--no-verify", "--to")
+    code, _, stderr = run(*argv, "onnx", "--opset", "20", "--merged", "--out", "one")
+    assert code == 0, stderr
+    model = pytest.importorskip("onnx").load(workshop / "one" / "main.onnx")
+    assert {imported.domain: imported.version for imported in model.opset_import}[""] == 20
+    code, _, stderr = run(*argv, "torch", "--opset", "20")
+    assert (code, "The target 'torch' has no option opset." in stderr) == (1, True)
 
 
 def test_export_writes_a_program_and_a_recording(workshop: Path) -> None:
@@ -124,7 +192,7 @@ def test_export_without_a_place_says_how_to_save() -> None:
     code, stdout, _ = run("export", "app:build", "--no-probe")
     assert code == 0
     assert "verdict: verified" in stdout
-    assert stdout.endswith("next: onlooker export app:build --to torch --out program\n")
+    assert stdout.endswith("next: onlooker export app:build --no-probe --out program\n")
 
 
 def test_export_obeys_what_is_said_about_axes() -> None:
@@ -154,7 +222,7 @@ def test_export_takes_the_sizes_of_the_calls_for_each_target(target: str) -> Non
 
 def test_a_program_that_is_not_verified_exits_with_2(workshop: Path) -> None:
     (workshop / "random_app.py").write_text(APP.replace("torch.manual_seed(0)", "torch.manual_seed(1)"))
-    code, stdout, _ = run("verify", "program", "random_app.py:build")
+    code, stdout, _ = run("verify", "program", "--build", "random_app.py:build")
     assert code == 2
     passed, total = map(int, re.findall(r"NOT verified, (\d+) of (\d+) ", stdout)[0])
     assert 0 < passed < total / 4  # NaN is NaN with any weights
@@ -164,7 +232,10 @@ def test_a_program_that_is_not_verified_exits_with_2(workshop: Path) -> None:
 def test_verify_without_a_model_compares_the_saved_values(workshop: Path) -> None:
     code, stdout, _ = run("verify", "program")
     assert code == 2
-    assert "program is as it was written, and holds no values to try: give the function of the model." in stdout
+    assert (
+        "program is as it was written, and holds no values to try: give the function of the model with --build."
+        in stdout
+    )
     assert run("export", "app.py:build", "--out", "with_values", "--values", "--no-verify")[0] == 0
     code, stdout, _ = run("verify", "with_values")
     assert code == 0
@@ -210,9 +281,9 @@ def test_explain_says_what_there_is(argv: tuple[str, ...]) -> None:
 
 
 def test_the_script_is_alone_on_stdout_and_runs(workshop: Path) -> None:
-    code, stdout, stderr = run("code", "program", "--model", "app.py:build")
+    code, stdout, stderr = run("code", "program", "--build", "app.py:build")
     assert code == 0
-    assert "next: onlooker verify program app.py:build" in stderr
+    assert "next: onlooker verify program --build app.py:build" in stderr
     names: dict[str, Any] = {"__name__": "script"}
     exec(compile(stdout, "script.py", "exec"), names)
     exported = names["export_main"](names["make_model"]()).module()

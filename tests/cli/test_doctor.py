@@ -65,7 +65,8 @@ def test_a_name_that_torch_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_torch_that_lacks_a_name_gives_one_message_and_no_traceback() -> None:
     script = (
-        "import torch._export.serde.serialize as s; del s._SYM_OPS; from onlooker.__main__ import main; exit(main())"
+        "import torch._export.serde.serialize as s; del s._SYM_OPS; import sys; sys.argv[1:] = ['show', '.'];"
+        "from onlooker.__main__ import main; exit(main())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1

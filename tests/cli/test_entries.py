@@ -82,11 +82,11 @@ def test_show_has_all_programs_and_names_one() -> None:
 
 
 def test_verify_watches_the_same_entries() -> None:
-    code, stdout, stderr = run("verify", "programs", "pipeline_app.py:build", *ENTRIES, "--trials", "6")
+    code, stdout, stderr = run("verify", "programs", "--build", "pipeline_app.py:build", *ENTRIES, "--trials", "6")
     assert code == 0, stderr
     assert "\nverified, 12 of 12 checks passed" in stdout
     code, stdout, stderr = run(
-        "verify", "programs/vae_decode", "pipeline_app.py:build", "--entry", "vae.decode", "--trials", "6"
+        "verify", "programs/vae_decode", "--build", "pipeline_app.py:build", "--entry", "vae.decode", "--trials", "6"
     )
     assert code == 0, stderr
     assert "\nverified, 6 of 6 checks passed" in stdout
@@ -103,9 +103,15 @@ def test_the_next_command_runs_after_an_export_that_proves_nothing(workshop: Pat
     code, stdout, _ = run(*argv)
     assert code == 0
     following = shlex.split(stdout.splitlines()[-1])[2:]
-    assert following == ["export", "pipeline_app.py:build", *ENTRIES, "--to", "torch", "--out", "program"]
+    assert following == [*argv, "--out", "program"]
     code, stdout, _ = run(*argv, "--out", "untried")
-    assert shlex.split(stdout.splitlines()[-1])[2:] == ["verify", "untried", "pipeline_app.py:build", *ENTRIES]
+    assert shlex.split(stdout.splitlines()[-1])[2:] == [
+        "verify",
+        "untried",
+        "--build",
+        "pipeline_app.py:build",
+        *ENTRIES,
+    ]
 
 
 def test_a_pin_is_of_one_entry_or_of_all() -> None:
@@ -133,17 +139,21 @@ def test_a_pin_is_of_one_entry_or_of_all() -> None:
         ("export pipeline_app.py:build --entry unet --entry unet.forward", "bad-entry", "forward of the same object"),
         ("export pipeline_app.py:build --entry a..b", "bad-entry", "has no 'a'"),
         ("export pipeline_app.py:build --entry unet --method decode", "bad-command-line", "--method is for one method"),
-        ("export pipeline_app.py:build --entry unet --recording c.json", "bad-command-line", "--recording is for one"),
+        (
+            "export pipeline_app.py:build --entry unet --save-recording c.json",
+            "bad-command-line",
+            "--save-recording is for one",
+        ),
         ("export pipeline_app.py:idle --entry unet --entry vae.decode", "entries-refused", "vae_decode: No inputs"),
         ("explain programs sample 0", "several-programs", "Name the folder of one: programs/unet."),
         ("code programs", "several-programs", "programs holds several programs: unet, vae_decode."),
-        ("verify programs pipeline_app.py:build", "bad-command-line", "Give --entry for each"),
+        ("verify programs --build pipeline_app.py:build", "bad-command-line", "Give --entry for each"),
         (
-            "verify programs/unet pipeline_app.py:build --entry unet --entry vae.decode",
+            "verify programs/unet --build pipeline_app.py:build --entry unet --entry vae.decode",
             "bad-command-line",
             "one program",
         ),
-        ("verify programs pipeline_app.py:build --entry unet", "no-such-entry", "names 'vae_decode'"),
+        ("verify programs --build pipeline_app.py:build --entry unet", "no-such-entry", "names 'vae_decode'"),
     ],
 )
 def test_a_wrong_use_is_one_message(argv: str, slug: str, text: str) -> None:

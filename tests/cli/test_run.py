@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 import torch
 
 import onlooker
+from onlooker.capture.recorded import read_recording
 from onlooker.cli import main
 from onlooker.cli.run import check_command, command_of
-from onlooker.core.errors import UsageError
+from onlooker.cli.user_function import load_function
+from onlooker.core.errors import SavedFileError, UsageError
 from tiny_pipeline import Pipeline
 
 SCRIPT = """
@@ -55,7 +58,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     (folder / "serve.py").write_text(SCRIPT)
     source = str(Path(onlooker.__file__).parent.parent)
-    command = ["run", "--into", "calls", "--at-exit", "--entry", "Scorer", "serve.py", "--port", "8000", "--into", "x"]
+    command = ["run", "--out", "calls", "--at-exit", "--watch", "Scorer", "serve.py", "--port", "8000", "--into", "x"]
     done = subprocess.run(
         [sys.executable, "-m", "onlooker", *command],
         cwd=folder,
@@ -80,7 +83,7 @@ def test_the_report_of_a_run(workshop: Path) -> None:
 
 
 def test_folders_are_combined(workshop: Path, tmp_path: Path) -> None:
-    code, stdout, _ = run("combine", workshop / "calls", workshop / "calls", "--into", tmp_path / "all")
+    code, stdout, _ = run("combine", workshop / "calls", workshop / "calls", "--out", tmp_path / "all")
     assert (code, stdout.splitlines()[0]) == (0, f"1 processes in {tmp_path / 'all'}")
     assert len([*(tmp_path / "all").glob("*.jsonl")]) == 1
 
@@ -92,6 +95,57 @@ def test_a_program_of_what_was_recorded(workshop: Path, tmp_path: Path, monkeypa
     assert code == 0, stderr
     assert "verdict: verified" in stdout
     assert onlooker.load(out).recording.model.endswith("Scorer")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("check", "calls/programs/Scorer", "calls"),
+        ("emit", "buckets", "calls/programs/Scorer", "--recording", "calls"),
+        ("show", "calls"),
+        ("html", "calls", "--out", "page.html"),
+        ("plan", "calls"),
+        ("plan", "calls", "--entry", "Scorer", "--build", "serve.py:make"),
+        ("code", "calls", "--build", "serve.py:make", "--entry", "Scorer"),
+    ],
+    ids=" ".join,
+)
+def test_the_folder_of_a_run_is_a_recording(
+    workshop: Path, argv: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workshop)
+    code, stdout, stderr = run(*argv)
+    assert code == 0, stderr
+    assert stdout
+
+
+def test_a_foreign_file_is_tried_at_the_sizes_of_a_run(
+    workshop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workshop)
+    app = "import serve, torch\ndef build():\n    m = serve.make()\n    return m, lambda: m(torch.zeros(4, 5, 4))"
+    (workshop / "used.py").write_text(app)
+    model = load_function("used.py:build").model
+    torch.export.save(torch.export.export(model, (torch.zeros(4, 5, 4),)), tmp_path / "baked.pt2")
+    argv = ("verify", tmp_path / "baked.pt2", "--build", "used.py:build", "--full")
+    shown = [run(*argv, *more)[1] for more in ((), ("--recording", "calls"))]
+    without, with_run = (int(re.findall(r"(\d+) of given sizes", text)[0]) for text in shown)
+    assert with_run == without + 2
+
+
+def test_one_of_several_entry_points_is_the_one_of_the_program(
+    pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pipeline)
+    code, _, stderr = run("plan", "calls")
+    assert code == 0, stderr
+    seen = read_recording(Path("calls"), "unet")
+    assert read_recording(Path("calls"), like=seen) == seen
+    with pytest.raises(UsageError, match=r"There are 3 entry points\. Give one with --entry; there are .*Denoiser"):
+        read_recording(Path("calls"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SavedFileError, match="empty holds no calls"):
+        read_recording(tmp_path / "empty")
 
 
 def test_a_program_was_made_when_the_run_ended(workshop: Path) -> None:
@@ -118,7 +172,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pipeline")
     (folder / "draw.py").write_text(PIPELINE)
     paths = [str(Path(onlooker.__file__).parent.parent), str(Path(__file__).parent.parent)]
-    command = ["run", "--into", "calls", "--entry", "Autoencoder.decode", "draw.py"]
+    command = ["run", "--out", "calls", "--watch", "Autoencoder.decode", "draw.py"]
     subprocess.run(
         [sys.executable, "-m", "onlooker", *command],
         cwd=folder,

@@ -49,5 +49,6 @@ def test_a_foreign_program_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_foreign_program_needs_a_model(tmp_path: Path) -> None:
     out, err = io.StringIO(), io.StringIO()
+    (tmp_path / "some.onnx").touch()
     assert main(["verify", str(tmp_path / "some.onnx")], out, err) == 1
     assert "no-model" in err.getvalue()

@@ -75,6 +75,7 @@ def test_the_wheel_holds_what_is_used_and_nothing_else(wheel: Path) -> None:
     configs = SOURCE / "onlooker_compat" / "untrained" / "configs"
     used = {path.relative_to(SOURCE).as_posix() for path in [*SOURCE.rglob("*.py"), *configs.iterdir()]}
     used |= {f"onlooker/page/page.{kind}" for kind in ("html.j2", "css", "js")}
+    used |= {"onlooker/core/messages.md"}
     assert {name for name in names if ".dist-info/" not in name} == used | {
         "onlooker/py.typed",
         "onlooker_compat/py.typed",
@@ -97,13 +98,16 @@ def test_the_wheel_is_installed_without_a_network_and_runs(wheel: Path, tmp_path
     names = "from onlooker.compat import string_type; from onlooker_compat.untrained import preinstalled"
     use = f"{script}; {names}; print(string_type(5), len(preinstalled()) > 50)"
     assert run(sys.executable, "-c", use, cwd=tmp_path).splitlines()[-1] == "int True"
+    explain = main.replace("'--help'", "'explain', 'no-calls'")
+    explained = run(sys.executable, "-c", f"{script}; {explain}", cwd=tmp_path)
+    assert "**What to do.**" in explained
     assert (tmp_path / "site" / "bin" / "onlooker").is_file()
 
 
 def test_the_dependencies_are_few() -> None:
     found = licences.requirements()
     assert found[""] == ["torch", "numpy", "sympy", "rich", "safetensors", "jinja2", "filelock"]
-    assert set(found) == {"", "transformers", "onnx", "openvino", "genai", "dev"}
+    assert set(found) == {"", "transformers", "onnx", "openvino", "genai", "cli", "dev"}
 
 
 def test_without_extras_a_model_is_exported_proven_saved_and_loaded(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 
 import onlooker
 from onlooker import MissingPackageError, Plan, Program, Recording, Tally
+from onlooker.core.figure import Points, figure_of
 from onlooker.core.verdict import Check, Outcome
 
 SIZES = ((1, 3), (2, 5), (4, 40), (3, 30))
@@ -104,6 +105,18 @@ def test_figures_have_a_mark_for_each_call_and_trial(program: Program) -> None:
     labels = {one.get_label(): len(one.get_offsets()) for one in pair.collections}
     sized = [check for check in program.tally.checks if {"batch", "x_dim_1"} <= dict(check.sizes).keys()]
     assert labels == {"main": 2, "main_2": 2, "tried": len(sized)}
+
+
+def test_a_size_alone_has_whole_numbers_around_it() -> None:
+    pytest.importorskip("matplotlib")
+    figure = figure_of(
+        "one size", [Points("batch", (2, 2, 2))], ["main"] * 3, (Points("x", (2,) * 3), Points("y", (5,) * 3))
+    )
+    figure.canvas.draw()
+    for panel in figure.axes:
+        ticks = [*panel.get_xticks(), *panel.get_yticks()]
+        assert ticks == [round(tick) for tick in ticks]
+    assert (figure.axes[0].get_ylim(), figure.axes[1].get_xlim()) == ((1, 3), (1, 3))
 
 
 def test_a_recording_of_nothing_is_an_empty_figure() -> None:

@@ -55,7 +55,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stable_diffusion(folder).save_pretrained(folder / "tiny-sd")
     (folder / "draw.py").write_text(DRAW)
     (folder / "app.py").write_text(APP)
-    command = ["run", "--into", "seen", "--entry", "AutoencoderKL.decode", "draw.py", "16,a cat", "24,a cat,a dog"]
+    command = ["run", "--out", "seen", "--watch", "AutoencoderKL.decode", "draw.py", "16,a cat", "24,a cat,a dog"]
     subprocess.run(
         [sys.executable, "-m", "onlooker", *command],
         cwd=folder,

@@ -189,7 +189,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("function", ["moves", "moves_later", "closes", "closes_both"])
 def test_the_code_of_the_user_may_move_and_close(app: Path, function: str) -> None:
-    code, out, err = run("export", f"app.py:{function}", "--out", "program", "--recording", "calls.json")
+    code, out, err = run("export", f"app.py:{function}", "--out", "program", "--save-recording", "calls.json")
     os.chdir(app)
     assert code == 0, err
     assert "wrote program" in out

@@ -317,3 +317,12 @@ def test_a_dispatch_enters_few_functions_per_leaf() -> None:
         leaves.append(len(open_arguments(call).leaves))
     assert counts[0] <= 60 + leaves[0]
     assert (counts[1] - counts[0]) / (leaves[1] - leaves[0]) <= 1.5
+
+
+def test_an_array_of_numpy_is_refused_with_the_way_to_a_tensor() -> None:
+    model, observer = torch.nn.Linear(4, 2), InputObserver()
+    with observer(model):
+        model(torch.ones(2, 4)), model(torch.ones(3, 4))
+    program = observer.export(probe=False)
+    with pytest.raises(RejectedCallError, match=r"pass torch\.from_numpy\(array\)"):
+        program(torch.ones(2, 4).numpy())

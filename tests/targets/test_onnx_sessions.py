@@ -234,6 +234,11 @@ def test_other_targets_have_no_sessions(program: Program, tmp_path: Path) -> Non
             use()
 
 
+def test_an_option_of_torch_is_followed_by_ours(program: Program) -> None:
+    with pytest.raises(UsageError, match=r"no option opset_version\. Did you mean opset\? It takes opset, "):
+        program.to("onnx", opset_version=18)
+
+
 def test_a_program_of_onnx_has_no_operators_of_its_own(converted: Program, tmp_path: Path) -> None:
     converted.save(tmp_path / "onnx")
     with pytest.raises(UsageError, match=r"'onnx' has no option operators.*\[unknown-option\]"):

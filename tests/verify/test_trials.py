@@ -276,11 +276,11 @@ def command(*words: str) -> tuple[int, dict[str, Any], str]:
 def test_the_command_takes_sizes_a_seed_and_a_number(folder: Path) -> None:
     options = ["--sizes", "batch=1,6", "--sizes", "x.shape[1]=3", "--sizes", "x.shape[1]=60"]
     options += ["--seed", "4", "--trials", "40"]
-    code, data, _ = command("verify", str(folder), f"{__file__}:use", *options)
+    code, data, _ = command("verify", str(folder), "--build", f"{__file__}:use", *options)
     assert code == 0
     assert data["total"] <= 40
     assert data["report"]["tally"]["given"] == 4
-    _, again, _ = command("verify", str(folder), f"{__file__}:use", *options)
+    _, again, _ = command("verify", str(folder), "--build", f"{__file__}:use", *options)
     assert again["report"]["trials"] == data["report"]["trials"]
 
 

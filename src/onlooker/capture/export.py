@@ -34,45 +34,14 @@ from ..pytrees.numbers import as_dtype
 from ..pytrees.open import close_tree
 from ..targets.weights import read_tensors
 from ..verify.request import check_model
-from .combine import Captured, Seen
+from .combine import Seen
 from .reader import ValueRange
+from .recorded import label
 
-__all__ = ["find_entry", "observer_of", "part_of"]
+__all__ = ["observer_of", "part_of"]
 
 #: calls of each kind that the model is called with
 _MOST_CALLS = 2
-
-
-def find_entry(captured: Captured, name: str | None) -> Seen:
-    """The entry point called ``name``: its class or ``Class.method``, or the end of its path in the
-    program, as ``unet`` or ``vae.decode``. Without a name, the only one.
-
-    :raises UsageError: ``no-such-entry``
-    """
-    known = [one for one in captured.seen if name is None or name in _names(one)]
-    if len(known) == 1:
-        return known[0]
-    listed = ", ".join(_label(one) for one in captured.seen[:8]) or "none"
-    what = f"{len(known)} entry points are called {name}" if known else f"There is no {name}"
-    raise UsageError(
-        f"{what}." if name is not None else f"There are {len(known)} entry points.",
-        slug="no-such-entry",
-        hint=f"Give one with --entry; there are {listed}.",
-    )
-
-
-def _label(seen: Seen) -> str:
-    return f"{seen.name} ({seen.places[0]})" if seen.places else seen.name
-
-
-def _names(seen: Seen) -> set[str]:
-    entry = seen.entry
-    full = entry.model if entry.method == "forward" else f"{entry.model}.{entry.method}"
-    found = {seen.name, full, f"{seen.name}@{entry.code}"}
-    for place in seen.places:
-        words = [*place.split("."), *([entry.method] if entry.method != "forward" else [])]
-        found |= {".".join(words[start:]) for start in range(len(words))}
-    return found
 
 
 def part_of(built: Any, seen: Seen, name: str | None = None) -> Any:
@@ -315,7 +284,7 @@ def _run(model: Any, recording: Recording, call: Call, values: Tree[Any]) -> Non
             f" from its specs: {type(error).__name__}: {error}",
             slug="build-refuses",
             hint=(
-                "Build the model that was watched; record with --values first where the values"
+                "Build the model that was watched; record with --keep-values where the values"
                 " decide."
             ),
         ) from error
@@ -347,7 +316,7 @@ def _check_results(made: Recording, calls: Sequence[Call], seen: Seen) -> None:
         pairs = zip(known.outputs.items(), call.outputs.items(), strict=False)
         found = next((f"{p.code()} is {b}, and was {a}" for (p, a), (_, b) in pairs if a != b), "")
         raise ObservationError(
-            f"The model that was built gives other results than {_label(seen)} gave:"
+            f"The model that was built gives other results than {label(seen)} gave:"
             f" {found or 'they are built otherwise'}.",
             slug="build-differs",
             hint="Build the model that was watched, with its configuration.",

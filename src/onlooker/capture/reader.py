@@ -143,7 +143,7 @@ def files_in(folder: Path) -> list[Path]:
         raise SavedFileError(
             f"There is no folder {folder}.",
             slug="file-missing",
-            hint="Give the folder that `onlooker run --into` wrote.",
+            hint="Give the folder that `onlooker run` wrote.",
         )
     found = sorted(folder.glob("*.jsonl"))
     if not found:
@@ -174,7 +174,7 @@ def read_process(path: Path) -> ProcessFile:
         raise SavedFileError(
             f"{path} is no file of a process that onlooker watched.",
             slug="file-foreign",
-            hint="Give a folder that `onlooker run --into` or `onlooker combine` wrote.",
+            hint="Give a folder that `onlooker run` or `onlooker combine` wrote.",
         )
     if header.get("schema") != SCHEMA:
         raise SavedFileError(

@@ -7,6 +7,7 @@ verified.
 from __future__ import annotations
 
 from .command_line import COMMANDS as COMMANDS
+from .command_line import complete as complete
 from .command_line import main as main
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "complete", "main"]

@@ -1,4 +1,4 @@
-"""``onlooker code``: the script that exports a saved program again."""
+"""``onlooker code``: the script that exports a saved program, or what was recorded, again."""
 
 from __future__ import annotations
 
@@ -7,40 +7,60 @@ from typing import TextIO
 
 from rich.console import Console
 
+from ..capture.export import observer_of, part_of
+from ..capture.recorded import is_run, read_seen
+from ..core.errors import UsageError
 from .command import Answer, ExitCode, to_type
-from .saved import add_program, read_program
-from .user_function import HELP, source_of
+from .progress import progress
+from .saved import read_program
+from .user_function import result_of, source_of
 
-__all__ = ["Code"]
+__all__ = ["run"]
 
 
-class Code:
-    """Prints a Python script that exports the model of a saved program again, without onlooker.
-
-    The script builds arguments and dynamic shapes; the model is a function to fill in, or that of
-    --model.
-    """
-
-    name = "code"
-    example = "code program --model app.py:build"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        add_program(parser)
-        parser.add_argument(
-            "--to", choices=("torch", "onnx"), help="default: what the program was exported to"
-        )
-        parser.add_argument("--model", metavar="MODULE:FUNCTION", help=HELP)
-
-    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
-        """Writes the script; nothing is run."""
-        source = source_of(options.model) if options.model else ""
+def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
+    """Writes the script; of a program nothing is run, a recording is exported."""
+    place = str(options.place)
+    if options.place.is_file() or is_run(options.place):
+        script = _of_recording(options, stderr)
+        following = ["export", place, "--build", options.build]
+        following += ["--entry", options.entry] if options.entry else []
+    else:
+        source = source_of(options.build) if options.build else ""
         script = read_program(options).code(to=options.to, source=source)
+        following = ["show", place]
+        if options.build:
+            following = ["verify", place, "--build", options.build]
 
-        def show(console: Console) -> None:
-            console.file.write(script)
+    def show(console: Console) -> None:
+        console.file.write(script)
 
-        following = to_type(
-            "verify", str(options.place), *([options.model] if options.model else [])
+    return Answer(
+        ExitCode.VERIFIED, show, lambda: {"script": script}, to_type(*following), pure=True
+    )
+
+
+def _of_recording(options: argparse.Namespace, stderr: TextIO) -> str:
+    """The script of calls that were recorded: the model is exported once, to find out what torch
+    takes.
+
+    :raises UsageError: ``no-model``, ``no-such-entry``
+    """
+    if options.build is None:
+        raise UsageError(
+            f"{options.place} holds calls, and a script is made of calls and their model.",
+            slug="no-model",
+            hint="Give the function of the model: --build MODULE:FUNCTION.",
         )
-        return Answer(ExitCode.VERIFIED, show, lambda: {"script": script}, following, pure=True)
+    names = [options.entry] if options.entry else []
+    with progress(stderr) as say:
+        (seen,) = read_seen(options.place, names)
+        say(f"running {options.build}")
+        built = result_of(options.build)
+        model = built[0] if isinstance(built, tuple) else built
+        part = part_of(model, seen, options.entry)
+        observer = observer_of(seen, part, [options.place])
+        say("exporting")
+        program = observer.export(method_name=seen.entry.method, to=options.to or "torch")
+        source = source_of(options.build, built) if part is model else ""
+        return program.code(to=options.to, source=source)

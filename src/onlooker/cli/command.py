@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import shlex
 import shutil
 import sys
@@ -10,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, ClassVar, TextIO
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["Answer", "Command", "ExitCode", "to_type"]
 
@@ -40,26 +42,34 @@ class Answer:
     pure: bool = False
 
 
-class Command(Protocol):
-    """One command: a name, an example, its options, and what it does. The docstring of the class is
-    its help.
+class Command:
+    """One command: a name, an example and its options. The docstring of the class is its help.
 
-    The example is what is typed after ``onlooker``; ``app.py:build`` stands for a function of the
-    user.
+    The work is done by the module of the same name beside this one, which is imported when the command
+    runs: it needs torch, whose import takes seconds. The example is what is typed after ``onlooker``;
+    ``app.py:build`` stands for a function of the user.
     """
 
-    name: str
-    example: str
+    name: ClassVar[str]
+    example: ClassVar[str]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
+
+    def check(self, options: argparse.Namespace) -> None:
+        """Passes for options with which the work may begin; nothing is imported for it.
+
+        :raises OnlookerError: as the work itself would, only sooner
+        """
 
     def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
         """Does the work; progress goes to ``stderr``.
 
         :raises OnlookerError: which ``main`` prints as one message
         """
-        ...
+        work = importlib.import_module(f"{__package__}.{self.name}")
+        answer: Answer = work.run(options, stderr)
+        return answer
 
 
 def to_type(*arguments: str) -> str:

@@ -6,49 +6,24 @@ import argparse
 import inspect
 import io
 import json
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NoReturn, TextIO
 
-from rich.console import Console
-
 from ..core.errors import OnlookerError, UsageError
+from ..core.messages import nearest
 from ..core.versions import __version__
-from .check import Check
-from .code import Code
-from .combine import Combine
-from .command import Answer, Command, ExitCode
-from .demo import Demo
-from .doctor import Doctor
-from .emit import Emit
-from .explain import Explain
-from .export import Export
-from .html import Html
-from .report import ReportRun
-from .run import Run
-from .show import Show
+from .command import Answer, Command, ExitCode, to_type
+from .commands import COMMANDS
+from .options import JSON, QUIET, WARNINGS
 from .user_function import FunctionRaisedError
-from .verify import Verify
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "complete", "main"]
 
-#: every command, in the order of the help
-COMMANDS: tuple[Command, ...] = (
-    Demo(),
-    Run(),
-    ReportRun(),
-    Combine(),
-    Html(),
-    Export(),
-    Show(),
-    Explain(),
-    Verify(),
-    Check(),
-    Code(),
-    Emit(),
-    Doctor(),
-)
-
+#: options about the answer, which the next command does not repeat
+_OF_ANSWERS = (*JSON.names, *QUIET.names)
 #: columns of what goes into a file or a pipe
 PLAIN_WIDTH = 120
 
@@ -63,17 +38,20 @@ def main(argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
     options: argparse.Namespace | None = None
     try:
         with redirect_stdout(stdout), redirect_stderr(stderr):  # argparse prints its help itself
-            options = _parser().parse_args(argv)
+            options = _parsed(argv)
         if options.command is None:
-            stderr.write(_parser().format_help())
+            stderr.write(_parser()[0].format_help())
             return ExitCode.ERROR
+        for warning in getattr(options, WARNINGS, ()):
+            stderr.write(f"onlooker: {warning}\n")
         command: Command = options.command
+        command.check(options)
         open_still = Unclosable(stderr)
         with (
             redirect_stdout(open_still),
             redirect_stderr(open_still),
         ):  # what others print is no answer
-            answer = command.run(options, stderr)
+            answer = command.run(options, io.StringIO() if options.quiet else stderr)
         _write(answer, options, stdout, stderr)
         return answer.code
     except OnlookerError as error:
@@ -128,12 +106,16 @@ def _complain(error: OnlookerError, stderr: TextIO) -> None:
     if isinstance(error, FunctionRaisedError):
         stderr.write(error.traceback)
     stderr.write(f"onlooker: {error}\n")
+    if stderr.isatty() and error.slug != "bad-command-line":
+        stderr.write(f"more about it: {to_type('explain', error.slug)}\n")
 
 
 def _write(answer: Answer, options: argparse.Namespace, stdout: TextIO, stderr: TextIO) -> None:
     if options.json:
         _write_json({"command": options.command.name, **answer.data(), "next": answer.next}, stdout)
         return
+    from rich.console import Console
+
     console = Console(
         file=stdout, highlight=False, markup=False, width=None if stdout.isatty() else PLAIN_WIDTH
     )
@@ -148,15 +130,71 @@ def _write_json(document: dict[str, object], stdout: TextIO) -> None:
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are ours: argparse would exit with 2, which means "not verified"
-    here.
+    here. A word that is nearly one of those that are known is followed by the known one.
     """
 
     def error(self, message: str) -> NoReturn:
+        self.refuse(message)
+
+    def refuse(self, message: str, meant: str = "") -> NoReturn:
+        """Raises the error for a word that is not known; ``meant`` is the nearest known one.
+
+        :raises UsageError: ``bad-command-line``
+        """
         sentence = message[:1].upper() + message[1:]
-        raise UsageError(f"{sentence}.", slug="bad-command-line", hint=f"See: {self.prog} --help.")
+        guess = f"Did you mean {meant}? " if meant else ""
+        raise UsageError(
+            f"{sentence}.", slug="bad-command-line", hint=f"{guess}See: {self.prog} --help."
+        )
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As in argparse, with the nearest choice."""
+        choices = None if action.choices is None else list(map(str, action.choices))
+        if choices is None or value in choices:
+            return
+        name = action.metavar or "/".join(action.option_strings) or action.dest
+        if action.option_strings:
+            name = "/".join(action.option_strings)
+        self.refuse(
+            f"argument {name}: invalid choice: {value!r} (choose from {', '.join(choices)})",
+            nearest(value, choices),
+        )
+
+    def refuse_unknown(self, words: Iterable[str]) -> None:
+        """Raises the error for the first option that the parser does not have, if there is one.
+
+        :raises UsageError: ``bad-command-line``
+        """
+        known = self._option_string_actions
+        for word in words:
+            name = word.partition("=")[0]
+            is_option = name.startswith("--") and len(name) > len("--")
+            if is_option and not any(one.startswith(name) for one in known):
+                shown = [one for one, action in known.items() if action.help != argparse.SUPPRESS]
+                self.refuse(f"unrecognized arguments: {word}", nearest(name, shown))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The options that are typed.
+
+    :raises UsageError: ``bad-command-line``
+    """
+    parser, of_commands = _parser()
+    chosen = next((of_commands[word] for word in argv if word in of_commands), parser)
+    try:
+        options, unknown = parser.parse_known_args(argv)
+    except UsageError:
+        chosen.refuse_unknown(argv)  # what follows an unknown option was taken for something else
+        raise
+    if unknown:
+        chosen.refuse_unknown(unknown)
+        chosen.refuse(f"unrecognized arguments: {' '.join(unknown)}")
+    options.argv = [word for word in argv if word not in _OF_ANSWERS]
+    return options
+
+
+def _parser() -> tuple[_Parser, dict[str, _Parser]]:
+    """The parser, and those of the commands by their names."""
     parser = _Parser(
         prog="onlooker",
         description=(
@@ -165,12 +203,14 @@ def _parser() -> argparse.ArgumentParser:
         ),
         epilog=(
             "exit codes: 0 done and verified, 1 an error, 2 not verified (or calls outside), 130"
-            " interrupted"
+            " interrupted. What the word at the end of an error means: onlooker explain WORD"
         ),
+        formatter_class=_formatter(raw=False),
     )
     parser.add_argument("--version", action="version", version=f"onlooker {__version__}")
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    children: dict[str, _Parser] = {}
     for command in COMMANDS:
         story = inspect.getdoc(type(command)) or ""
         child = commands.add_parser(
@@ -178,11 +218,38 @@ def _parser() -> argparse.ArgumentParser:
             help=" ".join(story.partition("\n\n")[0].split()),
             description=story,
             epilog=f"example:\n  onlooker {command.example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_formatter(),
         )
         child.set_defaults(command=command)
         command.add_arguments(child)
-        child.add_argument(
-            "--json", action="store_true", help="print one JSON object, and nothing else"
-        )
-    return parser
+        QUIET.add(child)
+        JSON.add(child)
+        children[command.name] = child
+    return parser, children
+
+
+def _formatter(*, raw: bool = True) -> type[argparse.HelpFormatter]:
+    """The formatter of rich-argparse where it is installed, for a terminal; else that of
+    argparse, which has colours from Python 3.14 on. A ``raw`` one leaves lines as they are.
+    """
+    if sys.stdout.isatty() and "NO_COLOR" not in os.environ:
+        try:
+            import rich_argparse
+        except ImportError:
+            pass
+        else:
+            name = "RawDescriptionRichHelpFormatter" if raw else "RichHelpFormatter"
+            found: type[argparse.HelpFormatter] = getattr(rich_argparse, name)
+            return found
+    return argparse.RawDescriptionHelpFormatter if raw else argparse.HelpFormatter
+
+
+def complete() -> None:
+    """Answers a shell that asks how a word goes on, where argcomplete is installed; see
+    ``docs/command_line.md``.
+    """
+    try:
+        import argcomplete
+    except ImportError:
+        return
+    argcomplete.autocomplete(_parser()[0])

@@ -15,9 +15,9 @@ from ..program import Program
 from ..zoo import MODELS, TinyModel, tiny_model
 from .command import Answer, ExitCode, to_type
 from .progress import Say, progress
-from .saved import add_full, directory_to_write
+from .saved import directory_to_write
 
-__all__ = ["Demo"]
+__all__ = ["run"]
 
 #: what ``--to`` accepts -> the targets of the export
 TARGETS = {"torch": ("torch",), "onnx": ("onnx",), "both": ("torch", "onnx")}
@@ -33,47 +33,21 @@ class Exported:
     files: tuple[Path, ...] = ()
 
 
-class Demo:
-    """Watches a tiny model, exports it, and proves the program on calls it never saw.
-
-    The model has random weights and a real use (a decoder runs its own generate()); nothing is
-    downloaded.
-    """
-
-    name = "demo"
-    example = "demo --model vit --to torch"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        parser.add_argument(
-            "--model", choices=tuple(MODELS), default="llama", help="default: %(default)s"
-        )
-        parser.add_argument(
-            "--to", choices=tuple(TARGETS), default="both", help="default: %(default)s"
-        )
-        parser.add_argument(
-            "-o",
-            "--out",
-            type=Path,
-            metavar="DIR",
-            help="write the .pt2 and .onnx files there",
-        )
-        add_full(parser)
-
-    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
-        """Watches, exports and verifies."""
-        directory_to_write(options.out)
-        with progress(stderr) as say:
-            say(f"building a tiny {options.model}")
-            tiny = tiny_model(options.model)
-            say(f"watching {tiny.story}")
-            observer = _watch(tiny)
-            say("exporting")
-            program = observer.export()
-            exports = [
-                _prove(program, target, tiny, options.out, say) for target in TARGETS[options.to]
-            ]
-        return _answer(tiny, exports, options)
+def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
+    """Watches, exports and verifies."""
+    directory_to_write(options.out)
+    name = options.tiny or getattr(options, "former_tiny", "llama")
+    with progress(stderr) as say:
+        say(f"building a tiny {name}")
+        tiny = tiny_model(name)
+        say(f"watching {tiny.story}")
+        observer = _watch(tiny)
+        say("exporting")
+        program = observer.export()
+        exports = [
+            _prove(program, target, tiny, options.out, say) for target in TARGETS[options.to]
+        ]
+    return _answer(tiny, exports, options)
 
 
 def _watch(tiny: TinyModel) -> InputObserver:
@@ -118,7 +92,10 @@ def _answer(tiny: TinyModel, exports: list[Exported], options: argparse.Namespac
         }
 
     return Answer(
-        ExitCode.VERIFIED if verified else ExitCode.NOT_VERIFIED, show, data, next_command(options)
+        ExitCode.VERIFIED if verified else ExitCode.NOT_VERIFIED,
+        show,
+        data,
+        next_command(tiny.name, options),
     )
 
 
@@ -139,13 +116,13 @@ def verdict(exported: Exported) -> str:
     return f"{exported.target}: {word}, {checks}, largest difference {tally.difference:.1e}"
 
 
-def next_command(options: argparse.Namespace) -> str:
+def next_command(model: str, options: argparse.Namespace) -> str:
     """The command that goes on from here: write the files, then the next model beside them."""
     if options.out is None:
-        model, directory = options.model, Path("out", options.model)
+        directory = Path("out", model)
     else:
         names = list(MODELS)
-        model = names[(names.index(options.model) + 1) % len(names)]
-        parent = options.out.parent if options.out.name == options.model else options.out
+        parent = options.out.parent if options.out.name == model else options.out
+        model = names[(names.index(model) + 1) % len(names)]
         directory = parent / model
-    return to_type("demo", "--model", model, "--to", options.to, "--out", str(directory))
+    return to_type("demo", model, "--to", options.to, "--out", str(directory))

@@ -12,33 +12,19 @@ from rich.console import Console
 from .command import Answer, ExitCode, to_type
 from .environment import Fact, facts
 
-__all__ = ["Doctor"]
+__all__ = ["run"]
 
 
-class Doctor:
-    """Shows versions, what is installed, and which targets, compilers and devices work here.
-
-    It is the first thing to put into a report of a fault. It has no paths and no variables of the
-    environment. A target whose packages are not installed is no fault; the exit code is 1 where
-    torch lacks what onlooker needs.
-    """
-
-    name = "doctor"
-    example = "doctor"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """There are none of its own."""
-
-    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
-        """Looks at everything."""
-        found = facts()
-        broken = any(fact.works is False for fact in found if fact.group == "inside of torch")
-        return Answer(
-            ExitCode.ERROR if broken else ExitCode.VERIFIED,
-            lambda console: _show(found, console),
-            lambda: _data(found),
-            to_type("demo"),
-        )
+def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
+    """Looks at everything."""
+    found = facts()
+    broken = any(fact.works is False for fact in found if fact.group == "inside of torch")
+    return Answer(
+        ExitCode.ERROR if broken else ExitCode.VERIFIED,
+        lambda console: _show(found, console),
+        lambda: _data(found),
+        to_type("demo"),
+    )
 
 
 _MARKS = {True: "yes", False: "no", None: ""}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -14,21 +13,7 @@ from ..hypotheses.overrides import OBSERVED
 from ..observers import Observers, observe
 from .user_function import Used, raised_by_the_user
 
-__all__ = ["add_entry", "entry_name", "named_entries", "texts_by_entry", "watch_entries"]
-
-
-def add_entry(parser: argparse.ArgumentParser) -> None:
-    """Declares the option."""
-    parser.add_argument(
-        "--entry",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help=(
-            "watch this part of what FUNCTION gives, a module or a method: unet, vae.decode; for"
-            " several parts several times"
-        ),
-    )
+__all__ = ["entry_name", "named_entries", "texts_by_entry", "watch_entries"]
 
 
 def watch_entries(used: Used, paths: Sequence[str], keep: int = 3) -> Observers:

@@ -1,60 +1,70 @@
-"""``onlooker explain``: why an axis is what it is."""
+"""``onlooker explain``: why an axis is what it is, and what an error means."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import textwrap
-from typing import TextIO
-
-from rich.console import Console
+from typing import TYPE_CHECKING, TextIO
 
 from ..core.errors import OnlookerError, UsageError
-from ..program import Program
+from ..core.messages import messages, nearest
 from .command import Answer, ExitCode, to_type
-from .saved import add_full, add_program, read_program
 
-__all__ = ["Explain"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..program import Program
+
+__all__ = ["run"]
 
 _SHAPE = re.compile(r"(.+)\.shape\[(\d+)\]")
 
 
-class Explain:
-    """Says why an axis of a saved program is what it is: the calls and experiments that say so.
+def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
+    """Prints the entry of an error, or asks every graph that has the axis."""
+    if options.path is None:
+        return _of_error(str(options.place).strip("[]"))
+    from .saved import read_program  # here, since it needs torch, and an error is explained without
 
-    PATH is written as Python, as the report has it. An int needs no DIM.
+    path, dim = _axis(options.path, options.dim)
+    found = _explained(read_program(options), path, dim, full=options.full)
+
+    def show(console: Console) -> None:
+        for at, (name, text) in enumerate(found):
+            console.file.write(f"{chr(10) if at else ''}{name}:\n")
+            for line in text.splitlines():
+                console.file.writelines(f"{part}\n" for part in _within(line, console))
+
+    graphs: list[object] = [{"graph": name, "lines": text.splitlines()} for name, text in found]
+    return Answer(
+        ExitCode.VERIFIED,
+        show,
+        lambda: {"path": path, "dim": dim, "graphs": graphs},
+        to_type("code", str(options.place)),
+    )
+
+
+def _of_error(word: str) -> Answer:
+    """The entry of an error.
+
+    :raises UsageError: ``unknown-error``
     """
-
-    name = "explain"
-    example = "explain program x 0"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        add_program(parser)
-        add_full(parser)
-        parser.add_argument(
-            "path", metavar="PATH", help="an argument, or a part: past_key_values.layers[0].keys"
+    known = messages()
+    if word not in known:
+        near = nearest(word, known)
+        guess = f"Did you mean {near}? " if near else ""
+        raise UsageError(
+            f"There is no error {word}, and an axis of a program is explained with its PATH.",
+            slug="unknown-error",
+            hint=f"{guess}Write onlooker explain call-refused, or onlooker explain program x 0.",
         )
-        parser.add_argument("dim", metavar="DIM", type=int, nargs="?", help="the dimension, from 0")
+    text = known[word]
 
-    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
-        """Asks every graph that has the axis."""
-        path, dim = _axis(options.path, options.dim)
-        found = _explained(read_program(options), path, dim, full=options.full)
+    def show(console: Console) -> None:
+        console.file.write(f"{word}\n\n{text}\n")
 
-        def show(console: Console) -> None:
-            for at, (name, text) in enumerate(found):
-                console.file.write(f"{chr(10) if at else ''}{name}:\n")
-                for line in text.splitlines():
-                    console.file.writelines(f"{part}\n" for part in _within(line, console))
-
-        graphs: list[object] = [{"graph": name, "lines": text.splitlines()} for name, text in found]
-        return Answer(
-            ExitCode.VERIFIED,
-            show,
-            lambda: {"path": path, "dim": dim, "graphs": graphs},
-            to_type("code", str(options.place)),
-        )
+    return Answer(ExitCode.VERIFIED, show, lambda: {"slug": word, "text": text}, to_type("doctor"))
 
 
 def _within(line: str, console: Console) -> list[str]:

@@ -13,189 +13,98 @@ import torch
 from rich.console import Console
 
 from .._api import InputObserver
-from ..capture.combine import Seen, read_captured
-from ..capture.export import find_entry, observer_of, part_of
+from ..capture.combine import Seen
+from ..capture.export import observer_of, part_of
+from ..capture.recorded import read_seen
 from ..core.errors import UnsupportedError, UsageError
 from ..core.progress import kept_when_interrupted
 from ..hypotheses.overrides import OBSERVED, OTHERS, RangesOption
 from ..observers import Observers
 from ..program import Program
 from ..programs import Programs
-from ..targets.onnx.precision import PRECISIONS
-from ..targets.onnx.variants import PROVIDERS
 from ..targets.side_files import side_files
 from ..targets.target import check_options
-from ..targets.targets import TARGETS, target_of
+from ..targets.targets import target_of
 from .command import Answer, ExitCode, to_type
-from .entries import add_entry, entry_name, named_entries, texts_by_entry, watch_entries
+from .commands import GENAI
+from .entries import entry_name, named_entries, texts_by_entry, watch_entries
 from .pipeline import Pipeline, read_pipeline, watch_pipeline, write_pipeline
 from .pretrained import Pretrained, how_to_run, read_pretrained, watch_pretrained
 from .progress import Say, progress
-from .saved import add_full, directory_to_write, in_full
-from .user_function import HELP, Used, load_function, load_model, raised_by_the_user
+from .saved import directory_to_write, in_full
+from .user_function import (
+    Used,
+    load_function,
+    load_model,
+    names_a_function,
+    raised_by_the_user,
+)
 
-__all__ = ["Export", "add_range", "ranges", "watch"]
+__all__ = [
+    "calls_elsewhere",
+    "dimensions",
+    "pins_of",
+    "ranges",
+    "read_source",
+    "run",
+    "watch",
+    "watch_source",
+]
 
-#: a program of ONNX, in the files of ONNX Runtime GenAI
-GENAI = "genai"
-#: what weights are read as; runtimes have kernels for the first one everywhere
-DTYPES = ("float32", "float16", "bfloat16")
 
-
-class Export:
-    """Watches your model in your code, exports it, and proves the program on calls it never saw.
-
-    FUNCTION returns the model and a callable without arguments, which uses the model as it is
-    really used. With --entry it may return a pipeline instead: each part that is named gets a
-    program, and all programs go into one folder.
-
-    With --model in place of FUNCTION, a saved model of transformers is used twice, once with
-    padding, and the files beside its weights are copied. With --diffusers, each part of a saved
-    pipeline becomes a folder with one file of the target, as diffusers lays them out.
-
-    Instead of FUNCTION, DIR may name what `onlooker run` wrote. The calls are then those that were
-    recorded, --build names a function that returns the model, or a pipeline that holds it, and
-    --entry the entry point. With several, all programs go into one folder.
-    """
-
-    name = "export"
-    example = "export app.py:build --out program --recording calls.json"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        names = (*(target.name for target in TARGETS), GENAI)
-        parser.add_argument(
-            "function",
-            metavar="MODULE:FUNCTION|DIR",
-            nargs="?",
-            help=f"{HELP}; or the folder that `onlooker run` wrote",
-        )
-        parser.add_argument(
-            "--build",
-            metavar="MODULE:FUNCTION",
-            help="with DIR: a function that returns the model",
-        )
-        parser.add_argument(
-            "--model",
-            metavar="PATH_OR_ID",
-            help=(
-                "a saved model of transformers instead: its folder, or its id where the cache of"
-                " the hub has it; nothing is downloaded"
-            ),
-        )
-        parser.add_argument(
-            "--diffusers", metavar="PATH_OR_ID", help="a saved pipeline of diffusers instead"
-        )
-        parser.add_argument(
-            "--dtype",
-            choices=DTYPES,
-            default=DTYPES[0],
-            help="what weights that are read from files are read as; default: %(default)s",
-        )
-        parser.add_argument("--to", choices=names, default="torch", help="default: %(default)s")
-        served = parser.add_argument_group("for onnx and genai")
-        served.add_argument("--precision", choices=PRECISIONS, help="smaller weights")
-        served.add_argument(
-            "--fuse", choices=PROVIDERS, help="operators of ONNX Runtime in place of several"
-        )
-        served.add_argument(
-            "--in-place-cache", action="store_true", help="the cache is updated in place"
-        )
-        served.add_argument(
-            "--atol", type=float, metavar="X", help="with --precision: largest difference allowed"
-        )
-        served.add_argument(
-            "--agreement",
-            type=float,
-            metavar="SHARE",
-            help="with --precision: least share of tokens that agree; default: 1.0",
-        )
-        parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="save the program there")
-        parser.add_argument(
-            "--values", action="store_true", help="save the values of the kept calls as well"
-        )
-        parser.add_argument(
-            "--recording", type=Path, metavar="FILE", help="save the specs of all calls there"
-        )
-        parser.add_argument(
-            "--method", default="forward", help="the method to watch; default: %(default)s"
-        )
-        add_entry(parser)
-        parser.add_argument(
-            "--keep",
-            type=int,
-            default=3,
-            metavar="N",
-            help="calls whose values are kept; default: 3",
-        )
-        parser.add_argument(
-            "--no-probe", action="store_true", help="do not ask the model what calls cannot tell"
-        )
-        parser.add_argument("--no-verify", action="store_true", help="do not try the program")
-        add_full(parser)
-        for option, meaning in (("--static", "never change"), ("--dynamic", "change")):
-            parser.add_argument(
-                option,
-                action="append",
-                default=[],
-                metavar="ARG:DIMS",
-                help=f"dimensions that {meaning}: x:0,2",
+def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
+    """Watches, exports, verifies and saves."""
+    directory_to_write(options.out)
+    read_source(options)
+    captured = calls_elsewhere(options)
+    if captured is None:
+        _check_entries(options)
+    out, recording = in_full(options.out), in_full(options.save_recording)
+    is_single = captured is not None and len(captured) == 1
+    names = [] if is_single else [entry_name(path) for path in options.entry]
+    pins, own_pins = pins_of(options, names)
+    target = target_of(_target(options))
+    variant = _variant(options)
+    check_options(target, variant, target.options)
+    if options.function is None and target.needs_bounds:
+        pins.setdefault("ranges", OBSERVED)  # nobody knows the sizes of these two uses before
+    made_from = "torch" if variant else target.name
+    asked = {"to": made_from, "probe": not options.no_probe, **pins}
+    program: Program | Programs
+    saved: Pretrained | Pipeline | None = None
+    written: list[Path] = []
+    with (
+        progress(stderr) as say,
+        kept_when_interrupted(lambda: _kept(written, options.out)),
+    ):
+        observers, saved = watch_source(options, captured, say)
+        if options.to == GENAI and isinstance(observers, Observers):
+            raise UnsupportedError(
+                f"ONNX Runtime GenAI runs one model, and there are {', '.join(observers)}.",
+                slug="not-for-genai",
+                hint="Export to onnx: onlooker.generation() runs these with generate().",
             )
-        add_range(parser)
-
-    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
-        """Watches, exports, verifies and saves."""
-        directory_to_write(options.out)
-        _check_source(options)
-        captured = _captured(options)
-        if captured is None:
-            _check_entries(options)
-        out, recording = in_full(options.out), in_full(options.recording)
-        is_single = captured is not None and len(captured) == 1
-        names = [] if is_single else [entry_name(path) for path in options.entry]
-        pins, own_pins = _pins(options, names)
-        target = target_of(_target(options))
-        variant = _variant(options)
-        check_options(target, variant, target.options)
-        if options.function is None and target.needs_bounds:
-            pins.setdefault("ranges", OBSERVED)  # nobody knows the sizes of these two uses before
-        made_from = "torch" if variant else target.name
-        asked = {"to": made_from, "probe": not options.no_probe, **pins}
-        program: Program | Programs
-        saved: Pretrained | Pipeline | None = None
-        written: list[Path] = []
-        with (
-            progress(stderr) as say,
-            kept_when_interrupted(lambda: _kept(written, options.out)),
-        ):
-            observers, saved = _watched(options, captured, say)
-            if options.to == GENAI and isinstance(observers, Observers):
-                raise UnsupportedError(
-                    f"ONNX Runtime GenAI runs one model, and there are {', '.join(observers)}.",
-                    slug="not-for-genai",
-                    hint="Export to onnx: onlooker.generation() runs these with generate().",
-                )
-            if recording is not None and isinstance(observers, InputObserver):
-                observers.recording(options.method).save(recording)
-                written.append(recording)
-            say("exporting")
-            if isinstance(observers, InputObserver):
-                method = options.method if captured is None else captured[0].entry.method
-                program = observers.export(method_name=method, **asked)
-            else:
-                only = [name for name, each in observers.items() if each.num_obs()]
-                chosen = only if options.diffusers else None  # a pipeline may leave a part out
-                program = observers.export(only=chosen, options=own_pins, **asked)
-            if variant:
-                say(f"converting to {target.name}")
-                program = program.to(target.name, **variant)
-            if not options.no_verify:
-                say("verifying")
-                program.verify(**_thresholds(options))
-            if out is not None:
-                say(f"writing into {options.out}")
-                _save(program, out, options, saved)
-        return _answer(program, options, saved)
+        if recording is not None and isinstance(observers, InputObserver):
+            observers.recording(options.method).save(recording)
+            written.append(recording)
+        say("exporting")
+        if isinstance(observers, InputObserver):
+            method = options.method if captured is None else captured[0].entry.method
+            program = observers.export(method_name=method, **asked)
+        else:
+            only = [name for name, each in observers.items() if each.num_obs()]
+            chosen = only if options.diffusers else None  # a pipeline may leave a part out
+            program = observers.export(only=chosen, options=own_pins, **asked)
+        if variant:
+            say(f"converting to {target.name}")
+            program = program.to(target.name, **variant)
+        if not options.no_verify:
+            say("verifying")
+            program.verify(**_thresholds(options))
+        if out is not None:
+            say(f"writing into {options.out}")
+            _save(program, out, options, saved)
+    return _answer(program, options, saved)
 
 
 def _kept(written: Sequence[Path], out: Path | None) -> str:
@@ -205,7 +114,7 @@ def _kept(written: Sequence[Path], out: Path | None) -> str:
     return " ".join(found or ["Nothing was written."])
 
 
-def _watched(
+def watch_source(
     options: argparse.Namespace, captured: Sequence[Seen] | None, say: Say
 ) -> tuple[InputObserver | Observers, Pretrained | Pipeline | None]:
     """What was seen in the use of the model, and the saved model where there is one."""
@@ -231,6 +140,7 @@ def _variant(options: argparse.Namespace) -> dict[str, Any]:
     """The options of :meth:`~onlooker.Program.to` that were given."""
     in_place = options.in_place_cache or None
     given = {"precision": options.precision, "fuse": options.fuse, "in_place_cache": in_place}
+    given |= {"opset": options.opset, "merged": options.merged or None}
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -263,17 +173,22 @@ def _save(
     program.save(out, values=options.values, beside=beside)
 
 
-def _check_source(options: argparse.Namespace) -> None:
-    """Passes for a function or a saved model, not for both.
+def read_source(options: argparse.Namespace) -> None:
+    """Sets ``options.function``: the function to watch, or the place of a recording; None for a saved
+    model. ``options.build`` stays where a recording wants it.
 
     :raises UsageError: ``bad-command-line``
     """
-    sources = (options.function, options.model, options.diffusers)
-    if sum(source is not None for source in sources) != 1:
+    options.function = options.source
+    if options.source is None and options.build is not None:
+        options.function, options.build = options.build, None
+    if options.build is not None and (
+        options.function is None or names_a_function(options.function)
+    ):
         raise UsageError(
-            "Give one of MODULE:FUNCTION, --model PATH_OR_ID and --diffusers PATH_OR_ID.",
+            "Argument --build is for a recording, which has no model.",
             slug="bad-command-line",
-            hint="See: onlooker export --help.",
+            hint="Give the function alone: onlooker export app.py:build.",
         )
     of_function = options.entry or options.method != "forward"
     if options.function is None and of_function:
@@ -284,23 +199,22 @@ def _check_source(options: argparse.Namespace) -> None:
         )
 
 
-def _captured(options: argparse.Namespace) -> list[Seen] | None:
-    """The entry points of what a run recorded, in the order of --entry; None where a function is to
-    be watched.
+def calls_elsewhere(options: argparse.Namespace) -> list[Seen] | None:
+    """The entry points of a recording, in the order of --entry; None where a function is to be
+    watched.
 
     :raises UsageError: ``bad-command-line``, ``no-such-entry``
     """
-    if options.function is None or (options.build is None and not Path(options.function).is_dir()):
+    if options.function is None or names_a_function(options.function):
         return None
-    if options.build is None or options.recording is not None:
+    if options.build is None or options.save_recording is not None:
         raise UsageError(
-            "What a run recorded is exported with --build MODULE:FUNCTION, which returns the model,"
-            " and without --recording.",
+            "A recording is exported with --build MODULE:FUNCTION, which returns the model,"
+            " and without --save-recording.",
             slug="bad-command-line",
             hint="See: onlooker export --help.",
         )
-    captured = read_captured(Path(options.function))
-    return [find_entry(captured, name) for name in options.entry or [None]]
+    return read_seen(Path(options.function), options.entry)
 
 
 def _of_captured(
@@ -343,7 +257,7 @@ def _check_entries(options: argparse.Namespace) -> None:
         option
         for option, given in (
             ("--method", options.method != "forward"),
-            ("--recording", options.recording is not None),
+            ("--save-recording", options.save_recording is not None),
         )
         if given
     ]
@@ -358,7 +272,7 @@ def _check_entries(options: argparse.Namespace) -> None:
         )
 
 
-def _pins(
+def pins_of(
     options: argparse.Namespace, names: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What is said about axes: of all entries, and of single ones by their names."""
@@ -401,20 +315,6 @@ def dimensions(texts: Sequence[str], option: str) -> dict[str, list[int]]:
     return found
 
 
-def add_range(parser: Any) -> None:
-    """Declares the option, for a parser or a group of its options."""
-    parser.add_argument(
-        "--range",
-        action="append",
-        default=[],
-        metavar="SYMBOL=LOW:HIGH",
-        help=(
-            "least and greatest size: batch=1:64; batch=observed: those of the calls; observed"
-            " alone: those of the calls for every symbol that no other --range names"
-        ),
-    )
-
-
 def ranges(texts: Sequence[str]) -> RangesOption:
     """``batch=1:64`` as ``{"batch": (1, 64)}``; a side that is left out has no limit. ``observed``
     alone stays as it is, and beside others it stands for all symbols that they do not name.
@@ -450,7 +350,7 @@ def _answer(
     report = program.report
     verified = report.verified
     code = ExitCode.VERIFIED if verified or options.no_verify else ExitCode.NOT_VERIFIED
-    written = [str(place) for place in (options.out, options.recording) if place is not None]
+    written = [str(place) for place in (options.out, options.save_recording) if place is not None]
 
     def show(console: Console) -> None:
         console.print(report.tables(full=options.full))
@@ -463,19 +363,19 @@ def _answer(
     def data() -> dict[str, object]:
         return {"verified": verified, "files": written, "report": report.to_dict()}
 
-    if options.build is not None:
-        return Answer(code, show, data, to_type("show", str(options.out or "program")))
-    entries = [part for path in options.entry for part in ("--entry", path)]
-    kind = "--diffusers" if isinstance(saved, Pipeline) else "--model"
-    source = [options.function] if saved is None else [kind, saved.name]
+    return Answer(code, show, data, to_type(*_following(options, saved)))
+
+
+def _following(options: argparse.Namespace, saved: Pretrained | Pipeline | None) -> list[str]:
+    """The command that goes on from here, as it can be typed."""
     if options.out is None:
-        following = to_type("export", *source, *entries, "--to", options.to, "--out", "program")
-    elif options.to == GENAI or isinstance(saved, Pipeline):
-        following = to_type("export", *source, *entries, "--to", "torch", "--out", "program")
-    elif options.no_verify and saved is None:
-        following = to_type("verify", str(options.out), options.function, *entries)
-    elif options.recording is not None:
-        following = to_type("check", str(options.out), str(options.recording))
-    else:
-        following = to_type("show", str(options.out))
-    return Answer(code, show, data, following)
+        return [*options.argv, "--out", "program"]
+    out = str(options.out)
+    if options.to == GENAI or isinstance(saved, Pipeline):
+        return ["doctor"]  # a folder of another maker's layout
+    if options.no_verify and saved is None and options.build is None:
+        entries = [part for path in options.entry for part in ("--entry", path)]
+        return ["verify", out, "--build", options.function, *entries]
+    if options.save_recording is not None:
+        return ["check", out, str(options.save_recording)]
+    return ["show", out]

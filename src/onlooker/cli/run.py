@@ -13,10 +13,9 @@ from typing import TextIO
 
 from ..capture.settings import Settings
 from ..core.errors import UsageError
-from ..targets.targets import TARGETS
 from .command import Answer
 
-__all__ = ["Run", "check_command", "command_of"]
+__all__ = ["check_command", "command_of", "run"]
 
 #: options of Python that take the next argument as theirs
 _WITH_VALUE = frozenset("WX")
@@ -26,72 +25,24 @@ _LAST = frozenset("cm")
 _ISOLATING = {"I": "PYTHONPATH", "E": "PYTHONPATH", "S": "sitecustomize"}
 
 
-class Run:
-    """Runs a program and records the calls of its models, in all of its processes.
+def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
+    """Replaces this process by the program: nothing of onlooker stands between it and the
+    shell.
 
-    SCRIPT is a Python file; `-m MODULE` runs a module, and `-- COMMAND` any command: torchrun, a
-    server. Everything after it belongs to the program, and so do its standard streams, signals and
-    exit code. Outermost calls of modules are recorded: numbers, times, and the shapes of arguments,
-    no values. The files grow while the program runs; `onlooker report` reads them at any time.
+    :raises UsageError: ``bad-command-line``, ``isolated-python``, ``no-such-program``
     """
-
-    name = "run"
-    example = "run --into calls serve.py --port 8000"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        parser.add_argument(
-            "--into",
-            type=Path,
-            default=Path("onlooker-run"),
-            metavar="DIR",
-            help="the folder for the files, one a process; default: %(default)s",
-        )
-        parser.add_argument(
-            "--entry",
-            action="append",
-            default=[],
-            metavar="PATTERN",
-            help=(
-                "record this class of modules, or this method of one, also inside of other calls:"
-                " AutoencoderKL.decode"
-            ),
-        )
-        parser.add_argument(
-            "--values",
-            choices=("none", "first"),
-            default="none",
-            help="keep the values of the first calls; default: %(default)s",
-        )
-        parser.add_argument(
-            "--at-exit",
-            nargs="?",
-            const="torch",
-            choices=tuple(target.name for target in TARGETS),
-            help="export each --entry when the program ends, into DIR/programs; default: torch",
-        )
-        parser.add_argument("-m", dest="module", metavar="MODULE", help="run a module")
-        parser.add_argument(
-            "program", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="or -- COMMAND ..."
-        )
-
-    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
-        """Replaces this process by the program: nothing of onlooker stands between it and the
-        shell.
-
-        :raises UsageError: ``bad-command-line``, ``isolated-python``, ``no-such-program``
-        """
-        command = command_of(options.module, options.program)
-        check_command(command)
-        settings = Settings(
-            os.path.abspath(options.into),
-            tuple(options.entry),
-            options.values,
-            (options.at_exit,) if options.at_exit else (),
-        )
-        environment = settings.environment(os.environ)
-        _become(command, environment)
-        raise AssertionError("unreachable")
+    command = command_of(options.module, options.program)
+    check_command(command)
+    values = "first" if options.keep_values else getattr(options, "former_values", "none")
+    settings = Settings(
+        os.path.abspath(options.out),
+        tuple(options.watch),
+        values,
+        (options.at_exit,) if options.at_exit else (),
+    )
+    environment = settings.environment(os.environ)
+    _become(command, environment)
+    raise AssertionError("unreachable")
 
 
 def command_of(module: str | None, program: Sequence[str]) -> list[str]:

@@ -12,42 +12,12 @@ from ..program import Program
 from ..programs import Programs, load
 
 __all__ = [
-    "add_full",
-    "add_program",
     "directory_to_write",
     "in_full",
     "read_any",
     "read_program",
     "read_programs",
 ]
-
-
-def add_program(
-    parser: argparse.ArgumentParser, metavar: str = "DIR", story: str = "the folder of a program"
-) -> None:
-    """Declares the folder, and what its reader allows it."""
-    parser.add_argument("place", type=Path, metavar=metavar, help=story)
-    parser.add_argument(
-        "--operators",
-        action="append",
-        default=[],
-        metavar="NAMESPACE",
-        help="custom operators that it may call",
-    )
-    parser.add_argument(
-        "--machine-code",
-        action="store_true",
-        help="run what AOTInductor compiled; only if you trust who made it",
-    )
-
-
-def add_full(parser: argparse.ArgumentParser) -> None:
-    """Declares that everything is shown, and nothing is drawn together."""
-    parser.add_argument(
-        "--full",
-        action="store_true",
-        help="everything: all evidence, and each item of a list in a row of its own",
-    )
 
 
 def read_programs(options: argparse.Namespace) -> Program | Programs:

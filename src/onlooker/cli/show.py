@@ -7,35 +7,28 @@ from typing import TextIO
 
 from rich.console import Console
 
+from ..capture.recorded import is_run
 from ..core.recording import Recording
 from ..program import Program
 from ..programs import Programs
 from ..report.calls import CallsReport, calls_report
 from .command import Answer, ExitCode, to_type
-from .saved import add_full, add_program, read_any
+from .report import run as report
+from .saved import read_any
 
-__all__ = ["Show"]
+__all__ = ["run"]
 
 
-class Show:
-    """Shows a saved program, or several, with their proof, or the calls of a saved recording."""
-
-    name = "show"
-    example = "show program"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        add_program(parser, "DIR|RECORDING", "the folder of a program, or the file of a recording")
-        add_full(parser)
-
-    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
-        """Reads and shows."""
-        found = read_any(options)
-        if isinstance(found, Recording):
-            return _recording(calls_report(found), options)
-        if isinstance(found, Programs):
-            return _programs(found, options)
-        return _program(found, options)
+def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
+    """Reads and shows."""
+    if is_run(options.place):
+        return report(options, stderr)
+    found = read_any(options)
+    if isinstance(found, Recording):
+        return _recording(calls_report(found), options)
+    if isinstance(found, Programs):
+        return _programs(found, options)
+    return _program(found, options)
 
 
 def _recording(report: CallsReport, options: argparse.Namespace) -> Answer:
@@ -43,7 +36,7 @@ def _recording(report: CallsReport, options: argparse.Namespace) -> Answer:
         ExitCode.VERIFIED,
         lambda console: console.print(report.tables(full=options.full)),
         lambda: {"kind": "recording", "report": report.to_dict()},
-        to_type("check", "program", str(options.place)),
+        to_type("plan", str(options.place)),
     )
 
 

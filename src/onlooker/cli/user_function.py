@@ -19,16 +19,15 @@ from ..report.code_layout import quoted
 __all__ = [
     "FunctionRaisedError",
     "Used",
+    "check_name",
     "load_function",
     "load_model",
+    "names_a_function",
     "raised_by_the_user",
+    "result_of",
     "source_of",
 ]
 
-HELP = (
-    "a function that returns a model and a callable which uses it: package.module:name or"
-    " file.py:name"
-)
 _HINT = (
     "Write for example app.py:build, where build() returns (model, use) and use() calls the model."
 )
@@ -62,8 +61,8 @@ def load_function(name: str) -> Used:
         else
     :raises FunctionRaisedError: ``function-raised``
     """
-    result = _result_of(name)
-    if isinstance(result, tuple) and len(result) == 2 and callable(result[1]):
+    result = result_of(name)
+    if _has_use(result) and callable(result[1]):
         return Used(name, *result)
     raise UsageError(
         f"{name} returned {_described(result)}, and not a model and a callable.",
@@ -78,14 +77,40 @@ def load_model(name: str) -> Any:
     :raises UsageError: ``bad-function``
     :raises FunctionRaisedError: ``function-raised``
     """
-    result = _result_of(name)
-    return result[0] if isinstance(result, tuple) and len(result) == 2 else result
+    result = result_of(name)
+    return result[0] if _has_use(result) else result
 
 
-def _result_of(name: str) -> Any:
+def names_a_function(name: str) -> bool:
+    """True for what is meant as MODULE:FUNCTION, and not as the place of a recording.
+
+    >>> [names_a_function(name) for name in ("app.py:build", "app:build", "app.py", ".")]
+    [True, True, True, False]
+    """
+    return name.endswith(".py") or not Path(name).exists()
+
+
+def check_name(name: str) -> None:
+    """Passes for a name of a function whose file, where it names one, is there; nothing is run.
+
+    :raises UsageError: ``bad-function``
+    """
     place, colon, attribute = name.rpartition(":")
     if not colon or not _is_module(place) or not attribute.isidentifier():
-        raise UsageError(f"{name!r} names no function.", slug="bad-function", hint=_HINT)
+        nowhere = "" if colon or Path(name).exists() else f", and there is no file or folder {name}"
+        raise UsageError(f"{name!r} names no function{nowhere}.", slug="bad-function", hint=_HINT)
+    if _is_file(place) and not Path(place).is_file():
+        raise UsageError(f"There is no file {place}.", slug="bad-function", hint=_HINT)
+
+
+def result_of(name: str) -> Any:
+    """What the function called ``name`` returns.
+
+    :raises UsageError: ``bad-function``
+    :raises FunctionRaisedError: ``function-raised``
+    """
+    check_name(name)
+    place, _, attribute = name.rpartition(":")
     module = _module(place)
     function = getattr(module, attribute, None)
     if not callable(function):
@@ -133,8 +158,6 @@ def _module(place: str) -> ModuleType:
 
 
 def _from_file(file: Path) -> ModuleType:
-    if not file.is_file():
-        raise UsageError(f"There is no file {file}.", slug="bad-function", hint=_HINT)
     beside = str(file.resolve().parent)
     if beside not in sys.path:
         sys.path.insert(0, beside)  # as python does for a script
@@ -212,11 +235,20 @@ def _their_traceback(error: BaseException) -> str:
     return "".join(shown.format())
 
 
-def source_of(name: str) -> str:
-    """The body of a function that gives the model, for a script which runs in the same
-    directory.
+def source_of(name: str, result: Any = None) -> str:
+    """The body of a function that gives the model, for a script which runs in the same directory.
+
+    ``result`` is what the function returned: a model alone, or with a callable, which is the default.
     """
     place, _, attribute = name.rpartition(":")
+    part = "[0]" if result is None or _has_use(result) else ""
     if _is_file(place):
-        return f"import runpy\n\nreturn runpy.run_path({quoted(place)})[{quoted(attribute)}]()[0]"
-    return f"from {place} import {attribute}\n\nreturn {attribute}()[0]"
+        return (
+            f"import runpy\n\nreturn runpy.run_path({quoted(place)})[{quoted(attribute)}](){part}"
+        )
+    return f"from {place} import {attribute}\n\nreturn {attribute}(){part}"
+
+
+def _has_use(result: Any) -> bool:
+    """True for a model with a callable that uses it."""
+    return isinstance(result, tuple) and len(result) == 2

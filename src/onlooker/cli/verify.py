@@ -12,115 +12,44 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
+from ..capture.recorded import read_recording
 from ..core.errors import UsageError
-from ..core.recording import Recording
 from ..core.verdict import Check, Tallies, Tally
 from ..foreign.open import is_foreign
 from ..foreign.verify import verify_export
 from ..program import Program
 from ..programs import Programs
 from .command import Answer, ExitCode, to_type
-from .entries import add_entry, watch_entries
-from .export import add_range, ranges, watch
+from .entries import watch_entries
+from .export import ranges, watch
 from .progress import progress
-from .saved import add_full, add_program, read_programs
-from .user_function import HELP, Used, load_function
+from .saved import read_programs
+from .user_function import Used, load_function
 
-__all__ = ["Verify"]
+__all__ = ["run"]
 
 #: the options that ask something of the trials
 _ASKED = ("sizes", "seed", "trials", "seconds", "agreement")
 
 
-class Verify:
-    """Proves a saved program again: against your model, or against the values that were saved with
-    it.
-
-    With FUNCTION, the model is watched in its use, and the program is tried on these calls and on
-    sizes that no call had. Without it there is no model: the files are checked, and the calls that
-    were saved with their values. Programs of several entries want the same --entry as the export.
-    """
-
-    name = "verify"
-    example = "verify program app.py:build"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        add_program(parser)
-        add_full(parser)
-        parser.add_argument("function", metavar="MODULE:FUNCTION", nargs="?", help=HELP)
-        add_entry(parser)
-        foreign = parser.add_argument_group("for the export of another maker")
-        foreign.add_argument("--build", metavar="MODULE:FUNCTION", help="the same as FUNCTION")
-        foreign.add_argument(
-            "--recording", type=Path, metavar="FILE", help="try the sizes of these calls as well"
-        )
-        foreign.add_argument(
-            "--method", default="forward", help="the method to watch; default: %(default)s"
-        )
-        foreign.add_argument(
-            "--graph",
-            action="append",
-            default=[],
-            metavar="NAME",
-            help="the calls that the file stands for, where the model needs several graphs",
-        )
-        foreign.add_argument(
-            "--component", metavar="NAME", help="of a folder of transformers; the method of a .pte"
-        )
-        add_range(foreign)
-        parser.add_argument(
-            "--atol",
-            type=float,
-            metavar="X",
-            default=1e-5,
-            help="largest difference allowed; default: %(default)s",
-        )
-        parser.add_argument(
-            "--agreement",
-            type=float,
-            metavar="SHARE",
-            help=(
-                "least share of tokens for which the largest score stands at the same place;"
-                " default: 1.0 for a program of another precision than its model"
-            ),
-        )
-        parser.add_argument(
-            "--sizes",
-            action="append",
-            metavar="NAME=SIZES",
-            help=(
-                "sizes of a symbol or an axis to try as well, beside those of other names:"
-                " sequence=3,500"
-            ),
-        )
-        parser.add_argument(
-            "--seed", type=int, help="decides the sizes and values that are chosen; default: 0"
-        )
-        parser.add_argument("--trials", type=int, metavar="N", help="the most trials")
-        parser.add_argument(
-            "--seconds", type=float, metavar="N", help="the time after which no trial is begun"
-        )
-
-    def run(self, options: argparse.Namespace, stderr: TextIO) -> Answer:
-        """Loads, which checks the files, and tries."""
-        options.function = options.function or options.build
-        if is_foreign(options.place):
-            return _of_export(options, stderr)
-        asked = _asked(options)
-        with progress(stderr) as say:
-            say(f"reading {options.place}")
-            program = read_programs(options)
-            if options.function is None:
-                say("comparing with the values that were saved")
-                return _answer(program, program.verify_saved(atol=options.atol), options)
-            _check_entries(program, options)
-            say(f"running {options.function}")
-            used = load_function(options.function)
-            say("watching its use")
-            fresh = _seen_again(program, used, options.entry)
-            say("verifying")
-            return _answer(fresh, fresh.verify(atol=options.atol, **asked), options)
+def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
+    """Loads, which checks the files, and tries."""
+    if is_foreign(options.place):
+        return _of_export(options, stderr)
+    asked = _asked(options)
+    with progress(stderr) as say:
+        say(f"reading {options.place}")
+        program = read_programs(options)
+        if options.build is None:
+            say("comparing with the values that were saved")
+            return _answer(program, program.verify_saved(atol=options.atol), options)
+        _check_entries(program, options)
+        say(f"running {options.build}")
+        used = load_function(options.build)
+        say("watching its use")
+        fresh = _seen_again(program, used, options.entry)
+        say("verifying")
+        return _answer(fresh, fresh.verify(atol=options.atol, **asked), options)
 
 
 def _of_export(options: argparse.Namespace, stderr: TextIO) -> Answer:
@@ -128,7 +57,7 @@ def _of_export(options: argparse.Namespace, stderr: TextIO) -> Answer:
 
     :raises UsageError: ``no-model``, ``bad-command-line``
     """
-    if options.function is None:
+    if options.build is None:
         raise UsageError(
             f"There is no model to compare {options.place} with.",
             slug="no-model",
@@ -143,13 +72,16 @@ def _of_export(options: argparse.Namespace, stderr: TextIO) -> Answer:
             hint="Give --method, and a function that returns the part that was exported.",
         )
     place = Path(os.path.abspath(options.place))
-    recording = None if options.recording is None else Recording.load(options.recording)
     asked = _asked(options)
     with progress(stderr) as say:
-        say(f"running {options.function}")
-        used = load_function(options.function)
+        say(f"running {options.build}")
+        used = load_function(options.build)
         say("watching its use")
         observer = watch(used, options.method)
+        recording = None
+        if options.recording is not None:
+            own = observer.recording(options.method)
+            recording = read_recording(options.recording, like=own)
         say("verifying")
         report = verify_export(
             observer,
@@ -163,7 +95,7 @@ def _of_export(options: argparse.Namespace, stderr: TextIO) -> Answer:
             atol=options.atol,
             **asked,
         )
-    following = to_type("export", options.function, "--out", "program")
+    following = to_type("export", options.build, "--out", "program")
     return Answer(
         ExitCode.VERIFIED if report.holds else ExitCode.NOT_VERIFIED,
         lambda console: console.print(report.tables(full=options.full)),
@@ -210,11 +142,11 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
     """
     asked = {name: getattr(options, name) for name in _ASKED}
     asked = {name: value for name, value in asked.items() if value is not None}
-    if asked and options.function is None:
+    if asked and options.build is None:
         raise UsageError(
             f"There is no model to try --{', --'.join(asked)} with.",
             slug="no-model",
-            hint="Give the function of the model: MODULE:FUNCTION.",
+            hint="Give the function of the model: --build MODULE:FUNCTION.",
         )
     return {**asked, "sizes": sizes_of(asked["sizes"])} if "sizes" in asked else asked
 
@@ -241,7 +173,7 @@ def sizes_of(texts: Sequence[str]) -> dict[str, list[int]]:
 def _answer(
     program: Program | Programs, tally: Tally | Tallies, options: argparse.Namespace
 ) -> Answer:
-    is_proof = options.function is not None
+    is_proof = options.build is not None
     passed = program.report.verified if is_proof else tally.total > 0 and tally.failed == 0
     sentence = _sentence(tally, options.place, is_proof=is_proof, passed=passed)
 
@@ -267,8 +199,8 @@ def _answer(
         return {**found, "report": program.report.to_dict()} if is_proof else found
 
     place = str(options.place)
-    following = to_type("show", place) if is_proof else to_type("verify", place, "app.py:build")
-    return Answer(ExitCode.VERIFIED if passed else ExitCode.NOT_VERIFIED, show, data, following)
+    code = ExitCode.VERIFIED if passed else ExitCode.NOT_VERIFIED
+    return Answer(code, show, data, to_type("show", place))
 
 
 def _failed(tally: Tally | Tallies) -> list[Check]:
@@ -297,7 +229,7 @@ def _sentence(tally: Tally | Tallies, place: Path, *, is_proof: bool, passed: bo
     if not tally.total:
         return (
             f"{place} is as it was written, and holds no values to try: give the function of the"
-            " model."
+            " model with --build."
         )
     agree = f"{tally.passed} of {tally.total} saved calls give what the model gave"
     return f"{place} is as it was written, {agree}, largest difference {tally.difference:.1e}"

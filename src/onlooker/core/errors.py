@@ -15,7 +15,9 @@
 
     OnlookerWarning         (UserWarning)   an answer that may not be the one wanted
 
-Every error, and every warning, has a ``slug``, which names its entry in ``docs/messages.md``.
+Every error, and every warning, has a ``slug``, which names its entry in ``docs/messages.md``:
+``onlooker explain SLUG`` prints it. An error that is raised without a hint has the first advice of that
+entry for one.
 ``warn`` tells a warning at the line that called this package.
 """
 
@@ -29,6 +31,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
+
+from .messages import advice_of
 
 __all__ = [
     "ArgumentKindError",
@@ -64,17 +68,17 @@ class OnlookerError(Exception):
     def __init__(self, message: str, *, slug: str, hint: str = "") -> None:
         self.message: str = message
         self.slug: str = slug
-        self.hint: str = hint
+        self.hint: str = hint or advice_of(slug)
         self.details: str = ""
-        super().__init__(_text(message, hint, slug))
+        super().__init__(_text(message, self.hint, slug))
 
     def happened_at(self, where: str) -> None:
         """Puts a place before the message.
 
-        >>> error = OnlookerError("No call was seen.", slug="no-calls")
+        >>> error = OnlookerError("The call fits no graph.", slug="call-refused", hint="Watch it.")
         >>> error.happened_at("vae")
         >>> str(error)
-        'vae: No call was seen. [no-calls]'
+        'vae: The call fits no graph. Watch it. [call-refused]'
         """
         self.restate(f"{where}: {self.message}", self.hint)
 

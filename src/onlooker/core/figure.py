@@ -73,8 +73,11 @@ def figure_of(
         panels[-1].set_xlabel(x.name)
         panels[-1].set_ylabel(y.name)
     for panel in panels:
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-        panel.yaxis.set_major_locator(MaxNLocator(integer=True))
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True))
+            low, high = axis.get_view_interval()
+            if high - low < 1:  # one size alone: matplotlib would divide the tenths around it
+                axis.set_view_interval(round(low) - 1, round(high) + 1, ignore=True)
     if len(set(groups)) > 1 or tried:
         panels[-1].legend(fontsize="small")
     return figure

@@ -50,7 +50,7 @@ def read_formula(text: str, names: Sequence[str]) -> ast.expr:
     >>> read_formula("open('file')", ["x"])
     Traceback (most recent call last):
     ...
-    onlooker.core.errors.UsageError: "open('file')" is no condition on sizes. [bad-condition]
+    onlooker.core.errors.UsageError: "open('file')" is no condition on sizes. Compare sizes. [bad-condition]
     """
     try:
         if len(text) > _LONGEST:
@@ -59,7 +59,9 @@ def read_formula(text: str, names: Sequence[str]) -> ast.expr:
         _check(tree, frozenset(names), 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UsageError(
-            f"{text[:200]!r} is no condition on sizes.", slug="bad-condition"
+            f"{text[:200]!r} is no condition on sizes.",
+            slug="bad-condition",
+            hint="Compare sizes.",
         ) from error
     return tree
 

@@ -223,7 +223,9 @@ class _Judge:
     def _serve(self, arguments: dict[str, Any]) -> Any:
         if self._dispatcher is None:
             raise RejectedCallError(
-                "The inputs of the file are not those of the call.", slug="call-refused"
+                "The inputs of the file are not those of the call.",
+                slug="call-refused",
+                hint="The report names the inputs that do not match.",
             )
         args, kwargs = as_args_kwargs(self._basis.recording.signature, arguments)
         return self._dispatcher(args, kwargs)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..contract.checker import Checker
@@ -123,6 +124,8 @@ class Dispatcher:
             reasons.append(f"{graph.name}: {reason}" if len(self.graphs) > 1 else str(reason))
             if all(breach.kind is BreachKind.BOUND for breach in reason.breaches):
                 hint = "The model itself refuses such sizes: change the call."
+        if any(isinstance(leaf, np.ndarray) for leaf in leaves):
+            hint = "The graphs take tensors: pass torch.from_numpy(array)."
         raise RejectedCallError(
             f"No graph of this program takes the call. {'; '.join(reasons)}.",
             slug="call-refused",

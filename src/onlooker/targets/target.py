@@ -14,6 +14,7 @@ from pathlib import Path as FilePath
 from typing import Any, Protocol
 
 from ..core.errors import UsageError
+from ..core.messages import nearest
 from ..trace.graph import Graph
 
 __all__ = ["Target", "check_options", "file_name", "files_of", "read_again"]
@@ -114,10 +115,12 @@ def check_options(target: Target, given: Iterable[str], known: Sequence[str]) ->
     """
     unknown = [name for name in given if name not in known]
     if unknown:
+        meant = nearest(unknown[0], known)
+        guess = f"Did you mean {meant}? " if meant else ""
         raise UsageError(
             f"The target {target.name!r} has no option {', '.join(unknown)}.",
             slug="unknown-option",
-            hint=f"It takes {', '.join(known)}." if known else "It takes none.",
+            hint=f"{guess}It takes {', '.join(known)}." if known else "It takes none.",
         )
 
 

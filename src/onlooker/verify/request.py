@@ -108,7 +108,9 @@ def _named(plans: Sequence[Plan], size: Any) -> Any:
         return {names[0]: size}
     if not names:
         raise UsageError(
-            f"sizes has the number {size}, and no size changes.", slug="no-such-symbol"
+            f"sizes has the number {size}, and no size changes.",
+            slug="no-such-symbol",
+            hint="Leave it out, or watch calls of other sizes and export again.",
         )
     raise UsageError(
         f"sizes has the number {size}, which may be of {' or '.join(names)}.",

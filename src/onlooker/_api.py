@@ -338,9 +338,16 @@ class InputObserver:
         changed are marked too where the model takes other sizes.
 
         :raises ObservationError: ``no-calls``, ``no-values``; ``different-autocast``
+        :raises UsageError: ``bad-count``
         """
         from .compiling.recompiles import find_recompiles  # it loads torch's compiler: a second
 
+        if not isinstance(most_calls, int) or most_calls < 1:
+            raise UsageError(
+                f"most_calls is {most_calls!r}.",
+                slug="bad-count",
+                hint="Give the number of kinds of calls that are run again, 1 or more.",
+            )
         store = self._watcher.store(method_name)
         lab = self._lab(store)
         plans, prepared = self._find(store, lab, overrides_of(None, None, None, probe=probe))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core.errors import UsageError
+from ..core.kinds import check_kind
 from ..observing.bind import bind, read_signature
 from .marks import marked_call
 from .recompiles import Recompiles
@@ -24,6 +25,7 @@ def marked(model: Any, found: Recompiles) -> Iterator[None]:
     it was; tensors of the calls keep no mark.
 
     :raises UsageError: ``not-compiled``
+    :raises ArgumentKindError: ``wrong-kind``
 
     >>> import torch, onlooker
     >>> model, observer = torch.nn.Linear(4, 2), onlooker.InputObserver()
@@ -34,6 +36,7 @@ def marked(model: Any, found: Recompiles) -> Iterator[None]:
     ...     [tuple(compiled(torch.ones(size, 4)).shape) for size in (5, 1)]
     [(5, 2), (1, 2)]
     """
+    check_kind(found, Recompiles, "What is known of the calls", "the result of recompiles()")
     method = found.entry.rpartition(".")[2]
     owner, name = _compiled_place(model, method)
     compiled = getattr(owner, name)

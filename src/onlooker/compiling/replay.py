@@ -78,7 +78,7 @@ def replays_of(
     kept = {sample.call.index: sample for sample in samples}
     calls = list(recording.calls)
     if len(calls) > most:
-        step = (len(calls) - 1) / (most - 1)
+        step = (len(calls) - 1) / max(most - 1, 1)
         calls = [calls[round(number * step)] for number in range(most)]
     found = []
     for call in calls:

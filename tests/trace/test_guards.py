@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from onlooker import InputObserver, RejectedCallError
+from onlooker.repairs.guard_count import GuardCount, TooManyGuardsError, most_guards
+from onlooker.repairs.trace_mode import reading
 from onlooker.trace import torch_export
-from onlooker.trace.guard_count import TooManyGuardsError, fewer_guards, most_guards
 
 
 class PadsToMultiple(nn.Module):
@@ -89,7 +90,7 @@ def test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1(mo
 def test_the_count_of_guards_ends_a_trace():
     class Many(nn.Module):
         def forward(self, x):
-            with fewer_guards([x], 3):
+            with reading(GuardCount([x], 3)):
                 for size in range(100, 110):
                     if x.shape[0] == size:
                         x = x + 1

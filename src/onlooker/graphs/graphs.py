@@ -33,12 +33,12 @@ from ..materialise.padding import with_padding
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample
 from ..pytrees.open import open_arguments
+from ..repairs.guard_count import TooManyGuardsError
 from ..serve.dispatch import Dispatcher, Mismatch
 from ..trace.dims import Asked
 from ..trace.fixed_sizes import at_sizes, is_narrower
 from ..trace.float_inputs import float_graphs
 from ..trace.graph import Graph
-from ..trace.guard_count import TooManyGuardsError
 from ..trace.identity import identity_difference
 from ..trace.prepare import Prepared
 from ..trace.search import PlanSearch, ProvenGraph

@@ -13,13 +13,13 @@ import torch
 from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import Plan
-from ..patches.greatest_sizes import greatest_sizes_fit
-from ..patches.unchanged_modules import unchanged_modules_stay
-from ..patches.unsolved_equations import unsolved_equations_stay
+from ..repairs.by_values import decided_by_values, results_of_any_length
+from ..repairs.greatest_sizes import greatest_sizes_fit
+from ..repairs.not_tracing import untold_of_traces
+from ..repairs.size_functions import functions_of_sizes
+from ..repairs.unchanged_modules import unchanged_modules_stay
+from ..repairs.unsolved_equations import unsolved_equations_stay
 from ..torch_internals.sizes import shape_config
-from .by_values import decided_by_values, results_of_any_length
-from .size_functions import functions_of_sizes
-from .untold import untold_of_traces
 
 __all__ = ["Asked", "least_of", "limits_of"]
 

@@ -27,23 +27,24 @@ from ..lab.stateful import Stateful
 from ..materialise.arguments import close_arguments
 from ..observing.reach import Change, Snapshot
 from ..pytrees.unread import open_result
+from ..repairs.guard_count import GuardCount
+from ..repairs.neutral_branches import NeutralBranches, NotNeutralError
+from ..repairs.number_texts import texts_are_of_numbers
+from ..repairs.rolled_loops import FEWEST_STEPS, MOST_STEPS, NotRolledError, RolledLoops, Rolling
+from ..repairs.size_ints import builtins_swapped, ints_of_floats_are_values
+from ..repairs.size_tensors import SizeTensors
+from ..repairs.sized_operators import SizedOperators
+from ..repairs.trace_mode import reading
+from ..repairs.whole_rows import WholeRows
 from .dims import Asked
 from .equal_sizes import unify_sizes
 from .generators import without_generator
-from .guard_count import fewer_guards
 from .identity_tests import compares_identity, compares_numbers
 from .mark_reads import MarkReads
-from .neutral_branches import NeutralBranches, NotNeutralError
-from .number_texts import texts_are_of_numbers
 from .path_condition import Atom
 from .returned_numbers import as_output, is_output
-from .rolled_loops import FEWEST_STEPS, MOST_STEPS, NotRolledError, RolledLoops, Rolling
-from .size_ints import builtins_swapped, ints_of_floats_are_values
 from .size_reads import SizeReads
-from .size_tensors import SizeTensors
-from .sized_operators import SizedOperators
 from .state_reads import StateReads
-from .whole_rows import WholeRows
 
 __all__ = ["FlatModel", "identifiers", "output_labels"]
 
@@ -285,25 +286,28 @@ class _Runner:
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = self.baked | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self.floats}
-        rows = self.rows or contextlib.nullcontext()
         loops = self.loops = RolledLoops(self.unrolled, self.rows, self.n_steps, reach=self._held)
         branches = self.branches = NeutralBranches(self.decided)
+        reads, marks = SizeReads(), MarkReads(inputs.values())
         if self.has_numbers:
             _fix_sizes(inputs.values())
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
-        with (
-            self._own_state(),
-            fewer_guards(inputs.values(), self.most_guards),
-            rows,
-            ints_of_floats_are_values(self.hides_floats) as values_of_floats,
-            builtins_swapped(self.lab.model, loops.builtins),
+        readers = (
+            GuardCount(inputs.values(), self.most_guards),
+            *([] if self.rows is None else [self.rows]),
             branches,
             SizedOperators(self.copies),
             SizeTensors(self.floats_decide),
-            SizeReads() as reads,
-            MarkReads(inputs.values()) as marks,
+            reads,
+            marks,
             loops,
+        )
+        with (
+            self._own_state(),
+            ints_of_floats_are_values(self.hides_floats) as values_of_floats,
+            builtins_swapped(self.lab.model, loops.builtins),
+            reading(*readers),
             texts_are_of_numbers(),
         ):
             result = self.lab(arguments)

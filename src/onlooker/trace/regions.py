@@ -16,9 +16,9 @@ import sympy
 
 from ..core.contract import Constraint, Contract, Dropped, Origin, Region
 from ..core.plan import Plan, Symbol
+from ..repairs.rolled_loops import Rolling
 from .linear import Linear
 from .path_condition import Atom, key_of, proofs_of
-from .rolled_loops import Rolling
 
 __all__ = ["ProvenRegion", "bounded_plan", "contract_of"]
 

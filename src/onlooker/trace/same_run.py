@@ -19,10 +19,11 @@ from typing import Any
 import torch
 
 from ..lab.recorder import Recorder, ScanStep
+from ..repairs.sized_operators import SizedOperators
+from ..repairs.trace_mode import reading
 from ..torch_internals.operators import HigherOrderOperator
 from .graph_effects import digest
 from .same_graph import Numbered, frozen, simplified
-from .sized_operators import SizedOperators
 
 __all__ = ["Done", "Numbers", "as_in_a_trace"]
 
@@ -51,7 +52,7 @@ def as_in_a_trace() -> Iterator[None]:
     for name in before:
         setattr(torch.compiler, name, True)
     try:
-        with SizedOperators():
+        with reading(SizedOperators()):
             yield
     finally:
         for name, value in before.items():

@@ -24,46 +24,46 @@ from ..lab.rerun import difference
 from ..lab.runner import opened
 from ..materialise.arguments import leaf_values
 from ..materialise.counting import sizes_of
+from ..model_source.lines import comes_through, place_of_error
 from ..observing.inner import advice_on_inner
 from ..observing.reach import Change
 from ..observing.store import Sample, copy_leaves
-from ..patches.encoder_padding import padding_is_zero
-from ..patches.greatest_sizes import BOUNDS_DIFFER
-from ..patches.recurrent_steps import steps_stay_sizes
-from ..patches.unchanged_modules import REFUSAL
-from ..patches.unsolved_equations import UNSOLVED
+from ..proofs.decisions import Decision, recorded_decisions
 from ..pytrees.open import copy_tensors
-from ..torch_internals.operators import OpOverload
-from ..torch_internals.tracing import UserError, dynamo_config, lazy_graph_module
-from .by_values import (
+from ..repairs.by_values import (
     UncheckedBranchError,
     check_decided,
     depends_on_values,
     has_two_rows_at_least,
 )
-from .decisions import Decision, recorded_decisions
+from ..repairs.encoder_padding import padding_is_zero
+from ..repairs.float_tensors import floats_stay_numbers, with_float_tensors
+from ..repairs.greatest_sizes import BOUNDS_DIFFER
+from ..repairs.guard_count import TooManyGuardsError, most_guards
+from ..repairs.implied_bounds import drop_implied_bounds
+from ..repairs.memory_copies import may_write_to_copies
+from ..repairs.quick_nodes import nodes_made_quickly
+from ..repairs.recurrent_steps import steps_stay_sizes
+from ..repairs.repeated_operators import operators_repeat
+from ..repairs.rolled_loops import Rolling
+from ..repairs.size_functions import UNHASHABLE
+from ..repairs.size_ints import asks_for_int, bakes_int, ints_stay_sizes, is_asked_at
+from ..repairs.unchanged_modules import REFUSAL
+from ..repairs.unsolved_equations import UNSOLVED
+from ..torch_internals.operators import OpOverload
+from ..torch_internals.tracing import UserError, dynamo_config, lazy_graph_module
 from .dim_names import takes_names
 from .dims import Asked
 from .flat import FlatModel, identifiers, output_labels
 from .float_check import checked_floats
-from .float_tensors import floats_stay_numbers, with_float_tensors
 from .generators import check_generators
 from .graph import Graph, Outputs
-from .guard_count import TooManyGuardsError, most_guards
-from .implied_bounds import drop_implied_bounds
-from .lines import comes_through, place_of_error
 from .mask_check import mask_difference, mask_refusal
-from .memory_copies import may_write_to_copies
 from .obtained import output_kinds, read_obtained
 from .path_condition import Atom, PathCondition, path_condition
-from .quick_nodes import nodes_made_quickly
-from .repeated_operators import operators_repeat
-from .rolled_loops import Rolling
 from .size_bounds import find_bounds
-from .size_functions import UNHASHABLE
-from .size_ints import asks_for_int, bakes_int, ints_stay_sizes, is_asked_at
+from .sizes_check import is_exact_elsewhere
 from .torch_run import runner_on_demand
-from .whole_rows import is_exact_elsewhere
 
 __all__ = ["Traced", "export_graph", "graph_of"]
 

@@ -1,0 +1,65 @@
+"""Ends a trace that meets guard after guard: each makes the next one slower, and the program is
+slow to call.
+
+A model that pads its input to multiples meets hundreds of them, most about sizes of 0 or 1 that no
+example has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from .trace_mode import Reader
+
+__all__ = ["GuardCount", "TooManyGuardsError", "most_guards"]
+
+#: models whose export is quick meet some dozens, and per input three or so that tie its sizes to
+#: those of others
+_MOST_GUARDS, _MOST_PER_INPUT = 80, 4
+
+
+def most_guards(n_inputs: int) -> int:
+    """The guards that a trace of a model with so many inputs may meet: a deep cache has many, all
+    of them quick.
+
+    >>> most_guards(2), most_guards(200)
+    (80, 800)
+    """
+    return max(_MOST_GUARDS, _MOST_PER_INPUT * n_inputs)
+
+
+class TooManyGuardsError(Exception):
+    """The trace was ended; never seen by a user."""
+
+
+class GuardCount(Reader):
+    """Ends a trace by an error when it meets more than ``most`` guards; outside of a trace, and for
+    None, nothing.
+
+    ``inputs`` are those of the model, whose sizes are symbolic in a trace.
+    """
+
+    def __init__(self, inputs: Iterable[Any], most: int | None) -> None:
+        self._environment: Any = next(_environments(inputs), None)
+        self._most = most
+        if most is None or self._environment is None:
+            self.functions = ()
+
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Counts the guards, and hands the function on."""
+        if self._most is not None and len(self._environment.guards) > self._most:
+            raise TooManyGuardsError(f"the trace met more than {self._most} guards")
+        return func(*args, **kwargs)
+
+
+def _environments(inputs: Iterable[Any]) -> Iterator[Any]:
+    """The shape environments of symbolic sizes."""
+    for value in inputs:
+        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(size, torch.SymInt):
+                yield size.node.shape_env

@@ -62,6 +62,7 @@ class AtLeast(Placed):
 def test_a_watched_model_takes_other_numbers_of_features(width: int) -> None:
     model = Placed(width)
     program = watched(model, width)
+    assert len(program.graphs) == 1
     for asked in (call(width, 4, 11, 5), call(width, 2, 5, 2), call(width, 1, 3, 1)):
         torch.testing.assert_close(program(*asked), model(*asked))
     ids, features = call(width, 4, 11, 5)

@@ -28,6 +28,7 @@ from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 
 from ..model_source.frames import TORCH, Owner, owner_of
 from ..model_source.lines import is_of_python, line_of
+from ..patches.swap import swapped
 from ..torch_internals.sizes import ShapeEnv, SymNode
 
 __all__ = ["Decision", "recorded_decisions", "taken_by"]
@@ -121,18 +122,12 @@ def recorded_decisions() -> Iterator[_Log]:
             log.add(decision)
         return answer
 
-    originals: dict[str, Callable[..., Any]] = {
-        name: getattr(SymNode, name) for name in _COMPARISONS
-    }
-    ShapeEnv.evaluate_sym_node = evaluate_and_log  # type: ignore[method-assign, assignment]
-    for name, original in originals.items():
-        setattr(SymNode, name, _with_sides(name, original))
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(swapped(ShapeEnv, "evaluate_sym_node", evaluate_and_log))
+        for name in _COMPARISONS:
+            compare = _with_sides(name, getattr(SymNode, name))
+            stack.enter_context(swapped(SymNode, name, compare))
         yield log
-    finally:
-        ShapeEnv.evaluate_sym_node = evaluate  # type: ignore[method-assign]
-        for name, original in originals.items():
-            setattr(SymNode, name, original)
 
 
 @contextlib.contextmanager

@@ -33,27 +33,29 @@ import functools
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..patches.swap import swapped
 from ..torch_internals.fake_tensors import (
-    DataDependentOutputException,
     FakeImplCtx,
     FakeTensor,
     FakeTensorMode,
     fake_utils,
     meta_utils,
 )
-from ..torch_internals.sizes import GuardOnDataDependentSymNode
 from ..torch_internals.tracing import decomp, functorch_config, get_current_dispatch_mode
+from .repair import Attempt, Repair, Retry
+from .size_ints import SIZE_INTS, bakes_int, wants_int_first
 
 __all__ = [
+    "ANY_LENGTH",
+    "BY_VALUES",
     "UncheckedBranchError",
     "check_decided",
     "decided_by_values",
-    "depends_on_values",
     "has_two_rows_at_least",
     "results_of_any_length",
 ]
@@ -73,15 +75,6 @@ class UncheckedBranchError(Exception):
     """A program has one side of a branch on a value, and does not check it; never seen by a
     user.
     """
-
-
-def depends_on_values(error: BaseException | None) -> bool:
-    """True for an error of a trace that met a value where it needed a number."""
-    while error is not None:
-        if isinstance(error, (GuardOnDataDependentSymNode, DataDependentOutputException)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 @contextlib.contextmanager
@@ -220,3 +213,41 @@ def results_of_any_length() -> Iterator[None]:
 
     with swapped(FakeImplCtx, "create_unbacked_symint", length):
         yield
+
+
+def _meets_value(attempt: Attempt) -> Retry | None:
+    request = attempt.request
+    if BY_VALUES in request.on or not attempt.depends_on_values or wants_int_first(attempt):
+        return None
+    request = replace(request.with_repair(BY_VALUES), value_error=attempt.error)
+    if SIZE_INTS not in request.off and bakes_int(attempt.decisions):
+        request = request.with_repair(SIZE_INTS)
+    where = f" is asked at {attempt.place}" if attempt.place else ""
+    return Retry(request, f"{BY_VALUES.note}{where}: {attempt.first_line}", BY_VALUES)
+
+
+def _has_long_results(attempt: Attempt) -> Retry | None:
+    if attempt.program is None or BY_VALUES in attempt.request.on:
+        return None
+    return attempt.wants(ANY_LENGTH) if has_two_rows_at_least(attempt.program) else None
+
+
+BY_VALUES = Repair(
+    "decided by values",
+    "``if mask.any():`` is no guard on sizes, and ends the trace. The real values of the example decide,"
+    " and the program checks at run time that those of a call decide alike.",
+    until="upstream/torch_values_of_parameters.py",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/config.py",
+    wanted=_meets_value,
+    block=lambda _: decided_by_values(),
+    note="the side of a branch that the example takes is in the graph",
+)
+ANY_LENGTH = Repair(
+    "results of any length",
+    "An operator of a library whose result has as many rows as its values say has 2 of them at least in a"
+    " program. Where a program would refuse a call for that, one row and none are allowed.",
+    until="upstream/torch_two_rows_at_least.py",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_library/fake_impl.py",
+    wanted=_has_long_results,
+    block=lambda _: results_of_any_length(),
+)

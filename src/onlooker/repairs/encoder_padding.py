@@ -22,8 +22,9 @@ import torch
 from torch.nn import TransformerEncoder
 
 from ..patches.swap import swapped
+from .repair import Repair
 
-__all__ = ["padding_is_zero"]
+__all__ = ["ENCODER_PADDING", "padding_is_zero"]
 
 
 @contextlib.contextmanager
@@ -80,3 +81,15 @@ def _without_norm(encoder: TransformerEncoder) -> TransformerEncoder:
     plain.__dict__.update(encoder.__dict__)
     plain.__dict__["_modules"] = {**encoder._modules, "norm": None}
     return plain
+
+
+ENCODER_PADDING = Repair(
+    "padding of encoders",
+    "In eager mode ``torch.nn.TransformerEncoder`` fills padded positions with zeros, in a"
+    " trace it computes them. An operator of the graph writes the zeros.",
+    until="upstream/torch_fast_path.py",
+    versions="2.13, 2.15",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/nn/modules/transformer.py",
+    always=True,
+    block=lambda setup: padding_is_zero(setup.model),
+)

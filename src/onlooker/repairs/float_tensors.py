@@ -20,9 +20,10 @@ from typing import Any
 import torch
 
 from ..core.plan import Plan
+from .repair import Repair
 from .size_ints import Float, builtins_swapped
 
-__all__ = ["floats_stay_numbers", "with_float_tensors"]
+__all__ = ["FLOAT_TENSORS", "floats_stay_numbers", "with_float_tensors"]
 
 
 @contextlib.contextmanager
@@ -48,3 +49,13 @@ def with_float_tensors(inputs: Sequence[Any]) -> Sequence[Any]:
     return [
         torch.tensor(float(v), dtype=torch.float64) if isinstance(v, float) else v for v in inputs
     ]
+
+
+FLOAT_TENSORS = Repair(
+    "floats as inputs",
+    "A program takes no float of Python. It takes a tensor of float64, and the model gets the"
+    " number in it; in the files of the model ``float`` leaves it as it is.",
+    until="tests/trace/test_float_inputs.py",
+    always=True,
+    block=lambda setup: floats_stay_numbers(setup.model, setup.plan),
+)

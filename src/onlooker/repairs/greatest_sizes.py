@@ -18,11 +18,9 @@ from typing import Any
 
 from ..patches.swap import swapped
 from ..torch_internals.sizes import ShapeEnv, ValueRanges
+from .repair import Repair
 
-__all__ = ["BOUNDS_DIFFER", "greatest_sizes_fit"]
-
-#: what torch says where a bound is too large
-BOUNDS_DIFFER = "not a subset of src_bound"
+__all__ = ["GREATEST_SIZES", "greatest_sizes_fit"]
 
 
 @contextlib.contextmanager
@@ -56,3 +54,15 @@ def _has_less_room(env: ShapeEnv, symbol: Any, equal: Any) -> bool:
     fits = int(known.upper) * int(greatest) // int(reached)
     env.var_to_range[size] = ValueRanges(known.lower, fits)
     return bool(env.bound_sympy(equal).upper <= greatest)
+
+
+GREATEST_SIZES = Repair(
+    "greatest sizes",
+    "``x[mask].numel() == features.numel()`` says that a number of values is a multiple of a"
+    " size. torch takes the equation at the greatest sizes, divides them as floats, and ends"
+    " the trace because the bound comes out too large.",
+    until="upstream/torch_greatest_size.py",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/symbolic_shapes.py",
+    refusal="not a subset of src_bound",
+    block=lambda _: greatest_sizes_fit(),
+)

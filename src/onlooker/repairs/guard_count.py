@@ -12,20 +12,22 @@ from typing import Any
 
 import torch
 
+from ..torch_internals.sizes import shape_config
+from .repair import Attempt, Repair, Retry
 from .trace_mode import Reader
 
-__all__ = ["GuardCount", "TooManyGuardsError", "most_guards"]
+__all__ = ["UNGUARDED", "GuardCount", "TooManyGuardsError", "usual_guards"]
 
 #: models whose export is quick meet some dozens, and per input three or so that tie its sizes to
 #: those of others
 _MOST_GUARDS, _MOST_PER_INPUT = 80, 4
 
 
-def most_guards(n_inputs: int) -> int:
+def usual_guards(n_inputs: int) -> int:
     """The guards that a trace of a model with so many inputs may meet: a deep cache has many, all
     of them quick.
 
-    >>> most_guards(2), most_guards(200)
+    >>> usual_guards(2), usual_guards(200)
     (80, 800)
     """
     return max(_MOST_GUARDS, _MOST_PER_INPUT * n_inputs)
@@ -63,3 +65,20 @@ def _environments(inputs: Iterable[Any]) -> Iterator[Any]:
         for size in value.shape if isinstance(value, torch.Tensor) else (value,):
             if isinstance(size, torch.SymInt):
                 yield size.node.shape_env
+
+
+def _has_too_many(attempt: Attempt) -> Retry | None:
+    if not isinstance(attempt.error, TooManyGuardsError):
+        return None
+    return attempt.wants(UNGUARDED, f"asked again without guards on 0 and 1: {attempt.error}")
+
+
+UNGUARDED = Repair(
+    "no guards on 0 and 1",
+    "A model that pads to multiples meets hundreds of guards, most about sizes of 0 or 1 that no example"
+    " has. Each makes the next one slower. torch is asked to take the general side of these comparisons.",
+    until="tests/trace/test_guards.py::test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/_config.py",
+    wanted=_has_too_many,
+    block=lambda _: shape_config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
+)

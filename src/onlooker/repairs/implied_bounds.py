@@ -14,8 +14,9 @@ import torch
 from torch.fx import Node
 
 from ..torch_internals.sizes import free_unbacked_symbols
+from .repair import Repair
 
-__all__ = ["drop_implied_bounds"]
+__all__ = ["IMPLIED_BOUNDS", "drop_implied_bounds"]
 
 _ASSERTION = torch.ops.aten._assert_scalar.default
 _BOUNDS = (operator.ge, operator.le)
@@ -48,3 +49,12 @@ def _is_bound_of_size(condition: Node) -> bool:
         return False
     known = condition.all_input_nodes[0].meta.get("val")
     return isinstance(known, torch.SymInt) and not free_unbacked_symbols(known)
+
+
+IMPLIED_BOUNDS = Repair(
+    "implied bounds",
+    "A program that asserts ``u0 == s0`` also asserts the least size that the trace had, ``u0"
+    " >= 2``, and refuses one row. The equation stays, the bound goes.",
+    until="tests/repairs/test_greatest_sizes.py::test_a_watched_model_takes_other_numbers_of_features",
+    always=True,
+)

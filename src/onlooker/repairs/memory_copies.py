@@ -19,8 +19,10 @@ import torch
 from torch.fx import GraphModule, Node
 
 from ..torch_internals.tracing import scan_op
+from .neutral_branches import NEUTRAL_BRANCHES, NeutralBranches
+from .repair import Attempt, Repair, Retry
 
-__all__ = ["may_write_to_copies"]
+__all__ = ["MEMORY_COPIES", "may_write_to_copies"]
 
 _CLONE = torch.ops.aten.clone.default
 #: what may copy in the graph where the model keeps its tensor
@@ -92,3 +94,24 @@ def _may_share(node: Node) -> bool:
         return node.op == "call_function"
     name = schema.name.rpartition("::")[2]
     return name in _MAYBE_SAME or any(result.alias_info is not None for result in schema.returns)
+
+
+def _must_share_memory(attempt: Attempt) -> Retry | None:
+    if attempt.program is None or MEMORY_COPIES in attempt.request.off:
+        return None
+    branches = attempt.reader(NeutralBranches)
+    pads = branches is not None and bool(branches.taken)
+    if not may_write_to_copies(attempt.program, pads=pads):
+        return None
+    return Retry(attempt.request.without_repair(MEMORY_COPIES, NEUTRAL_BRANCHES))
+
+
+MEMORY_COPIES = Repair(
+    "copies for contiguous()",
+    "``x[:, :n].contiguous()`` asks whether the cut took anything away, and each answer is a condition of"
+    " the trace. A copy is the same for all sizes; a graph that writes to memory that it may share is"
+    " traced without copies.",
+    until="tests/repairs/test_memory_copies.py::test_windows_of_all_sizes_are_one_graph",
+    always=True,
+    wanted=_must_share_memory,
+)

@@ -25,7 +25,7 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -41,9 +41,10 @@ from ..proofs.decisions import taken_by
 from ..proofs.size_proofs import SizeProofs
 from ..torch_internals.modes import WithoutFunctions, without_dispatch_modes
 from ..torch_internals.sizes import Mod, PythonMod, SymNode
+from .repair import Attempt, Repair, Retry
 from .trace_mode import Reader
 
-__all__ = ["NeutralBranches", "NotNeutralError"]
+__all__ = ["NEUTRAL_BRANCHES", "NeutralBranches", "NotNeutralError"]
 
 #: what tells a copy of a tensor from the tensor itself
 _TELLS = frozenset(
@@ -71,6 +72,8 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 #: code of torch between a function that is called and a mode
 _BETWEEN = (torch.nn.functional.pad.__code__, handle_torch_function.__code__)
 _MISSING = object()
+#: a model with more branches that were taken in vain decides all of them
+_MOST_DECIDED = 2
 
 
 class NotNeutralError(Exception):
@@ -491,3 +494,36 @@ def _is_usual(tensor: torch.Tensor) -> bool:
     return (
         kind.__getitem__ is torch.Tensor.__getitem__ and kind.contiguous is torch.Tensor.contiguous
     )
+
+
+def _decided_by_python(attempt: Attempt) -> Retry | None:
+    """The next attempt has the branch that was taken in vain decided by Python; after a few of them
+    all branches.
+    """
+    branches = attempt.reader(NeutralBranches)
+    if branches is None or branches.failure is None:
+        return None
+    line, known = branches.failure.line, attempt.request.decided
+    if line is None or len(known) >= _MOST_DECIDED:
+        return Retry(attempt.request.without_repair(NEUTRAL_BRANCHES))
+    return Retry(replace(attempt.request, decided=(*known, line)))
+
+
+def _may_be_the_cause(attempt: Attempt) -> Retry | None:
+    """The next attempt takes no branch, where this one took some and failed for another reason."""
+    branches = attempt.reader(NeutralBranches)
+    if attempt.error is None or branches is None or not branches.taken:
+        return None
+    return Retry(attempt.request.without_repair(NEUTRAL_BRANCHES))
+
+
+NEUTRAL_BRANCHES = Repair(
+    "neutral branches",
+    "``if pad > 0: x = F.pad(x, (0, pad))`` changes nothing on its other side, and yet each such test is"
+    " a condition of the trace. Where the source proves that the body is the identity there, the trace"
+    " runs it for all sizes.",
+    until="tests/repairs/test_neutral_branches.py::test_frames_of_all_lengths_are_served",
+    always=True,
+    failed=_decided_by_python,
+    wanted=_may_be_the_cause,
+)

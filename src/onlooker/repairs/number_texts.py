@@ -34,8 +34,9 @@ from ..model_source.source_messages import is_message
 from ..model_source.source_tests import codes_of, tree_of
 from ..patches.swap import swapped
 from .for_people import Outlets
+from .repair import Repair
 
-__all__ = ["texts_are_of_numbers"]
+__all__ = ["NUMBER_TEXTS", "texts_are_of_numbers"]
 
 logger = logging.getLogger(__name__)
 
@@ -217,3 +218,14 @@ def _value_of(expression: ast.expr, frame: FrameType) -> Any:
         if expression.id in names:
             return names[expression.id]
     return None
+
+
+NUMBER_TEXTS = Repair(
+    "texts of sizes",
+    '``getattr(self, f"head_{x.shape[1]}")`` reads the name of a symbol in a trace, and'
+    " every comparison with it is true of no call. The model gets the text of the number,"
+    " which is a decision of the trace.",
+    until="tests/repairs/test_number_texts.py::test_a_text_that_a_model_decides_by_is_that_of_the_number",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
+    always=True,
+)

@@ -27,8 +27,9 @@ import torch.fx.proxy
 
 from ..patches.swap import swapped
 from ..torch_internals.tracing import proxy_tensor
+from .repair import Repair
 
-__all__ = ["nodes_made_quickly"]
+__all__ = ["QUICK_NODES", "nodes_made_quickly"]
 
 #: the function from which on torch keeps the frames of a node
 _FIRST = "forward"
@@ -80,3 +81,15 @@ class _Frames:
 @functools.lru_cache(maxsize=4096)
 def _described(filename: str, line: int, name: str) -> traceback.FrameSummary:
     return traceback.FrameSummary(filename, line, name)
+
+
+QUICK_NODES = Repair(
+    "quick nodes",
+    "At every node torch describes all frames of the process, and asks in which memory formats"
+    " the result is contiguous, which no exported program keeps: a quarter of the time of"
+    " these notes.",
+    until="tests/repairs/test_repeated_operators.py::test_no_memory_format_is_looked_for_with_symbolic_sizes",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/proxy.py",
+    always=True,
+    block=lambda _: nodes_made_quickly(),
+)

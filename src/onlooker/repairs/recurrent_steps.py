@@ -22,8 +22,9 @@ import torch
 from ..patches.swap import swapped
 from ..torch_internals.fake_tensors import is_fake
 from ..torch_internals.tracing import decompositions, get_proxy_mode
+from .repair import Repair
 
-__all__ = ["RECURRENT_OPERATORS", "steps_stay_sizes"]
+__all__ = ["RECURRENT_OPERATORS", "RECURRENT_STEPS", "steps_stay_sizes"]
 
 _LAYERS = ("one_layer_rnn", "one_layer_lstm")
 #: the operators that a recurrent layer is in a graph
@@ -72,3 +73,15 @@ def _of_one_step(original: Callable[..., Any]) -> Callable[..., Any]:
         return results.new_empty((steps, *results.shape[1:])), last
 
     return layer
+
+
+RECURRENT_STEPS = Repair(
+    "recurrent steps",
+    "The shapes of what ``torch.nn.LSTM`` gives are found step by step, which makes the number"
+    " of steps a constant of a graph that takes any. A single step tells them.",
+    until="upstream/torch_recurrent_steps.py",
+    versions="2.13, 2.15",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_decomp/decompositions.py",
+    always=True,
+    block=lambda setup: steps_stay_sizes(setup.model),
+)

@@ -30,8 +30,9 @@ from ..torch_internals.operators import OpOverload
 from ..torch_internals.sizes import free_unbacked_symbols
 from ..torch_internals.tracing import proxy_tensor
 from ..torch_internals.trees import torch_pytree
+from .repair import Repair
 
-__all__ = ["Blank", "operators_repeat"]
+__all__ = ["REPEATED_OPERATORS", "Blank", "operators_repeat"]
 
 _DEPENDS_ON_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _PLAIN = (
@@ -313,3 +314,15 @@ def _shows_its_shape(value: Any) -> bool:
         and not value.is_conj()
         and not value.is_neg()
     )
+
+
+REPEATED_OPERATORS = Repair(
+    "repeated operators",
+    "torch finds the shape of every result with symbolic arithmetic, more than half of the"
+    " time of a trace. Layers are alike: an operator on the same sizes has the shape that it"
+    " had before.",
+    until="tests/repairs/test_repeated_operators.py::test_further_layers_compute_no_shapes",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/proxy_tensor.py",
+    always=True,
+    block=lambda _: operators_repeat(),
+)

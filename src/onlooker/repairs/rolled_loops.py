@@ -45,12 +45,13 @@ from ..observing.reach import Snapshot
 from ..torch_internals.sizes import statically_known_true
 from ..torch_internals.tracing import disable_proxy_modes_tracing, scan_op
 from .loop_lists import counted_by
+from .repair import Attempt, Repair, Retry
 from .repeated_operators import Blank
 from .size_ints import RangeOfSizes, length_of
 from .trace_mode import Reader
 from .whole_rows import WholeRows, is_about
 
-__all__ = ["FEWEST_STEPS", "MOST_STEPS", "NotRolledError", "RolledLoops", "Rolling"]
+__all__ = ["FEWEST_STEPS", "MOST_STEPS", "ROLLED_LOOPS", "NotRolledError", "RolledLoops", "Rolling"]
 
 #: the fewest steps of a loop that are compared, and the most; no numbers that a model decides by
 FEWEST_STEPS, MOST_STEPS = 131, 1031
@@ -1028,3 +1029,22 @@ def _leaves(value: Any, kinds: Any) -> list[Any]:
 
     _mapped(value, keep)
     return found
+
+
+def _traced_step_by_step(attempt: Attempt) -> Retry | None:
+    loops = attempt.reader(RolledLoops)
+    failure = None if loops is None else loops.failure
+    if failure is None:
+        return None
+    return Retry(attempt.request.unrolling([failure.line]), str(failure))
+
+
+ROLLED_LOOPS = Repair(
+    "rolled loops",
+    "A trace runs every step of a Python loop over an axis, so that its graph holds for one number of"
+    " steps. Where each step is proven to compute the same, the loop is one ``scan`` of torch.",
+    until="tests/repairs/test_rolled_loops.py::test_a_loop_over_steps_is_one_graph_for_all_lengths",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_higher_order_ops/scan.py",
+    always=True,
+    failed=_traced_step_by_step,
+)

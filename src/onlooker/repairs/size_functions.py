@@ -39,9 +39,10 @@ from ..model_source.lines import is_of_python
 from ..model_source.source_tests import codes_of, has_positions, tree_of
 from ..patches.swap import swapped
 from ..torch_internals.modes import WithoutFunctions
+from .repair import Repair
 from .size_ints import plain_of
 
-__all__ = ["UNHASHABLE", "functions_of_sizes"]
+__all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "functions_of_sizes"]
 
 #: what torch says where a size is a key
 UNHASHABLE = "unhashable type: non-nested SymInt"
@@ -354,3 +355,22 @@ def _around(code: CodeType, instruction: int) -> tuple[ast.expr, ...]:
             found.append(node)
     small = [node for node in found if sum(1 for _ in ast.walk(node)) <= _MOST_NODES]
     return tuple(reversed(small))
+
+
+SIZE_KEYS = Repair(
+    "sizes as keys",
+    "A symbolic size is no key of a dict, a set or a cache. Some libraries notice that and take another"
+    " way, so sizes are keys only after a trace that ended because of it.",
+    until="tests/repairs/test_size_functions.py::test_what_is_remembered_for_a_size_is_served_for_seen_sizes",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
+    refusal=UNHASHABLE,
+)
+SIZE_FUNCTIONS = Repair(
+    "functions of sizes",
+    "``int(math.log2(n))``, ``n.bit_length()`` and ``TABLE[n]`` make the size of the example a constant."
+    " The trace decides between which sizes the value stays, and is right for all of them.",
+    until="tests/repairs/test_size_functions.py::test_sizes_with_the_same_value_are_served_by_one_graph",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
+    always=True,
+    block=lambda setup: functions_of_sizes(as_keys=SIZE_KEYS in setup.request.on),
+)

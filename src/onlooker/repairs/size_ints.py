@@ -37,9 +37,11 @@ from ..patches.swap import swapped
 from ..proofs.decisions import Decision
 from ..torch_internals.fake_tensors import FakeTensor
 from ..torch_internals.sizes import FloatTrueDiv, IntTrueDiv, Max, Min, free_unbacked_symbols
-from ..torch_internals.tracing import get_proxy_mode
+from ..torch_internals.tracing import UserError, get_proxy_mode
+from .repair import Attempt, Repair, Retry
 
 __all__ = [
+    "SIZE_INTS",
     "Float",
     "RangeOfSizes",
     "asks_for_int",
@@ -51,6 +53,7 @@ __all__ = [
     "is_asked_at",
     "length_of",
     "plain_of",
+    "wants_int_first",
 ]
 
 _ASKS = re.compile(r"(?<![\w.])(int|float|len|range|divmod)\(")
@@ -348,3 +351,38 @@ def _is_open(name: str | None) -> bool:
     root = name.partition(".")[0]
     own = __name__.partition(".")[0]
     return root not in ("torch", own) and root not in sys.stdlib_module_names
+
+
+def wants_int_first(attempt: Attempt) -> bool:
+    """True for an error about a value at a line with an ``int(...)``: read as a size, it may be none."""
+    request = attempt.request
+    is_untried = SIZE_INTS not in request.on and SIZE_INTS not in request.off
+    return is_untried and attempt.depends_on_values and is_asked_at(attempt.place)
+
+
+def _asks_for_ints(attempt: Attempt) -> Retry | None:
+    if attempt.error is None:
+        if not bakes_int(attempt.decisions):
+            return None
+        reason = "a number made from a size would hold for that size alone"
+        return attempt.wants(SIZE_INTS, f"{SIZE_INTS.note}: {reason}")
+    if SIZE_INTS in attempt.request.on and not isinstance(attempt.error, UserError):
+        again = f"int() and range() are those of Python again: {attempt.first_line}"
+        return Retry(attempt.request.without_repair(SIZE_INTS), again)
+    if wants_int_first(attempt) or asks_for_int(attempt.decisions):
+        return attempt.wants(SIZE_INTS, f"{SIZE_INTS.note}: {attempt.first_line}")
+    return None
+
+
+SIZE_INTS = Repair(
+    "ints of sizes",
+    "Python wants a number of ``int(size)``, so torch gives that of the example, and the graph holds for"
+    " this size alone. In the files of the model ``int``, ``float``, ``len`` and ``range`` leave sizes"
+    " symbolic.",
+    until="upstream/torch_int_of_a_size.py",
+    versions="2.13, 2.15",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
+    wanted=_asks_for_ints,
+    block=lambda setup: ints_stay_sizes(setup.model),
+    note="int(), len() and range() of a size are read as sizes",
+)

@@ -25,9 +25,11 @@ import torch
 
 from ..torch_internals.fake_tensors import FakeTensor
 from ..torch_internals.sizes import statically_known_true
+from .by_values import BY_VALUES, UncheckedBranchError
+from .repair import Attempt, Repair, Retry
 from .trace_mode import Reader
 
-__all__ = ["SizeTensors"]
+__all__ = ["FLOATS_DECIDE", "SIZE_TENSORS", "SizeTensors"]
 
 Size = int | torch.SymInt
 _MAKERS = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
@@ -55,6 +57,8 @@ _QUOTIENTS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 _READS = frozenset({torch.Tensor.item, torch.Tensor.__float__})
+#: what torch says where an operator of a library is given a float that it does not know
+_NO_FLOAT = "but instead found type 'SymFloat'"
 #: the attribute of a tensor without dimensions that is computed of sizes alone
 _OF_SIZES = "_onlooker_of_sizes"
 
@@ -150,3 +154,29 @@ def _size_of(value: Any) -> Size | None:
     if value.constant is not None:
         return int(value.constant)
     return value.item_memo if isinstance(value.item_memo, (int, torch.SymInt)) else None
+
+
+def _needs_numbers(attempt: Attempt) -> Retry | None:
+    wants_number = isinstance(attempt.error, UncheckedBranchError) or _NO_FLOAT in attempt.message
+    if BY_VALUES not in attempt.request.on or not wants_number:
+        return None
+    note = f"a float that is computed of sizes in a tensor is that of the example: {attempt.error}"
+    return attempt.wants(FLOATS_DECIDE, note)
+
+
+SIZE_TENSORS = Repair(
+    "sizes in tensors",
+    "``torch.tensor(x.size(1)) % 4`` is a size that torch forgets: taken out again, it is a number of which"
+    " nothing is known. The tensor remembers which size it is.",
+    until="tests/repairs/test_size_tensors.py::test_a_size_goes_through_a_tensor",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/fake_impls.py",
+    always=True,
+)
+FLOATS_DECIDE = Repair(
+    "floats of sizes",
+    "An operator that wants a plain number of a float that tensors of sizes hold gets that of the example,"
+    " and nothing checks it. The program checks at run time that a call has the same number.",
+    until="tests/repairs/test_size_tensors.py::test_sizes_that_floats_decide_and_branches_on_values",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_subclasses/fake_impls.py",
+    wanted=_needs_numbers,
+)

@@ -20,9 +20,10 @@ import torch
 from ..torch_internals.sizes import is_contiguous_or_false, statically_known_true
 from ..torch_internals.tracing import decompositions, refs
 from ..torch_internals.trees import torch_pytree as pytree
+from .repair import Repair
 from .trace_mode import Reader, TraceMode
 
-__all__ = ["SizedOperators"]
+__all__ = ["SIZED_OPERATORS", "SizedOperators"]
 
 #: an int or a SymInt: torch writes ``int`` where it takes both
 Size = Any
@@ -233,3 +234,15 @@ _ALWAYS: dict[Any, Callable[..., Any]] = {
     torch.kron: _kron,
     torch.Tensor.kron: _kron,
 }
+
+
+SIZED_OPERATORS = Repair(
+    "operators that keep sizes",
+    "``torch.linspace(0, 1, x.shape[1])``, ``max_pool1d`` and others take a plain number where"
+    " a size would do, and get that of the example. They are computed by functions that keep"
+    " the size, and give the same bits.",
+    until="upstream/torch_numbers_for_sizes.py",
+    versions="2.13, 2.15",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml",
+    always=True,
+)

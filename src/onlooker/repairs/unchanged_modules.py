@@ -21,11 +21,9 @@ import torch
 
 from ..patches.swap import swapped
 from ..torch_internals.operators import parse_to
+from .repair import Repair
 
-__all__ = ["REFUSAL", "unchanged_modules_stay"]
-
-#: what torch says of a module that is converted in a trace
-REFUSAL = "Couldn't swap"
+__all__ = ["UNCHANGED_MODULES", "unchanged_modules_stay"]
 
 
 @contextlib.contextmanager
@@ -54,3 +52,15 @@ def _changes_nothing(
         and (dtype is None or not tensor.is_floating_point() or tensor.dtype == dtype)
         for tensor in chain(module.parameters(), module.buffers())
     )
+
+
+UNCHANGED_MODULES = Repair(
+    "unchanged modules",
+    "``self.router.to(x.dtype)`` in a forward puts each weight anew into its module, also"
+    " where nothing changes. A module takes no weight without values, so the trace ends.",
+    until="upstream/torch_module_to_in_forward.py",
+    versions="2.13, 2.15",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/nn/modules/module.py",
+    refusal="Couldn't swap",
+    block=lambda _: unchanged_modules_stay(),
+)

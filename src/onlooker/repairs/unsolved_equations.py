@@ -17,13 +17,11 @@ from collections.abc import Iterator
 
 from ..patches.swap import swapped
 from ..torch_internals.sizes import DimConstraints
+from .repair import Repair
 
-__all__ = ["UNSOLVED", "unsolved_equations_stay"]
+__all__ = ["UNSOLVED_EQUATIONS", "unsolved_equations_stay"]
 
 logger = logging.getLogger(__name__)
-
-#: what sympy says of an equation that it cannot solve
-UNSOLVED = "cannot be solved using"
 
 
 @contextlib.contextmanager
@@ -39,3 +37,14 @@ def unsolved_equations_stay() -> Iterator[None]:
 
     with swapped(DimConstraints, "solve", solved):
         yield
+
+
+UNSOLVED_EQUATIONS = Repair(
+    "unsolved equations",
+    "After a trace torch solves the conditions on sizes for its messages. An equation that"
+    " sympy cannot solve ends the export, although no program is computed from the solution.",
+    until="upstream/torch_unsolved_equation.py",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/symbolic_shapes.py",
+    refusal="cannot be solved using",
+    block=lambda _: unsolved_equations_stay(),
+)

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from ..torch_internals.trees import tree_map_only
+from .repair import Repair
 from .trace_mode import Reader
 
-__all__ = ["WholeRows", "is_about"]
+__all__ = ["WHOLE_ROWS", "WholeRows", "is_about"]
 
 _SPLITS = (torch.unbind, torch.Tensor.unbind)
 _CATS = (torch.cat, torch.concat, torch.concatenate)
@@ -134,3 +135,13 @@ def _apart(tensor: torch.Tensor, dim: int = 0) -> _Split | None:
     if not isinstance(size, torch.SymInt) or size.node.is_constant() or not size.node.has_hint():
         return None
     return _Split(tensor, dim, tuple(tensor.select(dim, 0) for _ in range(int(size.node.hint))))
+
+
+WHOLE_ROWS = Repair(
+    "whole rows",
+    "torch makes a dynamic size a constant where a tensor is taken apart along it, also where"
+    " ``torch.cat(list(x))`` only joins the parts again. Stand-ins are joined to the whole"
+    " tensor.",
+    until="tests/repairs/test_whole_rows.py::test_rows_that_are_only_joined_again_are_one_graph",
+    always=True,
+)

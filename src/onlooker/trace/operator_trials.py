@@ -219,7 +219,7 @@ class OperatorTrials:
             expected = self._lab.run(
                 close_arguments(self._plan, values), why="sizes of 0 and 1", memo=True, about=about
             )
-            with contextlib.nullcontext() if region.untold else as_in_a_trace():
+            with contextlib.nullcontext() if region.not_tracing else as_in_a_trace():
                 traced = self._lab.run_within(
                     arguments,
                     self._looking(of_model, reads, loops),

@@ -366,7 +366,7 @@ def test_a_loop_that_is_no_scan_is_named_with_the_reason() -> None:
     program = exported(Loop(by_the_index))
     (note,) = [note for note in program.graphs[0].notes if "loop" in note]
     assert "test_rolled_loops.py" in note
-    assert "hangs on its index" in note
+    assert "depends on its index" in note
 
 
 def test_a_scan_is_saved_and_loaded(tmp_path: Path) -> None:

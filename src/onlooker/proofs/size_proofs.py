@@ -6,6 +6,19 @@ of a known degree. A polynomial of degree d is known by d + 1 values, so finitel
 an equation for all sizes. An inequality is proven where the forward differences of all polynomials
 are not negative: each then grows from its first value on.
 
+Is ``4 * ((n + 3) // 4) >= n`` for all ``n >= 2``? The difference of both sides has period 4 (from ``// 4``)
+and degree 1, so that 4 * (1 + 1) = 8 points say all of it:
+
+    n                2  3  4  5     the first value of each remainder by 4
+    difference       2  1  0  3
+    n                6  7  8  9     the second one
+    difference       2  1  0  3
+    second - first   0  0  0  0     the forward difference
+
+Nothing in the first row is below 0, and nothing falls: the bound is proven. That both sides are equal is
+refuted by the same rows. With the fact ``n % 4 == 0`` the column of 4 and 8 alone is left. It is 0
+throughout, and so the equation is proven for these sizes.
+
 Source: Newton's forward difference formula; quasi-polynomials as in Stanley, Enumerative
 Combinatorics 1, section 4.4.
 """

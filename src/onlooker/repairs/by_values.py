@@ -48,7 +48,7 @@ from ..torch_internals.fake_tensors import (
 )
 from ..torch_internals.tracing import decomp, functorch_config, get_current_dispatch_mode
 from .repair import Attempt, Repair, Retry
-from .size_ints import SIZE_INTS, bakes_int, wants_int_first
+from .size_ints import SIZE_INTS, specializes_int, wants_int_first
 
 __all__ = [
     "ANY_LENGTH",
@@ -220,7 +220,7 @@ def _meets_value(attempt: Attempt) -> Retry | None:
     if BY_VALUES in request.on or not attempt.depends_on_values or wants_int_first(attempt):
         return None
     request = replace(request.with_repair(BY_VALUES), value_error=attempt.error)
-    if SIZE_INTS not in request.off and bakes_int(attempt.decisions):
+    if SIZE_INTS not in request.off and specializes_int(attempt.decisions):
         request = request.with_repair(SIZE_INTS)
     where = f" is asked at {attempt.place}" if attempt.place else ""
     return Retry(request, f"{BY_VALUES.note}{where}: {attempt.first_line}", BY_VALUES)

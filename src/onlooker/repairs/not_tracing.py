@@ -88,7 +88,8 @@ NOT_TRACING = Repair(
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/compiler/__init__.py",
     wanted=_is_refused_in_trace,
     block=lambda _: not_tracing(),
-    note="the model was told that it is not traced, where it computes something else",
+    note="`torch.compiler.is_exporting()` was made to return False for this model: with True it gives"
+    " another result",
 )
 EQUAL_SIZES = Repair(
     "equal sizes",

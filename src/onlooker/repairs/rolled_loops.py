@@ -8,6 +8,27 @@ results of the same step or of the one before. Then the loop is ``scan`` with th
 whatever the number of steps; else :class:`NotRolledError` says why not, with the line, and the loop
 is traced step by step as before.
 
+An example, with ``x`` of the shape (batch, length, width) and ``h`` of (batch, width)::
+
+    for t in range(x.shape[1]):           recorded of step 0    of step 1             of step 2 and later
+        row = x[:, t]                     0: rows of x          0: rows of x          as step 1
+        h = torch.tanh(row + h)           1: add(#0, outer h)   1: add(#0, before #2) as step 1
+        rows.append(h)                    2: tanh(#1)           2: tanh(#1)           as step 1
+    return torch.stack(rows, 1), h
+
+``#1`` is the result of operation 1 in the same step, ``before #2`` that of operation 2 in the step before.
+Step 0 differs from step 1 in one place alone: it has a tensor from outside where the others have
+``before #2``. So ``#2`` is carried, and begins with that tensor. The loop becomes::
+
+    def step(h, row):
+        h = torch.tanh(row + h)
+        return h, h.clone()               what is carried; what each step leaves behind
+
+    last, all_rows = scan(step, h, x.movedim(1, 0))
+
+``torch.stack(rows, 1)`` joins the results of all steps in their order, so it is ``all_rows.movedim(0, 1)``;
+``h`` after the loop is that of the last step, ``last``. A result of any other step, read alone, raises.
+
 The index is no int: it is added to, and reads rows, and whatever else is done with it raises. So a
 loop whose path hangs on the index, or on a number that it counts, is never rolled.
 
@@ -110,7 +131,7 @@ class _Index:
         return value
 
     def _decides(self, *_: Any) -> Any:
-        raise self.loop.refused("what a step does hangs on its index")
+        raise self.loop.refused("what a step does depends on its index")
 
     __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = __float__ = _decides
     __mul__ = __rmul__ = __mod__ = __rmod__ = __floordiv__ = __truediv__ = __pow__ = _decides
@@ -534,13 +555,17 @@ class RolledLoops(Reader):
         self.failure = self.failure or error
         return error
 
+    def wants(self, func: Callable[..., Any]) -> bool:
+        """True for what takes a tensor apart, and for all functions within a loop and after it."""
+        return self._loop is not None or bool(self._known) or func in _SPLITS
+
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Records the functions of a step, and gives the results of a loop to others."""
         if func in _SPLITS and not self._busy and self._loop is None:
             return self._apart(func, *args, **kwargs)
-        if self._busy or (self._loop is None and not self._known) or is_about(func):
+        if self._busy or is_about(func):
             return func(*args, **kwargs)
         self._busy = True
         try:
@@ -699,7 +724,9 @@ class RolledLoops(Reader):
         kinds = (int, torch.SymInt, slice, type(None), type(...), _Index)
         indices = [n for n, entry in enumerate(entries) if isinstance(entry, _Index)]
         if len(indices) != 1 or any(type(entry) not in kinds for entry in entries):
-            raise loop.refused("its index stands beside another one, or beside a tensor")
+            raise loop.refused(
+                "the loop index is used together with another index or a tensor, as in x[t, other]"
+            )
         index = entries[indices[0]]
         if index.loop is not loop:
             raise loop.refused("it reads the index of another loop")

@@ -45,7 +45,6 @@ __all__ = [
     "Float",
     "RangeOfSizes",
     "asks_for_int",
-    "bakes_int",
     "builtins_swapped",
     "files_of",
     "ints_of_floats_are_values",
@@ -53,6 +52,7 @@ __all__ = [
     "is_asked_at",
     "length_of",
     "plain_of",
+    "specializes_int",
     "wants_int_first",
 ]
 
@@ -212,7 +212,7 @@ def is_asked_at(line: str) -> bool:
     return _ASKS.search(line) is not None
 
 
-def bakes_int(decisions: Iterable[Decision]) -> bool:
+def specializes_int(decisions: Iterable[Decision]) -> bool:
     """True where a line with an ``int(...)`` made a number of what is computed from a size."""
     return asks_for_int(decision for decision in decisions if decision.is_number)
 
@@ -362,7 +362,7 @@ def wants_int_first(attempt: Attempt) -> bool:
 
 def _asks_for_ints(attempt: Attempt) -> Retry | None:
     if attempt.error is None:
-        if not bakes_int(attempt.decisions):
+        if not specializes_int(attempt.decisions):
             return None
         reason = "a number made from a size would hold for that size alone"
         return attempt.wants(SIZE_INTS, f"{SIZE_INTS.note}: {reason}")

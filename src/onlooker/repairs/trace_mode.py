@@ -25,8 +25,12 @@ class Reader:
     It may prepare something in ``__enter__``, and put it back in ``__exit__``.
     """
 
-    #: the functions that it wants; None for all of them
+    #: the functions that it may want; None for all of them
     functions: Collection[Any] | None = None
+
+    def wants(self, func: Callable[..., Any]) -> bool:
+        """False where one of the functions passes it by this time."""
+        return True
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -49,7 +53,7 @@ class TraceMode(TorchFunctionMode):
         self._readers = readers
         #: how many readers, from the first one on, have not seen the function that is called now
         self._left = len(readers)
-        #: per function the places of the readers that want it, the last one first
+        #: per function the places of the readers that may want it, the last one first
         self._wanting: dict[Any, list[int]] = {}
 
     def __torch_function__(
@@ -61,13 +65,18 @@ class TraceMode(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         left = self._left
-        place = next((place for place in self._places(func) if place < left), None)
-        if place is None:
+        for place in self._places(func):
+            reader = self._readers[place]
+            if place < left and reader.wants(func):
+                break
+        else:
             return func(*args, **kwargs)
+        if place == 0:
+            return reader.on_call(func, args, kwargs)
         self._left = place
         try:
             with self:  # torch has taken the mode off
-                return self._readers[place].on_call(func, args, kwargs)
+                return reader.on_call(func, args, kwargs)
         finally:
             self._left = left
 

@@ -47,6 +47,10 @@ class WholeRows(Reader):
         self._real: dict[int, tuple[torch.Tensor, ...]] = {}
         self._last: _Split | None = None
 
+    def wants(self, func: Callable[..., Any]) -> bool:
+        """True for what takes a tensor apart, and for all functions after that."""
+        return bool(self._of) or func in _SPLITS
+
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:

@@ -258,7 +258,7 @@ class _Runner:
     ) -> None:
         self.lab, self.plan, self.names = lab, plan, names
         self.request, self.most_guards = request, most_guards
-        self.baked = {
+        self.fixed = {
             leaf.path: without_generator(values[leaf.path])
             for leaf in plan.leaves
             if leaf.path not in names
@@ -279,7 +279,7 @@ class _Runner:
         self.has_numbers = compares_numbers(lab.model, lab.subject.method)
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-        values = self.baked | {path: inputs[name] for path, name in self.names.items()}
+        values = self.fixed | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self.floats}
         readers = self.readers = self._readers_of(inputs)
         if self.has_numbers:

@@ -327,8 +327,8 @@ def _refused(
     what = f"{plan.model or 'the model'}.{plan.method} ({plan.name})"
     if _PACKED in str(plan.structure) or (refusal is not None and comes_through(refusal, _packs)):
         return ExportError(
-            f"{what} reads packed sequences, of which torch.export makes no graph: how many rows a"
-            " step has hangs on the lengths, which are values.",
+            f"{what} reads packed sequences. torch.export cannot trace them, because the number of"
+            " rows per step depends on the values of the lengths.",
             slug="packed-sequence",
             hint=(
                 f"{where}Give the recurrent layer the padded tensor, and take its results at the"

@@ -35,13 +35,14 @@ class Repair:
     ``until``, the test or the script that tells when it may go, are for the reader: ``docs/repairs.md``
     is made of them.
 
-    One that is ``always`` on is part of every trace until it is given up. Any other is wanted after a
-    ``refusal`` with these words of torch, or where ``wanted``, which looks at an attempt, says how to
-    make the next one; ``failed`` does so for an attempt that ended because of
-    the repair, and is asked first.
-    ``block`` is a context manager around ``torch.export.export``; a repair without one acts inside of
-    the model's call, as a reader of :class:`~onlooker.repairs.trace_mode.TraceMode` or by what the
-    request says. ``note`` is what a graph says of it whose trace began with it.
+    A repair that is ``always`` on is part of every trace until it is given up. Any other one is wanted
+    after a ``refusal`` with these words of torch, or where ``wanted``, which looks at an attempt, says how
+    to make the next one. ``failed`` is asked before all of these: it says so for an attempt that ended
+    because of the repair itself.
+
+    ``block`` is a context manager around ``torch.export.export``. A repair without one acts inside of the
+    model's call: as a reader of :class:`~onlooker.repairs.trace_mode.TraceMode`, or by what the request
+    says. ``note`` is what a graph says of the repair when its trace began with it.
     """
 
     name: str

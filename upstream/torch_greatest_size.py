@@ -7,7 +7,7 @@ places of image tokens check just this equation.
 Where: torch.export
 Fails with: torch 2.13.0
 Thread: none known
-In onlooker: `patches.greatest_sizes`
+In onlooker: `repairs.greatest_sizes`
 """
 
 import torch

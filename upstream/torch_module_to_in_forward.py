@@ -3,7 +3,7 @@
 Where: torch.export
 Fails with: torch 2.13.0, 2.15.0
 Thread: https://github.com/pytorch/pytorch/issues/153056 (a repair: https://github.com/pytorch/pytorch/pull/185595)
-In onlooker: `patches.unchanged_modules`
+In onlooker: `repairs.unchanged_modules`
 """
 
 import torch

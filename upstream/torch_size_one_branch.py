@@ -6,7 +6,7 @@ and the program takes a call of size 1 all the same: it answers with the numbers
 Where: torch.export
 Fails with: torch 2.10.0, 2.13.0, 2.15.0
 Thread: https://github.com/pytorch/pytorch/pull/170264 (a warning for examples of size 1; not this case)
-In onlooker: `trace.decisions` reads every decision about sizes that the model takes, also those that leave no guard
+In onlooker: `proofs.decisions` reads every decision about sizes that the model takes, also those that leave no guard
 """
 
 import torch

@@ -6,7 +6,7 @@ equation `(length / 4) // 2 == 7`, of a pooling with a window of 7, is an error 
 Where: torch.export
 Fails with: torch 2.13.0
 Thread: none known
-In onlooker: `patches.unsolved_equations`
+In onlooker: `repairs.unsolved_equations`
 """
 
 import torch

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlooker.trace import guard_count
+from onlooker.repairs import guard_count
 from python_calls import python_calls
 
 ROOT = Path(__file__).parent.parent.parent

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from onlooker import InputObserver
-from onlooker.patches.recurrent_steps import steps_stay_sizes
+from onlooker.repairs.recurrent_steps import steps_stay_sizes
 from onlooker.targets.onnx.operators import translations
 
 FEATURES, HIDDEN = 4, 6

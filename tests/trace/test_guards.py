@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from onlooker import InputObserver, RejectedCallError
-from onlooker.trace import torch_export
-from onlooker.trace.guard_count import TooManyGuardsError, fewer_guards, most_guards
+from onlooker.repairs.guard_count import GuardCount, TooManyGuardsError, usual_guards
+from onlooker.repairs.trace_mode import reading
+from onlooker.trace import flat
 
 
 class PadsToMultiple(nn.Module):
@@ -77,7 +78,7 @@ def test_a_graph_of_one_side_refuses_the_other():
 
 
 def test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1(monkeypatch):
-    monkeypatch.setattr(torch_export, "most_guards", lambda n_inputs: 1)
+    monkeypatch.setattr(flat, "usual_guards", lambda n_inputs: 1)
     model = PadsToMultiple()
     program = watched(model, torch.randn(2, 8), torch.randn(2, 12)).export()
     assert program.graphs[0].oblivious
@@ -89,7 +90,7 @@ def test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1(mo
 def test_the_count_of_guards_ends_a_trace():
     class Many(nn.Module):
         def forward(self, x):
-            with fewer_guards([x], 3):
+            with reading(GuardCount([x], 3)):
                 for size in range(100, 110):
                     if x.shape[0] == size:
                         x = x + 1
@@ -98,7 +99,7 @@ def test_the_count_of_guards_ends_a_trace():
 
     with pytest.raises(TooManyGuardsError, match="more than 3 guards"):
         torch.export.export(Many(), (torch.zeros(5),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False)
-    assert most_guards(1) > 3
+    assert usual_guards(1) > 3
 
 
 @pytest.mark.parametrize(("sizes", "step"), [((32, 64), 1), ((32, 64, 48), 1), ((28, 56), 14)], ids=str)

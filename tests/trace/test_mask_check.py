@@ -36,7 +36,7 @@ def watched(model: torch.nn.Module, *padding: int) -> InputObserver:
 def test_a_model_that_is_another_function_in_a_trace_is_traced_as_it_is_called(padding: tuple[int, int]) -> None:
     model = Leaves(right=False)
     program = watched(model, *padding).export()
-    assert any("told that it is not traced" in note for graph in program.graphs for note in graph.notes)
+    assert any("is_exporting()` was made to return False" in note for graph in program.graphs for note in graph.notes)
     x, mask = torch.randn(3, 7, 3), torch.ones(3, 7, dtype=torch.int64)
     padded = mask.clone()
     padded[2, :3] = 0

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from onlooker import InputObserver, Program
-from onlooker.trace.decisions import recorded_decisions
+from onlooker.proofs.decisions import recorded_decisions
 from onlooker.trace.same_graph import difference_of
 
 

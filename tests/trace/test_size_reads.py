@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from onlooker.repairs.trace_mode import reading
 from onlooker.trace.size_reads import SizeReads
 
 
@@ -30,13 +31,15 @@ from onlooker.trace.size_reads import SizeReads
     ],
 )
 def test_every_way_to_read_a_size_is_noted(read: Callable[[torch.Tensor], Any], sizes: tuple[Any, ...]) -> None:
-    with SizeReads() as reads:
+    reads = SizeReads()
+    with reading(reads):
         read(torch.zeros(2, 5))
     assert reads.sizes == [sizes]
 
 
 def test_a_result_of_an_operator_is_no_read() -> None:
-    with SizeReads() as reads:
+    reads = SizeReads()
+    with reading(reads):
         torch.zeros(2, 5).sum(0).tolist()
     assert reads.sizes == []
 
@@ -46,7 +49,8 @@ def test_a_trace_reads_symbols_in_the_order_of_the_model() -> None:
 
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with SizeReads() as reads:
+            reads = SizeReads()
+            with reading(reads):
                 n = x.shape[1]
                 rank = x.squeeze(0).dim()
             found.extend(reads.sizes)

@@ -33,12 +33,12 @@ from ..materialise.padding import with_padding
 from ..observing.inner import advice_on_inner
 from ..observing.store import Sample
 from ..pytrees.open import open_arguments
+from ..repairs.guard_count import UNGUARDED, TooManyGuardsError
+from ..repairs.repair import TraceRequest
 from ..serve.dispatch import Dispatcher, Mismatch
-from ..trace.dims import Asked
 from ..trace.fixed_sizes import at_sizes, is_narrower
 from ..trace.float_inputs import float_graphs
 from ..trace.graph import Graph
-from ..trace.guard_count import TooManyGuardsError
 from ..trace.identity import identity_difference
 from ..trace.prepare import Prepared
 from ..trace.search import PlanSearch, ProvenGraph
@@ -341,7 +341,9 @@ class _Search:
         samples = [sample for sample in self.samples if sample.call.index in calls]
         tell("tracing", detail=plan.name)
         try:
-            traced = export_graph(plan, self.samples, self.lab, choices=[sizes], like=search.asked)
+            traced = export_graph(
+                plan, self.samples, self.lab, choices=[sizes], like=search.request
+            )
         except ExportError as error:
             logger.debug("%s", error)
             return None
@@ -485,7 +487,7 @@ class _Search:
                 samples or self.samples,
                 self.lab,
                 choices=choices,
-                like=Asked(oblivious=True) if self._oblivious else None,
+                like=TraceRequest().with_repair(UNGUARDED) if self._oblivious else None,
             )
         except ExportError as error:
             logger.debug("%s", error)

@@ -14,7 +14,7 @@ from ..core.structure import Tree
 from ..lab.lab import Lab
 from ..lab.rerun import difference, rerun
 from ..observing.store import Sample
-from ..patches.encoder_padding import padding_is_zero
+from ..repairs.encoder_padding import padding_is_zero
 
 __all__ = ["beside_fast_path", "surroundings_of"]
 
@@ -39,7 +39,7 @@ def beside_fast_path(sample: Sample, again: Tree[Any], lab: Lab) -> str:
 
     ``again`` is the result of the call as the settings are. Modules of torch take that path in
     eager mode only. The zeros that encoders give at padded positions there are in a trace, too
-    (:mod:`onlooker.patches.encoder_padding`).
+    (:mod:`onlooker.repairs.encoder_padding`).
     """
     if not torch.backends.mha.get_fastpath_enabled() or not _has_attention_of_torch(lab.model):
         return ""

@@ -1,1 +1,1 @@
-"""Reversible repairs, each with its reason, its upstream link, and when it may go."""
+"""What is swapped for a block: one attribute, what torch prints, attention whose rows are all masked."""

@@ -17,8 +17,8 @@ from typing import Any
 from torch.fx import Graph as FxGraph
 
 from ..core.errors import ExportError
+from ..model_source.lines import place_of_node
 from ..trace.graph import Graph
-from ..trace.lines import place_of_node
 from .target import Target
 
 __all__ = ["convert_or_leave_out", "of_graph", "operator_in", "refused_graph"]

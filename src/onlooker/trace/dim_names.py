@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 import sympy
 
 from ..core.plan import Plan
-from .decisions import Decision
+from ..proofs.decisions import Decision
+from ..proofs.size_proofs import SizeProofs
 from .dims import limits_of
 from .graph import Graph
 from .path_condition import in_sizes
-from .size_proofs import SizeProofs
 
 __all__ = ["takes_names", "with_bounds"]
 

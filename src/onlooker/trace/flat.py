@@ -27,25 +27,30 @@ from ..lab.stateful import Stateful
 from ..materialise.arguments import close_arguments
 from ..observing.reach import Change, Snapshot
 from ..pytrees.unread import open_result
-from .dims import Asked
+from ..repairs.by_values import BY_VALUES
+from ..repairs.guard_count import UNGUARDED, GuardCount, usual_guards
+from ..repairs.memory_copies import MEMORY_COPIES
+from ..repairs.neutral_branches import NEUTRAL_BRANCHES, NeutralBranches
+from ..repairs.number_texts import texts_are_of_numbers
+from ..repairs.repair import TraceRequest
+from ..repairs.rolled_loops import FEWEST_STEPS, MOST_STEPS, RolledLoops, Rolling
+from ..repairs.size_ints import builtins_swapped, ints_of_floats_are_values
+from ..repairs.size_tensors import FLOATS_DECIDE, SizeTensors
+from ..repairs.sized_operators import SizedOperators
+from ..repairs.trace_mode import Reader, reading
+from ..repairs.whole_rows import WHOLE_ROWS, WholeRows
 from .equal_sizes import unify_sizes
 from .generators import without_generator
-from .guard_count import fewer_guards
 from .identity_tests import compares_identity, compares_numbers
 from .mark_reads import MarkReads
-from .neutral_branches import NeutralBranches, NotNeutralError
-from .number_texts import texts_are_of_numbers
 from .path_condition import Atom
 from .returned_numbers import as_output, is_output
-from .rolled_loops import FEWEST_STEPS, MOST_STEPS, NotRolledError, RolledLoops, Rolling
-from .size_ints import builtins_swapped, ints_of_floats_are_values
 from .size_reads import SizeReads
-from .size_tensors import SizeTensors
-from .sized_operators import SizedOperators
 from .state_reads import StateReads
-from .whole_rows import WholeRows
 
 __all__ = ["FlatModel", "identifiers", "output_labels"]
+
+_CHANGES_NOTHING = "it changes nothing where its test fails"
 
 
 def identifiers(labels: Iterable[str]) -> list[str]:
@@ -102,23 +107,31 @@ class FlatModel(torch.nn.Module):
     those are given.
     """
 
-    def __init__(
-        self, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]
-    ) -> None:
+    def __init__(self, run: _Runner) -> None:
         super().__init__()
-        self.watched = lab.model
-        self.training = bool(getattr(lab.model, "training", False))
-        self._run = _Runner(lab, plan, names, values)
+        self.watched = run.lab.model
+        self.training = bool(getattr(run.lab.model, "training", False))
+        self._run = run
 
     @classmethod
     def of(
-        cls, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]
+        cls,
+        lab: Lab,
+        plan: Plan,
+        values: Mapping[Path, Any],
+        request: TraceRequest,
+        *,
+        most_guards: int | None = None,
     ) -> FlatModel:
         """The model with a signature that has the inputs of the plan, in their order.
 
         ``values`` are those of an example: what is no input, constants and objects, is taken from
-        there.
+        there. ``request`` says how it is traced. A trace ends at more than ``most_guards``, which is
+        the usual number for None.
         """
+        labels = identifiers(label_of(leaf.path) for leaf in plan.inputs)
+        names = {leaf.path: label for leaf, label in zip(plan.inputs, labels, strict=True)}
+        usual = None if UNGUARDED in request.on else usual_guards(len(plan.inputs))
         parameters = [
             inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD)
             for n in ("self", *names.values())
@@ -129,50 +142,27 @@ class FlatModel(torch.nn.Module):
 
         forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         made: type[FlatModel] = type("FlatModel", (cls,), {"forward": forward})
-        return made(lab, plan, names, values)
+        return made(_Runner(lab, plan, names, values, request, most_guards or usual))
 
     @property
     def has_parts(self) -> bool:
         """True where results have parts: see :attr:`~onlooker.lab.runner.ModelRunner.has_parts`."""
         return self._run.lab.subject.has_parts
 
-    def limit_guards(self, most: int | None) -> None:
-        """The most guards that a trace may meet; None for any number."""
-        self._run.most_guards = most
-
-    def join_rows(self, wanted: bool) -> None:
-        """Whether rows that a trace takes apart and joins again count as one tensor."""
-        self._run.rows = WholeRows() if wanted else None
+    @property
+    def readers(self) -> Sequence[Reader]:
+        """What read the functions of torch in the last run of the model."""
+        return self._run.readers
 
     @property
     def n_joined(self) -> int:
         """How often the last trace joined rows that it had taken apart."""
         return self._run.rows.joined if self._run.rows is not None else 0
 
-    def trace_as(self, asked: Asked) -> None:
-        """How the next trace is made: which loops are rolled, which branches are taken, what
-        ``contiguous()`` copies, and what becomes of ints and floats that are made of floats of sizes.
-        """
-        self._run.unrolled = asked.unrolled
-        self._run.copies = not asked.in_memory
-        self._run.decided = None if asked.in_memory else asked.decided
-        self._run.hides_floats = asked.opaque
-        self._run.floats_decide = asked.floats
-
     @property
     def has_values_of_floats(self) -> bool:
         """True where the last trace made values of ints that floats of sizes give."""
         return self._run.n_values > 0
-
-    @property
-    def taken(self) -> Sequence[str]:
-        """The lines of the branches that the last trace took."""
-        return tuple(dict.fromkeys(self._run.branches.taken))
-
-    @property
-    def not_neutral(self) -> NotNeutralError | None:
-        """Why a branch was taken in vain; None where none was."""
-        return self._run.branches.failure
 
     @property
     def rolled(self) -> Sequence[str]:
@@ -193,21 +183,20 @@ class FlatModel(torch.nn.Module):
         )
 
     @property
-    def rolled_notes(self) -> Sequence[str]:
-        """Those of them that compute something, for readers."""
-        lines = dict.fromkeys(self._run.loops.scans)
+    def notes(self) -> Sequence[str]:
+        """What the last trace did to loops and branches of the model, by their lines."""
         most = f"of up to {self._run.n_steps} steps"
-        return [f"the loop at {line} is a scan of torch, {most}" for line in lines]
-
-    @property
-    def unrolled(self) -> NotRolledError | None:
-        """Why the last trace could not roll a loop; None where it rolled all."""
-        return self._run.loops.failure
+        scans = dict.fromkeys(self._run.loops.scans)
+        taken = dict.fromkeys(self._run.branches.taken)
+        return [
+            *(f"the loop at {line} is a scan of torch, {most}" for line in scans),
+            *(f"the branch at {line} is taken for all sizes: {_CHANGES_NOTHING}" for line in taken),
+        ]
 
     @property
     def reads(self) -> Sequence[tuple[Any, ...]]:
         """The sizes that the Python of the model read from tensors in the last trace."""
-        return self._run.reads
+        return self._run.reads.sizes
 
     @property
     def state_reads(self) -> Mapping[str, str]:
@@ -219,6 +208,11 @@ class FlatModel(torch.nn.Module):
         """What the last trace left behind in Python that no watched call does."""
         known = self._run.lab.kept.changes
         return [change for change in self._run.changes if change.path not in known]
+
+    @property
+    def names(self) -> Mapping[Path, str]:
+        """The name of each input of the plan."""
+        return self._run.names
 
     @property
     def plan(self) -> Plan:
@@ -239,7 +233,7 @@ class FlatModel(torch.nn.Module):
     def marks(self) -> Mapping[str, str]:
         """The marks of tensors that the model read in the last trace, with their lines."""
         line = compares_identity(self._run.lab.model, self._run.lab.subject.method)
-        return {**self._run.marks, **({IDENTITY: line} if line else {})}
+        return {**self._run.marks.found, **({IDENTITY: line} if line else {})}
 
     @property
     def dynamic(self) -> tuple[bool, ...]:
@@ -254,56 +248,50 @@ class _Runner:
     """
 
     def __init__(
-        self, lab: Lab, plan: Plan, names: Mapping[Path, str], values: Mapping[Path, Any]
+        self,
+        lab: Lab,
+        plan: Plan,
+        names: Mapping[Path, str],
+        values: Mapping[Path, Any],
+        request: TraceRequest,
+        most_guards: int | None,
     ) -> None:
         self.lab, self.plan, self.names = lab, plan, names
-        self.baked = {
+        self.request, self.most_guards = request, most_guards
+        self.fixed = {
             leaf.path: without_generator(values[leaf.path])
             for leaf in plan.leaves
             if leaf.path not in names
         }
         self.floats = tuple(leaf.path for leaf in plan.inputs if leaf.is_float)
         self.flags: list[bool] = []
-        self.most_guards: int | None = None
-        self.copies = True
-        self.floats_decide = False
-        self.hides_floats = False
         self.n_values = 0
-        self.decided: Iterable[str] | None = ()
         self.branches = NeutralBranches()
-        self.rows: WholeRows | None = None
-        self.unrolled: tuple[str, ...] = ()
+        self.rows = WholeRows() if WHOLE_ROWS.is_part_of(request) else None
+        self.readers: Sequence[Reader] = ()
         seen = [size for symbol in plan.symbols for size in symbol.observed]
         self.n_steps = min(MOST_STEPS, max(FEWEST_STEPS, 2 * max(seen, default=0) + 1))
         self.loops = RolledLoops()
-        self.reads: list[tuple[Any, ...]] = []
+        self.reads = SizeReads()
         self.state = StateReads()
         self.changes: Sequence[Change] = ()
-        self.marks: dict[str, str] = {}
+        self.marks = MarkReads(())
         self.has_numbers = compares_numbers(lab.model, lab.subject.method)
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-        values = self.baked | {path: inputs[name] for path, name in self.names.items()}
+        values = self.fixed | {path: inputs[name] for path, name in self.names.items()}
         values |= {path: values[path].item() for path in self.floats}
-        rows = self.rows or contextlib.nullcontext()
-        loops = self.loops = RolledLoops(self.unrolled, self.rows, self.n_steps, reach=self._held)
-        branches = self.branches = NeutralBranches(self.decided)
+        readers = self.readers = self._readers_of(inputs)
         if self.has_numbers:
             _fix_sizes(inputs.values())
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
+        loops, branches = self.loops, self.branches
         with (
             self._own_state(),
-            fewer_guards(inputs.values(), self.most_guards),
-            rows,
-            ints_of_floats_are_values(self.hides_floats) as values_of_floats,
+            ints_of_floats_are_values(BY_VALUES in self.request.on) as values_of_floats,
             builtins_swapped(self.lab.model, loops.builtins),
-            branches,
-            SizedOperators(self.copies),
-            SizeTensors(self.floats_decide),
-            SizeReads() as reads,
-            MarkReads(inputs.values()) as marks,
-            loops,
+            reading(*readers),
             texts_are_of_numbers(),
         ):
             result = self.lab(arguments)
@@ -313,10 +301,29 @@ class _Runner:
         for failure in (loops.failure, branches.failure):
             if failure is not None:
                 raise failure
-        self.reads, self.marks = reads.sizes, marks.found
         self.n_values = len(values_of_floats)
         self.flags[:] = map(is_output, leaves)
         return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
+
+    def _readers_of(self, inputs: Mapping[str, Any]) -> Sequence[Reader]:
+        """What reads the functions of torch in a run of the model; the last one is the first that
+        gets a function.
+        """
+        request = self.request
+        has_branches = NEUTRAL_BRANCHES.is_part_of(request)
+        self.branches = NeutralBranches(request.decided if has_branches else None)
+        self.loops = RolledLoops(request.unrolled, self.rows, self.n_steps, reach=self._held)
+        self.reads, self.marks = SizeReads(), MarkReads(inputs.values())
+        return (
+            GuardCount(inputs.values(), self.most_guards),
+            *([] if self.rows is None else [self.rows]),
+            self.branches,
+            SizedOperators(copies=MEMORY_COPIES.is_part_of(request)),
+            SizeTensors(floats_decide=FLOATS_DECIDE in request.on),
+            self.reads,
+            self.marks,
+            self.loops,
+        )
 
     def _held(self) -> Snapshot:
         """What the model holds now, in a trace."""

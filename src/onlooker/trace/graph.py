@@ -14,8 +14,8 @@ from ..core.plan import Plan
 from ..core.structure import Structure
 from ..infer.name import label_of
 from ..observing.surroundings import outside_autocast
+from ..repairs.float_tensors import with_float_tensors
 from ..torch_internals.modes import is_any_autocast_enabled
-from .float_tensors import with_float_tensors
 
 __all__ = ["Graph", "Outputs"]
 

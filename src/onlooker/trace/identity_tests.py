@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
+from ..model_source.frames import is_code_of_model
+from ..model_source.lines import is_of_python
+from ..model_source.source_tests import tree_of
 from ..pytrees.unread import Unread
-from .decisions import is_code_of_model
-from .lines import is_of_python
-from .source_tests import tree_of
 
 __all__ = ["compares_identity", "compares_numbers"]
 

@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from ..core.marks import GRADIENTS, MEMORY, UNRECORDED
+from ..model_source.frames import reading_frame
+from ..model_source.lines import line_of
 from ..patches.swap import swapped
+from ..repairs.trace_mode import Reader
 from ..torch_internals.tensor_marks import (
     base_of_tensor,
     is_view,
     memory_of,
     version_of_tensor,
 )
-from .lines import line_of
-from .reading_frame import reading_frame
 
 __all__ = ["MarkReads"]
 
@@ -54,7 +54,7 @@ _OF_MEMORY = frozenset(
 )
 
 
-class MarkReads(TorchFunctionMode):
+class MarkReads(Reader):
     """Inside the block every read of a mark by the model is noted: ``found`` has the line of the
     first one of each kind.
 
@@ -62,25 +62,23 @@ class MarkReads(TorchFunctionMode):
     only reads of the ``inputs``, and of their views, count.
     """
 
+    functions = _OF_GRADIENTS | _OF_MEMORY
+
     def __init__(self, inputs: Iterable[Any]) -> None:
-        super().__init__()
         self.found: dict[str, str] = {}
         tensors = (value for value in inputs if isinstance(value, torch.Tensor))
         self._memory = set(map(memory_of, tensors)) - {None}
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        kind = GRADIENTS if func in _OF_GRADIENTS else MEMORY if func in _OF_MEMORY else ""
-        if kind and kind not in self.found and self._is_of_call(kind, args[0]):
+        """Notes the line of the model that reads a mark."""
+        kind = GRADIENTS if func in _OF_GRADIENTS else MEMORY
+        if kind not in self.found and self._is_of_call(kind, args[0]):
             frame = reading_frame(2, func)
             if frame is not None:
                 self.found[kind] = line_of(frame)
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
     def _is_of_call(self, kind: str, tensor: Any) -> bool:
         if isinstance(tensor, torch.nn.Parameter):
@@ -88,7 +86,6 @@ class MarkReads(TorchFunctionMode):
         return kind == GRADIENTS or memory_of(tensor) in self._memory
 
     def __enter__(self) -> MarkReads:
-        super().__enter__()  # type: ignore[no-untyped-call]
         asks = torch.is_grad_enabled
 
         def noting() -> bool:
@@ -104,4 +101,3 @@ class MarkReads(TorchFunctionMode):
 
     def __exit__(self, *error: Any) -> None:
         self._swap.close()
-        super().__exit__(*error)  # type: ignore[no-untyped-call]

@@ -28,12 +28,13 @@ from ..lab.recorder import Recorder
 from ..materialise.arguments import close_arguments, materialise
 from ..observing.store import Sample, copy_leaves
 from ..pytrees.agree import agreement
+from ..repairs.rolled_loops import RolledLoops
+from ..repairs.size_ints import builtins_swapped
+from ..repairs.trace_mode import reading
 from .graph import Graph
 from .path_condition import Atom, proofs_of, symbol_of, written
 from .regions import ProvenRegion
-from .rolled_loops import RolledLoops
 from .same_run import Numbers, as_in_a_trace
-from .size_ints import builtins_swapped
 from .size_reads import SizeReads
 
 __all__ = ["OperatorTrials", "Tried"]
@@ -218,7 +219,7 @@ class OperatorTrials:
             expected = self._lab.run(
                 close_arguments(self._plan, values), why="sizes of 0 and 1", memo=True, about=about
             )
-            with contextlib.nullcontext() if region.untold else as_in_a_trace():
+            with contextlib.nullcontext() if region.not_tracing else as_in_a_trace():
                 traced = self._lab.run_within(
                     arguments,
                     self._looking(of_model, reads, loops),
@@ -256,8 +257,8 @@ class OperatorTrials:
         with contextlib.ExitStack() as stack:
             if loops.rolls:
                 stack.enter_context(builtins_swapped(self._lab.model, loops.builtins))
-            for mode in (recorder, reads, *([loops] if loops.rolls else ())):
-                stack.enter_context(mode)
+            stack.enter_context(recorder)
+            stack.enter_context(reading(reads, *([loops] if loops.rolls else ())))
             yield
 
 

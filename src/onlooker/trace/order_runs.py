@@ -8,8 +8,9 @@ from ..core.plan import Plan
 from ..infer.sizes import Sizes
 from ..lab.lab import Lab
 from ..materialise.arguments import close_arguments, materialise
+from ..model_source.frames import reading_frame
+from ..model_source.lines import line_of
 from ..observing.store import Sample
-from .lines import line_of
 from .order_reads import (
     has_order,
     holds_noting,
@@ -17,7 +18,6 @@ from .order_reads import (
     noting_order,
     of_var_keyword,
 )
-from .reading_frame import reading_frame
 
 __all__ = ["has_dicts", "order_read"]
 

@@ -23,10 +23,10 @@ from ..core.errors import ExportError
 from ..core.floor import Floor
 from ..core.path import Path
 from ..core.plan import Plan, Symbol
+from ..proofs.decisions import Decision, sources_of
+from ..proofs.size_proofs import SizeProofs, is_fact, is_number
 from ..torch_internals.sizes import FloorDiv, Max, Min, PythonMod, PythonPrinter
-from .decisions import Decision, sources_of
 from .linear import Linear, limits_in_plan
-from .size_proofs import SizeProofs, is_fact, is_number
 
 __all__ = [
     "Atom",

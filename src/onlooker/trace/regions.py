@@ -16,9 +16,9 @@ import sympy
 
 from ..core.contract import Constraint, Contract, Dropped, Origin, Region
 from ..core.plan import Plan, Symbol
+from ..repairs.rolled_loops import Rolling
 from .linear import Linear
 from .path_condition import Atom, key_of, proofs_of
-from .rolled_loops import Rolling
 
 __all__ = ["ProvenRegion", "bounded_plan", "contract_of"]
 
@@ -33,7 +33,7 @@ class ProvenRegion:
     the sizes beyond which the model itself refuses what the path condition allows, ``limits``
     what is not proven by it (sizes of 0 and 1 at which the graph differs), ``sizes`` those of its
     example, ``tried`` the conditions of operators that are tried where they fail, ``reads`` the
-    sizes that the model read. ``untold`` is True where the model was told that it is not traced.
+    sizes that the model read. ``not_tracing`` is True where the model was told that it is not traced.
     ``rolling`` says which loops the trace rolled.
     """
 
@@ -45,7 +45,7 @@ class ProvenRegion:
     tried: tuple[Atom, ...] = ()
     reads: tuple[tuple[Any, ...], ...] = ()
     dropped: tuple[Dropped, ...] = field(default=())
-    untold: bool = False
+    not_tracing: bool = False
     rolling: Rolling = field(default_factory=Rolling)
     bounds: tuple[Atom, ...] = ()
 

@@ -29,6 +29,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 from torch.export.graph_signature import InputKind
 
+from ..proofs.size_proofs import SizeProofs
 from ..torch_internals.operators import DispatchKey, OpOverload
 from ..torch_internals.sizes import FloorDiv, IntTrueDiv, PythonMod
 from .graph_effects import (
@@ -45,7 +46,6 @@ from .graph_effects import (
     shared_by,
     written_by,
 )
-from .size_proofs import SizeProofs
 
 __all__ = ["Comparison", "Numbered", "difference_of", "frozen", "simplified"]
 

@@ -19,10 +19,12 @@ from typing import Any
 import torch
 
 from ..lab.recorder import Recorder, ScanStep
+from ..patches.swap import swapped
+from ..repairs.sized_operators import SizedOperators
+from ..repairs.trace_mode import reading
 from ..torch_internals.operators import HigherOrderOperator
 from .graph_effects import digest
 from .same_graph import Numbered, frozen, simplified
-from .sized_operators import SizedOperators
 
 __all__ = ["Done", "Numbers", "as_in_a_trace"]
 
@@ -44,18 +46,12 @@ def as_in_a_trace() -> Iterator[None]:
     The flags are those of ``torch._export.utils._compiling_state_context`` (checked with torch
     2.13).
     """
-    names = ("_is_compiling_flag", "_is_exporting_flag")
-    before = {
-        name: getattr(torch.compiler, name) for name in names if hasattr(torch.compiler, name)
-    }
-    for name in before:
-        setattr(torch.compiler, name, True)
-    try:
-        with SizedOperators():
-            yield
-    finally:
-        for name, value in before.items():
-            setattr(torch.compiler, name, value)
+    with contextlib.ExitStack() as stack:
+        for name in ("_is_compiling_flag", "_is_exporting_flag"):
+            if hasattr(torch.compiler, name):
+                stack.enter_context(swapped(torch.compiler, name, True))
+        stack.enter_context(reading(SizedOperators()))
+        yield
 
 
 @dataclass(slots=True)

@@ -31,8 +31,10 @@ from ..infer.sizes import Sizes, grain, is_general, is_possible
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, materialise
 from ..observing.store import Sample
+from ..repairs.by_values import BY_VALUES
+from ..repairs.not_tracing import NOT_TRACING
+from ..repairs.repair import TraceRequest
 from .dim_names import with_bounds
-from .dims import Asked
 from .fixed_sizes import at_sizes
 from .graph import Graph
 from .obtained import sizes_in_plan
@@ -122,7 +124,7 @@ class PlanSearch:
         self.domain = domain or DomainOfInterest()
         self.graphs: list[ProvenGraph] = []
         self.notes: list[str] = []
-        self._asked = Asked()
+        self._request = TraceRequest()
         self._taken: dict[tuple[tuple[str, int], ...], bool] = {}
         self._tried: set[frozenset[str]] = set()
         self._comparisons: dict[int, tuple[Traced, Comparison]] = {}
@@ -130,13 +132,13 @@ class PlanSearch:
 
     def begin(self, traced: Traced) -> None:
         """Takes the first graph of the plan."""
-        self._asked = traced.asked
+        self._request = traced.request
         self.graphs.append(self._proven(traced, {}))
 
     @property
-    def asked(self) -> Asked:
+    def request(self) -> TraceRequest:
         """How the last trace was asked for."""
-        return self._asked
+        return self._request
 
     def general_sizes(self) -> tuple[Sizes, Sizes]:
         """The symbols that are numbers in the graph with the fewest of these, and the sizes of its
@@ -161,7 +163,7 @@ class PlanSearch:
         """True where the model was told that it is not traced, and decides by values then: whether a
         mask hides anything, as :mod:`.mask_check` found.
         """
-        return self._asked.untold and self._asked.branch is not None
+        return {NOT_TRACING, BY_VALUES} <= self._request.on
 
     def holds(self, sizes: Sizes) -> bool:
         """True for sizes for which some graph is proven."""
@@ -237,7 +239,7 @@ class PlanSearch:
         """What a further trace costs: with the number of conditions grows the time of torch."""
         n_conditions = max(len(proven.regions[-1].atoms) for proven in self.graphs)
         cost = 1 + n_conditions // _CONDITIONS
-        return cost * _OF_VALUES if self._asked.opaque else cost
+        return cost * _OF_VALUES if self._request.sizes_are_values else cost
 
     def _open_choice(self, choices: Iterable[Sizes]) -> Sizes | None:
         """The first of some sizes that no graph holds, which the plan allows, and for which no trace
@@ -298,7 +300,7 @@ class PlanSearch:
         logger.info("tracing %s with %s", plan.name, choice)
         tell("tracing", detail=f"{plan.name} with {_listed(choice)}")
         try:
-            traced = export_graph(plan, self.samples, self.lab, choices=[free], like=self._asked)
+            traced = export_graph(plan, self.samples, self.lab, choices=[free], like=self._request)
         except ExportError as error:
             logger.debug("%s", error)
             self.notes.append(f"sizes such as {_listed(choice)} are refused by torch.export")
@@ -416,7 +418,7 @@ class PlanSearch:
             evidence,
             traced.condition.tried,
             traced.condition.reads,
-            untold=traced.asked.untold,
+            not_tracing=NOT_TRACING in traced.request.on,
             rolling=traced.rolling,
             bounds=traced.bounds,
         )

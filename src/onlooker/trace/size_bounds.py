@@ -34,12 +34,12 @@ from ..core.plan import Symbol
 from ..infer.sizes import Sizes, is_possible
 from ..lab.lab import Lab, SpentError
 from ..materialise.arguments import close_arguments, materialise
+from ..model_source.lines import place_of_node
 from ..observing.store import Sample
 from ..torch_internals.fake_tensors import UNKNOWN_VALUES
 from ..torch_internals.operators import OpOverload
 from .graph import Graph
 from .linear import Linear, limits_in_plan
-from .lines import place_of_node
 from .path_condition import Atom, PathCondition, key_of, symbol_of
 from .size_program import SizeProgram
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+
+from ..repairs.trace_mode import Reader
 
 __all__ = ["SizeReads"]
 
@@ -33,25 +34,22 @@ _READS = frozenset(
 )
 
 
-class SizeReads(TorchFunctionMode):
+class SizeReads(Reader):
     """Inside the block every read is noted: ``sizes`` has the numbers of each, symbolic ones in a
     trace.
     """
 
+    functions = _READS
+
     def __init__(self) -> None:
-        super().__init__()
         self.sizes: list[tuple[Any, ...]] = []
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func in _READS:
-            self.sizes.append(tuple(_numbers(result)))
+        """Notes the sizes that a function gives."""
+        result = func(*args, **kwargs)
+        self.sizes.append(tuple(_numbers(result)))
         return result
 
 

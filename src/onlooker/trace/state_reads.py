@@ -28,11 +28,11 @@ from typing import Any
 
 import torch
 
+from ..model_source.frames import is_code_of_model
+from ..model_source.lines import line_of
 from ..observing.reach import MISSING, Change, Holder, ObjectState, Snapshot
 from ..patches.swap import swapped
 from ..torch_internals.trees import tree_leaves
-from .decisions import is_code_of_model
-from .lines import line_of
 
 __all__ = ["StateReads"]
 

@@ -1,4 +1,4 @@
-"""Exports one regime with torch.export."""
+"""Exports one plan with torch.export: an attempt, what it tells, and the next one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import torch
 
 from ..core.contract import Constraint, Contract, Origin, Region
 from ..core.errors import ExportError
-from ..core.path import Path
 from ..core.plan import Plan
 from ..infer.name import label_of
 from ..infer.sizes import Sizes, alike_sizes
@@ -24,46 +23,36 @@ from ..lab.rerun import difference
 from ..lab.runner import opened
 from ..materialise.arguments import leaf_values
 from ..materialise.counting import sizes_of
+from ..model_source.lines import comes_through, place_of_error
 from ..observing.inner import advice_on_inner
 from ..observing.reach import Change
 from ..observing.store import Sample, copy_leaves
-from ..patches.encoder_padding import padding_is_zero
-from ..patches.greatest_sizes import BOUNDS_DIFFER
-from ..patches.recurrent_steps import steps_stay_sizes
-from ..patches.unchanged_modules import REFUSAL
-from ..patches.unsolved_equations import UNSOLVED
+from ..proofs.decisions import recorded_decisions
 from ..pytrees.open import copy_tensors
+from ..repairs.by_values import BY_VALUES, UncheckedBranchError, check_decided
+from ..repairs.float_tensors import with_float_tensors
+from ..repairs.guard_count import UNGUARDED, TooManyGuardsError
+from ..repairs.implied_bounds import drop_implied_bounds
+from ..repairs.not_tracing import EQUAL_SIZES, NOT_TRACING
+from ..repairs.repair import Attempt, Retry, Setup, TraceRequest
+from ..repairs.repairs import REPAIRS, anew, next_attempt, repaired
+from ..repairs.rolled_loops import Rolling
+from ..repairs.watched_sizes import WATCHED_SIZES
+from ..repairs.whole_rows import WHOLE_ROWS
 from ..torch_internals.operators import OpOverload
-from ..torch_internals.tracing import UserError, dynamo_config, lazy_graph_module
-from .by_values import (
-    UncheckedBranchError,
-    check_decided,
-    depends_on_values,
-    has_two_rows_at_least,
-)
-from .decisions import Decision, recorded_decisions
+from ..torch_internals.tracing import dynamo_config, lazy_graph_module
 from .dim_names import takes_names
-from .dims import Asked
-from .flat import FlatModel, identifiers, output_labels
+from .dims import dynamic_shapes
+from .flat import FlatModel, output_labels
 from .float_check import checked_floats
-from .float_tensors import floats_stay_numbers, with_float_tensors
 from .generators import check_generators
 from .graph import Graph, Outputs
-from .guard_count import TooManyGuardsError, most_guards
-from .implied_bounds import drop_implied_bounds
-from .lines import comes_through, place_of_error
 from .mask_check import mask_difference, mask_refusal
-from .memory_copies import may_write_to_copies
 from .obtained import output_kinds, read_obtained
 from .path_condition import Atom, PathCondition, path_condition
-from .quick_nodes import nodes_made_quickly
-from .repeated_operators import operators_repeat
-from .rolled_loops import Rolling
 from .size_bounds import find_bounds
-from .size_functions import UNHASHABLE
-from .size_ints import asks_for_int, bakes_int, ints_stay_sizes, is_asked_at
+from .sizes_check import is_exact_elsewhere
 from .torch_run import runner_on_demand
-from .whole_rows import is_exact_elsewhere
 
 __all__ = ["Traced", "export_graph", "graph_of"]
 
@@ -75,15 +64,7 @@ _MOST_LIFTED = 2
 _MOST_CALLS_AFTER = 3
 #: places that a refusal names
 _MOST_NAMED = 4
-#: a model with more branches that were taken in vain decides all of them
-_MOST_DECIDED = 2
 _PACKED = "torch.nn.utils.rnn.PackedSequence"
-#: what torch says where an operator of a library is given a float that it does not know
-_NO_FLOAT = "but instead found type 'SymFloat'"
-_UNTOLD = "the model was told that it is not traced, where it computes something else"
-_ONE_SIDE = "the side of a branch that the example takes is in the graph"
-_TAKEN = "the branch at {} is taken for all sizes: it changes nothing where its test fails"
-_READ_AS_SIZES = "int(), len() and range() of a size are read as sizes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +75,7 @@ class Traced:
 
     graph: Graph
     condition: PathCondition
-    asked: Asked = field(default_factory=Asked)
+    request: TraceRequest = field(default_factory=TraceRequest)
     rolling: Rolling = field(default_factory=Rolling)
     bounds: tuple[Atom, ...] = ()
 
@@ -105,100 +86,113 @@ def export_graph(
     lab: Lab,
     *,
     choices: Sequence[Sizes] | None = None,
-    like: Asked | None = None,
+    like: TraceRequest | None = None,
     most_guards: int | None = None,
 ) -> Traced:
-    """The exported graph of a plan; when torch refuses, its message is read and it is asked again.
+    """The exported graph of a plan, traced as often as a repair wants another attempt.
+
+    Each attempt is a trace with the repairs that are on. A repair that is wanted after a refusal, or for
+    a program that would hold for fewer calls, is on in the next attempt. A graph is checked against the
+    model before it is given.
 
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
     ``like`` is how a trace of the same model was asked for, so that this one begins where that one
-    ended; a branch on values is asked for anew, but where sizes are values themselves.
-
-    With ``most_guards`` the trace ends where it meets more guards: by itself it is made again in
+    ended. With ``most_guards`` the trace ends where it meets more guards: by itself it is made again in
     another way.
 
     :raises ExportError: ``export-refused`` with the last message of torch, ``packed-sequence``,
-        ``packed-weights``, ``float-decides``, ``mask-decides``
+        ``packed-weights``, ``float-decides``, ``mask-decides``, ``model-keeps-state``
     :raises TooManyGuardsError: only with ``most_guards``
     """
     start = time.perf_counter()
-    labels = [label_of(leaf.path) for leaf in plan.inputs]
-    names = dict(zip([leaf.path for leaf in plan.inputs], identifiers(labels), strict=True))
-    asked = like.anew() if like is not None else Asked()
-    said = {_READ_AS_SIZES: asked.ints, _UNTOLD: asked.untold, _ONE_SIDE: asked.branch is not None}
-    notes, join_rows = [*plan.notes, *(note for note, holds in said.items() if holds)], True
-    refusal: Exception | None = None
+    request = TraceRequest() if like is None else anew(like)
+    notes = [Retry(request, repair.note, repair) for repair in REPAIRS if repair in request.on]
+    error: Exception | None = None
     for _ in range(_ATTEMPTS):
-        example = find_example(
-            plan, samples, lab, choices=choices or _sizes_of_calls(plan, samples, asked)
-        )
-        flat = FlatModel.of(lab, plan, names, example.values)
-        flat.join_rows(join_rows)
-        flat.trace_as(asked)
-        decisions: list[Decision] = []
-        try:
-            with recorded_decisions() as log:
-                try:
-                    program = _export(flat, lab, plan, names, example, asked, most_guards)
-                finally:
-                    decisions = list(log.decisions.values())
-        except Exception as error:
-            refusal = error
-            logger.debug("torch.export refuses: %s", error)
-            _check_guards(error, most_guards)
-            other, note = _after_refusal(error, asked, decisions, flat, is_side=like is not None)
-            if other is None:
-                break
-        else:
-            other, note = _wider_way(asked, decisions, program, pads=bool(flat.taken))
-            if other is None and not _only_tables(flat, example, samples, lab):
-                other = _leaving_less(flat, example, asked, lab, is_side=like is not None)
-        if other is not None:
-            asked = other
-            notes += [note] if note else []
-            continue
-        graph = graph_of(plan, names, program, example, flat)
-        if flat.n_joined and not is_exact_elsewhere(graph, samples, lab):
-            join_rows = False
-            continue
-        condition = path_condition(decisions, plan, names, graph.ranges, flat.reads)
-        most_steps = [atom for atom in condition.atoms.values() if flat.is_of_steps(atom)]
-        condition = condition.without(most_steps)
-        named = {} if asked.oblivious else takes_names(decisions, graph)
-        graph = replace(
-            graph,
-            notes=_told([*notes, *flat.rolled_notes, *map(_TAKEN.format, flat.taken)], asked),
-            seconds=time.perf_counter() - start,
-            oblivious=asked.oblivious,
-            named=named,
-            marks=flat.marks,
-        )
-        condition, bounds = find_bounds(graph, condition, samples, lab)
-        graph = replace(graph, contract=_contract(graph, condition, bounds, most_steps))
-        if flat.rolled and not is_exact_elsewhere(graph, samples, lab):
-            asked = _without_loops(asked, flat.rolled)
-            continue
-        checked = checked_floats(graph, samples, lab)
-        # a trace like another one goes the way that was found right there
-        difference = mask_difference(checked, samples, lab) if like is None else ""
-        if not difference:
-            found = replace(asked, opaque=flat.has_values_of_floats)
-            return Traced(checked, condition, found, flat.rolling, bounds)
-        if asked.untold:
-            raise mask_refusal(checked, difference)
-        asked = replace(asked, untold=True)
-        notes.append(f"{_UNTOLD}: {difference}")
-    unchecked = refusal if isinstance(refusal, UncheckedBranchError) else None
-    cause = refusal if unchecked is None else asked.branch
+        sizes = choices or _sizes_of_calls(plan, samples, request)
+        example = find_example(plan, samples, lab, choices=sizes)
+        flat = FlatModel.of(lab, plan, example.values, request, most_guards=most_guards)
+        attempt = _attempt(flat, lab, example, request, is_side=like is not None)
+        seconds = time.perf_counter() - start
+        if most_guards is not None and isinstance(attempt.error, TooManyGuardsError):
+            raise attempt.error
+        error = attempt.error or error
+        found: Retry | Traced | None = next_attempt(attempt)
+        if found is None and attempt.program is not None:
+            found = _leaving_less(attempt, flat, example, samples, lab)
+            found = found or _traced(attempt, flat, example, samples, lab)
+        if found is None:
+            break
+        if isinstance(found, Traced):
+            said = (*plan.notes, *_notes_of(notes, request), *flat.notes)
+            graph = replace(found.graph, notes=tuple(dict.fromkeys(said)), seconds=seconds)
+            return replace(found, graph=graph)
+        request = found.request
+        notes.append(found)
+    unchecked = error if isinstance(error, UncheckedBranchError) else None
+    cause = error if unchecked is None else request.value_error
     raise _refused(plan, cause, lab, unchecked) from cause
 
 
-def _only_tables(flat: FlatModel, example: Example, samples: Sequence[Sample], lab: Lab) -> bool:
-    """True where a trace reads nothing that calls count, and leaves behind tables alone: tensors
-    that were made for larger sizes, after which watched calls give what they gave.
+def _notes_of(notes: Iterable[Retry], request: TraceRequest) -> list[str]:
+    """The notes of attempts, without those of repairs that were given up again."""
+    held = [one for one in notes if one.repair is None or one.repair.is_part_of(request)]
+    return [one.note for one in held if one.note]
+
+
+def _attempt(
+    flat: FlatModel, lab: Lab, example: Example, request: TraceRequest, *, is_side: bool
+) -> Attempt:
+    """One trace; ``is_side`` is True for sizes that another trace left out."""
+    program: torch.export.ExportedProgram | None = None
+    error: Exception | None = None
+    with recorded_decisions() as log:
+        try:
+            program = _export(flat, lab, example, request)
+        except Exception as refusal:
+            logger.debug("torch.export refuses: %s", refusal)
+            error = refusal
+    decisions = list(log.decisions.values())
+    return Attempt(request, decisions, flat.readers, error, program, is_side)
+
+
+def _traced(
+    attempt: Attempt, flat: FlatModel, example: Example, samples: Sequence[Sample], lab: Lab
+) -> Traced | Retry:
+    """The graph of an attempt with its contract; where the graph is not what the model computes, how
+    to trace otherwise.
     """
-    is_table = all(isinstance(change.now, torch.Tensor) for change in flat.state_written)
-    if flat.state_reads or not flat.state_written or not is_table:
+    request = attempt.request
+    graph = graph_of(attempt, flat, example)
+    if flat.n_joined and not is_exact_elsewhere(graph, samples, lab):
+        return Retry(request.without_repair(WHOLE_ROWS))
+    condition = path_condition(attempt.decisions, flat.plan, flat.names, graph.ranges, flat.reads)
+    most_steps = [atom for atom in condition.atoms.values() if flat.is_of_steps(atom)]
+    condition = condition.without(most_steps)
+    has_guards = UNGUARDED not in request.on
+    named = takes_names(attempt.decisions, graph) if has_guards else {}
+    graph = replace(graph, oblivious=not has_guards, named=named, marks=flat.marks)
+    condition, bounds = find_bounds(graph, condition, samples, lab)
+    graph = replace(graph, contract=_contract(graph, condition, bounds, most_steps))
+    if flat.rolled and not is_exact_elsewhere(graph, samples, lab):
+        return Retry(request.unrolling(flat.rolled))
+    graph = checked_floats(graph, samples, lab)
+    # a trace like another one goes the way that was found right there
+    difference = "" if attempt.is_side else mask_difference(graph, samples, lab)
+    if difference and NOT_TRACING in request.on:
+        raise mask_refusal(graph, difference)
+    if difference:
+        note = f"{NOT_TRACING.note}: {difference}"
+        return Retry(request.with_repair(NOT_TRACING), note, NOT_TRACING)
+    found = replace(request, sizes_are_values=flat.has_values_of_floats)
+    return Traced(graph, condition, found, flat.rolling, bounds)
+
+
+def _leaves_tables(flat: FlatModel, example: Example, samples: Sequence[Sample], lab: Lab) -> bool:
+    """True where a trace leaves behind tables alone: tensors that were made for larger sizes, after
+    which watched calls give what they gave.
+    """
+    if not all(isinstance(change.now, torch.Tensor) for change in flat.state_written):
         return False
     arguments = flat.note_side(example.values)
     with lab.private_run(why="watched calls after one of other sizes"):
@@ -215,25 +209,26 @@ def _only_tables(flat: FlatModel, example: Example, samples: Sequence[Sample], l
 
 
 def _leaving_less(
-    flat: FlatModel, example: Example, asked: Asked, lab: Lab, *, is_side: bool
-) -> Asked | None:
-    """How else to trace where the model left behind what no watched call does: once more, to see
-    whether it reads that, and then at the sizes of watched calls; None where it did not.
+    attempt: Attempt, flat: FlatModel, example: Example, samples: Sequence[Sample], lab: Lab
+) -> Retry | None:
+    """How to trace where the model left behind what no watched call does: once more, to see whether
+    it reads that, and then at the sizes of watched calls; None where it did not.
 
     :raises ExportError: ``model-keeps-state`` where the trace reads what calls count, or where one
         leaves behind what no watched call does, at sizes that no call had
     """
-    kept, reads = lab.kept, flat.state_reads
+    request, kept, reads = attempt.request, lab.kept, flat.state_reads
     if reads:
-        if is_side or asked.as_watched or not kept.lifted.issuperset(reads):
+        is_watched = attempt.is_side or WATCHED_SIZES in request.on
+        if is_watched or not kept.lifted.issuperset(reads):
             raise reads_state(flat.plan, reads)
         kept.settle(reads)
-        return replace(asked, as_watched=True)
-    if not flat.state_written:
+        return Retry(request.with_repair(WATCHED_SIZES))
+    if not flat.state_written or _leaves_tables(flat, example, samples, lab):
         return None
-    if not is_side and asked.lifted < _MOST_LIFTED:
+    if not attempt.is_side and request.lifted < _MOST_LIFTED:
         kept.lift(flat.state_written)
-        return replace(asked, lifted=asked.lifted + 1)
+        return Retry(replace(request, lifted=request.lifted + 1))
     refusal = writes_state(flat.plan, flat.state_written)
     flat.note_side(example.values, refusal=refusal)
     raise refusal
@@ -265,12 +260,6 @@ def writes_state(plan: Plan, changes: Sequence[Change]) -> ExportError:
         slug="model-keeps-state",
         hint="Watch a call of these sizes with InputObserver(state=True).",
     )
-
-
-def _told(notes: Iterable[str], asked: Asked) -> tuple[str, ...]:
-    """The notes of a graph, each one once; a way that was given up again is not among them."""
-    kept = (note for note in notes if asked.untold or not note.startswith(_UNTOLD))
-    return tuple(dict.fromkeys(kept))
 
 
 def _contract(
@@ -338,8 +327,8 @@ def _refused(
     what = f"{plan.model or 'the model'}.{plan.method} ({plan.name})"
     if _PACKED in str(plan.structure) or (refusal is not None and comes_through(refusal, _packs)):
         return ExportError(
-            f"{what} reads packed sequences, of which torch.export makes no graph: how many rows a"
-            " step has hangs on the lengths, which are values.",
+            f"{what} reads packed sequences. torch.export cannot trace them, because the number of"
+            " rows per step depends on the values of the lengths.",
             slug="packed-sequence",
             hint=(
                 f"{where}Give the recurrent layer the padded tensor, and take its results at the"
@@ -368,192 +357,47 @@ def _refused(
     )
 
 
-def _without_loops(asked: Asked, lines: Iterable[str]) -> Asked:
-    """The same, with the loops at some lines of the model traced step by step."""
-    return replace(asked, unrolled=(*asked.unrolled, *lines))
-
-
-def _check_guards(error: Exception, most: int | None) -> None:
-    """Passes unless a trace that may meet so many guards has ended by them.
-
-    :raises TooManyGuardsError: the same error
-    """
-    if most is not None and isinstance(error, TooManyGuardsError):
-        raise error
-
-
-def _after_refusal(
-    error: Exception,
-    asked: Asked,
-    decisions: Sequence[Decision],
-    flat: FlatModel,
-    *,
-    is_side: bool,
-) -> tuple[Asked | None, str]:
-    """How else to trace after an error, which may be what came of a loop or of a branch that was
-    taken; None where there is no other way.
-    """
-    if flat.unrolled is not None:
-        return _without_loops(asked, [flat.unrolled.line]), str(flat.unrolled)
-    if flat.not_neutral is not None:
-        line = flat.not_neutral.line
-        return _with_decisions(asked, [] if line is None else [line]), ""
-    other, note = _another_way(error, asked, decisions, is_side=is_side)
-    if other is None and flat.taken:
-        return _with_decisions(asked), ""
-    return other, note
-
-
-def _with_decisions(asked: Asked, lines: Sequence[str] = ()) -> Asked:
-    """The same, with the branches at some lines of the model decided by Python; without lines, or
-    after a few of them, all branches.
-    """
-    known = asked.decided or ()
-    is_last = not lines or len(known) >= _MOST_DECIDED
-    return replace(asked, decided=None if is_last else (*known, *lines))
-
-
-def _another_way(
-    error: Exception, asked: Asked, decisions: Sequence[Decision], *, is_side: bool
-) -> tuple[Asked | None, str]:
-    """How else to trace, and a note where the way says something of the program; None where
-    there is no other way. ``is_side`` is True for sizes that another trace left out.
-    """
-    if isinstance(error, TooManyGuardsError):
-        return asked.without_guards(), f"asked again without guards on 0 and 1: {error}"
-    if not asked.keys and UNHASHABLE in str(error):
-        return replace(asked, keys=True), ""
-    if asked.branch is not None and not asked.floats and _wants_float(error):
-        return (
-            replace(asked, floats=True),
-            f"a float that is computed of sizes in a tensor is that of the example: {error}",
-        )
-    if asked.ints is None and depends_on_values(error) and is_asked_at(place_of_error(error)):
-        return replace(asked, ints=True), f"{_READ_AS_SIZES}: {_first_line(error)}"
-    if depends_on_values(error) and asked.untold and not asked.alike:
-        # equal sizes may keep the model on the way without the branch, which serves more calls
-        return replace(asked, untold=False, alike=True), ""
-    if depends_on_values(error) and asked.branch is None:
-        ints = True if asked.ints is None and bakes_int(decisions) else asked.ints
-        way = replace(asked, branch=error, opaque=True, ints=ints)
-        where = f" is asked at {place}" if (place := place_of_error(error)) else ""
-        return (
-            way,
-            f"{_ONE_SIDE}{where}: {_first_line(error)}",
-        )
-    if asked.ints is None and asks_for_int(decisions):
-        return replace(asked, ints=True), f"{_READ_AS_SIZES}: {_first_line(error)}"
-    if asked.ints and not isinstance(error, UserError):
-        return (
-            replace(asked, ints=False),
-            f"int() and range() are those of Python again: {_first_line(error)}",
-        )
-    if not asked.greatest and BOUNDS_DIFFER in str(error):
-        return replace(asked, greatest=True), ""
-    if not asked.unsolved and UNSOLVED in str(error):
-        return replace(asked, unsolved=True), ""
-    if not asked.conversions and REFUSAL in str(error):
-        return replace(asked, conversions=True), ""
-    is_refused = isinstance(error, RuntimeError) and not depends_on_values(error)
-    if is_refused and not asked.untold and not (asked.alike and is_side):
-        # the model runs at the sizes of the example: what is refused, it does in a trace alone
-        return replace(asked, untold=True), f"{_UNTOLD}: {_first_line(error)}"
-    return None, ""
-
-
-def _sizes_of_calls(plan: Plan, samples: Sequence[Sample], asked: Asked) -> list[Sizes] | None:
-    """Sizes of an example as the calls of the plan have them, where that is asked for."""
-    if asked.alike:
-        return _alike_sizes(plan, samples)
-    if not asked.as_watched:
+def _sizes_of_calls(
+    plan: Plan, samples: Sequence[Sample], request: TraceRequest
+) -> list[Sizes] | None:
+    """Sizes of an example as the calls of the plan have them, where a repair wants them."""
+    if not request.on & {EQUAL_SIZES, WATCHED_SIZES}:
         return None
     calls = [
         sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls
     ]
+    if EQUAL_SIZES in request.on:
+        return list(alike_sizes(plan, calls)) if calls else None
     # the last call first: torch takes no size below 2 for an example
     return [
         {name: max(size, 2) for name, size in sizes.items()} for sizes in reversed(calls)
     ] or None
 
 
-def _alike_sizes(plan: Plan, samples: Sequence[Sample]) -> list[Sizes] | None:
-    """Sizes of an example with those equal that the calls of the plan have equal; None where the
-    plan was made of none of the calls.
-    """
-    calls = [
-        sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls
-    ]
-    return list(alike_sizes(plan, calls)) if calls else None
-
-
-def _wider_way(
-    asked: Asked,
-    decisions: Sequence[Decision],
-    program: torch.export.ExportedProgram,
-    *,
-    pads: bool,
-) -> tuple[Asked | None, str]:
-    """How else to trace for a program that holds for more calls, and a note; None where there is no
-    such way. ``pads`` says that it pads by 0 where the model does not.
-    """
-    if asked.ints is None and bakes_int(decisions):
-        note = f"{_READ_AS_SIZES}: a number made from a size would hold for that size alone"
-        return replace(asked, ints=True), note
-    if not asked.any_length and asked.branch is None and has_two_rows_at_least(program):
-        return replace(asked, any_length=True), ""
-    if not asked.in_memory and may_write_to_copies(program, pads=pads):
-        return replace(asked, in_memory=True), ""
-    return None, ""
-
-
-def _wants_float(error: Exception) -> bool:
-    """True for an operator that wants a plain number of a float that torch does not know."""
-    return isinstance(error, UncheckedBranchError) or _NO_FLOAT in str(error)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
-
-
 def _export(
-    flat: FlatModel,
-    lab: Lab,
-    plan: Plan,
-    names: Mapping[Path, str],
-    example: Example,
-    asked: Asked,
-    most: int | None = None,
+    flat: FlatModel, lab: Lab, example: Example, request: TraceRequest
 ) -> torch.export.ExportedProgram:
+    """The program that torch makes with the repairs of a request."""
+    plan, names = flat.plan, flat.names
     leaves = copy_leaves(tuple(example.values[leaf.path] for leaf in plan.inputs))
     inputs = dict(zip(names.values(), with_float_tensors(leaves), strict=True))
-    usual = None if asked.oblivious else most_guards(len(plan.inputs))
-    flat.limit_guards(most or usual)
-    ints = ints_stay_sizes(lab.model if asked.ints else None)
     # torch caches what operators give for fake tensors; with symbolic sizes the cache takes as long
     # as the trace itself
     uncached = dynamo_config.patch(fake_tensor_cache_enabled=False)
     # the passes of an export build a dozen modules that never run: their code is written when it is
     # asked for
     lazy = lazy_graph_module._use_lazy_graph_module(True)
-    floats = floats_stay_numbers(lab.model, plan)
     with (
         uncached,
         lazy,
         warnings.catch_warnings(),
         lab.untouched(traced=True),
-        asked.settings() as decided,
-        ints,
-        floats,
-        steps_stay_sizes(lab.model),
-        padding_is_zero(lab.model),
-        operators_repeat(),
-        nodes_made_quickly(),
+        repaired(Setup(lab.model, plan, request)) as given,
     ):
         warnings.simplefilter("ignore")
-        shapes = asked.dynamic_shapes(plan, names)
+        shapes = dynamic_shapes(plan, names)
         program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)
-    check_decided(program, decided)
+    check_decided(program, given.get(BY_VALUES, ()))
     check_generators(program)
     drop_implied_bounds(program)
     # what nothing uses: an operator that raised in a try block of the model, a part of a tensor
@@ -577,14 +421,10 @@ def _has_effects(node: torch.fx.Node) -> bool:
     )
 
 
-def graph_of(
-    plan: Plan,
-    names: Mapping[Path, str],
-    program: torch.export.ExportedProgram,
-    example: Example,
-    flat: FlatModel,
-) -> Graph:
-    """The graph around an exported program."""
+def graph_of(attempt: Attempt, flat: FlatModel, example: Example) -> Graph:
+    """The graph around the program of an attempt."""
+    program, plan, names = attempt.program, flat.plan, flat.names
+    assert program is not None
     outputs = Outputs(
         example.outputs.structure,
         tuple(

@@ -14,8 +14,8 @@ import torch
 from torch.fx import Node
 
 from ...core.errors import ExportError, UsageError
+from ...model_source.lines import place_of_node
 from ...trace.graph import Graph
-from ...trace.lines import place_of_node
 from ...trace.torch_run import without_guards
 from ..asserted import assertions_in
 from ..inputs import fake_inputs, layout_of, with_tensors_for_ints

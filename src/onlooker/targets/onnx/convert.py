@@ -14,7 +14,7 @@ import torch
 
 from ...core.errors import ExportError, UsageError
 from ...patches.masked_rows import masked_rows_give_zeros
-from ...patches.recurrent_steps import steps_stay_sizes
+from ...repairs.recurrent_steps import steps_stay_sizes
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..refused import refused_graph

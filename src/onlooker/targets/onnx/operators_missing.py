@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ...trace.lines import place_of_node
+from ...model_source.lines import place_of_node
 
 __all__ = ["Stop", "stop_of"]
 

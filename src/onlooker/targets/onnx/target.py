@@ -19,8 +19,8 @@ import torch
 from ...core.progress import tell
 from ...core.spec import Axis
 from ...disk.text import damaged
+from ...model_source.lines import place_of_stack
 from ...trace.graph import Graph
-from ...trace.lines import place_of_stack
 from ..first_run import opened_elsewhere
 from ..names import Names, names_of
 from ..packages import require_packages

@@ -17,11 +17,11 @@ import torch
 from torch.fx import GraphModule, Node
 
 from ...core.errors import ExportError
+from ...model_source.lines import place_of_node
 from ...patches.masked_rows import masked_rows_give_zeros
-from ...patches.recurrent_steps import steps_stay_sizes
+from ...repairs.recurrent_steps import steps_stay_sizes
+from ...repairs.repeated_operators import operators_repeat
 from ...trace.graph import Graph
-from ...trace.lines import place_of_node
-from ...trace.repeated_operators import operators_repeat
 from ...trace.torch_run import without_guards
 from ..about import known_of
 from ..asserted import asserted_in

@@ -1,0 +1,85 @@
+"""Whose code a frame runs: the model's, torch's, an operator's of torch, or ours."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from .lines import is_of_python
+
+__all__ = ["TORCH", "Owner", "is_code_of_model", "is_own_code", "owner_of", "reading_frame"]
+
+#: the folder of torch, with the separator at its end
+TORCH = os.path.dirname(torch.__file__) + os.sep
+_ROOT = Path(__file__).parents[1]
+_OWN = str(_ROOT) + os.sep
+#: what stands for ``int``, ``range`` and texts of numbers in a trace: the line is the one that calls it
+_STAND_INS = ("size_ints.py", "size_functions.py", "rolled_loops.py", "number_texts.py")
+_BUILTINS = tuple(str(_ROOT / "repairs" / name) for name in _STAND_INS)
+#: files of torch that implement operators: an operator decides again when the program runs
+_OPERATORS = (
+    "_refs",
+    "_prims",
+    "_meta_registrations",
+    "_decomp",
+    "_subclasses",
+    "_ops.py",
+    "_library",
+    "_higher_order_ops",
+)
+
+
+class Owner(enum.Enum):
+    """Whose code a file has."""
+
+    OPERATOR = enum.auto()
+    TORCH = enum.auto()
+    OWN = enum.auto()
+    MADE = enum.auto()
+    MODEL = enum.auto()
+
+
+@functools.lru_cache(maxsize=4096)
+def owner_of(file: str) -> Owner:
+    """Whose code a file has; what was made from text at run time has no file."""
+    if file.startswith(TORCH):
+        return Owner.OPERATOR if file[len(TORCH) :].startswith(_OPERATORS) else Owner.TORCH
+    if file in _BUILTINS:
+        return Owner.MADE
+    if file.startswith(_OWN):
+        return Owner.OWN
+    return Owner.MADE if file.startswith("<") else Owner.MODEL
+
+
+def is_code_of_model(file: str) -> bool:
+    """True for a file that is neither torch's nor ours, and has a name."""
+    return owner_of(file) is Owner.MODEL
+
+
+def is_own_code(file: str) -> bool:
+    """True for a file of ours."""
+    return file.startswith(_OWN)
+
+
+def reading_frame(depth: int, func: Any = None) -> FrameType | None:
+    """The innermost frame from a depth on that is the model's; None where code of torch asks, and
+    where our own code calls ``func`` by itself rather than handing on the call of a model.
+    """
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_code_of_model(file) and not is_of_python(file):
+            return frame
+        if not is_own_code(file) and not is_of_python(file):
+            return None
+        if func is not None and frame.f_locals.get("func", func) != func:
+            return None
+        frame = frame.f_back
+    return None

@@ -1,0 +1,1 @@
+"""What a trace decides about sizes, and what is proven of it."""

@@ -1,0 +1,1 @@
+"""How torch is made to trace otherwise: each repair with its reason, its link, and when it may go."""

@@ -1,0 +1,101 @@
+"""All repairs, in the order in which they are asked after an attempt to trace."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from .by_values import ANY_LENGTH, BY_VALUES
+from .encoder_padding import ENCODER_PADDING
+from .float_tensors import FLOAT_TENSORS
+from .greatest_sizes import GREATEST_SIZES
+from .guard_count import UNGUARDED
+from .implied_bounds import IMPLIED_BOUNDS
+from .memory_copies import MEMORY_COPIES
+from .neutral_branches import NEUTRAL_BRANCHES
+from .not_tracing import EQUAL_SIZES, NOT_TRACING
+from .number_texts import NUMBER_TEXTS
+from .quick_nodes import QUICK_NODES
+from .recurrent_steps import RECURRENT_STEPS
+from .repair import Attempt, Repair, Retry, Setup, TraceRequest
+from .repeated_operators import REPEATED_OPERATORS
+from .rolled_loops import ROLLED_LOOPS
+from .size_functions import SIZE_FUNCTIONS, SIZE_KEYS
+from .size_ints import SIZE_INTS
+from .size_tensors import FLOATS_DECIDE, SIZE_TENSORS
+from .sized_operators import SIZED_OPERATORS
+from .unchanged_modules import UNCHANGED_MODULES
+from .unsolved_equations import UNSOLVED_EQUATIONS
+from .watched_sizes import WATCHED_SIZES
+from .whole_rows import WHOLE_ROWS
+
+__all__ = ["REPAIRS", "anew", "next_attempt", "repaired"]
+
+REPAIRS: tuple[Repair, ...] = (
+    # parts of every trace
+    SIZE_FUNCTIONS,
+    SIZE_TENSORS,
+    SIZED_OPERATORS,
+    NUMBER_TEXTS,
+    WHOLE_ROWS,
+    ROLLED_LOOPS,
+    FLOAT_TENSORS,
+    RECURRENT_STEPS,
+    ENCODER_PADDING,
+    REPEATED_OPERATORS,
+    QUICK_NODES,
+    IMPLIED_BOUNDS,
+    # after a refusal: what is known by torch's words first, then what is tried
+    UNGUARDED,
+    SIZE_KEYS,
+    FLOATS_DECIDE,
+    EQUAL_SIZES,
+    BY_VALUES,
+    SIZE_INTS,
+    GREATEST_SIZES,
+    UNSOLVED_EQUATIONS,
+    UNCHANGED_MODULES,
+    NOT_TRACING,
+    # after a program that holds for fewer calls than another one would
+    ANY_LENGTH,
+    MEMORY_COPIES,
+    # the last resort
+    NEUTRAL_BRANCHES,
+    # never after an attempt: where the model reads what calls change
+    WATCHED_SIZES,
+)
+
+
+def next_attempt(attempt: Attempt) -> Retry | None:
+    """How to trace after an attempt; None where no repair helps, or none is needed."""
+    failed = [repair.failed for repair in REPAIRS if repair.failed is not None]
+    for retry_after in (*failed, *(repair.after for repair in REPAIRS)):
+        retry = retry_after(attempt)
+        if retry is not None:
+            return retry
+    return None
+
+
+def anew(request: TraceRequest) -> TraceRequest:
+    """The request for another trace of the same model, which begins where one ended.
+
+    Whether values decide is found out again, unless sizes are values themselves; and so it is whether
+    rows that are taken apart are whole.
+    """
+    request = replace(request, off=request.off - {WHOLE_ROWS})
+    if request.sizes_are_values:
+        return request
+    return replace(request.dropping(BY_VALUES), value_error=None)
+
+
+@contextlib.contextmanager
+def repaired(setup: Setup) -> Iterator[Mapping[Repair, Any]]:
+    """Inside the block torch traces with the repairs of a request. Yields what each block gives."""
+    given: dict[Repair, Any] = {}
+    with contextlib.ExitStack() as stack:
+        for repair in REPAIRS:
+            if repair.block is not None and repair.is_part_of(setup.request):
+                given[repair] = stack.enter_context(repair.block(setup))
+        yield given

@@ -1,0 +1,229 @@
+"""Equal operators are computed once in a trace, and the graph is the one that torch makes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental import proxy_tensor
+
+from onlooker import InputObserver, RejectedCallError
+from onlooker.patches.swap import swapped
+from onlooker.repairs.quick_nodes import nodes_made_quickly
+from onlooker.repairs.repeated_operators import Blank, operators_repeat
+
+AUTO = torch.export.Dim.AUTO
+
+
+class Layers(nn.Module):
+    """Layers that do the same, one after the other."""
+
+    def __init__(self, layer: Any, count: int = 3) -> None:
+        super().__init__()
+        self.lines = nn.ModuleList(nn.Linear(8, 8) for _ in range(count))
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for line in self.lines:
+            x = self.layer(line, x)
+        return x
+
+
+def plain(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return x + line(x).relu().transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def parts(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    first, second = line(x).chunk(2, dim=-1)
+    values, _ = torch.cat((second, first), dim=-1).sort(dim=-1)
+    return values.unsqueeze(1).expand(-1, 2, -1, -1).sum(1)
+
+
+def written(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    kept, other = line(x), line(x)
+    kept[:, 0].mul_(3.0)
+    kept.add_(other.transpose(0, 1).transpose(0, 1))
+    return kept - other
+
+
+def own_argument(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return line(x.to(torch.float32).contiguous()).to(x.device)
+
+
+def reshaped(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    flat = line(x).clone()
+    flat.resize_(flat.shape[0], flat.shape[1], 8)
+    flat.unsqueeze_(0)
+    return flat.squeeze(0) * torch.arange(x.shape[1], dtype=x.dtype)[:, None] + x
+
+
+def by_values(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    found = line(x).flatten()
+    return x + found[found > 0].sum() + torch.tensor([1.0, 2.0]).sum()
+
+
+def with_branch(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    def double(y: torch.Tensor) -> torch.Tensor:
+        return line(y) * 2
+
+    return torch.cond(x.sum() > 0, double, lambda y: line(y) - 1, (x,))
+
+
+def in_both_types(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = line(x)
+    return line(x) + low.float()
+
+
+def twice(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return torch.stack((line(x), x)).mean(0).double().float() + torch.zeros(x.shape[0], 1, 8)
+
+
+LAYERS = [plain, parts, written, own_argument, reshaped, by_values, with_branch, in_both_types, twice]
+
+
+def exported(model: nn.Module, block: Any) -> torch.export.ExportedProgram:
+    with block(), torch.no_grad():
+        return torch.export.export(model, (torch.randn(3, 5, 8),), dynamic_shapes=({0: AUTO, 1: AUTO},), strict=False)
+
+
+def nodes(program: torch.export.ExportedProgram) -> list[tuple[Any, ...]]:
+    """The nodes of a graph, without the memory formats of their results, which are left out."""
+    return [
+        (
+            node.op,
+            str(node.target),
+            len(node.all_input_nodes),
+            str(node.meta.get("val")),
+            re.sub(r"memory_format=[\w.]+", "", str(node.meta.get("tensor_meta"))),
+        )
+        for node in program.graph.nodes
+    ]
+
+
+def stacks(program: torch.export.ExportedProgram) -> list[str]:
+    """The frames of every node; torch numbers the code that it makes itself."""
+    return [re.sub(r"eval_with_key>\.\d+", "", node.meta.get("stack_trace") or "") for node in program.graph.nodes]
+
+
+@contextlib.contextmanager
+def quickly() -> Any:
+    with operators_repeat(), nodes_made_quickly():
+        yield
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_graph_is_the_one_that_torch_makes(layer: Any) -> None:
+    torch.manual_seed(0)
+    model = Layers(layer).eval()
+    quick, known = exported(model, quickly), exported(model, contextlib.nullcontext)
+    assert nodes(quick) == nodes(known)
+    assert stacks(quick) == stacks(known)
+    for sizes in ((3, 5), (4, 7), (2, 2)):
+        x = torch.randn(*sizes, 8)
+        with torch.no_grad():
+            torch.testing.assert_close(quick.module()(x), model(x))
+
+
+@pytest.mark.parametrize("layer", [plain, parts, own_argument, twice])
+def test_further_layers_compute_no_shapes(layer: Any) -> None:
+    def computed(count: int) -> int:
+        found = 0
+        dispatch = FakeTensorMode.dispatch
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal found
+            found += 1
+            return dispatch(*args, **kwargs)
+
+        with swapped(FakeTensorMode, "dispatch", counted):
+            exported(Layers(layer, count).eval(), quickly)
+        return found
+
+    per_layer = (computed(12) - computed(4)) / 8
+    assert per_layer <= 2  # the two parameters of a layer come in
+
+
+def test_results_do_not_share_memory() -> None:
+    seen: list[torch.Tensor] = []
+
+    def noted(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        seen.append(line(x))
+        return x + seen[-1]
+
+    exported(Layers(noted).eval(), quickly)
+    assert len({tensor.untyped_storage()._cdata for tensor in seen}) == len(seen) == 3
+
+
+def test_a_trace_with_gradients_is_left_alone() -> None:
+    def tracked(line: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            assert line(x).requires_grad
+        return plain(line, x)
+
+    exported(Layers(tracked).eval(), quickly)
+
+
+def test_what_was_replaced_is_put_back() -> None:
+    dispatch, frames = proxy_tensor.ProxyTorchDispatchMode.__torch_dispatch__, torch.fx.proxy.CapturedTraceback
+    with pytest.raises(ZeroDivisionError), quickly():
+        raise ZeroDivisionError
+    assert proxy_tensor.ProxyTorchDispatchMode.__torch_dispatch__ is dispatch
+    assert torch.fx.proxy.CapturedTraceback is frames
+
+
+class Branches(nn.Module):
+    """Two branches on values, which are computed in the same way from tensors of the same sizes."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if (x > 0).all():
+            return x + y
+        return x - y if (y > 0).all() else x * y
+
+
+def test_values_that_decide_are_computed_again() -> None:
+    model, observer = Branches(), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 7)):
+            model(-torch.rand(batch, length), torch.rand(batch, length))
+    program = observer.export()
+    x, y = -torch.rand(4, 6), torch.rand(4, 6)
+    torch.testing.assert_close(program(x, y), model(x, y))
+    for other in ((-x, y), (x, -y)):
+        with pytest.raises(RejectedCallError):
+            program(*other)
+
+
+@pytest.mark.parametrize("is_fake", [False, True], ids=["real", "fake"])
+def test_a_blank_tensor_has_all_of_another_one_but_its_values(is_fake: bool) -> None:
+    with FakeTensorMode() if is_fake else contextlib.nullcontext():
+        given = torch.randn(4, 6, dtype=torch.float64)[:, 1:].t()
+        blank = Blank.of(given)
+        assert blank is not None
+        made = blank.fresh()
+    assert type(made) is type(given)
+    assert (made.shape, made.stride(), made.dtype, made.device) == (
+        given.shape,
+        given.stride(),
+        given.dtype,
+        given.device,
+    )
+    assert made.untyped_storage()._cdata != given.untyped_storage()._cdata
+
+
+def test_what_is_more_than_its_shape_has_no_blank() -> None:
+    assert Blank.of(torch.ones(3, requires_grad=True)) is None
+    assert Blank.of(torch.ones(3, dtype=torch.complex64).conj()) is None
+    assert Blank.of(torch.eye(3).to_sparse()) is None
+
+
+def test_no_memory_format_is_looked_for_with_symbolic_sizes() -> None:
+    program = exported(Layers(plain).eval(), quickly)
+    results = [node for node in program.graph.nodes if node.op == "call_function" and "tensor_meta" in node.meta]
+    assert results
+    assert {node.meta["tensor_meta"].memory_format for node in results} == {None}

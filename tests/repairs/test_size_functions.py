@@ -1,0 +1,140 @@
+"""Ints that take few values over the sizes are bound for all sizes that give the same value."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+
+from onlooker import InputObserver, Program, RejectedCallError
+from onlooker.repairs.size_functions import _alike
+
+LEVELS = [0] * 8 + [1] * 8 + [2] * 48
+FACTORS = {5: 1, 9: 2, 8: 3}
+MADE: dict[int, torch.Tensor] = {}
+#: sizes of calls, and of calls that were never seen
+SEEN, OTHERS = ((2, 5), (3, 9), (4, 8)), (4, 6, 7, 11, 13, 15, 17)
+
+
+@functools.lru_cache
+def steps_of(length: int) -> torch.Tensor:
+    return torch.arange(float(length))[:, None]
+
+
+def remembered(x: torch.Tensor) -> torch.Tensor:
+    length = x.shape[1]
+    if length not in MADE:
+        MADE[length] = torch.arange(float(length))[:, None]
+    return x * MADE[length]
+
+
+def padded(x: torch.Tensor) -> torch.Tensor:
+    missing = 2 ** math.ceil(math.log2(x.shape[1])) - x.shape[1]
+    return torch.nn.functional.pad(x, (0, 0, 0, missing))
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    for number in range(int(math.log2(x.size(1)))):
+        x = x + number * x
+    return x
+
+
+class Table(torch.nn.Module):
+    """Looks a factor up in a table of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels = [1] * 7 + [2] * 57
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.levels[x.shape[1]]
+
+
+class Applied(torch.nn.Module):
+    """Applies a function."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+FOLLOWED: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "log2": lambda x: x * int(math.log2(x.shape[1])),
+    "bit_length": lambda x: x * (x.shape[1] - 1).bit_length(),
+    "isqrt": lambda x: x * math.isqrt(x.shape[1]),
+    "padding to a power": padded,
+    "a loop": doubled,
+    "a table": lambda x: x * LEVELS[x.shape[1]],
+    "a dict": lambda x: x * FACTORS.get(x.shape[1], 7),
+    "a set": lambda x: x * 2 if x.shape[1] in {5, 9} else x,
+    "divmod": lambda x: x * divmod(x.shape[1], 4)[1] + divmod(100, x.shape[1])[0],
+    "the last bit": lambda x: x * 2 if x.shape[1] & 1 else x,
+    "some bits": lambda x: x * (x.shape[1] & 6),
+    "a power of two": lambda x: x * 2 if x.shape[1] & (x.shape[1] - 1) == 0 else x,
+    "a shift": lambda x: x[:, : x.shape[1] >> 1] * (1 + (x.shape[1] << 2)),
+}
+
+
+def program_of(model: torch.nn.Module) -> Program:
+    observer = InputObserver()
+    with torch.no_grad(), observer(model):
+        for batch, length in SEEN:
+            model(torch.randn(batch, length, 4))
+    return observer.export()
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_sizes_with_the_same_value_are_served_by_one_graph(name: str) -> None:
+    model = Applied(FOLLOWED[name])
+    program = program_of(model)
+    served = 0
+    for length in (*(length for _, length in SEEN), *OTHERS):
+        x = torch.randn(2, length, 4)
+        try:
+            got = program(x)
+        except RejectedCallError:
+            assert length in OTHERS
+        else:
+            served += length in OTHERS
+            torch.testing.assert_close(got, model(x))
+    assert served >= 2
+
+
+def test_a_table_of_a_module_is_read() -> None:
+    model = Table()
+    program = program_of(model)
+    for length in (1, 4, 6, 7, 30):
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(program(x), model(x))
+    assert any("x_dim_1 <= 6" in c.formula for r in program.graphs[0].contract.regions for c in r.constraints)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x * steps_of(x.shape[1]), remembered], ids=["lru_cache", "a dict of tensors"]
+)
+def test_what_is_remembered_for_a_size_is_served_for_seen_sizes(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    model = Applied(function)
+    program = program_of(model)
+    for batch, length in SEEN:
+        x = torch.randn(batch, length, 4)
+        torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(2, 6, 4))
+    x = torch.randn(2, 6, 4)
+    assert type(model(x)) is torch.Tensor
+    assert all(type(key) is int for key in MADE)
+
+
+def test_the_sizes_around_an_example_are_those_with_its_value() -> None:
+    assert _alike(int.bit_length, 40) == (32, 63)
+    assert _alike(LEVELS.__getitem__, 20) == (16, 63)
+    assert _alike(lambda n: 12 // n, 1) == (1, 1)
+    assert _alike(lambda n: 7, 3) == (0, 3 + (1 << 14))

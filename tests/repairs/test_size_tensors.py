@@ -1,0 +1,350 @@
+"""Sizes that go through tensors and ``int()``, and branches on values: one graph for other sizes all the same."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import logging
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from onlooker import InputObserver, OnlookerError
+from onlooker.repairs.size_ints import ints_stay_sizes
+from onlooker.repairs.size_tensors import SizeTensors
+from onlooker.repairs.trace_mode import reading
+
+HERE = sys.modules[__name__]
+
+
+def rand(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def quotient(x: torch.Tensor) -> torch.Tensor:
+    n = torch.div(x.size(1), 2, rounding_mode="trunc")
+    return x[:, : 2 * (x.size(1) // 2)].reshape(x.size(0), n, 2)
+
+
+def minus_one(x: torch.Tensor) -> torch.Tensor:
+    n = torch.div(x.size(1), 2, rounding_mode="floor") - 1
+    return x[:, : n + 1] * 2
+
+
+def rest(x: torch.Tensor) -> torch.Tensor:
+    missing: Any = torch.fmod(torch.tensor(x.size(1)), torch.tensor(4)).item()
+    return torch.cat([x, x[:, :1].repeat(1, missing)], 1)
+
+
+def whole_blocks(x: torch.Tensor) -> torch.Tensor:
+    n = torch.as_tensor(x.shape[1]) // 2 * 2
+    return x[:, :n].reshape(x.shape[0], -1, 2)
+
+
+def reflected(x: torch.Tensor) -> torch.Tensor:
+    n = 1 + torch.tensor(x.shape[1]).to(torch.int32)
+    return torch.cat([x, x.new_zeros(x.shape[0], 1)], dim=1).reshape(-1, n)
+
+
+class Sized(torch.nn.Module):
+    """Cuts by a number that it computes of its sizes in some way."""
+
+    def __init__(self, cut: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.cut = cut
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cut(x)
+
+
+def exported(model: torch.nn.Module, *calls: Any) -> Any:
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for call in calls:
+            model(*call)
+    return observer.export()
+
+
+@pytest.mark.parametrize("cut", [quotient, minus_one, rest, whole_blocks, reflected], ids=lambda cut: cut.__name__)
+def test_a_size_goes_through_a_tensor(cut: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    model = Sized(cut)
+    program = exported(model, (rand(2, 7),), (rand(3, 9),))
+    for shape in ((2, 11), (4, 19), (1, 23)):
+        assert torch.equal(program(rand(*shape)), model(rand(*shape))), shape
+
+
+@pytest.mark.parametrize("cut", [quotient, minus_one, rest, whole_blocks, reflected], ids=lambda cut: cut.__name__)
+def test_no_number_of_a_trace_is_unknown(cut: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    auto = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+
+    class Traced(Sized):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with reading(SizeTensors()):
+                return super().forward(x)
+
+    program = torch.export.export(Traced(cut), (rand(3, 7),), dynamic_shapes={"x": auto}, strict=False)
+    assert all(str(symbol).startswith("s") for symbol in program.range_constraints)
+
+
+@pytest.mark.parametrize("value", [-7, 7, 8])
+def test_what_is_below_zero_is_left_to_torch(value: int) -> None:
+    with reading(SizeTensors()):
+        assert torch.fmod(torch.tensor(value), 4).item() == torch.tensor(value).fmod(4).item()
+        assert torch.div(value, 4, rounding_mode="trunc").item() == int(value / 4)
+
+
+class Halved(torch.nn.Module):
+    """Makes ints of sizes, of floats and of texts, and asks what an int is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = int(x.shape[1] / 2)
+        place = int(x.shape[1] + int("1")) * int(2.5)
+        assert isinstance(n, int)
+        return x[:, : n + 1] * place
+
+
+def test_an_int_of_a_size() -> None:
+    program = exported(Halved(), (rand(2, 8),), (rand(3, 6),))
+    for shape in ((2, 9), (4, 20), (1, 13)):
+        assert torch.equal(program(rand(*shape)), Halved()(rand(*shape))), shape
+    assert any(
+        note.startswith("int(), len() and range() of a size are read as sizes") for note in program.graphs[0].notes
+    )
+
+
+class Padded(torch.nn.Module):
+    """Pads to whole blocks by way of floats."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        width = float(x.shape[1])
+        assert isinstance(width, float)
+        whole = int(math.ceil(width / 4.0) * 4.0)
+        return torch.nn.functional.pad(x, (0, whole - x.shape[1])).reshape(x.shape[0], -1, 4)
+
+
+def test_a_float_of_a_size() -> None:
+    program = exported(Padded(), (rand(2, 8),), (rand(3, 6),))
+    for shape in ((2, 9), (4, 20), (1, 13)):
+        assert torch.equal(program(rand(*shape)), Padded()(rand(*shape))), shape
+    assert len(program.graphs) == 1
+    assert program.verify().verified
+
+
+class SmallerScale(torch.nn.Module):
+    """Resizes by the smaller of two floats of sizes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        height, width = x.shape[-2:]
+        scale = min(8 / min(height, width), 16 / max(height, width))
+        return x[:, :, : int(scale * height), : int(scale * width)]
+
+
+def test_the_smaller_of_two_floats_is_no_branch() -> None:
+    def images(height: int, width: int) -> torch.Tensor:
+        return rand(2, 3, height, width)
+
+    model = SmallerScale()
+    program = exported(model, (images(20, 24),), (images(12, 17),))
+    for sides in ((21, 30), (10, 90), (64, 12)):
+        assert torch.equal(program(images(*sides)), model(images(*sides))), sides
+
+
+KINDS = """
+import torch
+from torch import Tensor, nn
+
+class Kinds(nn.Module):
+    # uses int and float for dtypes, in the file in which it calls them
+    def forward(self, x: Tensor) -> Tensor:
+        half = int(float(x.shape[1]) / 2.0)
+        zeros = torch.zeros(half, dtype=float).sum().to(int)
+        known = [type(2) is int, type(2.0) in (int, float), isinstance(half, (int, float))]
+        assert all(known)
+        return x.to(float)[:, : half + 1] + zeros
+"""
+
+
+def test_types_stay_dtypes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch takes ``int`` and ``float`` for dtypes, and no class that stands for them."""
+    (tmp_path / "kinds_of_numbers.py").write_text(KINDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = importlib.import_module("kinds_of_numbers").Kinds()
+    with ints_stay_sizes(model):
+        assert torch.equal(model(rand(2, 6)), rand(2, 6).to(torch.float64)[:, :4])
+    program = exported(model, (rand(2, 8),), (rand(3, 6),))
+    for shape in ((4, 8), (5, 6)):
+        assert torch.equal(program(rand(*shape)), model(rand(*shape)))
+
+
+def test_a_file_that_only_calls_types_has_what_stands_for_them() -> None:
+    with ints_stay_sizes(Padded()):
+        assert {"int", "float", "min", "max"} <= set(vars(HERE))
+        assert (float("2.5"), float(2), isinstance(2, float), isinstance(2.0, float)) == (2.5, 2.0, False, True)
+        assert (min(2, 1.5), max([3, 4]), min(3, 4, key=lambda n: -n)) == (1.5, 4, 4)
+
+
+def first_size(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return torch.arange(4).expand(len(x), 4) + x + ids[: len(ids)].sum()
+
+
+def greatest_id(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(int(ids.max()) + 1, x.shape[1]).index_add(0, ids, x)
+
+
+def mask_of_lengths(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return (torch.arange(int(ids.max()))[None] < ids[:, None]).sum(1, keepdim=True) * x
+
+
+def float_made_a_size(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return x * torch.ones(int(ids.sum() / 2.0)).sum()
+
+
+@pytest.mark.parametrize(
+    "form", [first_size, greatest_id, mask_of_lengths, float_made_a_size], ids=lambda f: f.__name__
+)
+def test_sizes_made_from_values_and_from_len(form: Callable[..., torch.Tensor]) -> None:
+    """One graph serves every value, not one graph a value."""
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            return form(x, ids)
+
+    def call(*ids: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.rand(len(ids), 4), torch.tensor(ids)
+
+    program = exported(Net(), call(0, 2), call(3, 1, 4))
+    assert len(program.graphs) == 1 or form is float_made_a_size  # such graphs are not compared
+    assert program.verify().verified
+    for values in (call(5, 1, 0, 2), call(6), call(1, 1, 1, 9, 2)):
+        assert torch.equal(program(*values), form(*values)), values
+
+
+def test_a_number_of_a_value_is_the_same_number_in_two_graphs_only_for_the_same_value() -> None:
+    """Graphs are compared by the value that was read: ``item()`` of another value is another number."""
+
+    class Other(torch.nn.Module):
+        def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            greatest = ids.max() if x.shape[0] > 6 else ids.sum()
+            return x * torch.ones(int(greatest)).sum()
+
+    def call(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.linspace(0, 1, 4 * rows).reshape(rows, 4), torch.arange(rows) + 1
+
+    program = exported(Other(), call(3), call(9))
+    for rows in (3, 5, 6, 7, 9):
+        assert torch.equal(program(*call(rows)), Other()(*call(rows))), rows
+
+
+class Blocks(torch.nn.Module):
+    """Goes over blocks of eight, and over what is no size."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        starts = range(0, x.shape[1], 8)
+        sums = [x[:, start : start + 8].sum(1) for start in starts]
+        assert isinstance(range(3), range)
+        return torch.stack(sums, 1) * sum(range(2, 4))
+
+
+def test_a_range_over_a_size_is_free_within_its_steps() -> None:
+    program = exported(Blocks(), (rand(2, 5),), (rand(3, 6),))
+    for shape in ((2, 7), (4, 8), (1, 3)):
+        torch.testing.assert_close(program(rand(*shape)), Blocks()(rand(*shape)))
+
+
+def test_int_is_put_back() -> None:
+    def raises() -> None:
+        with ints_stay_sizes(Halved()):
+            assert vars(HERE)["int"] is not builtins.int
+            assert (int("7"), int(2.9), int("ff", 16), isinstance(3, int)) == (7, 2, 255, True)
+            raise KeyError
+
+    before = dict(vars(HERE))
+    with pytest.raises(KeyError):
+        raises()
+    assert dict(vars(HERE)) == before
+    assert "int" not in vars(HERE)
+
+
+class Masked(torch.nn.Module):
+    """Takes another path where a mask has a zero."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if (mask == 0).any().item():
+            return x * mask
+        return x + 1.0
+
+
+def test_a_branch_on_values_is_checked_at_run_time(caplog: pytest.LogCaptureFixture) -> None:
+    model, ones = Masked(), torch.ones
+    with caplog.at_level(logging.WARNING):
+        program = exported(model, (rand(2, 7), ones(2, 7)), (rand(3, 5), ones(3, 5)))
+    assert not [record for record in caplog.records if "propagate_real_tensors" in record.getMessage()]
+    assert any("branch" in note for note in program.graphs[0].notes)
+    for shape in ((4, 9), (1, 11)):
+        assert torch.equal(program(rand(*shape), ones(*shape)), rand(*shape) + 1.0)
+    mask = ones(4, 9)
+    mask[0, 0] = 0.0
+    with pytest.raises(OnlookerError, match="No graph of this program takes the call"):
+        program(rand(4, 9), mask)
+
+
+def test_both_sides_of_a_branch_on_values_get_a_graph() -> None:
+    model, mask = Masked(), torch.ones(3, 5)
+    mask[1, 2] = 0.0
+    program = exported(model, (rand(2, 7), torch.ones(2, 7)), (rand(3, 5), mask))
+    other = torch.ones(4, 9)
+    other[3, 0] = 0.0
+    for x, given in ((rand(4, 9), other), (rand(4, 9), torch.ones(4, 9))):
+        assert torch.equal(program(x, given), model(x, given))
+
+
+@torch.library.custom_op("onlooker_test_sizes::scaled", mutates_args=())
+def scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
+    """An operator of a library, of which torch makes the float a number."""
+    return x * scale
+
+
+@scaled.register_fake
+def _(x: torch.Tensor, scale: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Scaled(torch.nn.Module):
+    """Resizes a picture by floats, pads it to whole blocks, reads a scale from a tensor, and keeps some rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        height, width = x.shape[-2:]
+        scale = min(8 / min(height, width), 16 / max(height, width))
+        small = torch.nn.functional.interpolate(
+            x[None], scale_factor=scale, mode="bilinear", recompute_scale_factor=True
+        )
+        sides = [int(math.ceil(float(side) / 4) * 4) for side in small.shape[-2:]]
+        padded = x.new_zeros(1, 3, *sides)
+        padded[:, :, : small.shape[2], : small.shape[3]].copy_(small)
+        pooled = torch.nn.functional.avg_pool2d(padded, 2)
+        level = 2 ** float(torch.tensor(float(pooled.shape[2]) / float(sides[0])).log2().round())
+        rows = pooled[0].flatten(1).T
+        kept = rows[rows.sum(1) != 7]
+        if kept.numel() == 0:
+            return kept
+        return scaled(kept, level)
+
+
+def test_sizes_that_floats_decide_and_branches_on_values() -> None:
+    """What floats of sizes give is one value, and what an operator wants of a float is checked at run time."""
+
+    def image(height: int, width: int) -> tuple[torch.Tensor]:
+        return (rand(3, height, width),)
+
+    model = Scaled()
+    program = exported(model, image(24, 32), image(30, 20))
+    for sides in ((21, 30), (10, 90), (64, 12), (33, 33)):
+        torch.testing.assert_close(program(*image(*sides)), model(*image(*sides)), rtol=0, atol=0)
+    assert program.verify().verified
+    notes = [note for note in program.graphs[0].notes if note.startswith("a float that is computed of sizes")]
+    assert len(notes) == 1

@@ -1,0 +1,150 @@
+"""Functions of torch that make a size a constant in a trace, and the ones that stand for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onlooker import InputObserver
+from onlooker.repairs import sized_operators as sized
+from onlooker.repairs.sized_operators import SizedOperators
+from onlooker.repairs.trace_mode import reading
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+#: name -> a function of a tensor, the shape that is watched, and which dimensions are its sizes
+FUNCTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
+    "linspace": (lambda x: torch.linspace(0, 1, x.shape[1]) + x, (3, 24), (1,)),
+    "linspace to a size": (lambda x: torch.linspace(0.5, x.shape[1] - 0.5, x.shape[1]) + x, (3, 24), (1,)),
+    "fftfreq": (lambda x: torch.fft.fftfreq(x.shape[1], d=0.1) + x, (3, 24), (1,)),
+    "rfftfreq": (lambda x: torch.fft.rfftfreq(x.shape[1]) + torch.fft.rfft(x).abs(), (3, 24), (1,)),
+    "one_hot": (lambda x: F.one_hot(x.argmax(1), x.shape[1]) + x, (3, 24), (1,)),
+    "affine_grid": (
+        lambda x: F.grid_sample(x, F.affine_grid(_turned(x), x.shape, align_corners=False), align_corners=False),
+        (3, 4, 12, 10),
+        (2, 3),
+    ),
+    "max_pool1d": (lambda x: F.max_pool1d(x, 3, 2, padding=1), (3, 4, 24), (2,)),
+    "max_pool1d of a module": (torch.nn.MaxPool1d(2, ceil_mode=True), (3, 4, 24), (2,)),
+    "max_pool1d of all": (lambda x: F.max_pool1d(x, x.shape[2]), (3, 4, 24), (2,)),
+    "max_pool2d of all": (lambda x: F.max_pool2d(x, x.shape[2:]), (3, 4, 12, 10), (2, 3)),
+    "avg_pool1d of all": (lambda x: F.avg_pool1d(x, x.shape[2]), (3, 4, 24), (2,)),
+    "avg_pool2d of all": (lambda x: F.avg_pool2d(x, x.shape[2:]), (3, 4, 12, 10), (2, 3)),
+    "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, x.shape[2] // 2), (3, 4, 24), (2,)),
+    "take_along_dim": (lambda x: torch.take_along_dim(x, x.argsort(1), 1), (3, 24), (1,)),
+    "take_along_dim, one row": (lambda x: x.take_along_dim(x.argsort(1)[:1], 1), (3, 24), (1,)),
+    "kron": (lambda x: torch.kron(x, torch.tensor([[1.0, 2.0]])), (3, 24), (1,)),
+}
+
+
+def _turned(x: torch.Tensor) -> torch.Tensor:
+    theta = torch.tensor([[0.8, 0.1, 0.0], [-0.1, 0.9, 0.2]])
+    return theta.expand(x.shape[0], 2, 3)
+
+
+class Uses(torch.nn.Module):
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+def _of(shape: tuple[int, ...], sizes: tuple[int, ...], more: int) -> torch.Tensor:
+    """A tensor whose sizes are larger by ``more``."""
+    return torch.randn([size + more * (dim in sizes) for dim, size in enumerate(shape)])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_size_stays_a_size(name: str) -> None:
+    function, shape, sizes = FUNCTIONS[name]
+    model, observer = Uses(function), InputObserver()
+    with observer(model):
+        for more in (0, 2):
+            model(_of(shape, sizes, more))
+    program = observer.export()
+    assert program.verify().verified
+    if not name.endswith(("one_hot", "of all")):
+        assert len(program.graphs) == 1
+    for more in (-3, 1, 7):
+        x = _of(shape, sizes, more)
+        torch.testing.assert_close(program(x), model(x))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_torch_makes_the_size_a_constant(name: str) -> None:
+    """Where this fails, torch keeps the size, and the function may go from the module."""
+    function, shape, sizes = FUNCTIONS[name]
+    spec = (dict.fromkeys(sizes, torch.export.Dim.AUTO),)
+    program = torch.export.export(Uses(function), (_of(shape, sizes, 0),), dynamic_shapes=spec)
+    (x,) = (n for n in program.graph.nodes if n.op == "placeholder" and n.name == "x")
+    fixed = any(isinstance(x.meta["val"].shape[dim], int) for dim in sizes)
+    assert fixed or any(" == " in guard for guard in program._guards_code)
+
+
+@given(
+    st.floats(-100, 100, width=32),
+    st.floats(-100, 100, width=32),
+    st.integers(0, 300),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+@settings(deadline=None)
+def test_linspace_has_the_bits_of_torch(start: float, end: float, steps: int, dtype: torch.dtype) -> None:
+    assert torch.equal(sized._linspace(start, end, steps, dtype=dtype), torch.linspace(start, end, steps, dtype=dtype))
+
+
+@given(st.integers(1, 300), st.floats(0.01, 10))
+@settings(deadline=None)
+def test_frequencies_have_the_bits_of_torch(n: int, d: float) -> None:
+    assert torch.equal(sized._fftfreq(n, d), torch.fft.fftfreq(n, d))
+    assert torch.equal(sized._rfftfreq(n, d), torch.fft.rfftfreq(n, d))
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.lists(st.integers(1, 4), min_size=1, max_size=3))
+@settings(deadline=None)
+def test_kron_has_the_bits_of_torch(left: list[int], right: list[int]) -> None:
+    a, b = torch.randn(left), torch.randn(right)
+    assert torch.equal(sized._kron(a, b), torch.kron(a, b))
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_take_along_dim_has_the_bits_of_torch(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    dim = data.draw(st.integers(-len(shape), len(shape) - 1))
+    taken = [data.draw(st.sampled_from([1, size])) for size in shape]
+    taken[dim] = data.draw(st.integers(1, 5))
+    x, indices = torch.randn(shape), torch.randint(shape[dim], taken)
+    assert torch.equal(sized._take_along_dim(x, indices, dim), torch.take_along_dim(x, indices, dim))
+    flat = torch.randint(math.prod(shape), (5,))
+    assert torch.equal(sized._take_along_dim(x, flat), torch.take_along_dim(x, flat))
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize(("stride", "padding", "dilation"), [(None, 0, 1), (1, 1, 1), ([2], [0], [2])])
+def test_max_pool1d_has_the_bits_of_torch(stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> None:
+    x = torch.randn(2, 3, 11)
+    settings_ = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    with reading(SizedOperators()):
+        found = F.max_pool1d(x, 3, **settings_)
+    assert torch.equal(found, F.max_pool1d(x, 3, **settings_))
+
+
+def test_what_is_not_replaced_is_as_before() -> None:
+    x = torch.randn(2, 3, 12)
+    with reading(SizedOperators()):
+        pooled, places = F.max_pool1d(x, 2, return_indices=True)
+        assert torch.equal(pooled, F.max_pool1d(x, 2))
+        assert torch.equal(places, F.max_pool1d(x, 2, return_indices=True)[1])
+        assert torch.equal(torch.linspace(0, 5, 6, dtype=torch.int64), torch.arange(6))
+        into = torch.empty(4, 24)
+        torch.kron(torch.ones(2, 3), torch.ones(2, 8), out=into)
+    assert torch.equal(into, torch.ones(4, 24))

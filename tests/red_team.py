@@ -85,16 +85,16 @@ def _lie_of(model: torch.nn.Module, program: Program, arguments: tuple[Any, ...]
     torch.manual_seed(1)
     with torch.no_grad():
         try:
-            expected: Any = _called(model, ours)
-        except Exception as error:  # the model may raise whatever it likes
-            expected = error
+            got = _called(program, theirs)
+        except RejectedCallError:  # who falls back on the model has called the model
+            return "" if torch.rand(1).equal(_first_draw()) else "a refusal drew random numbers"
     drawn = torch.rand(1)
     torch.manual_seed(1)
     with torch.no_grad():
         try:
-            got = _called(program, theirs)
-        except RejectedCallError:
-            return "" if torch.rand(1).equal(_first_draw()) else "a refusal drew random numbers"
+            expected: Any = _called(model, ours)
+        except Exception as error:  # the model may raise whatever it likes
+            expected = error
     if isinstance(expected, Exception):
         return f"the model raises {type(expected).__name__}, the program gives {got!r}"
     if not alike(expected, got):

@@ -805,10 +805,8 @@ SIZE_ATTACKS = [
             *(returns_a_list, returns_bools),
         )
     ),
-    *(
-        (one, WATCHED, TENSORS)
-        for one in (by_dtype, by_storage, by_version, by_member, by_equality, by_values_in_a_list)
-    ),
+    *((one, WATCHED, TENSORS) for one in (by_dtype, by_storage, by_member, by_equality, by_values_in_a_list)),
+    (by_version, WATCHED, tensors(lambda: rand(2, 6, 4).add_(1), lambda: rand(2, 40, 4).mul_(2))),
     (smallest_first, two((5, 9), (4, 12), (7, 8)), two((9, 5), (40, 2), (6, 6), (1, 3))),
     (sorts_in_place, with_list((5, 9), (4, 12), (7, 8)), with_list((9, 5), (40, 2), (6, 6), (1, 3))),
     (

@@ -13,9 +13,8 @@ with needed("marks of tensors"):
     base_of_tensor = _tensors._base.__get__
     version_of_tensor = _tensors._version.__get__
     is_view = _tensors._is_view
-    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
-__all__ = ["base_of_tensor", "is_of_derivative", "is_view", "memory_of", "version_of_tensor"]
+__all__ = ["base_of_tensor", "is_view", "memory_of", "version_of_tensor"]
 
 
 def memory_of(tensor: torch.Tensor) -> Any:
@@ -24,8 +23,3 @@ def memory_of(tensor: torch.Tensor) -> Any:
         return tensor.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):
         return None
-
-
-def is_of_derivative(value: Any) -> bool:
-    """True for a tensor that a transform of ``torch.func`` has wrapped, which has no values."""
-    return isinstance(value, torch.Tensor) and bool(is_wrapped(value))

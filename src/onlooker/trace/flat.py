@@ -16,7 +16,7 @@ import sympy
 import torch
 
 from ..core.call import ARGUMENTS, OUTPUT
-from ..core.marks import IDENTITY
+from ..core.marks import IDENTITY, PARAMETERS
 from ..core.path import Key, Path
 from ..core.plan import Plan
 from ..core.structure import Tree
@@ -31,7 +31,7 @@ from .dims import Asked
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .guard_count import fewer_guards
-from .identity_tests import compares_identity, compares_numbers
+from .identity_tests import asks_for_parameters, compares_identity, compares_numbers
 from .mark_reads import MarkReads
 from .neutral_branches import NeutralBranches, NotNeutralError
 from .number_texts import texts_are_of_numbers
@@ -238,8 +238,12 @@ class FlatModel(torch.nn.Module):
     @property
     def marks(self) -> Mapping[str, str]:
         """The marks of tensors that the model read in the last trace, with their lines."""
-        line = compares_identity(self._run.lab.model, self._run.lab.subject.method)
-        return {**self._run.marks, **({IDENTITY: line} if line else {})}
+        model, method = self._run.lab.model, self._run.lab.subject.method
+        in_source = {
+            IDENTITY: compares_identity(model, method),
+            PARAMETERS: asks_for_parameters(model, method),
+        }
+        return {**self._run.marks, **{mark: line for mark, line in in_source.items() if line}}
 
     @property
     def dynamic(self) -> tuple[bool, ...]:

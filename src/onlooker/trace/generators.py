@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..torch_internals.tensor_marks import is_of_derivative
+from ..torch_internals.modes import is_functorch_wrapped_tensor
 
 __all__ = ["check_generators", "without_generator"]
 
@@ -60,5 +60,6 @@ def check_generators(program: torch.export.ExportedProgram) -> None:
         isinstance(value, torch.Generator) for value in (*program.constants.values(), *arguments)
     ):
         raise RuntimeError(_TEXT)
-    if any(map(is_of_derivative, program.constants.values())):
+    tensors = [value for value in program.constants.values() if isinstance(value, torch.Tensor)]
+    if any(map(is_functorch_wrapped_tensor, tensors)):
         raise RuntimeError(_DERIVATIVE)

@@ -10,13 +10,13 @@ for any tensor. So do marks of parameters, which are those of the model.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..core.marks import GRADIENTS, MEMORY, UNRECORDED
+from ..core.marks import GRADIENTS, MEMORY, UNRECORDED, WRITES
 from ..patches.swap import swapped
 from ..torch_internals.tensor_marks import (
     base_of_tensor,
@@ -43,7 +43,6 @@ _OF_GRADIENTS = frozenset(
 _OF_MEMORY = frozenset(
     {
         base_of_tensor,
-        version_of_tensor,
         is_view,
         torch.Tensor.data_ptr,
         torch.Tensor.is_contiguous,
@@ -52,6 +51,12 @@ _OF_MEMORY = frozenset(
         torch.Tensor.untyped_storage,
     }
 )
+
+_KINDS = {
+    **dict.fromkeys(_OF_GRADIENTS, GRADIENTS),
+    **dict.fromkeys(_OF_MEMORY, MEMORY),
+    version_of_tensor: WRITES,
+}
 
 
 class MarkReads(TorchFunctionMode):
@@ -75,7 +80,7 @@ class MarkReads(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kind = GRADIENTS if func in _OF_GRADIENTS else MEMORY if func in _OF_MEMORY else ""
+        kind = _KINDS.get(func, "") if isinstance(func, Hashable) else ""
         if kind and kind not in self.found and self._is_of_call(kind, args[0]):
             frame = reading_frame(2, func)
             if frame is not None:

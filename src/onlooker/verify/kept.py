@@ -27,7 +27,7 @@ from .trials import Trial
 __all__ = ["kept_checks"]
 
 #: unseen trials of a graph that are made after the watched calls
-_MOST_OF_A_GRAPH = 3
+_MOST_OF_A_GRAPH = 6
 
 
 def kept_checks(
@@ -41,8 +41,8 @@ def kept_checks(
 ) -> tuple[Check, ...]:
     """The checks of calls that follow each other; none for a model that leaves nothing behind.
 
-    Some of the ``unseen`` trials of each graph are made after the watched calls as well: what these
-    have left behind may decide at other sizes alone.
+    Some of the ``unseen`` trials of each graph are made twice after the watched calls as well: what
+    these have left behind may decide at other sizes alone.
     """
     found: list[Check] = []
     calls = [sample.arguments() for sample in (*samples, *samples)]
@@ -51,7 +51,8 @@ def kept_checks(
         for trial in _some_of_each_graph(unseen):
             before = calls[: len(samples)]
             label = f"{trial.label}, after the watched calls"
-            found += _followed(serve, subject, before, [trial.arguments], label, atol)
+            twice = [trial.arguments, trial.arguments]
+            found += _followed(serve, subject, before, twice, label, atol)
     for side in kept.sides[:MOST_SIDES] if calls else ():
         label = "after a call that leaves behind what no watched call does"
         found += _followed(serve, subject, [side.arguments], calls[:1], label, atol)

@@ -7,6 +7,7 @@ verified.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,33 +41,42 @@ class Outcome:
 
     verified: dict[str, bool]
     lies: list[str]
+    harm: list[str]
 
 
-def attack(attack: Attack) -> Outcome:
-    """Watches, exports, verifies, and calls the program where it should be fooled."""
+def attack(attack: Attack, *, standing: Callable[[torch.nn.Module], dict[str, str]] | None = None) -> Outcome:
+    """Watches, exports, verifies, and calls the program where it should be fooled.
+
+    ``standing`` gives all that the model and its surroundings hold, by path: what ``export()`` and ``verify()``
+    change of it is harm.
+    """
     torch.manual_seed(0)
     model = attack.module().eval()
     observer = InputObserver()
     with torch.no_grad(), observer(model):
         for arguments in attack.watched():
             _called(model, arguments)
-    verified, lies = {}, []
-    try:
-        program = observer.export()
-    except OnlookerError:
-        return Outcome({}, [])
+    verified: dict[str, bool] = {}
+    programs: dict[str, Program] = {}
+    before = standing(model) if standing is not None else {}
     for target in ("torch", *attack.targets):
-        try:
-            made = program if target == "torch" else program.to(target)
+        with contextlib.suppress(OnlookerError):
+            made = observer.export() if target == "torch" else programs["torch"].to(target)
+            programs[target] = made
             verified[target] = made.verify().verified
-        except OnlookerError:
-            continue
-        if verified[target]:
-            for number, arguments in enumerate(attack.fooling()):
-                lie = _lie_of(model, made, arguments)
-                if lie:
-                    lies.append(f"{target}, call {number}: {lie}")
-    return Outcome(verified, lies)
+        if "torch" not in programs:
+            break
+    after = standing(model) if standing is not None else {}
+    changed = [path for path in before | after if before.get(path) != after.get(path)]
+    harm = [f"{path}: {before.get(path, '')[:90]} became {after.get(path, '')[:90]}" for path in changed]
+    lies = []
+    for target in (target for target, is_verified in verified.items() if is_verified):
+        now = copy.deepcopy(model)  # the calls of the model and of the program follow each other
+        for number, arguments in enumerate(attack.fooling()):
+            lie = _lie_of(now, programs[target], arguments)
+            if lie:
+                lies.append(f"{target}, call {number}: {lie}")
+    return Outcome(verified, lies, harm)
 
 
 def _lie_of(model: torch.nn.Module, program: Program, arguments: tuple[Any, ...]) -> str:
@@ -75,16 +85,16 @@ def _lie_of(model: torch.nn.Module, program: Program, arguments: tuple[Any, ...]
     torch.manual_seed(1)
     with torch.no_grad():
         try:
-            expected: Any = _called(copy.deepcopy(model), ours)
-        except Exception as error:  # the model may raise whatever it likes
-            expected = error
+            got = _called(program, theirs)
+        except RejectedCallError:  # who falls back on the model has called the model
+            return "" if torch.rand(1).equal(_first_draw()) else "a refusal drew random numbers"
     drawn = torch.rand(1)
     torch.manual_seed(1)
     with torch.no_grad():
         try:
-            got = _called(program, theirs)
-        except RejectedCallError:
-            return "" if torch.rand(1).equal(_first_draw()) else "a refusal drew random numbers"
+            expected: Any = _called(model, ours)
+        except Exception as error:  # the model may raise whatever it likes
+            expected = error
     if isinstance(expected, Exception):
         return f"the model raises {type(expected).__name__}, the program gives {got!r}"
     if not alike(expected, got):

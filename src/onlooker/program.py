@@ -353,7 +353,9 @@ class Program:
                 tally = replace(tally, checks=(*tally.checks, *checks))
             if self._subject is not None and model is None:
                 left = self._subject.kept
-                checks = kept_checks(tried._serve, subject, self._samples, left, atol=atol)
+                checks = kept_checks(
+                    tried._serve, subject, self._samples, left, unseen=choose(), atol=atol
+                )
                 tally = replace(tally, checks=(*tally.checks, *checks))
             tally = with_axes(tally, self.graphs, self._recording, self._joins)
             self._verdict = tally, unlawful

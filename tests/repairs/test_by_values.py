@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 from torch import nn
@@ -210,3 +212,26 @@ def test_a_decoder_that_looks_for_a_triangle_is_one_graph() -> None:
         args = call(*sizes)
         with torch.no_grad():
             torch.testing.assert_close(program(*args), model(*args), atol=1e-5, rtol=1e-5)
+
+
+class ScaledSize(nn.Module):
+    """A float that decides together with a size, where torch writes no assertion."""
+
+    def forward(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+        is_large = scale * x.shape[1] > 37 or scale * x.shape[1] > 25
+        return (x.clamp(min=-100) if is_large else x).clamp(max=scale)
+
+
+def test_branches_are_seen_whatever_the_user_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+    logger._cache.clear()
+    model, observer = ScaledSize(), InputObserver()
+    with observer(model):
+        for batch, length, scale in ((3, 20, 2.0), (2, 30, 0.5), (5, 8, 2.0)):
+            model(torch.rand(batch, length), scale)
+    program = observer.export()
+    x = torch.full((3, 20), -300.0)
+    assert program(x, 2.0).equal(model(x, 2.0))
+    logger._cache.clear()
+    assert "warning" not in vars(logger)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import onlooker
-from onlooker import ExportError, InputObserver, Program, UnsupportedError, UsageError
+from onlooker import ExportError, InputObserver, Program, RejectedCallError, UnsupportedError, UsageError
 
 SIZES, MORE = (4, 6, 5, 3), (7, 9, 4)
 
@@ -320,3 +320,28 @@ def test_a_cache_that_is_changed_and_not_returned_takes_its_new_state() -> None:
     assert agree(program(chunks[0], transformers_cache()), expected[0])
     with pytest.raises(onlooker.RejectedCallError, match="cache was in every observed call"):
         program(chunks[0])  # without a cache there is none that could be handed back
+
+
+class ShortCallsAskWhatLongOnesKeep(torch.nn.Module):
+    """Watched calls write ``last`` and give the same whatever it holds; shorter ones do not."""
+
+    last: int | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.last is None and x.shape[1] < 8:
+            return x * 2
+        self.last = x.shape[1]
+        return x
+
+
+def test_what_watched_calls_keep_is_tried_at_other_sizes() -> None:
+    model, observer = ShortCallsAskWhatLongOnesKeep(), InputObserver()
+    with observer(model):
+        model(torch.rand(2, 16))
+        model(torch.rand(3, 40))
+    x = torch.rand(2, 5)
+    try:
+        program = observer.export()
+        assert not program.verify().verified or program(x).equal(model(x))
+    except (ExportError, RejectedCallError):
+        return  # a refusal is no lie

@@ -63,3 +63,17 @@ def test_a_saved_program_takes_any_generator(tmp_path: object) -> None:
 def test_a_generator_that_is_used_is_refused(use: str) -> None:
     with pytest.raises(ExportError, match="generator"):
         watched(Decoder(use), 3).export()
+
+
+class Derivative(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda y: (y**2).sum())(x)
+
+
+def test_a_derivative_is_refused_since_its_tensor_becomes_a_constant() -> None:
+    observer = InputObserver()
+    with observer(model := Derivative()):
+        model(torch.rand(2, 3))
+        model(torch.rand(3, 5))
+    with pytest.raises(ExportError, match=r"torch\.func\.grad, or another transform .* outside of the model"):
+        observer.export()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-import onlooker
+from onlooker import InputObserver, RejectedCallError
 from onlooker.trace.graph_effects import asserts, content_of, draws, written_by
 from onlooker.trace.same_graph import difference_of
 
@@ -128,7 +129,7 @@ def test_an_index_that_vmap_runs_writes_nothing() -> None:
                 allowed = torch.vmap(lambda i: torch.vmap(lambda j: group[i] == group[j])(places))(places)
             return (x @ x.transpose(1, 2)).masked_fill(~allowed, -1e9).softmax(-1) @ x
 
-    model, observer = Blocks(), onlooker.InputObserver()
+    model, observer = Blocks(), InputObserver()
     with observer(model), torch.no_grad():
         model(torch.randn(1, 7, 4), torch.arange(7) // 3)
     program = observer.export()
@@ -136,3 +137,33 @@ def test_an_index_that_vmap_runs_writes_nothing() -> None:
     for batch, length in ((1, 7), (3, 5), (2, 30)):
         given = torch.randn(batch, length, 4), torch.arange(length) // 3
         torch.testing.assert_close(program(*given), model(*given))
+
+
+# -- sizes that are compared inside of inner graphs
+
+
+class SizesInABranch(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        def yes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + y if x.shape[0] > 4 else x * y
+
+        def no(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x - y
+
+        return torch.cond(x.sum() > 0, yes, no, [x, y])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sizes_that_a_branch_of_cond_compares_are_those_of_the_inputs() -> None:
+    model, observer = SizesInABranch(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for batch, length in ((3, 2), (6, 7)):
+            model(torch.rand(batch, length), torch.rand(length))
+    program = observer.export()
+    served = 0
+    for batch, length in ((2, 3), (5, 3), (9, 1)):
+        x, y = torch.rand(batch, length), torch.rand(length)
+        with contextlib.suppress(RejectedCallError):
+            torch.testing.assert_close(program(x, y), model(x, y))
+            served += 1
+    assert served >= 2

@@ -37,3 +37,21 @@ def test_one_row_of_a_quotient_of_sizes_is_served() -> None:
         with torch.no_grad():
             expected = model(ids).logits
         torch.testing.assert_close(program(ids).logits, expected)
+
+
+class OneRowLess(torch.nn.Module):
+    """``view`` asks for ``n % (batch - 1) == 0``, which divides by 0 where the trial is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0] - 1, -1)
+
+
+def test_a_condition_that_divides_by_0_is_no_error() -> None:
+    observer = InputObserver()
+    with observer(model := OneRowLess()):
+        for size in ((3, 4), (3, 6), (3, 10)):
+            model(torch.rand(size))
+    program = observer.export()
+    assert program.verify().verified
+    x = torch.rand(3, 8)
+    assert program(x).equal(model(x))

@@ -15,7 +15,9 @@ __all__ = [
     "MEMORY",
     "NUMBERS",
     "ORDER",
+    "PARAMETERS",
     "UNRECORDED",
+    "WRITES",
     "said_of",
 ]
 
@@ -23,10 +25,14 @@ __all__ = [
 GRADIENTS: Final = "gradients"
 #: strides, the place in memory, whose view a tensor is
 MEMORY: Final = "memory"
+#: how often a tensor was written in place
+WRITES: Final = "writes"
 #: whether two arguments are one object
 IDENTITY: Final = "identity"
 #: the order of the items of dicts, and of arguments that ``**kwargs`` takes
 ORDER: Final = "order"
+#: whether a tensor is a torch.nn.Parameter
+PARAMETERS: Final = "parameters"
 #: whether the block around a call records gradients, where watched calls stood in one that does not
 UNRECORDED: Final = "unrecorded"
 #: whether a number is NaN, which other runtimes than torch do not carry through
@@ -35,8 +41,10 @@ NUMBERS: Final = "numbers"
 _SAID = {
     GRADIENTS: "tensors that record no gradients",
     MEMORY: "contiguous tensors that are no part of another one",
+    WRITES: "tensors that were never written in place",
     IDENTITY: "tensors that are no argument twice",
     NUMBERS: "numbers, and no NaN",
+    PARAMETERS: "tensors that are no torch.nn.Parameter",
     UNRECORDED: "a call inside torch.no_grad()",
     ORDER: "the items in the order of the watched calls",
 }

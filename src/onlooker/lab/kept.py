@@ -57,6 +57,10 @@ class Kept:
             if not _is_equal(change.before, change.now):
                 self.changes.setdefault(path, change)
                 self.counted[path] = self.changes[path]
+        # a queue that is full: its last item is that of the last call, and moves on with the next one
+        for path, change in self.changes.items():
+            if any(_is_in_one_queue(change, other) for other in list(self.counted.values())):
+                self.counted[path] = change
 
     def add_side(self, side: Side) -> None:
         """Keeps a call that leaves behind what no watched call does; of served ones a few."""
@@ -75,6 +79,14 @@ class Kept:
             self.lifted.discard(path)
             self.counted.pop(path, None)
             self.changes.pop(path, None)
+
+
+def _is_in_one_queue(left: Change, right: Change) -> bool:
+    """True for items of one list or deque."""
+    one, other = left.holder, right.holder
+    if one is None or other is None or not hasattr(one, "values"):
+        return False
+    return type(left.key) is int and type(right.key) is int and one.is_about(other)
 
 
 def _unwritten(snapshot: Snapshot) -> Mapping[str, Change]:

@@ -16,7 +16,7 @@ from ..core.structure import LEAF, Structure, Tree
 from ..core.surroundings import Autocast
 from ..observing.bind import as_args_kwargs
 from ..observing.cached_functions import without_remembered_fakes
-from ..observing.state import StateKeeper, kept_state
+from ..observing.state import StateKeeper, kept_state, kept_weights
 from ..observing.surroundings import inside_autocast, outside_autocast
 from ..observing.tracked_state import with_changed_arguments
 from ..pytrees.open import copy_tensors, map_tensors
@@ -154,6 +154,7 @@ class ModelRunner:
             torch.set_grad_enabled(self.gradients),
             _uncompiled(traced),
             kept_state(self.model, self.former, self.keeper),
+            contextlib.nullcontext() if traced else kept_weights(),
             without_remembered_fakes(self.model),
             torch.random.fork_rng(devices=cuda_devices()),
         ):

@@ -26,10 +26,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import dis
 import functools
 import itertools
 import operator
+import os
 import random
 import reprlib
 import site
@@ -198,6 +200,9 @@ class _Table(Holder):
 
     def changes(self) -> Iterator[Change]:
         table = dict(self.table)
+        same_keys = not self.attributes and table.keys() == self.saved.keys()
+        if same_keys and list(table) != list(self.saved):  # as ``move_to_end`` leaves it
+            yield Change(self.path, list(self.saved), list(table), holder=self)
         for key in dict.fromkeys((*self.saved, *table)):
             before, now = self.saved.get(key, MISSING), table.get(key, MISSING)
             if not _is_equal(before, now) and not self._is_bookkeeping(key):
@@ -713,6 +718,11 @@ class Snapshot:
     def _file(self, module: ModuleType) -> Iterator[tuple[str, Any]]:
         """What a Python module of the user's has beside functions and classes."""
         name, space = module.__name__, vars(module)
+        if module is os:
+            state = ObjectState(
+                "os.environ", os.environ, os.environ.copy, _set_environment, operator.eq
+            )
+            self.holders.append(state)
         if not _is_module_of_user(name):
             return
         kinds = (FunctionType, type, ModuleType)
@@ -777,6 +787,9 @@ def _state_of(path: str, value: Any) -> Holder | None:
     """The holder of an object whose state is read by methods of its own; None for others."""
     if isinstance(value, torch.Generator):
         return ObjectState(path, value, value.get_state, value.set_state, torch.equal)
+    if isinstance(value, contextvars.ContextVar):
+        read = functools.partial(value.get, MISSING)
+        return ObjectState(path, value, read, functools.partial(_set_variable, value), _is_equal)
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
         return ObjectState(path, value, value.getstate, value.setstate, operator.eq)
     if type(value) in _COUNTING:
@@ -795,6 +808,22 @@ def _state_of(path: str, value: Any) -> Holder | None:
             lambda one, other: bool(one.tobytes() == other.tobytes()),
         )
     return None
+
+
+def _set_variable(variable: contextvars.ContextVar[Any], value: Any) -> None:
+    """Sets a variable of the context; one that had no value gets its default."""
+    if value is MISSING:
+        with contextlib.suppress(LookupError):
+            variable.set(contextvars.Context().run(variable.get))
+        return
+    variable.set(value)
+
+
+def _set_environment(variables: dict[str, str]) -> None:
+    """Gives the environment of the process these variables, and no others."""
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update(variables)
 
 
 def _sources_of_random_numbers() -> Iterator[Holder]:

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from ..patches.swap import swapped
+from ..pytrees.numbers import is_same
 from .reach import Change, Snapshot
 
 __all__ = ["Attributes", "StateKeeper", "changed_since", "kept_state", "read_attributes"]
@@ -77,6 +79,28 @@ def kept_state(
         yield
     finally:
         keeper.put_back(snapshot)
+
+
+@contextlib.contextmanager
+def kept_weights() -> Iterator[None]:
+    """Inside the block parameters whose ``data`` is read are copied first, and on exit they hold what
+    they held: torch does not count what is written through ``data``.
+    """
+    read = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+    copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def data(tensor: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = read(tensor)
+        if type(tensor) is torch.nn.Parameter and id(tensor) not in copies:
+            copies[id(tensor)] = tensor, found.clone()
+        return found
+
+    write = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+    with swapped(torch.Tensor, "data", property(data, write)):
+        yield
+    for tensor, copy in copies.values():
+        if not is_same(read(tensor), copy):
+            read(tensor).copy_(copy)
 
 
 class StateKeeper:

@@ -16,6 +16,7 @@ Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,9 +31,12 @@ from ..model_source.frames import TORCH, Owner, owner_of
 from ..model_source.lines import is_of_python, line_of
 from ..patches.swap import swapped
 from ..torch_internals.sizes import ShapeEnv, SymNode
+from ..torch_internals.tracing import inner_environment
 
 __all__ = ["Decision", "recorded_decisions", "taken_by"]
 
+#: where torch checks the guards of an inner graph
+_GUARDS = os.path.join("torch", "_dynamo", "guards.py")
 _COMPARISONS = {
     "eq": sympy.Eq,
     "ne": sympy.Ne,
@@ -114,10 +118,14 @@ def recorded_decisions() -> Iterator[_Log]:
     def evaluate_and_log(self: ShapeEnv, node: SymNode, *args: Any, **kwargs: Any) -> Any:
         if _DECIDERS and _DECIDERS[-1](node, _asking_frame()):
             return sympy.true
+        inner = inner_environment()
+        if inner is self:  # a guard of the inner graph asks the same of the sizes of the trace
+            return evaluate(self, node, *args, **kwargs)
         known = len(self.guards)
         expression = node.expr
         answer = evaluate(self, node, *args, **kwargs)
-        decision = _decision(self, node, expression, answer, len(self.guards) > known)
+        guarded = len(self.guards) > known
+        decision = _decision(self, node, expression, answer, guarded, inner is not None)
         if decision is not None:
             log.add(decision)
         return answer
@@ -176,10 +184,15 @@ def _with_sides(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _decision(
-    environment: ShapeEnv, node: SymNode, expression: Any, answer: Any, guarded: bool
+    environment: ShapeEnv,
+    node: SymNode,
+    expression: Any,
+    answer: Any,
+    guarded: bool,
+    is_inside: bool,
 ) -> Decision | None:
     """The decision about a node; None for an operator that made no guard, and for what does not
-    hang on inputs.
+    hang on inputs. ``is_inside`` while a branch of ``cond``, or a step of ``map``, is traced.
     """
     sides = getattr(node, _SIDES, None)
     relation: Any = None
@@ -190,7 +203,9 @@ def _decision(
     symbols = {symbol for side in compared for symbol in side.free_symbols}
     if not symbols:
         return None
-    by_model, frame = _who_decides(guarded)
+    by_guard = is_inside and _is_guard_check()
+    by_model, frame = _who_decides(guarded or by_guard)
+    by_model = by_model or by_guard
     if not by_model and not guarded:
         return None
     sources = sources_of(environment, symbols)
@@ -203,6 +218,16 @@ def sources_of(environment: ShapeEnv, symbols: Iterable[Any]) -> dict[Any, str]:
     """The source of each symbol of torch, as torch writes it: ``L['x'].size()[1]``."""
     known = environment.var_to_sources if hasattr(environment, "var_to_sources") else {}
     return {symbol: str(known[symbol][0].name) for symbol in symbols if known.get(symbol)}
+
+
+def _is_guard_check() -> bool:
+    """True where the guards of an inner graph are asked. Which Python of the model made them is not
+    known: an assumption that no size is 1 may have answered it.
+    """
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None and not frame.f_code.co_filename.endswith(_GUARDS):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _who_decides(guarded: bool) -> tuple[bool, FrameType | None]:

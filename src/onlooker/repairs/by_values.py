@@ -88,30 +88,32 @@ def decided_by_values() -> Iterator[set[str]]:
     unchecked: list[UncheckedBranchError] = []
     decided_about: set[str] = set()
 
-    def shows(record: logging.LogRecord) -> bool:
-        if not str(record.msg).startswith(_MESSAGE):
-            return not (unchecked and str(record.msg).startswith(_FAILURE))
-        decided = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    logger = logging.getLogger(_LOGGER)
+    shown = logger.warning
+
+    def warning(message: object, *args: Any, **kwargs: Any) -> None:
+        text = str(message)
+        if not text.startswith(_MESSAGE):
+            if not (unchecked and text.startswith(_FAILURE)):
+                shown(message, *args, **kwargs)
+            return
+        decided = args[0] if args else None
         symbols = getattr(decided, "free_symbols", None)
         if symbols is None or not all(_CHECKED.fullmatch(str(symbol)) for symbol in symbols):
             unchecked.append(_not_checked(decided))
             raise unchecked[0]  # here and now, since a trace is long
         decided_about.update(map(str, symbols))
-        return False
 
-    logger = logging.getLogger(_LOGGER)
-    logger.addFilter(shows)
-    try:
-        with (
-            functorch_config.patch(fake_tensor_propagate_real_tensors=True),
-            _values_of_parameters(),
-            _decomposed_without_values(),
-            _offsets_are_not_compared(),
-            results_of_any_length(),
-        ):
-            yield decided_about
-    finally:
-        logger.removeFilter(shows)
+    # the method itself: a filter of the logger hears nothing where the user's levels drop the record
+    with (
+        swapped(logger, "warning", warning),
+        functorch_config.patch(fake_tensor_propagate_real_tensors=True),
+        _values_of_parameters(),
+        _decomposed_without_values(),
+        _offsets_are_not_compared(),
+        results_of_any_length(),
+    ):
+        yield decided_about
     if unchecked:
         raise unchecked[0]
 

@@ -17,7 +17,9 @@ from ..core.marks import (
     MEMORY,
     NUMBERS,
     ORDER,
+    PARAMETERS,
     UNRECORDED,
+    WRITES,
     said_of,
 )
 from ..core.path import Key
@@ -25,7 +27,7 @@ from ..core.plan import Plan
 from ..core.structure import Structure
 from ..core.traffic import Breach, BreachKind
 from ..pytrees.numbers import as_numbers
-from ..torch_internals.tensor_marks import base_of_tensor, is_view
+from ..torch_internals.tensor_marks import base_of_tensor, is_view, version_of_tensor
 from ..trace.graph import Graph
 from ..trace.graph_effects import written_placeholders
 from ..trace.order_reads import of_var_keyword, orders_differ
@@ -68,6 +70,10 @@ class MarksOfCalls:
                 yield self._breach(GRADIENTS, where, "which does")
             if MEMORY in self._marks and not _is_plain(value):
                 yield self._breach(MEMORY, where, "which is not")
+            if PARAMETERS in self._marks and isinstance(value, torch.nn.Parameter):
+                yield self._breach(PARAMETERS, where, "which is one")
+            if WRITES in self._marks and (value.is_inference() or version_of_tensor(value)):
+                yield self._breach(WRITES, where, "which was")
             if NUMBERS in self._marks and self._has_nan(position, value):
                 yield self._breach(NUMBERS, where, "which has NaN")
             first = seen.setdefault(id(value), position)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .needed import needed
 
 with needed("traces"):
@@ -11,6 +13,7 @@ with needed("traces"):
     from torch._dynamo import config as dynamo_config
     from torch._dynamo.exc import UserError
     from torch._functorch import config as functorch_config
+    from torch._guards import CompileContext, TracingContext
     from torch._higher_order_ops.scan import scan_op
     from torch.fx import _lazy_graph_module as lazy_graph_module
     from torch.fx.experimental import proxy_tensor
@@ -26,8 +29,20 @@ __all__ = [
     "functorch_config",
     "get_current_dispatch_mode",
     "get_proxy_mode",
+    "inner_environment",
     "lazy_graph_module",
     "proxy_tensor",
     "refs",
     "scan_op",
 ]
+
+
+def inner_environment() -> Any:
+    """The symbols of the inner graph that torch traces now, as a branch of ``cond``; None outside of
+    one.
+    """
+    compiled = CompileContext.try_get()
+    if compiled is None or compiled.compile_id is None:
+        return None
+    mode = getattr(TracingContext.try_get(), "fake_mode", None)
+    return getattr(mode, "shape_env", None)

@@ -16,7 +16,7 @@ import sympy
 import torch
 
 from ..core.call import ARGUMENTS, OUTPUT
-from ..core.marks import IDENTITY
+from ..core.marks import IDENTITY, PARAMETERS
 from ..core.path import Key, Path
 from ..core.plan import Plan
 from ..core.structure import Tree
@@ -41,7 +41,7 @@ from ..repairs.trace_mode import Reader, reading
 from ..repairs.whole_rows import WHOLE_ROWS, WholeRows
 from .equal_sizes import unify_sizes
 from .generators import without_generator
-from .identity_tests import compares_identity, compares_numbers
+from .identity_tests import asks_for_parameters, compares_identity, compares_numbers
 from .mark_reads import MarkReads
 from .path_condition import Atom
 from .returned_numbers import as_output, is_output
@@ -232,8 +232,12 @@ class FlatModel(torch.nn.Module):
     @property
     def marks(self) -> Mapping[str, str]:
         """The marks of tensors that the model read in the last trace, with their lines."""
-        line = compares_identity(self._run.lab.model, self._run.lab.subject.method)
-        return {**self._run.marks.found, **({IDENTITY: line} if line else {})}
+        model, method = self._run.lab.model, self._run.lab.subject.method
+        in_source = {
+            IDENTITY: compares_identity(model, method),
+            PARAMETERS: asks_for_parameters(model, method),
+        }
+        return {**self._run.marks.found, **{mark: line for mark, line in in_source.items() if line}}
 
     @property
     def dynamic(self) -> tuple[bool, ...]:

@@ -12,11 +12,18 @@ from typing import Any, NoReturn
 
 import torch
 
+from ..torch_internals.modes import is_functorch_wrapped_tensor
+
 __all__ = ["check_generators", "without_generator"]
 
 _TEXT = (
     "a generator that the call passes is used, and a graph can only draw from torch's own:"
     " draw the random numbers outside of the model, and pass them"
+)
+
+_DERIVATIVE = (
+    "torch.func.grad, or another transform of torch.func, is used, and torch.export makes a constant"
+    " of the tensor that it is given: compute the derivative outside of the model"
 )
 
 
@@ -37,7 +44,8 @@ def without_generator(value: Any) -> Any:
 
 
 def check_generators(program: torch.export.ExportedProgram) -> None:
-    """Passes for a graph that holds no generator.
+    """Passes for a graph that holds no generator, and no tensor of a derivative: ``torch.func.grad``
+    wraps what it is given, and torch.export takes the wrapped tensor for a constant without values.
 
     :raises RuntimeError: for one that does
     """
@@ -52,3 +60,6 @@ def check_generators(program: torch.export.ExportedProgram) -> None:
         isinstance(value, torch.Generator) for value in (*program.constants.values(), *arguments)
     ):
         raise RuntimeError(_TEXT)
+    tensors = [value for value in program.constants.values() if isinstance(value, torch.Tensor)]
+    if any(map(is_functorch_wrapped_tensor, tensors)):
+        raise RuntimeError(_DERIVATIVE)

@@ -24,7 +24,7 @@ from ..model_source.lines import is_of_python
 from ..model_source.source_tests import tree_of
 from ..pytrees.unread import Unread
 
-__all__ = ["compares_identity", "compares_numbers"]
+__all__ = ["asks_for_parameters", "compares_identity", "compares_numbers"]
 
 _MISSING, _SELF = object(), object()
 _IS = dis.opmap["IS_OP"]
@@ -35,6 +35,15 @@ _MOST = 4096
 def compares_identity(model: Any, method: str) -> str:
     """The first line of a model that may test whether two arguments are one object; or nothing."""
     return next((line for line, values in _tests_in(model, method) if _may_be_tensors(values)), "")
+
+
+def asks_for_parameters(model: Any, method: str) -> str:
+    """The first function of a model that may ask whether a tensor is a parameter; or nothing."""
+    for function in _functions_of(model, method):
+        code = function.__code__
+        if {"isinstance", "Parameter"}.issubset(_names_in(code)):
+            return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
+    return ""
 
 
 def compares_numbers(model: Any, method: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..core.marks import GRADIENTS, MEMORY, UNRECORDED
+from ..core.marks import GRADIENTS, MEMORY, UNRECORDED, WRITES
 from ..model_source.frames import reading_frame
 from ..model_source.lines import line_of
 from ..patches.swap import swapped
@@ -43,7 +43,6 @@ _OF_GRADIENTS = frozenset(
 _OF_MEMORY = frozenset(
     {
         base_of_tensor,
-        version_of_tensor,
         is_view,
         torch.Tensor.data_ptr,
         torch.Tensor.is_contiguous,
@@ -52,6 +51,12 @@ _OF_MEMORY = frozenset(
         torch.Tensor.untyped_storage,
     }
 )
+#: the kind of mark that each function reads
+_KINDS: dict[Callable[..., Any], str] = {
+    **dict.fromkeys(_OF_GRADIENTS, GRADIENTS),
+    **dict.fromkeys(_OF_MEMORY, MEMORY),
+    version_of_tensor: WRITES,
+}
 
 
 class MarkReads(Reader):
@@ -62,7 +67,7 @@ class MarkReads(Reader):
     only reads of the ``inputs``, and of their views, count.
     """
 
-    functions = _OF_GRADIENTS | _OF_MEMORY
+    functions = frozenset(_KINDS)
 
     def __init__(self, inputs: Iterable[Any]) -> None:
         self.found: dict[str, str] = {}
@@ -73,7 +78,7 @@ class MarkReads(Reader):
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Notes the line of the model that reads a mark."""
-        kind = GRADIENTS if func in _OF_GRADIENTS else MEMORY
+        kind = _KINDS[func]
         if kind not in self.found and self._is_of_call(kind, args[0]):
             frame = reading_frame(2, func)
             if frame is not None:

@@ -172,10 +172,7 @@ class OperatorTrials:
             return True
         if not (isinstance(exception, sympy.Eq) and exception.lhs.is_Symbol):
             return False
-        return any(
-            condition.subs(exception.lhs, exception.rhs) in (False, sympy.false)
-            for condition in conditions
-        )
+        return any(_is_false_at(condition, exception) for condition in conditions)
 
     def _sizes_with(self, formula: str, region: ProvenRegion, tried: Tried) -> Iterator[Sizes]:
         """Sizes of a region that satisfy a formula: one symbol changed, then two."""
@@ -292,3 +289,13 @@ def _at_least(name: str, size: int) -> Constraint:
 def _evidence(sizes: Sizes) -> str:
     listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     return f"model and graph run the same operators at {listed}"
+
+
+def _is_false_at(condition: Any, exception: Any) -> bool:
+    """True where a condition does not hold at a size; also where it divides by 0 there, as
+    ``n % (batch - 1) == 0`` does at a batch of 1, which the model cannot take.
+    """
+    try:
+        return condition.subs(exception.lhs, exception.rhs) in (False, sympy.false)
+    except ZeroDivisionError:
+        return True

@@ -9,7 +9,8 @@ the program serves are not the whole story.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,8 +22,12 @@ from ..lab.runner import ModelRunner, cuda_devices, opened
 from ..observing.samples import Sample
 from ..pytrees.agree import agreement_of_trees
 from ..pytrees.open import copy_tensors
+from .trials import Trial
 
 __all__ = ["kept_checks"]
+
+#: unseen trials of a graph that are made after the watched calls
+_MOST_OF_A_GRAPH = 6
 
 
 def kept_checks(
@@ -31,17 +36,37 @@ def kept_checks(
     samples: Sequence[Sample],
     kept: Kept,
     *,
+    unseen: Iterable[Trial] = (),
     atol: float = 1e-5,
 ) -> tuple[Check, ...]:
-    """The checks of calls that follow each other; none for a model that leaves nothing behind."""
+    """The checks of calls that follow each other; none for a model that leaves nothing behind.
+
+    Some of the ``unseen`` trials of each graph are made twice after the watched calls as well: what
+    these have left behind may decide at other sizes alone.
+    """
     found: list[Check] = []
     calls = [sample.arguments() for sample in (*samples, *samples)]
     if kept.changes and calls:
         found += _followed(serve, subject, [], calls, "after the watched calls", atol)
+        for trial in _some_of_each_graph(unseen):
+            before = calls[: len(samples)]
+            label = f"{trial.label}, after the watched calls"
+            twice = [trial.arguments, trial.arguments]
+            found += _followed(serve, subject, before, twice, label, atol)
     for side in kept.sides[:MOST_SIDES] if calls else ():
         label = "after a call that leaves behind what no watched call does"
         found += _followed(serve, subject, [side.arguments], calls[:1], label, atol)
     return tuple(found)
+
+
+def _some_of_each_graph(trials: Iterable[Trial]) -> Iterator[Trial]:
+    """The first trials of unseen sizes of each graph."""
+    made: Counter[str] = Counter()
+    for trial in trials:
+        name = trial.plan.name if trial.plan is not None else ""
+        if trial.kind == "unseen" and not trial.problem and made[name] < _MOST_OF_A_GRAPH:
+            made[name] += 1
+            yield trial
 
 
 def _followed(

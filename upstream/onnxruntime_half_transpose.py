@@ -1,13 +1,13 @@
 """ONNX Runtime ends the process on a product of float16 whose first axis was moved.
 
-A transpose and a product by a matrix, of float16. The CPU has no such product, so a cast stands before it. The optimiser
-MatmulTransposeFusion moves the transpose behind the cast, then finds that the ranks of the product differ, and says that it
-changed nothing: what it moved has no edges, and the next reader ends with signal 11, while the session opens.
+A transpose and a product by a matrix, of float16. The CPU has no such product, so a cast stands before it.
+MatmulTransposeFusion moves the transpose behind the cast, then finds that the ranks of the product differ, and says
+that it changed nothing: what it moved has no edges, and the next reader ends with signal 11, while the session opens.
 
 Where: onnxruntime, MatmulTransposeFusion
 Fails with: onnxruntime 1.31.1
 Thread: none known
-In onlooker: `targets.onnx.precision` moves such transposes, or keeps the product float32; `targets.first_run` opens every fresh file in another process first
+In onlooker: `targets.onnx.precision`; `targets.first_run` opens every fresh file in another process first
 """
 
 import subprocess

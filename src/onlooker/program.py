@@ -65,6 +65,7 @@ from .serve.state import (
     of_given_arguments,
     without_state,
 )
+from .targets.fixed_ranks import of_fixed_ranks
 from .targets.not_numbers import without_nan
 from .targets.onnx.genai import write_genai
 from .targets.refused import convert_or_leave_out
@@ -614,7 +615,7 @@ class Program:
         trials = list(observed_trials(self._samples))
         return not any(runs(self._serve, trial) > runs(fewer._serve, trial) for trial in trials)
 
-    def _in_ranges(self, ranges: RangesOption | None, target: Target) -> tuple[Graph, ...]:
+    def _in_ranges(self, ranges: RangesOption | None, target: Target) -> list[Graph]:
         """The graphs in narrower ranges of their sizes, with all bounds that the target needs.
 
         :raises UsageError: ``bounds-needed`` and others of the ranges
@@ -626,7 +627,7 @@ class Program:
         if target.needs_bounds:
             check_bounded(plans, seen, target.name)
         pairs = zip(self.graphs, plans, strict=True)
-        return tuple(replace(graph, plan=plan) for graph, plan in pairs)
+        return of_fixed_ranks([replace(graph, plan=plan) for graph, plan in pairs], target.name)
 
     def _compared_with(self, graphs: Sequence[Graph]) -> list[Graph]:
         """Graphs that were made of these ones, with notes of the calls that they serve no more.

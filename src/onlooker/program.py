@@ -66,7 +66,7 @@ from .serve.state import (
     without_state,
 )
 from .targets.fixed_ranks import of_fixed_ranks
-from .targets.not_numbers import without_nan
+from .targets.not_numbers import not_finite, without_nan
 from .targets.onnx.genai import write_genai
 from .targets.refused import convert_or_leave_out
 from .targets.save import save_graph
@@ -82,7 +82,7 @@ from .verify.progress import Progress, weights_of
 from .verify.request import SizesOption, check_model, check_request, wanted_agreement
 from .verify.saved import saved_trials
 from .verify.sequences import sequence_checks
-from .verify.trials import chosen_trials, observed_trials
+from .verify.trials import chosen_trials, infinite_trial, observed_trials
 from .verify.verify import run_trials
 
 __all__ = ["Basis", "Program"]
@@ -649,7 +649,26 @@ class Program:
                 Effort(model),
                 atol=_ATOL if _is_exact(graphs) else float("inf"),
             )
+            if _is_exact(graphs):
+                graphs = self._bound_to_finite(graphs, kept, model)
         return noted_losses(graphs, checks, self.graphs[0].target)
+
+    def _bound_to_finite(
+        self, graphs: Sequence[Graph], kept: Sequence[Sample], model: Any
+    ) -> list[Graph]:
+        """Graphs of another runtime, of which those that compute otherwise with infinite numbers take
+        none.
+        """
+        bound = list(graphs)
+        for at, graph in enumerate(graphs):
+            trial = infinite_trial(graph, kept) if graph.target != "torch" else None
+            if trial is None:
+                continue
+            serve = self._with_graphs(graphs)._serve
+            found = lost_checks(serve, self._serve, [trial], Effort(model), atol=_ATOL)
+            if not all(check.passed for checks in found.values() for check in checks):
+                bound[at] = not_finite(graph, self._samples)
+        return bound
 
     def _kept_values(self) -> list[Sample]:
         """The kept calls as the graphs see them."""

@@ -65,7 +65,8 @@ from .serve.state import (
     of_given_arguments,
     without_state,
 )
-from .targets.not_numbers import without_nan
+from .targets.fixed_ranks import of_fixed_ranks
+from .targets.not_numbers import not_finite, without_nan
 from .targets.onnx.genai import write_genai
 from .targets.refused import convert_or_leave_out
 from .targets.save import save_graph
@@ -81,7 +82,7 @@ from .verify.progress import Progress, weights_of
 from .verify.request import SizesOption, check_model, check_request, wanted_agreement
 from .verify.saved import saved_trials
 from .verify.sequences import sequence_checks
-from .verify.trials import chosen_trials, observed_trials
+from .verify.trials import chosen_trials, infinite_trial, observed_trials
 from .verify.verify import run_trials
 
 __all__ = ["Basis", "Program"]
@@ -616,7 +617,7 @@ class Program:
         trials = list(observed_trials(self._samples))
         return not any(runs(self._serve, trial) > runs(fewer._serve, trial) for trial in trials)
 
-    def _in_ranges(self, ranges: RangesOption | None, target: Target) -> tuple[Graph, ...]:
+    def _in_ranges(self, ranges: RangesOption | None, target: Target) -> list[Graph]:
         """The graphs in narrower ranges of their sizes, with all bounds that the target needs.
 
         :raises UsageError: ``bounds-needed`` and others of the ranges
@@ -628,7 +629,7 @@ class Program:
         if target.needs_bounds:
             check_bounded(plans, seen, target.name)
         pairs = zip(self.graphs, plans, strict=True)
-        return tuple(replace(graph, plan=plan) for graph, plan in pairs)
+        return of_fixed_ranks([replace(graph, plan=plan) for graph, plan in pairs], target.name)
 
     def _compared_with(self, graphs: Sequence[Graph]) -> list[Graph]:
         """Graphs that were made of these ones, with notes of the calls that they serve no more.
@@ -650,7 +651,26 @@ class Program:
                 Effort(model),
                 atol=_ATOL if _is_exact(graphs) else float("inf"),
             )
+            if _is_exact(graphs):
+                graphs = self._bound_to_finite(graphs, kept, model)
         return noted_losses(graphs, checks, self.graphs[0].target)
+
+    def _bound_to_finite(
+        self, graphs: Sequence[Graph], kept: Sequence[Sample], model: Any
+    ) -> list[Graph]:
+        """Graphs of another runtime, of which those that compute otherwise with infinite numbers take
+        none.
+        """
+        bound = list(graphs)
+        for at, graph in enumerate(graphs):
+            trial = infinite_trial(graph, kept) if graph.target != "torch" else None
+            if trial is None:
+                continue
+            serve = self._with_graphs(graphs)._serve
+            found = lost_checks(serve, self._serve, [trial], Effort(model), atol=_ATOL)
+            if not all(check.passed for checks in found.values() for check in checks):
+                bound[at] = not_finite(graph, self._samples)
+        return bound
 
     def _kept_values(self) -> list[Sample]:
         """The kept calls as the graphs see them."""

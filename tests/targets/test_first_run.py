@@ -1,62 +1,260 @@
-"""A file that ends the process which opens it is an error, and is kept."""
+"""A fresh file is opened and run in another process first, whose death is an error, on every target."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from onlooker import ExportError, InputObserver, Program
-from onlooker.targets.first_run import opened_elsewhere
-from onlooker.targets.onnx import target
+from onlooker.targets import first_run
+from onlooker.targets.aoti import target as aoti
+from onlooker.targets.executorch import target as executorch
+from onlooker.targets.targets import target_of
 
-DIES = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+ABORTS = "os.abort()"
+#: what stands in the place of each runtime
+RUNS = "for name, (packages, _) in list(RUNTIMES.items()):\n    RUNTIMES[name] = (), lambda request: EXPRESSION\n"
 
 
-def test_a_script_that_ends_or_raises_passes(tmp_path: Path) -> None:
-    opened_elsewhere("pass", [tmp_path / "a"], "a runtime")
-    opened_elsewhere("raise ValueError", [tmp_path / "a"], "a runtime")
+@pytest.fixture(autouse=True)
+def _ended() -> Iterator[None]:
+    first_run._helper.end()
+    yield
+    first_run._helper.end()
 
 
-def test_a_death_is_an_error_and_the_files_are_kept(tmp_path: Path) -> None:
+@pytest.fixture
+def runtimes_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Lets the other process do something in the place of every runtime."""
+
+    def start(expression: str) -> None:
+        text = first_run.SCRIPT.read_text()
+        main = 'if __name__ == "__main__":'
+        script = tmp_path / "process" / "native_process.py"
+        script.parent.mkdir()
+        script.write_text(text.replace(main, RUNS.replace("EXPRESSION", expression) + main))
+        monkeypatch.setattr(first_run, "SCRIPT", script)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    model, observer = torch.nn.Linear(3, 2).eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for size in (2, 3, 5):
+            model(torch.ones(size, 3))
+    return observer.export(ranges={"batch": (1, 8)})
+
+
+def checked(program: Program, tmp_path: Path) -> Path:
+    """Checks a file of whatever content."""
     file = tmp_path / "a.onnx"
     file.write_bytes(b"content")
-    with pytest.raises(ExportError, match=r"signal 11, SIGSEGV") as caught:
-        opened_elsewhere(DIES, [file], "a runtime")
+    first_run.check_first_run("ONNX Runtime", program.graphs[0], file, [("x", 1)], options={}, providers=[])
+    return file
+
+
+def helpers() -> list[int]:
+    """The living and the dead children of this process that open files."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            text = folder.joinpath("cmdline").read_text()
+        except OSError:
+            continue
+        if parent == os.getpid() and ("native_process" in text or not text):
+            found.append(int(folder.name))
+    return found
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted by /proc")
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino", "aoti", "executorch"])
+def test_a_death_is_an_error_on_every_target_and_the_file_is_kept(
+    name: str, program: Program, runtimes_do: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in {"onnx": ["onnxruntime"], "openvino": ["openvino"]}.get(name, []):
+        pytest.importorskip(package, reason="the converter")
+    monkeypatch.setattr(aoti, "compile_graph", lambda _: aoti.Package(b"package", {}))
+    made = executorch.convert_graphs.__globals__["Converted"](b"program", {})
+    monkeypatch.setattr(executorch, "convert_graphs", lambda *_: made)
+    runtimes_do(ABORTS)
+    with pytest.raises(ExportError, match=r"ended the process that opened and ran \S+ \(signal 6, SIGABRT") as caught:
+        target_of(name).convert(program.graphs)
     assert caught.value.slug == "runtime-died"
-    found = re.search(r"kept in (\S+),", str(caught.value))
-    assert found is not None
-    assert Path(found[1], "a.onnx").read_bytes() == b"content"
+    assert caught.value.graph == "main"
+    kept = re.search(r"kept as (\S+),", str(caught.value))
+    assert kept is not None
+    assert Path(kept[1]).stat().st_size
+    assert kept[1].endswith(target_of(name).suffix)
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_files_run_in_the_other_process(name: str, program: Program, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip({"onnx": "onnxruntime"}.get(name, name), reason="the runtime")
+    with caplog.at_level("DEBUG", logger="onlooker.targets.first_run"):
+        program.to(name)
+    assert "in another process: done" in caplog.text
+
+
+def test_what_the_other_process_raises_says_nothing(
+    program: Program, runtimes_do: Callable[[str], None], tmp_path: Path
+) -> None:
+    runtimes_do("1 / 0")
+    assert checked(program, tmp_path).exists()
+
+
+def test_what_died_printed_stands_in_the_error(
+    program: Program, runtimes_do: Callable[[str], None], tmp_path: Path
+) -> None:
+    runtimes_do("(os.write(1, b'no such kernel'), os.abort())")
+    with pytest.raises(ExportError, match="it printed: no such kernel"):
+        checked(program, tmp_path)
+
+
+def test_a_file_that_takes_for_ever_is_an_error(
+    program: Program, runtimes_do: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("resource", reason="Windows limits no processor time")
+    runtimes_do("[None for _ in iter(int, 1)]")
+    monkeypatch.setattr(first_run, "MOST_SECONDS", 1)
+    with pytest.raises(ExportError, match=r"did not come to an end with a.onnx .*SIGXCPU"):
+        checked(program, tmp_path)
+
+
+def test_a_process_that_waits_for_ever_is_an_error(
+    program: Program, runtimes_do: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtimes_do("time.sleep(1000)")
+    monkeypatch.setattr(first_run, "_MOST_ON_THE_CLOCK", 1)
+    with pytest.raises(ExportError, match=r"did not come to an end with a.onnx"):
+        checked(program, tmp_path)
+
+
+def test_a_process_that_was_ended_from_outside_blames_no_file(
+    program: Program, runtimes_do: Callable[[str], None], tmp_path: Path
+) -> None:
+    runtimes_do("os.kill(os.getpid(), 9)")
+    assert checked(program, tmp_path).exists()
+
+
+def test_a_death_in_a_process_that_opened_other_files_is_tried_again(
+    program: Program, runtimes_do: Callable[[str], None], tmp_path: Path
+) -> None:
+    runtimes_do("os.abort() if globals().setdefault('seen', []) else globals()['seen'].append(1)")
+    for _ in range(3):
+        assert checked(program, tmp_path).exists()
+
+
+@needs_proc
+def test_one_process_serves_all_files_and_ends_with_this_one_and_before_a_fork(
+    program: Program, runtimes_do: Callable[[str], None], tmp_path: Path
+) -> None:
+    runtimes_do("None")
+    checked(program, tmp_path)
+    (first,) = helpers()
+    checked(program, tmp_path)
+    assert helpers() == [first]
+    os.kill(first, signal.SIGKILL)
+    checked(program, tmp_path)
+    (second,) = helpers()
+    assert second != first
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert helpers() == []
+
+
+@needs_proc
+def test_it_ends_with_a_program_that_ends(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from onlooker.targets import first_run\n"
+        "first_run.get_ready('ONNX Runtime')\n"
+        "print(first_run._helper._process._process.pid)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert not Path("/proc", done.stdout.strip()).exists()
+    assert not done.stderr
+
+
+def test_without_a_python_to_start_files_are_opened_here(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_run.spawn, "get_executable", lambda: str(tmp_path / "none"))
+    assert checked(program, tmp_path).exists()
 
 
 class Encoder(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, *, batch_first: bool) -> None:
         super().__init__()
         self.embedding = torch.nn.Embedding(50, 32)
-        layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=batch_first)
         self.layers = torch.nn.TransformerEncoder(layer, 2)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         return self.layers(self.embedding(ids)).mean(1)
 
 
-def exported() -> tuple[torch.nn.Module, Program]:
-    model, observer = Encoder().eval(), InputObserver()
-    with torch.no_grad(), observer(model):
-        for size in ((2, 5), (3, 9), (4, 7)):
-            model(torch.randint(0, 50, size))
-    return model, observer.export()
+class Turned(torch.nn.Module):
+    """A product by a matrix of a tensor of float16 whose first axis was moved."""
+
+    def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 4))
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x, self.weight)
+
+
+def watched(model: torch.nn.Module, *calls: torch.Tensor) -> Program:
+    observer = InputObserver()
+    with torch.no_grad(), observer(model.eval()):
+        for call in calls:
+            model(call)
+    return observer.export()
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_encoder_of_halves_opens_and_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_an_encoder_of_halves_is_verified(batch_first: bool) -> None:
     pytest.importorskip("onnxruntime", reason="the runtime that died")
-    model, program = exported()
+    torch.manual_seed(0)
+    model = Encoder(batch_first=batch_first)
+    program = watched(model, *(torch.randint(0, 50, size) for size in ((2, 5), (3, 9), (4, 7))))
     half, ids = program.to("onnx", precision="fp16"), torch.randint(0, 50, (5, 20))
+    assert half.verify(atol=1e-2).verified
     with torch.no_grad():
         torch.testing.assert_close(half(ids), model(ids), atol=1e-2, rtol=1e-2)
-    monkeypatch.setattr(target, "_OPENS", DIES)
-    with pytest.raises(ExportError, match="ONNX Runtime ended the process"):
-        program.to("onnx", precision="fp16")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, weight: x.permute(1, 2, 0) @ weight,
+        lambda x, weight: weight @ x.permute(1, 2, 0),
+        lambda x, weight: weight @ x.transpose(0, 1),
+    ],
+    ids=["last", "matrix_first", "matrix_first_rows"],
+)
+def test_products_of_turned_halves_are_verified(
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    pytest.importorskip("onnxruntime", reason="the runtime that died")
+    torch.manual_seed(0)
+    program = watched(Turned(function), *(torch.randn(4, size, 4) for size in (2, 3, 5)))
+    assert program.to("onnx", precision="fp16").verify(atol=2e-2).verified

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "FINITE",
     "GRADIENTS",
     "IDENTITY",
     "MEMORY",
@@ -37,6 +38,8 @@ PARAMETERS: Final = "parameters"
 UNRECORDED: Final = "unrecorded"
 #: whether a number is NaN, which other runtimes than torch do not carry through
 NUMBERS: Final = "numbers"
+#: whether a number is infinite, where another runtime was seen to compute otherwise with such
+FINITE: Final = "finite"
 
 _SAID = {
     GRADIENTS: "tensors that record no gradients",
@@ -44,6 +47,7 @@ _SAID = {
     WRITES: "tensors that were never written in place",
     IDENTITY: "tensors that are no argument twice",
     NUMBERS: "numbers, and no NaN",
+    FINITE: "finite numbers",
     PARAMETERS: "tensors that are no torch.nn.Parameter",
     UNRECORDED: "a call inside torch.no_grad()",
     ORDER: "the items in the order of the watched calls",

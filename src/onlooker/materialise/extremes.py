@@ -13,7 +13,7 @@ from ..core.plan import Plan
 from ..observing.store import Sample
 from .domains import Domains, domains_of
 
-__all__ = ["EXTREME", "INFINITE", "LARGE", "extreme_values"]
+__all__ = ["BOUNDLESS", "EXTREME", "INFINITE", "LARGE", "extreme_values"]
 
 #: the floats that compare; torch computes with no other ones
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -23,6 +23,8 @@ EXTREME = (1e3, -1e3, 0.0, -0.0, 1.5, -1.5, 60.0, -60.0)
 LARGE = (60.0, -60.0, 0.0, -0.0, 1.5, -1.5)
 #: the same with what no number compares with
 INFINITE = (float("nan"), 1.0, float("inf"), -1.0, float("-inf"), 0.5, 2.0)
+#: the same without NaN, for a runtime that does not carry it through
+BOUNDLESS = (1.0, float("inf"), -1.0, float("-inf"), 0.5, 2.0)
 
 
 def extreme_values(

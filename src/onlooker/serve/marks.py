@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind
 
 from ..core.call import ARGUMENTS, Signature
 from ..core.marks import (
+    FINITE,
     GRADIENTS,
     IDENTITY,
     MEMORY,
@@ -76,14 +77,26 @@ class MarksOfCalls:
                 yield self._breach(WRITES, where, "which was")
             if NUMBERS in self._marks and self._has_nan(position, value):
                 yield self._breach(NUMBERS, where, "which has NaN")
+            if FINITE in self._marks and self._has_infinite(position, value):
+                yield self._breach(FINITE, where, "which has infinite ones")
             first = seen.setdefault(id(value), position)
             if IDENTITY in self._marks and first != position:
                 yield self._breach(IDENTITY, where, f"which is {self._paths[first]}")
 
-    def _has_nan(self, position: int, value: torch.Tensor) -> bool:
-        if not value.is_floating_point() or self._paths[position] in self._returned:
+    def _has_infinite(self, position: int, value: torch.Tensor) -> bool:
+        if not self._has_floats(position, value):
             return False
-        if value.is_meta:  # a recorded call has shapes alone
+        value = as_numbers(value)
+        total = value.sum()  # is not finite where a number is infinite, or many are large
+        return not bool(total.isfinite()) and bool(value.isinf().any())
+
+    def _has_floats(self, position: int, value: torch.Tensor) -> bool:
+        """True for a tensor of floats that is looked through; a recorded call has shapes alone."""
+        is_float = value.is_floating_point() and not value.is_meta
+        return is_float and self._paths[position] not in self._returned
+
+    def _has_nan(self, position: int, value: torch.Tensor) -> bool:
+        if not self._has_floats(position, value):
             return False
         value = as_numbers(value)
         total = value.sum()  # is NaN where a number is, and where infinite ones meet

@@ -1,56 +1,303 @@
-"""Opens fresh files of a runtime in a process of their own first.
+"""Opens and runs fresh files of a runtime in another process first.
 
-Native code that meets a graph for the first time may end the whole process: ONNX Runtime did, in an
-optimisation of float16 models. There is no error to catch then. A child process that dies instead is
-an error of ours, and the file is kept for whoever wants to report it.
+Native code that meets a graph for the first time may end the whole process: ONNX Runtime did, on
+float16 models. There is no error to catch then. Where another process dies instead, that is an error
+of ours, and the file is kept for whoever wants to report it.
+
+Starting Python and importing ONNX Runtime takes a tenth of a second of processor time, importing torch
+for AOTInductor and ExecuTorch nearly two. So one process serves all conversions
+(:mod:`onlooker.targets.native_process`): it is started when a conversion begins, and gets ready beside
+it; it ends after a minute without work, before a fork, and with this process. A death is blamed on a
+file only where the process opened no other file before: what a file broke may show at the next one.
+
+What the other process raises says nothing: the file is opened here next, with an error of its own.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
+import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from multiprocessing import spawn
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from ..core.errors import ExportError
+from ..core.locks import lock_of
+from ..repairs.float_tensors import with_float_tensors
+from ..trace.graph import Graph
+from .refused import of_graph
 
-__all__ = ["opened_elsewhere"]
+__all__ = ["check_first_run", "example_inputs", "get_ready"]
 
 logger = logging.getLogger(__name__)
-_MOST_SECONDS = 600
-#: what a child gives that ran to its end, or that raised an error of Python
-_ORDINARY = (0, 1, 2)
+#: the program of the other process
+SCRIPT = Path(__file__).with_name("native_process.py")
+#: how long one file may take: processor time, and the time on the clock of a process that waits for
+#: ever
+MOST_SECONDS = 900
+_MOST_ON_THE_CLOCK = 3600
+#: how long the process stays without work
+_IDLE_SECONDS = 60
+#: signals that come from outside: from a user, or from a system without memory
+_FROM_OUTSIDE = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGTERM")
+_MOST_WORDS = 300
 
 
-def opened_elsewhere(script: str, paths: Sequence[Path], runtime: str) -> None:
-    """Runs a script with the paths as its arguments; passes unless the process dies.
+class _DiedError(Exception):
+    """The other process ended while it opened a file; ``code`` is what it left, ``said`` what it
+    printed.
+    """
 
-    What the script raises says nothing: the files are opened here next, with an error of its own.
+    def __init__(self, code: int, said: str, is_slow: bool) -> None:
+        super().__init__(code)
+        self.code, self.said, self.is_slow = code, said, is_slow
+
+
+class _Process:
+    """One such process, which waits for requests."""
+
+    def __init__(self) -> None:
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
+        options: dict[str, Any] = {"start_new_session": True}  # no Ctrl-C of the terminal
+        if sys.platform == "win32":
+            options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+        command = [os.fsdecode(spawn.get_executable() or ""), "-I", str(SCRIPT)]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._printed,
+                **options,
+            )
+        except OSError:
+            self._printed.close()
+            raise
+        #: how many files it has opened
+        self.opened = 0
+        with contextlib.suppress(OSError):  # a process that has ended is noticed at the first file
+            self.send(pickle.dumps([place for place in sys.path if isinstance(place, str)]))
+
+    def send(self, request: bytes) -> None:
+        """Sends a pickled value."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(request)
+        self._process.stdin.flush()
+
+    def ask(self, request: bytes) -> str:
+        """The answer to a request for a file, empty where the process ended before it began with it.
+
+        :raises _DiedError: where it ended later
+        """
+        timer = threading.Timer(_MOST_ON_THE_CLOCK, self._process.kill)
+        timer.daemon = True
+        timer.start()
+        answers: list[str] = []
+        with contextlib.suppress(OSError):
+            self.send(request)
+            answers += self._answers()
+        is_slow = not timer.is_alive()
+        timer.cancel()
+        self.opened += 1
+        last = answers[-1] if answers else ""
+        if last == "opening":
+            code = self._process.wait()
+            raise _DiedError(code, self._said(), is_slow)
+        return last if last != "ready" else ""
+
+    def _answers(self) -> Iterator[str]:
+        """What the process answers, until it is done with a file or has ended."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            text = line.decode(errors="replace").strip()
+            yield text
+            if text not in ("ready", "opening"):
+                return
+
+    def _said(self) -> str:
+        self._printed.seek(0)
+        lines = self._printed.read()[-10_000:].decode(errors="replace").split()
+        return " ".join(lines)[-_MOST_WORDS:]
+
+    def end(self) -> None:
+        """Ends the process, and waits for its end."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._printed.close()
+
+
+class _Helper:
+    """The process of this one, started when it is needed."""
+
+    def __init__(self) -> None:
+        self._lock = lock_of(self)
+        self._process: _Process | None = None
+        self._timer: threading.Timer | None = None
+        self._of_parent: tuple[Any, Any] = None, None
+
+    def get_ready(self, runtime: str) -> None:
+        """Lets a process import a runtime, and does not wait for it."""
+        with self._lock, contextlib.suppress(OSError):
+            self._started().send(pickle.dumps({"runtime": runtime}))
+            self._end_when_idle()
+
+    def ask(self, request: bytes) -> str:
+        """The answer for a file, by a process that has opened no other one where it is a death.
+
+        :raises _DiedError: where the process died of this file
+        """
+        with self._lock:
+            try:
+                return self._answer(request)
+            finally:
+                self._end_when_idle()
+
+    def _answer(self, request: bytes) -> str:
+        while True:
+            process = self._started()
+            is_fresh = not process.opened
+            try:
+                answer = process.ask(request)
+            except _DiedError:
+                self.end()
+                if is_fresh:
+                    raise
+                continue
+            if answer:
+                return answer
+            self.end()  # it ended while it waited, or before it was ready
+            if is_fresh:
+                return ""
+
+    def _started(self) -> _Process:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._process is None:
+            self._process = _Process()
+        return self._process
+
+    def _end_when_idle(self) -> None:
+        self._timer = threading.Timer(_IDLE_SECONDS, self.end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self) -> None:
+        """Ends the process, where there is one and no file is being opened."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            process, timer = self._process, self._timer
+            self._process = self._timer = None
+            if process is not None:
+                process.end()
+            if timer is not None and timer is not threading.current_thread():
+                timer.cancel()
+                timer.join(timeout=1)
+        finally:
+            self._lock.release()
+
+    def forget(self) -> None:
+        """Leaves the process to the one that was forked: only that one can wait for its end."""
+        self._of_parent = self._process, self._timer
+        self._process = self._timer = None
+
+
+_helper = _Helper()
+atexit.register(_helper.end)
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(before=_helper.end, after_in_child=_helper.forget)
+
+
+def get_ready(runtime: str) -> None:
+    """Starts the other process, which imports the runtime while a graph is converted here."""
+    if not getattr(sys, "frozen", False):  # the executable would be the whole application
+        with contextlib.suppress(OSError):
+            _helper.get_ready(runtime)
+
+
+def check_first_run(
+    runtime: str,
+    graph: Graph,
+    path: Path,
+    inputs: Iterable[tuple[str, Any]],
+    **about: Any,
+) -> None:
+    """Passes where another process survives that it opens the fresh file of a graph and runs it once
+    on these inputs. ``about`` is what else the runtime needs.
 
     :raises ExportError: ``runtime-died``
     """
-    command = [sys.executable, "-I", "-c", script, *map(str, paths)]
+    if getattr(sys, "frozen", False):
+        return
+    sent = [_sent(name, value) for name, value in inputs if _is_dense(value)]
+    request = {
+        "runtime": runtime,
+        "path": str(path),
+        "inputs": sent,
+        "seconds": MOST_SECONDS,
+        **about,
+    }
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_MOST_SECONDS, check=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        logger.debug("no process to open files of %s in: %s", runtime, error)
+        content = pickle.dumps(request)
+    except Exception as error:  # options of the user may be any objects
+        logger.info("options of %s cannot be sent to another process: %s", runtime, error)
         return
-    if done.returncode in _ORDINARY:
+    try:
+        answer = _helper.ask(content)
+    except OSError as error:
+        logger.info("no process to open files of %s in: %s", runtime, error)
         return
+    except _DiedError as death:
+        if -death.code in _numbers_from_outside() and not death.is_slow:
+            logger.info("%s was ended from outside: signal %d", runtime, -death.code)
+            return
+        with of_graph(graph):
+            raise _error(runtime, path, death) from None
+    logger.debug("%s in another process: %s", runtime, answer or "no answer")
+
+
+def _numbers_from_outside() -> set[int]:
+    return {int(getattr(signal, name)) for name in _FROM_OUTSIDE if hasattr(signal, name)}
+
+
+def _error(runtime: str, path: Path, death: _DiedError) -> ExportError:
+    """What is said of a death, with the folder of the file kept."""
     kept = Path(tempfile.mkdtemp(prefix="onlooker-died-"))
-    for file in {file for path in paths for file in path.parent.iterdir() if file.is_file()}:
-        shutil.copy(file, kept)
-    raise ExportError(
-        f"{runtime} ended the process that opened {', '.join(path.name for path in paths)}"
-        f" ({_cause(done.returncode)}).",
+    for file in [*path.parent.iterdir()]:
+        if file.is_file():
+            shutil.move(file, kept)
+    is_limit = death.is_slow or -death.code == getattr(signal, "SIGXCPU", 0)
+    if is_limit:
+        happened = f"{runtime} did not come to an end with {path.name} in a process of its own"
+    else:
+        happened = f"{runtime} ended the process that opened and ran {path.name}"
+    said = f"; it printed: {death.said}" if death.said else ""
+    return ExportError(
+        f"{happened} ({_cause(death.code)}{said}).",
         slug="runtime-died",
         hint=(
-            f"The files are kept in {kept}, for a report to the makers of {runtime}. Another"
-            " precision, or a conversion without fusions, may do."
+            f"The file is kept as {kept / path.name}, for a report to the makers of {runtime}."
+            " Another precision or other options of the target may do; to='torch' needs no other"
+            " runtime."
         ),
     )
 
@@ -65,3 +312,36 @@ def _cause(code: int) -> str:
         return f"exit code {code}"
     known = {one.value: one.name for one in signal.Signals}
     return f"signal {-code}, {known.get(-code, 'unknown')}"
+
+
+def example_inputs(graph: Graph) -> Sequence[Any]:
+    """Inputs of a graph of torch, in their order: those of its export; of a graph that was loaded
+    zeros of the same sizes.
+    """
+    if graph.example:
+        return with_float_tensors(graph.example)
+    return [
+        torch.zeros(
+            [size.evaluate(graph.sizes) for size in leaf.shape], dtype=getattr(torch, leaf.dtype)
+        )
+        if leaf.is_tensor
+        else leaf.value.evaluate(graph.sizes)
+        if leaf.value is not None
+        else torch.zeros((), dtype=torch.float64)
+        for leaf in graph.plan.inputs
+    ]
+
+
+def _is_dense(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or value.layout == torch.strided
+
+
+def _sent(name: str, value: Any) -> tuple[str, str, tuple[int, ...], tuple[int, ...] | None, bytes]:
+    """An input for the other process, which may be without torch."""
+    tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    strides = None if tensor.is_contiguous() else tuple(tensor.stride())
+    flat = tensor.contiguous().reshape(-1)
+    content = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return name, dtype, tuple(tensor.shape), strides, content

@@ -3,7 +3,7 @@
 ``amax`` of torch gives NaN where one number is NaN; ONNX Runtime and OpenVINO leave it out, as IEEE
 754 allows, and so do their ``Relu``, ``Clip``, ``ArgMax`` and pools. A graph for them takes no NaN,
 unless NaN is what the model is about: it asks for it (``isnan``, ``nan_to_num``), or watched calls
-had some. Then verification tries it as any value.
+had some. Then it is tried beside infinite numbers, and a graph that is wrong with either takes none.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import torch
 
-from ..core.marks import NUMBERS
+from ..core.marks import FINITE, NUMBERS
 from ..observing.store import Sample
 from ..trace.graph import Graph
 
-__all__ = ["without_nan"]
+__all__ = ["not_finite", "without_nan"]
 
 #: runtimes with kernels of their own
 _OTHERS = frozenset({"onnx", "openvino", "executorch"})
@@ -31,13 +31,21 @@ def without_nan(
     if any(map(_has_nan, samples)):
         return list(converted)
     asking = {graph.name for graph in graphs if _asks_for_nan(graph)}
-    return [one if one.name in asking else _marked(one) for one in converted]
+    return [one if one.name in asking else _marked(one, NUMBERS) for one in converted]
 
 
-def _marked(graph: Graph) -> Graph:
+def not_finite(graph: Graph, samples: Sequence[Sample]) -> Graph:
+    """A converted graph, marked so that it takes neither NaN nor infinite numbers, unless watched calls
+    had NaN.
+    """
+    return graph if any(map(_has_nan, samples)) else _marked(graph, NUMBERS, FINITE)
+
+
+def _marked(graph: Graph, *marks: str) -> Graph:
     if graph.target not in _OTHERS:
         return graph
-    return replace(graph, marks={**graph.marks, NUMBERS: f"the runtime of {graph.target}"})
+    own = dict.fromkeys(marks, f"the runtime of {graph.target}")
+    return replace(graph, marks={**graph.marks, **own})
 
 
 def _has_nan(sample: Sample) -> bool:

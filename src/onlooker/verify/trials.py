@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..contract.boundaries import between_bounds, boundary_sizes
-from ..core.marks import MEMORY
+from ..core.marks import FINITE, MEMORY, NUMBERS
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan, Symbol
 from ..core.structure import Tree
@@ -25,7 +25,7 @@ from ..infer.sizes import is_general, middle_sizes, size_label, trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..materialise.domains import domains_of
-from ..materialise.extremes import EXTREME, INFINITE, LARGE, extreme_values
+from ..materialise.extremes import BOUNDLESS, EXTREME, INFINITE, LARGE, extreme_values
 from ..materialise.floats import float_choices
 from ..materialise.padding import with_padding
 from ..observing.store import Sample
@@ -36,6 +36,7 @@ from .values import in_other_layout, redrawn
 __all__ = [
     "Trial",
     "chosen_trials",
+    "infinite_trial",
     "observed_trials",
     "symbol_sizes",
     "unseen_trials",
@@ -124,6 +125,11 @@ def unseen_trials(graph: Graph, samples: Sequence[Sample], *, seed: int = 0) -> 
     ``seed`` gives other sizes and values.
     """
     return _in_turn(_Unseen(graph, samples, seed).kinds())
+
+
+def infinite_trial(graph: Graph, samples: Sequence[Sample]) -> Trial | None:
+    """A call of one graph with infinite floats; None where none of its inputs may be infinite."""
+    return _Unseen(graph, samples, 0).infinite(_own_sizes(graph))
 
 
 class _Unseen:
@@ -268,8 +274,8 @@ class _Unseen:
         """Small sizes, in torch also those at bounds, with large, zero and negative floats, then with
         NaN and infinite ones.
 
-        Another runtime than torch computes large and infinite numbers with rounding of its own: it is
-        tried on neither.
+        Another runtime than torch computes large numbers with rounding of its own: it is not tried on
+        these. Infinite ones are tried once, and NaN where its graph takes it.
         """
         is_exact = self.graph.target == "torch"
         at_bounds = filter(self.is_promised, self._at_bounds if is_exact else ())
@@ -284,6 +290,21 @@ class _Unseen:
                 changed = self._extreme(values, shifted)
                 if changed is not None:
                     yield self._trial(sizes, changed, name, Focus.EXTREME)
+        if not is_exact and not self.graph.options.get("precision"):
+            trial = self.infinite(chosen[0])
+            if trial is not None and FINITE not in self.graph.marks:
+                yield trial
+
+    def infinite(self, sizes: Mapping[str, int]) -> Trial | None:
+        """A call with infinite floats, and NaN where the graph takes it; None where it has no floats,
+        and where watched calls had infinite ones.
+        """
+        if any(map(_has_infinite, self.samples)):
+            return None
+        pattern = BOUNDLESS if NUMBERS in self.graph.marks else INFINITE
+        changed = self._extreme(self._values(sizes), pattern)
+        name = ", infinite values"
+        return None if changed is None else self._trial(sizes, changed, name, Focus.EXTREME)
 
     def _of_floats(self) -> Iterator[Trial]:
         """Small sizes with floats that no call had: between those of calls, beyond them, negative,
@@ -330,6 +351,14 @@ class _Unseen:
         self, values: Mapping[Path, Any], pattern: Sequence[float]
     ) -> dict[Path, Any] | None:
         return extreme_values(self.plan, values, self.samples, pattern, domains=self._domains)
+
+
+def _has_infinite(sample: Sample) -> bool:
+    return any(
+        leaf.is_floating_point() and bool(leaf.isinf().any())
+        for leaf in sample.inputs.leaves
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and not leaf.is_meta
+    )
 
 
 def _small_sizes(

@@ -16,8 +16,9 @@ from ..materialise.domain import Domain
 from ..materialise.domains import domains_of
 from ..observing.store import Sample
 from ..pytrees.numbers import as_dtype, as_numbers
+from ..pytrees.open import map_tensors
 
-__all__ = ["in_other_layout", "redrawn"]
+__all__ = ["as_parts", "in_other_layout", "redrawn"]
 
 #: so often each number of a code comes again
 _AGAIN = 4
@@ -140,3 +141,18 @@ def in_other_layout(plan: Plan, values: Mapping[Path, Any]) -> dict[Path, Any] |
     strides = [v.stride() for v in changed.values() if isinstance(v, torch.Tensor)]
     before = [v.stride() for v in values.values() if isinstance(v, torch.Tensor)]
     return None if strides == before else changed
+
+
+def as_parts(arguments: Any) -> Any:
+    """The arguments with tensors that are parts of larger ones, with gaps between their elements."""
+    return map_tensors(_as_part, arguments)
+
+
+def _as_part(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.layout != torch.strided:
+        return tensor
+    turned = tensor.transpose(0, -1) if tensor.ndim > 1 else tensor.reshape(tensor.shape or 1)
+    larger = turned.new_zeros((*turned.shape[:-1], 2 * turned.shape[-1] + 1))
+    part = larger[..., 1::2]
+    part.copy_(turned)
+    return part.transpose(0, -1) if tensor.ndim > 1 else part.reshape(tensor.shape)

@@ -27,6 +27,7 @@ from .effects import Effects
 from .effort import Effort
 from .progress import Progress, Tried
 from .trials import Trial
+from .values import as_parts
 
 __all__ = ["check_trial", "run_trials"]
 
@@ -233,6 +234,8 @@ class _Runs:
         result. ``now`` makes the result that is right as well, for a model that was changed since.
         """
         arguments = copy_tensors(trial.arguments)
+        if trial.focus is Focus.LAYOUT:
+            arguments = as_parts(arguments)
         held, last = open_arguments(arguments), self._last
         self._last, self.right = None, expected
         try:

@@ -19,7 +19,7 @@ from ...trace.torch_run import without_guards
 from ..inputs import fake_inputs, layout_of, with_tensors_for_ints
 from ..refused import operator_in, refused_graph
 
-__all__ = ["CONDITIONS", "LAYOUTS", "Package", "compile_graph"]
+__all__ = ["CONDITIONS", "LAYOUTS", "Package", "compile_graph", "layouts_in"]
 
 logger = logging.getLogger(__name__)
 #: where the metadata of a package has what the inputs have to obey, and how they have to lie
@@ -45,7 +45,7 @@ def compile_graph(graph: Graph) -> Package:
     program = graph.artifact
     about = {
         CONDITIONS: json.dumps(formulas_of(graph.plan, graph.contract, spelled_axis(graph.names))),
-        LAYOUTS: json.dumps(_layouts(graph)),
+        LAYOUTS: json.dumps(layouts_in(graph)),
     }
     options = {"aot_inductor.package_constants_in_so": False, "aot_inductor.metadata": about}
     from ...torch_internals.compiled import aoti_compile_and_package
@@ -73,7 +73,7 @@ def _shortened(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(lines[:3])[:500]}"
 
 
-def _layouts(graph: Graph) -> list[list[int] | None]:
+def layouts_in(graph: Graph) -> list[list[int] | None]:
     """Per input the order of its dimensions in memory; None for an int.
 
     :raises ExportError: ``aoti-refused`` for an input with gaps

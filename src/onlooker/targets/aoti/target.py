@@ -16,15 +16,18 @@ from ...core.errors import MissingPackageError
 from ...core.progress import tell
 from ...disk.text import damaged
 from ...trace.graph import Graph
+from ..first_run import check_first_run, example_inputs, get_ready
+from ..inputs import laid
 from ..refused import of_graph
 from ..target import file_name
 from ..weights import read_tensors, write_tensors
-from .compile import Package, compile_graph
+from .compile import Package, compile_graph, layouts_in
 from .run import open_package
 
 __all__ = ["Aoti"]
 
 logger = logging.getLogger(__name__)
+_RUNTIME = "AOTInductor"
 _WEIGHTS = "weights.safetensors"
 
 
@@ -63,6 +66,7 @@ class Aoti:
         :raises ExportError: ``aoti-refused`` with the message of the compiler
         """
         made = []
+        get_ready(_RUNTIME)
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
             for number, graph in enumerate(graphs):
                 start = time.perf_counter()
@@ -71,6 +75,7 @@ class Aoti:
                 package = compile_graph(graph)
                 path = Path(folder, file_name(graph, self))
                 path.write_bytes(package.content)
+                self._check_first_run(graph, package, path)
                 with of_graph(graph):
                     run = open_package(graph, package, path)
                 seconds = graph.seconds + time.perf_counter() - start
@@ -85,6 +90,33 @@ class Aoti:
                     )
                 )
         return made
+
+    def _check_first_run(self, graph: Graph, package: Package, path: Path) -> None:
+        """Passes where this process would survive the package of a graph.
+
+        :raises ExportError: ``runtime-died``
+        """
+        layouts = layouts_in(graph)
+        devices = [leaf.device.partition(":")[0] or "cpu" for leaf in graph.plan.inputs]
+        values = zip(example_inputs(graph), devices, layouts, strict=True)
+        inputs = [laid(value, "", order) for value, _, order in values]
+        check_first_run(
+            _RUNTIME,
+            graph,
+            path,
+            zip(graph.labels, inputs, strict=True),
+            device=next(iter(devices), "cpu"),
+            weights=[
+                (
+                    name,
+                    str(weight.dtype).removeprefix("torch."),
+                    tuple(weight.shape),
+                    tuple(weight.stride()),
+                    str(weight.device),
+                )
+                for name, weight in package.weights.items()
+            ],
+        )
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
         """One package a graph, and ``weights.safetensors`` with what they all use, each weight

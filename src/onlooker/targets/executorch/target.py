@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +18,8 @@ from ...core.progress import tell
 from ...disk.files import read_file
 from ...hypotheses.ranges import check_bounded
 from ...trace.graph import Graph
+from ..first_run import check_first_run, example_inputs, get_ready
+from ..inputs import laid
 from .convert import check_backend, convert_graphs
 from .run import Pte, open_pte
 
@@ -24,6 +27,7 @@ __all__ = ["Executorch"]
 
 logger = logging.getLogger(__name__)
 _FILE = "program.pte"
+_RUNTIME = "ExecuTorch"
 
 
 class Executorch:
@@ -68,7 +72,9 @@ class Executorch:
         check_bounded([graph.plan for graph in graphs], {}, self.name)
         logger.info("converting %d graphs to ExecuTorch", len(graphs))
         tell("converting to ExecuTorch", 0, 1)
+        get_ready(_RUNTIME)
         converted = convert_graphs(graphs, backend)
+        _check_first_run(graphs, converted.content)
         pte = Pte(converted.content)
         runs = open_pte(pte, graphs, _FILE)
         seconds = (time.perf_counter() - start) / len(graphs)
@@ -102,6 +108,20 @@ class Executorch:
             replace(graph, run=run, artifact=pte, example=())
             for graph, run in zip(graphs, runs, strict=True)
         ]
+
+
+def _check_first_run(graphs: Sequence[Graph], content: bytes) -> None:
+    """Passes where the runtime survives each method of a program.
+
+    :raises ExportError: ``runtime-died``
+    """
+    with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder, _FILE)
+        path.write_bytes(content)
+        for graph in graphs:
+            inputs = [laid(value, "", None) for value in example_inputs(graph)]
+            pairs = zip(graph.labels, inputs, strict=True)
+            check_first_run(_RUNTIME, graph, path, pairs, method=graph.name)
 
 
 def _memory(graph: Graph, nbytes: int) -> str:

@@ -25,7 +25,14 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     from .operators_grouped import grouped_mm, grouped_mm_fallback
     from .operators_pooled import largest_of_cells, mean_of_cells
     from .operators_recurrent import gru, lstm, rnn_relu, rnn_tanh
-    from .operators_widened import index, index_put, of_a_size, power_of_a_size, rolled
+    from .operators_widened import (
+        index,
+        index_put,
+        of_a_size,
+        power_of_a_size,
+        rolled,
+        squeezed,
+    )
 
     table: dict[Callable[..., Any], Callable[..., Any]] = {
         asserted: asserted,
@@ -51,6 +58,9 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         torch.ops.aten.rnn_tanh.input: rnn_tanh,
         torch.ops.aten.roll.default: rolled,
         torch.ops.aten.searchsorted.Tensor: searchsorted,
+        torch.ops.aten.squeeze.default: squeezed,
+        torch.ops.aten.squeeze.dim: squeezed,
+        torch.ops.aten.squeeze.dims: squeezed,
     }
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         table[torch.ops.transformers.grouped_mm_fallback.default] = grouped_mm_fallback

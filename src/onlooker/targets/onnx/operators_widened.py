@@ -1,5 +1,5 @@
 """Arguments that torch takes and the functions of torch's converter do not: numbers that are computed
-from sizes, and indices of int32.
+from sizes, indices of int32, and axes to squeeze whose size is not 1.
 
 ``places % width`` has a number for ``width`` where the image has one size; where sizes change the
 number is a result of the graph. What the converter does with numbers stays its own.
@@ -13,9 +13,9 @@ from typing import Any
 from onnxscript import opset18 as op
 from onnxscript.function_libs.torch_lib.ops import core
 
-__all__ = ["index", "index_put", "of_a_size", "power_of_a_size", "rolled"]
+__all__ = ["index", "index_put", "of_a_size", "power_of_a_size", "rolled", "squeezed"]
 
-_INT32, _INT64 = 6, 7  # numbers of onnx.TensorProto
+_INT32, _INT64, _BOOL = 6, 7, 9  # numbers of onnx.TensorProto
 Function = Callable[..., Any]
 
 
@@ -53,6 +53,24 @@ def rolled(self: Any, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
         tail, head = op.Slice(result, start, size, [axis]), op.Slice(result, [0], start, [axis])
         result = op.Concat(tail, head, axis=axis)
     return result
+
+
+def squeezed(self: Any, dim: int | Sequence[int] | None = None) -> Any:
+    """``aten::squeeze``, which leaves an axis whose size is not 1.
+
+    Squeeze of ONNX refuses such an axis: one of 8 when the model is loaded, one of a size that changes
+    when it runs.
+    """
+    rank = len(self.shape)
+    chosen = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
+    axes = sorted({axis % rank for axis in chosen}) if rank else []
+    if any(not isinstance(self.shape[axis], int) for axis in axes):
+        shape = op.Shape(self)
+        is_chosen = op.Constant(value_ints=[int(axis in axes) for axis in range(rank)])
+        is_dropped = op.And(op.Equal(shape, [1]), op.Cast(is_chosen, to=_BOOL))
+        return op.Reshape(self, op.Compress(shape, op.Not(is_dropped), axis=0), allowzero=1)
+    ones = [axis for axis in axes if self.shape[axis] == 1]
+    return op.Squeeze(self, ones) if ones else op.Identity(self)
 
 
 def index(self: Any, indices: Sequence[Any]) -> Any:

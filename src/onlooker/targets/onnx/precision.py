@@ -47,12 +47,17 @@ def _half(model: Any, whole_caches: bool) -> Any:
     )
 
     _sink_transposes(model)
+    whole = [node.name for node in _turned_products(model)]
     kept = [*DEFAULT_OP_BLOCK_LIST, *(["GroupQueryAttention"] if whole_caches else [])]
     proto = onnx_ir.serde.serialize_model(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numbers too small for half precision are told one by one
         converted = convert_float_to_float16(
-            proto, keep_io_types=True, disable_shape_infer=True, op_block_list=kept
+            proto,
+            keep_io_types=True,
+            disable_shape_infer=True,
+            op_block_list=kept,
+            node_block_list=whole,
         )
     _drop_repeated_nodes(converted)
     made = onnx_ir.serde.deserialize_model(converted)
@@ -89,6 +94,33 @@ def _sink_transposes(model: Any) -> None:
         behind.replace_input_with(0, result)
         result.name, result.shape, moved.name = f"{name}_rows", None, name
         model.graph.insert_after(product, behind)
+
+
+def _turned_products(model: Any) -> list[Any]:
+    """The products of a transposed tensor and one of another rank that stay float32, with the
+    transposes: those that ONNX Runtime 1.31 dies of.
+
+    It has no product of float16 on the CPU, and puts a cast before one. Its MatmulTransposeFusion
+    then moves the transpose behind the cast, finds that the ranks differ, and leaves nodes without
+    edges (``upstream/onnxruntime_half_transpose.py``). A transpose that is float32 has no cast
+    behind it.
+    """
+    found = []
+    for product in [node for node in model.graph.all_nodes() if node.op_type == "MatMul"]:
+        befores = [value.producer() for value in product.inputs]
+        turned = [node for node in befores if node is not None and _moves_first_axis(node)]
+        ranks = {None if value.shape is None else len(value.shape) for value in product.inputs}
+        if turned and (len(ranks) > 1 or None in ranks):
+            found += [product, *turned]
+    return found
+
+
+def _moves_first_axis(node: Any) -> bool:
+    """True for a transpose whose result begins with the second axis."""
+    if node.op_type != "Transpose" or "perm" not in node.attributes:
+        return False
+    order = list(node.attributes["perm"].as_ints())
+    return len(order) > 2 and order[0] == 1
 
 
 def _drop_repeated_nodes(proto: Any) -> None:

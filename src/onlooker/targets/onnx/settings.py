@@ -41,6 +41,11 @@ class SessionSettings:
 
         return isinstance(self.options, onnxruntime.SessionOptions)
 
+    @property
+    def picklable_options(self) -> dict[str, Any]:
+        """The options as values, for another process; those of an object of the user cannot be read."""
+        return {} if self.is_users else dict(self.options or {})
+
     def new_options(self) -> Any:
         """The SessionOptions of one session.
 

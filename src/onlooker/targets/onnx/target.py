@@ -21,7 +21,7 @@ from ...core.spec import Axis
 from ...disk.text import damaged
 from ...model_source.lines import place_of_stack
 from ...trace.graph import Graph
-from ..first_run import opened_elsewhere
+from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
 from ..packages import require_packages
 from ..refused import of_graph
@@ -41,16 +41,8 @@ from .weights import MOST_INSIDE, lent_tensors, share
 
 __all__ = ["Onnx", "to_onnx"]
 
-#: opens models as a fresh process does, with the least threads
-_OPENS = """
-import sys
-import onnxruntime
-options = onnxruntime.SessionOptions()
-options.intra_op_num_threads = 1
-for path in sys.argv[1:]:
-    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-"""
 logger = logging.getLogger(__name__)
+_RUNTIME = "ONNX Runtime"
 #: in a folder that only this process sees, weights are outside from here on: sessions then share
 #: them
 _SMALL = 2**20
@@ -102,6 +94,7 @@ class Onnx:
         check_opset(opset)
         settings = settings_of(session_options, providers)
         variant = variant_of(precision, fuse, in_place_cache, opset=opset, merged=merged)
+        get_ready(_RUNTIME)
         warn_of_kernels(graphs, settings)
         models, converted = [], []
         for number, graph in enumerate(graphs):
@@ -124,10 +117,31 @@ class Onnx:
                 write_models(
                     models, [Path(folder, file_name(graph, self)) for graph in graphs], _SMALL
                 )
-            if not variant.is_plain and not settings.is_users:
-                opened_elsewhere(_OPENS, sorted(Path(folder).glob("*.onnx")), "ONNX Runtime")
+            for number, graph in enumerate(graphs):
+                self._check_first_run(graph, number, Path(folder), settings)
             read = self._read(converted, Path(folder), folds=True, settings=settings)
         return [_noted(graph) for graph in read]
+
+    def _check_first_run(
+        self, graph: Graph, number: int, folder: Path, settings: SessionSettings
+    ) -> None:
+        """Passes where ONNX Runtime survives the file of a graph.
+
+        :raises ExportError: ``runtime-died``
+        """
+        path = folder / file_name(graph, self)
+        inputs = [*zip(names_of(graph).inputs, example_inputs(graph), strict=True)]
+        if (folder / MERGED).exists():
+            path = folder / MERGED
+            inputs.append((SELECTOR, number))
+        check_first_run(
+            _RUNTIME,
+            graph,
+            path,
+            inputs,
+            options=settings.picklable_options,
+            providers=settings.providers,
+        )
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
         """One ``.onnx`` a graph; what several use, and all weights of a model with more than 16 MiB

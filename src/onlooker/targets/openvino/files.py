@@ -19,7 +19,7 @@ import numpy
 from ...disk.text import damaged
 from ..places import Place, places_of, write_weights
 
-__all__ = ["WEIGHTS", "read_models", "write_models"]
+__all__ = ["WEIGHTS", "read_models", "weights_of", "write_models"]
 
 #: the file with the weights of all graphs, where there are several
 WEIGHTS = "weights.bin"
@@ -88,8 +88,12 @@ def read_models(paths: Sequence[Path]) -> list[Any]:
 
     :raises SavedFileError: ``file-damaged``
     """
-    weights = paths[0].parent / WEIGHTS
-    return [_read(path, weights if len(paths) > 1 else path.with_suffix(".bin")) for path in paths]
+    return [_read(path, weights_of(path, len(paths))) for path in paths]
+
+
+def weights_of(path: Path, count: int) -> Path:
+    """The file with the weights of a model, which is one of so many in its folder."""
+    return path.parent / WEIGHTS if count > 1 else path.with_suffix(".bin")
 
 
 def _read(path: Path, weights: Path) -> Any:

@@ -19,6 +19,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from ...torch_internals.operators import sym_sqrt
+from ..fixed_ranks import squeezed_axes
 from .conversions import RESULTS
 
 __all__ = ["taken_apart", "use_known_operators"]
@@ -46,6 +47,7 @@ _SAME: dict[Any, Any] = {
     math.floor: _aten.floor.default,
     sym_sqrt: _aten.sqrt.default,
 }
+_SQUEEZES = (_aten.squeeze.default, _aten.squeeze.dim, _aten.squeeze.dims)
 #: those that give an int where the operator of torch gives what it was given, and the other way round
 _TO = {torch.sym_float: torch.float64, torch.sym_int: torch.int64}
 
@@ -75,6 +77,10 @@ def use_known_operators(module: GraphModule) -> None:
             _add_up(module.graph, node)
         elif node.target is _aten.cat.default:
             _leave_out_nothing(node)
+        elif node.target is _aten.clone.default:
+            _leave_out_copy(module.graph, node)
+        elif node.target in _SQUEEZES:
+            _squeeze_ones(module.graph, node)
         elif node.target is _aten.copy_.default:
             _take_the_source(node)
         elif node.target in RESULTS and not _is_projected(node):
@@ -107,6 +113,31 @@ def _leave_out_nothing(node: Node) -> None:
     if node.meta["val"].dim() > 1:
         kept = [tensor for tensor in tensors if tensor.meta["val"].dim() > 1]
         node.update_arg(0, kept)
+
+
+def _squeeze_ones(graph: Graph, node: Node) -> None:
+    """Squeezes the axes whose size is 1 in the trace: the front end takes one for 1 that is not.
+
+    A graph with another size of 1 is not run (:mod:`onlooker.targets.fixed_ranks`).
+    """
+    value: Any = node.args[0]
+    axes, _ = squeezed_axes(node)
+    if axes:
+        node.target, node.args = _aten.squeeze.dims, (value, axes)
+    else:
+        node.target, node.args = _aten.clone.default, (value,)
+        _leave_out_copy(graph, node)
+
+
+def _leave_out_copy(graph: Graph, node: Node) -> None:
+    """Gives a value for its copy, which the front end takes for the same; an input stays one.
+
+    A graph that gave both would have one result too few.
+    """
+    value: Any = node.args[0]
+    if value.op != "placeholder":
+        node.replace_all_uses_with(value)
+        graph.erase_node(node)
 
 
 def _is_projected(node: Node) -> bool:

@@ -16,12 +16,13 @@ from ...core.errors import ExportError
 from ...core.progress import tell
 from ...disk.text import damaged
 from ...trace.graph import Graph
+from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
 from ..packages import require_packages
 from ..refused import of_graph
 from ..target import file_name
 from .convert import ASSERTED, convert_graph
-from .files import read_models, write_models
+from .files import read_models, weights_of, write_models
 from .run import openvino_runner
 from .settings import SETTINGS, Settings, settings_of
 from .shapes import obtained_of
@@ -30,6 +31,7 @@ from .states import State, check_stateful, keep_states, states_of
 __all__ = ["OpenVino"]
 
 logger = logging.getLogger(__name__)
+_RUNTIME = "OpenVINO"
 
 
 class OpenVino:
@@ -69,6 +71,7 @@ class OpenVino:
         settings = settings_of(device, config)
         if stateful:
             check_stateful(graphs)
+        get_ready(_RUNTIME)
         models, made = [], []
         for number, graph in enumerate(graphs):
             start = time.perf_counter()
@@ -80,7 +83,18 @@ class OpenVino:
             seconds = graph.seconds + time.perf_counter() - start
             made.append(replace(graph, target=self.name, seconds=seconds))
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
-            write_models(models, [Path(folder, file_name(graph, self)) for graph in graphs])
+            paths = [Path(folder, file_name(graph, self)) for graph in graphs]
+            write_models(models, paths)
+            for graph, path in zip(graphs, paths, strict=True):
+                check_first_run(
+                    _RUNTIME,
+                    graph,
+                    path,
+                    zip(names_of(graph).inputs, example_inputs(graph), strict=True),
+                    weights=str(weights_of(path, len(paths))),
+                    device=settings.device,
+                    properties=settings.properties,
+                )
             return self._read(made, Path(folder), settings)
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:

@@ -1,0 +1,69 @@
+"""Binds graphs to sizes for which a runtime that fixes ranks gives what the model gives.
+
+``x.squeeze(0)`` drops a batch of 1 and keeps a batch of 3: the result has another rank. torch does so
+when the graph runs, and ONNX can. AOTInductor and OpenVINO are compiled for the rank of the trace, and
+ExecuTorch refuses another one, so that their graphs take no size of 1 there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..core.contract import Constraint, Origin, Region
+from ..model_source.lines import place_of_node
+from ..trace.graph import Graph
+from ..trace.obtained import sizes_in_plan
+
+__all__ = ["of_fixed_ranks", "squeezed_axes"]
+
+_FIXED = frozenset({"aoti", "executorch", "openvino"})
+_SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
+
+
+def of_fixed_ranks(graphs: Iterable[Graph], target: str) -> list[Graph]:
+    """The graphs of torch, whose contracts leave out the sizes that a target would be wrong at."""
+    return [_bound(graph, target) if target in _FIXED else graph for graph in graphs]
+
+
+def _bound(graph: Graph, target: str) -> Graph:
+    found = tuple(_constraints(graph, target))
+    if not found:
+        return graph
+    regions = tuple(
+        Region((*region.constraints, *found), region.evidence) for region in graph.contract.regions
+    )
+    return replace(graph, contract=replace(graph.contract, regions=regions))
+
+
+def _constraints(graph: Graph, target: str) -> Iterator[Constraint]:
+    sizes = sizes_in_plan(graph.artifact, graph.plan, graph.names)
+    known = set[str]()
+    for node in graph.artifact.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or schema.name not in _SQUEEZES:
+            continue
+        for size in squeezed_axes(node)[1]:
+            formula = f"{size.node.expr.xreplace(sizes)} != 1"
+            if formula not in known:
+                known.add(formula)
+                place = place_of_node(node)
+                reason = f"{target} keeps an axis that {schema.name} drops"
+                yield Constraint(formula, Origin.RUNTIME, place, reason)
+
+
+def squeezed_axes(node: Node) -> tuple[list[int], list[Any]]:
+    """The axes that a squeeze drops in the trace, and the sizes that are expressions among those that
+    it would drop if they were 1.
+    """
+    value: Any = node.args[0]
+    shape: Sequence[Any] = value.meta["val"].shape
+    given: Any = node.args[1] if len(node.args) > 1 else range(len(shape))
+    chosen = [given] if isinstance(given, int) else given
+    axes = sorted({axis % len(shape) for axis in chosen}) if shape else []
+    dropped = [axis for axis in axes if isinstance(shape[axis], int) and shape[axis] == 1]
+    return dropped, [shape[axis] for axis in axes if isinstance(shape[axis], torch.SymInt)]

@@ -29,7 +29,7 @@ from .graphs.graphs import export_graphs
 from .graphs.plans import find_plans
 from .hypotheses.attributes import unread_attributes
 from .hypotheses.changed_arguments import ChangedArguments, find_changed_arguments
-from .hypotheses.overrides import Dims, Overrides, RangesOption, overrides_of
+from .hypotheses.overrides import AxisNames, Dims, Overrides, RangesOption, overrides_of
 from .hypotheses.ranges import check_bounded, seen_sizes
 from .hypotheses.replay import find_doubt
 from .lab.budget import BUDGET, Budget, BudgetOption, budget_of
@@ -185,6 +185,7 @@ class InputObserver:
         static: Dims | None = None,
         dynamic: Dims | None = None,
         ranges: RangesOption | None = None,
+        names: AxisNames | None = None,
         budget: BudgetOption = BUDGET,
     ) -> tuple[Plan, ...]:
         """What was inferred: one plan per graph that is needed.
@@ -205,6 +206,7 @@ class InputObserver:
         ``ranges={"batch": "observed"}`` gives the sizes that the watched calls had, and
         ``ranges="observed"`` those of every symbol: what no call changed then stays as it was. With
         ``"*"`` for all others, as in ``{"batch": (1, 64), "*": "observed"}``, both go together.
+        ``names={"input_ids": {0: "rows"}}`` names the symbols of axes, by argument or path.
 
         :raises ObservationError: ``no-calls``; ``different-autocast`` for calls in different autocast
         :raises UnsupportedError: ``unusual-tensor`` for sparse tensors and others that no program
@@ -213,7 +215,7 @@ class InputObserver:
             ``no-such-symbol``, ``pin-contradicts-calls``, ``range-beyond-bound`` for pins that
             cannot be obeyed
         """
-        overrides = overrides_of(static, dynamic, ranges, probe=probe)
+        overrides = overrides_of(static, dynamic, ranges, probe=probe, names=names)
         runs = budget_of(budget)
         store = self._watcher.store(method_name)
         return self._find(store, self._lab(store, runs), overrides)[0]
@@ -226,6 +228,7 @@ class InputObserver:
         static: Dims | None = None,
         dynamic: Dims | None = None,
         ranges: RangesOption | None = None,
+        names: AxisNames | None = None,
         budget: BudgetOption = BUDGET,
     ) -> Plan | tuple[Plan, ...]:
         """Runs a model to find out what calls could not tell: the plan, or a tuple where one graph
@@ -239,7 +242,7 @@ class InputObserver:
         :raises UsageError: ``another-signature`` for a model whose method takes other arguments;
             and as :meth:`plans`
         """
-        overrides = overrides_of(static, dynamic, ranges)
+        overrides = overrides_of(static, dynamic, ranges, names=names)
         runs = budget_of(budget)
         store = self._watcher.store(method_name)
         plans, _ = self._find(store, self._lab(store, runs, model), overrides)
@@ -255,6 +258,7 @@ class InputObserver:
         static: Dims | None = None,
         dynamic: Dims | None = None,
         ranges: RangesOption | None = None,
+        names: AxisNames | None = None,
         budget: BudgetOption = BUDGET,
     ) -> Program:
         """Infers, probes, materialises and exports; ``program.verify()`` then proves it.
@@ -281,7 +285,7 @@ class InputObserver:
             wrote; ``export-refused``, ``no-lawful-sizes`` when no graph could be made
         """
         target = target_of(to)
-        overrides = overrides_of(static, dynamic, ranges, probe=probe)
+        overrides = overrides_of(static, dynamic, ranges, probe=probe, names=names)
         runs = budget_of(budget)
         store = self._watcher.store(method_name)
         lab = self._lab(store, runs)

@@ -70,6 +70,7 @@ from .targets.not_numbers import not_finite, without_nan
 from .targets.onnx.genai import write_genai
 from .targets.refused import convert_or_leave_out
 from .targets.save import save_graph
+from .targets.single_file import check_file_name, is_file_name
 from .targets.target import Target, check_options, read_again
 from .targets.targets import target_of
 from .trace.graph import Graph
@@ -888,7 +889,12 @@ class Program:
         beside: Sequence[FilePath] = (),
     ) -> None:
         """Writes the program as a folder, which :func:`onlooker.load` reads: graphs, plans, report, weights
-        stored once.
+        stored once. A path that ends in ``.onnx``, ``.xml``, ``.pte`` or ``.pt2`` is written as that
+        one file, for those who run it without onlooker.
+
+        A file has the graphs and their weights alone. An ``.onnx`` holds several graphs, and finds by
+        the sizes of a call which of them takes it; from 2 GB of weights on they stand beside it, in
+        ``NAME.onnx.data``. The ``.xml`` of OpenVINO has its ``.bin`` beside it.
 
         The folder has no pickle, and of the calls only specs (constants are a part of them); with
         ``values`` also the tensors of the kept calls, so that :meth:`verify` can be run where it is
@@ -898,12 +904,31 @@ class Program:
         :attr:`graphs` then has the name of its file. ``beside`` are files of yours that belong to the
         program, such as the configuration of the model: they are copied, and checked as all others.
 
+        :raises UsageError: ``wrong-suffix`` for a file of another target, ``folder-only`` for
+            ``values`` or ``beside`` with one file, ``not-a-file``
         :raises SavedFileError: ``folder-not-ours``, ``not-written``
-        :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
+        :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``;
+            ``several-graphs``, ``no-single-file`` for what one file cannot hold
+        :raises ExportError: ``not-mergeable`` for graphs that cannot be one model of ONNX
+
+        >>> program.to("onnx").save("model.onnx")  # doctest: +SKIP
         """
         folder = as_path(directory, "The folder of a program")
+        if is_file_name(folder):
+            _check_only_graphs(folder, values=values, beside=beside)
+            self._save_file(folder)
+            return
         report = self.report.to_dict()
         self.graphs = save_folder(self._kept(), report, folder, values=values, beside=beside)
+
+    def _save_file(self, path: FilePath) -> list[FilePath]:
+        """Writes the graphs as one file, and gives the paths of all files that were written."""
+        target = target_of(self.graphs[0].target)
+        check_file_name(path, target)
+        with write_into(path.parent) as inside:
+            names = target.write_file(self.graphs, inside / path.name)
+        self.graphs = tuple(replace(graph, file=path.name) for graph in self.graphs)
+        return [path.parent / name for name in names]
 
     def _kept(self) -> Kept:
         """What a folder holds of the program: see :meth:`onlooker.Programs.save`."""
@@ -949,7 +974,7 @@ class Program:
         folder = _directory(directory, "The folder of the graphs")
         with write_into(folder) as inside:
             if all(graph.target == "torch" for graph in self.graphs):
-                names = [save_graph(graph, inside).name for graph in self.graphs]
+                names = [save_graph(graph, inside / f"{graph.name}.pt2").name for graph in self.graphs]
             else:
                 names = target_of(self.graphs[0].target).write(self.graphs, inside)
         return [folder / name for name in names]
@@ -1045,6 +1070,22 @@ def _served(graphs: Sequence[Graph], traffic: Profile, recording: Recording) -> 
         own = traffic.graph(graph.name) or profile_of_rows(graph.name, ())
         found.append(Served(graph.plan, graph.contract, own, graph.labels, tuple(known)))
     return found
+
+
+def _check_only_graphs(
+    path: FilePath, *, values: bool = False, beside: Sequence[FilePath] = ()
+) -> None:
+    """Passes where nothing is asked for that only a folder holds.
+
+    :raises UsageError: ``folder-only``
+    """
+    given = [name for name, asked in (("values=True", values), ("beside=", beside)) if asked]
+    if given:
+        raise UsageError(
+            f"{path} is one file, which has graphs and weights, and {given[0]} is for a folder.",
+            slug="folder-only",
+            hint=f"Save a folder: program.save({str(path.with_suffix(''))!r}, ...).",
+        )
 
 
 def _without_values() -> UsageError:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path as FilePath
 from typing import Any
 
-from .core.errors import EntriesError, OnlookerError, UsageError
+from .core.errors import EntriesError, OnlookerError, SavedFileError, UsageError
 from .core.kinds import as_path, check_kind
 from .core.verdict import Tallies
 from .disk.manifest import is_entry_name
@@ -17,6 +17,7 @@ from .keep.folder import Kept, load_folder, save_folders
 from .program import Program
 from .report.reports import Reports
 from .serve.installed import Installed
+from .targets.single_file import is_file_name
 from .targets.targets import target_of
 
 __all__ = [
@@ -291,10 +292,14 @@ def load(
     :meth:`Program.to`.
 
     :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``,
-        ``folder-incomplete``, ``device-missing``, ``machine-code``
+        ``folder-incomplete``, ``device-missing``, ``machine-code``, ``single-file`` for one file,
+        which has graphs and no plan
     :raises UsageError: ``unknown-option``, ``bad-session-options``, ``bad-providers``
     :raises MissingPackageError: ``missing-package``
     """
+    place = as_path(directory, "The folder of a program")
+    if is_file_name(place) and not place.is_dir():
+        raise _of_one_file(place)
     check_kind(operators, Collection, "operators", "the names of namespaces, as a list")
     options = {
         "operators": operators or None,
@@ -302,10 +307,38 @@ def load(
         "providers": providers,
     }
     kept = load_folder(
-        as_path(directory, "The folder of a program"),
+        place,
         machine_code=machine_code,
         options={name: value for name, value in options.items() if value is not None},
     )
     if isinstance(kept, Kept):
         return Program.of_kept(kept)
     return Programs({name: Program.of_kept(each) for name, each in kept.items()})
+
+
+#: how one file is run without onlooker, by its suffix
+_RUNS = {
+    ".onnx": "onnxruntime.InferenceSession({path!r})",
+    ".xml": "openvino.Core().compile_model({path!r})",
+    ".pte": "executorch.runtime.Runtime.get().load_program({path!r})",
+    ".pt2": "torch.export.load({path!r}).module()",
+}
+
+
+def _of_one_file(path: FilePath) -> SavedFileError:
+    """The error for a file: it says how to run it, and what can be loaded."""
+    if not path.exists():
+        return SavedFileError(
+            f"{path} cannot be read: there is no such file.",
+            slug="file-missing",
+            hint="Give the folder that program.save(folder) wrote.",
+        )
+    runs = _RUNS[path.suffix].format(path=str(path))
+    return SavedFileError(
+        f"{path} is one file: it has the graph, and not the plan and the classes of a program.",
+        slug="single-file",
+        hint=(
+            f"Run it with {runs}, compare it with the model by onlooker.verify_export, or load the"
+            " folder that program.save(folder) writes."
+        ),
+    )

@@ -96,6 +96,7 @@ class Draft:
             ranges=ranges,
             confirmed=self.confirmed,
             exclusions=self.exclusions,
+            given=self.overrides.name_of,
         )
         symbols = plan.symbols
         if ranges or PINNED in table.labels:

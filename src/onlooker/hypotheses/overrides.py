@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from ..core.call import Call
 from ..core.errors import UsageError
+from ..core.formula import FUNCTIONS
 from ..core.plan import Plan
 from ..core.recording import Recording
 from ..core.spec import Axis, TensorSpec
@@ -17,6 +19,7 @@ __all__ = [
     "OBSERVED",
     "OTHERS",
     "PINNED",
+    "AxisNames",
     "Dims",
     "Overrides",
     "Range",
@@ -40,6 +43,8 @@ Dims = Mapping[str, Sequence[int]]
 Range = tuple[int | None, int | None]
 #: ``ranges`` as a user writes them: limits by symbol, or ``"observed"``, for one symbol or for all
 RangesOption = Mapping[str, Range | Literal["observed"]] | Literal["observed"]
+#: names of axes, by argument or path and by dimension
+AxisNames = Mapping[str, Mapping[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ class Overrides:
 
     The ranges of the symbols in ``observed`` are the sizes that watched calls had; :data:`OTHERS`
     among them stands for every symbol that ``ranges`` does not name.
+
+    ``names`` are what the caller calls axes, by argument or path: the symbol of an axis has that name.
 
     Without ``probe`` only the calls and the caller say what a plan is: no hypothesis is tested with
     the model.
@@ -58,6 +65,14 @@ class Overrides:
     ranges: Mapping[str, Range] = field(default_factory=dict)
     probe: bool = True
     observed: frozenset[str] = frozenset()
+    names: AxisNames = field(default_factory=dict)
+
+    def name_of(self, axis: Axis) -> str | None:
+        """The name that the caller has for an axis; None without one."""
+        if axis.dim is None or not self.names:
+            return None
+        found = (self.names.get(key, {}) for key in (axis.path.code(), axis.path.root))
+        return next((names[axis.dim] for names in found if axis.dim in names), None)
 
     def is_static(self, axis: Axis) -> bool:
         """True when the caller said that the axis never changes."""
@@ -90,6 +105,7 @@ def overrides_of(
     ranges: RangesOption | None = None,
     *,
     probe: bool = True,
+    names: AxisNames | None = None,
 ) -> Overrides:
     """The overrides, checked for what can be wrong with them alone.
 
@@ -108,7 +124,31 @@ def overrides_of(
                 raise _bad(
                     f"{name}.shape[{dim}], static and dynamic at once,", "Leave one of the two out."
                 )
-    return Overrides(static, dynamic, limits, probe, observed)
+    return Overrides(static, dynamic, limits, probe, observed, _names_of(names))
+
+
+def _names_of(names: Any) -> dict[str, dict[int, str]]:
+    """Names of axes, by argument and dimension.
+
+    :raises UsageError: ``bad-pin``
+    """
+    hint = "Give identifiers by argument and dimension: {'input_ids': {0: 'batch', 1: 'sequence'}}."
+    if names is not None and not isinstance(names, Mapping):
+        raise _bad(f"names={names!r}", hint)
+    found: dict[str, dict[int, str]] = {}
+    for argument, given in (names or {}).items():
+        is_by_dim = isinstance(given, Mapping) and all(map(_is_count, given))
+        if not is_by_dim or not all(map(_is_name, given.values())):
+            raise _bad(f"names={{{argument!r}: {given!r}}}", hint)
+        found[argument] = dict(given)
+    return found
+
+
+def _is_name(name: Any) -> bool:
+    """True for what a symbol can be called: it is a variable of formulas."""
+    if not isinstance(name, str) or name in (*FUNCTIONS, "math"):
+        return False
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _ranges_of(ranges: Any) -> tuple[dict[str, Range], frozenset[str]]:
@@ -167,7 +207,12 @@ def check_overrides(overrides: Overrides, recording: Recording) -> None:
 
     :raises UsageError: ``unknown-argument``, ``no-such-dimension``
     """
-    for word, dims in (("static", overrides.static), ("dynamic", overrides.dynamic)):
+    pinned: tuple[tuple[str, Mapping[str, Iterable[int]]], ...] = (
+        ("static", overrides.static),
+        ("dynamic", overrides.dynamic),
+        ("names", overrides.names),
+    )
+    for word, dims in pinned:
         for name, numbers in dims.items():
             ranks = _ranks(name, recording.calls)
             if ranks is None and name not in recording.signature.names:

@@ -116,8 +116,14 @@ class Relations:
 
     def _plan(self, table: Table, exclusions: Exclusions | None) -> Plan:
         draft = self._draft
+        overrides = draft.overrides
         return build_plan(
-            draft.union, table, draft.fills, ranges=draft.overrides.ranges, exclusions=exclusions
+            draft.union,
+            table,
+            draft.fills,
+            ranges=overrides.ranges,
+            exclusions=exclusions,
+            given=overrides.name_of,
         )
 
     def _example(self, plan: Plan, choices: Iterable[Sizes] | None = None) -> Example | None:

@@ -10,7 +10,7 @@ from ..core.path import Entry, Path
 from ..core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from .mine import Exclusions, Mined, mine
-from .name import names_of
+from .name import Given, names_of
 from .relations import Column, evidence, step_of
 from .samples import Table
 from .unify import Union
@@ -28,15 +28,16 @@ def build_plan(
     ranges: Mapping[str, tuple[int | None, int | None]] | None = None,
     confirmed: Mapping[Axis, str] | None = None,
     exclusions: Exclusions | None = None,
+    given: Given | None = None,
 ) -> Plan:
     """The plan of one graph: every leaf of the union with its expressions, relations and evidence.
 
     ``confirmed`` has the label of the probe that the model refused when an axis was not as its
-    relation says.
+    relation says. ``given`` gives the names that the user has for axes.
     """
     fills = {**_counters(union, fills), **fills}
     mined = mine(table) if exclusions is None else mine(table, exclusions)
-    names = names_of(mined)
+    names = names_of(mined) if given is None else names_of(mined, given)
     spelled = _Spelled(mined, names, table)
     counts = _counts(union)
     leaves = tuple(

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..core.path import Attr, Path
 from ..core.spec import Axis
 from .mine import Mined
 from .relations import Column
 
-__all__ = ["label_of", "names_of"]
+__all__ = ["Given", "label_of", "names_of"]
 
 #: (part of the argument's name, dimension, name): the first rule that fits an axis of the class
 #: names it
@@ -36,12 +36,30 @@ RULES: tuple[tuple[str, int, str], ...] = (
 )
 
 
-def names_of(mined: Mined) -> dict[str, str]:
-    """A name for every class, free or derived; no two are the same."""
+#: the name that the user gives to an axis, or None
+Given = Callable[[Axis], str | None]
+
+
+def _nothing(axis: Axis) -> None:
+    """No axis has a name of the user."""
+
+
+def names_of(mined: Mined, given: Given = _nothing) -> dict[str, str]:
+    """A name for every class, free or derived; no two are the same. A name that the user has
+    ``given`` to an axis comes before all others.
+    """
     names: dict[str, str] = {}
+    for column in mined.columns:
+        own = next(filter(None, map(given, column.axes)), None)
+        if own is not None and own not in names.values():
+            names[column.name] = own
     batch = _batch(mined.columns)
     for column in mined.columns:
+        if column.name in names:
+            continue
+        own = next(filter(None, map(given, column.axes)), None)
         name = "batch" if column is batch else _role(column) or _fallback(column.axes[0])
+        name = own or name
         if (
             name == "total_sequence"
             and column.name not in mined.derived

@@ -58,6 +58,8 @@ class GraphRecord:
     seconds: float = 0.0
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     marks: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    input_names: tuple[str, ...] = ()
+    axis_names: Mapping[str, Mapping[int, str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,8 @@ def graph_of(record: GraphRecord, where: str) -> Graph:
     counts = {structure.n_leaves, len(record.labels), len(record.dynamic), len(constants)}
     if len(counts) != 1:
         raise damaged(where, "its outputs are not as many as its structure has")
+    if len(record.input_names) not in (0, len(record.plan.inputs)):
+        raise damaged(where, "the names of its inputs are not as many as its inputs")
     _check_plan(record, where)
     _check_contract(record, where)
     numbers = (*record.ints, *record.floats, *record.bools)

@@ -12,15 +12,8 @@ from ..trace.graph import Graph
 __all__ = ["save_graph"]
 
 
-def save_graph(graph: Graph, folder: Path) -> Path:
-    """Writes one graph and gives its path: ``main.pt2`` by torch.export.save, ``main.onnx`` for
-    ONNX.
-    """
-    if graph.target == "onnx":
-        path = folder / f"{graph.name}.onnx"
-        graph.artifact.save(path)
-        return path
-    path = folder / f"{graph.name}.pt2"
+def save_graph(graph: Graph, path: Path) -> Path:
+    """Writes one graph of torch by torch.export.save, and gives its path."""
     with open(path, "wb") as file:
         kept = _Kept(file)
         torch.export.save(graph.artifact, kept)  # type: ignore[arg-type]

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path as FilePath
 from typing import Any, Protocol
 
-from ..core.errors import UsageError
+from ..core.errors import UnsupportedError, UsageError
 from ..core.messages import nearest
 from ..trace.graph import Graph
 
-__all__ = ["Target", "check_options", "file_name", "files_of", "read_again"]
+__all__ = ["Target", "check_options", "file_name", "files_of", "only_graph", "read_again"]
 
 
 class Target(Protocol):
@@ -70,6 +70,13 @@ class Target(Protocol):
         share.
         """
 
+    def write_file(self, graphs: Sequence[Graph], path: FilePath) -> list[str]:
+        """Writes graphs of this target as one file, for those who run it without onlooker, and
+        gives the names of all files in its folder that belong to it: weights may stand beside it.
+
+        :raises UnsupportedError: ``several-graphs`` where one file cannot hold all graphs
+        """
+
     def read(self, graphs: Sequence[Graph], folder: FilePath, **options: Any) -> list[Graph]:
         """The graphs with ``run`` and ``artifact``, read from what :meth:`write` wrote.
 
@@ -105,6 +112,24 @@ def files_of(graphs: Sequence[Graph], target: Target, files: Collection[str]) ->
     whole = [file for file in files if file.endswith(target.suffix) and file not in own]
     is_whole = len(whole) == 1 and not set(own) & set(files)
     return [whole[0]] * len(own) if is_whole else own
+
+
+def only_graph(graphs: Sequence[Graph], path: FilePath) -> Graph:
+    """The graph of a program that has one.
+
+    :raises UnsupportedError: ``several-graphs``
+    """
+    if len(graphs) == 1:
+        return graphs[0]
+    names = ", ".join(graph.name for graph in graphs)
+    raise UnsupportedError(
+        f"The program has {len(graphs)} graphs ({names}), and {path.name} can hold one.",
+        slug="several-graphs",
+        hint=(
+            "Save a folder, which has a file for each: a path without a suffix. Or export fewer"
+            " sizes, so that one graph serves them: ranges= or static=."
+        ),
+    )
 
 
 def check_options(target: Target, given: Iterable[str], known: Sequence[str]) -> None:

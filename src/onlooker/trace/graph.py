@@ -95,6 +95,8 @@ class Graph:
     ``keeps`` are the arguments, caches, that the files of the graph keep inside from call to call.
     ``marks`` are what the model reads of a call beside sizes, each with the line that reads it
     (:mod:`onlooker.core.marks`).
+    ``input_names`` are what the user calls the inputs, ``axis_names`` what files call axes, by the
+    name of the input or output.
     ``options`` say which variant of the files of the target was asked for: ``{"precision": "int8"}``.
     """
 
@@ -118,6 +120,8 @@ class Graph:
     keeps: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     marks: Mapping[str, str] = field(default_factory=dict)
+    input_names: tuple[str, ...] = ()
+    axis_names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -126,8 +130,10 @@ class Graph:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The readable names of the inputs, in their order."""
-        return tuple(label_of(leaf.path) for leaf in self.plan.inputs)
+        """The names of the inputs in files, in their order: those of the user, else readable ones
+        of the paths.
+        """
+        return self.input_names or tuple(label_of(leaf.path) for leaf in self.plan.inputs)
 
     def __repr__(self) -> str:
         """The name, the target and the number of inputs: an artifact may print thousands of lines."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import MissingPackageError
+from ...core.errors import MissingPackageError, UnsupportedError, damaged
 from ...core.progress import tell
 from ...disk.text import damaged
 from ...trace.graph import Graph
@@ -127,6 +127,17 @@ class Aoti:
             (folder / name).write_bytes(graph.artifact.content)
         write_tensors({graph.name: graph.artifact.weights for graph in graphs}, folder / _WEIGHTS)
         return [*names, _WEIGHTS]
+
+    def write_file(self, graphs: Sequence[Graph], path: Path) -> list[str]:
+        """Nothing: the weights of a package are a file of their own.
+
+        :raises UnsupportedError: ``no-single-file``
+        """
+        raise UnsupportedError(
+            f"{path.name} cannot hold a program of AOTInductor, whose weights are a second file.",
+            slug="no-single-file",
+            hint="Save a folder: a path without a suffix.",
+        )
 
     def read(self, graphs: Sequence[Graph], folder: Path, **_: Any) -> list[Graph]:
         """The graphs with their packages, which are loaded into this process as machine code.

@@ -96,6 +96,11 @@ class Executorch:
         (folder / _FILE).write_bytes(graphs[0].artifact.content)
         return [_FILE]
 
+    def write_file(self, graphs: Sequence[Graph], path: Path) -> list[str]:
+        """The ``.pte``, which has a method for each graph."""
+        path.write_bytes(graphs[0].artifact.content)
+        return [path.name]
+
     def read(self, graphs: Sequence[Graph], folder: Path, **_: Any) -> list[Graph]:
         """The graphs with the methods of their names.
 

@@ -22,22 +22,24 @@ from .weights import (
 __all__ = ["read_models", "write_models"]
 
 
-def write_models(models: Sequence[Any], paths: Sequence[Path], largest: int) -> list[Path]:
-    """Writes the models, and beside them the weights that they share or that make one larger than
-    ``largest``.
+def write_models(
+    models: Sequence[Any], paths: Sequence[Path], largest: int, *, weights: str = WEIGHTS
+) -> list[Path]:
+    """Writes the models, and beside them, in a file called ``weights``, the weights that they share
+    or that make one larger than ``largest`` bytes.
 
     Gives the paths of all files.
     """
     arrays = external_weights(models, largest)
     places = places_of(arrays)
     for model, path in zip(models, paths, strict=True):
-        path.write_bytes(external_proto(model, places).SerializeToString())
+        path.write_bytes(external_proto(model, places, weights).SerializeToString())
     if not arrays:
         return list(paths)
-    weights = paths[0].parent / WEIGHTS
-    with weights.open("wb") as file:
+    beside = paths[0].parent / weights
+    with beside.open("wb") as file:
         write_weights(file, arrays, places)
-    return [*paths, weights]
+    return [*paths, beside]
 
 
 def read_models(paths: Sequence[Path]) -> list[Any]:

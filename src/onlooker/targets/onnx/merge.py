@@ -1,4 +1,6 @@
-"""Several models of ONNX as one: an ``If`` on an input that says which graph is meant."""
+"""Several models of ONNX as one: an ``If`` on the number of the graph, which the sizes of the inputs
+say, or an input.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...core.errors import ExportError
+from ...trace.graph import Graph
 from ..places import places_of
+from .choice import CHOSEN, choice_by_sizes
 from .weights import external_proto, large_tensors
 
 __all__ = ["MERGED", "SELECTOR", "merged_model"]
@@ -17,12 +21,14 @@ MERGED = "merged.onnx"
 SELECTOR = "onlooker_graph"
 
 
-def merged_model(models: Sequence[Any], graph_names: Sequence[str]) -> Any:
+def merged_model(models: Sequence[Any], graphs: Sequence[Graph]) -> Any:
     """One model of onnx_ir for several, whose shared weights are there once.
 
-    It has the inputs of all of them: those that a graph does not have may be anything, empty
-    tensors for example. ``onlooker_graph`` is the number of the graph. Inputs of one name must be
-    of one dtype and number of dimensions, and all graphs must give the same outputs.
+    Where all graphs have the same inputs, the model looks at their sizes, and runs the first graph
+    whose contract holds. Else it has the inputs of all of them: those that a graph does not have may
+    be anything, empty tensors for example, and ``onlooker_graph`` is the number of the graph. Inputs
+    of one name must be of one dtype and number of dimensions, and all graphs must give the same
+    outputs.
 
     :raises ExportError: ``not-mergeable``
     """
@@ -33,8 +39,8 @@ def merged_model(models: Sequence[Any], graph_names: Sequence[str]) -> Any:
     }
     places = places_of({key: tensor.raw for key, tensor in tensors.items()})
     protos = [external_proto(model, places) for model in models]
-    _check_alike(protos, graph_names)
-    merged = onnx_ir.serde.deserialize_model(_merge(protos, graph_names))
+    _check_alike(protos, [graph.name for graph in graphs])
+    merged = onnx_ir.serde.deserialize_model(_merge(protos, graphs))
     by_offset = {place.offset: tensors[key] for key, place in places.items()}
     for value in merged.graph.initializers.values():
         if isinstance(value.const_value, onnx_ir.ExternalTensor):
@@ -79,19 +85,23 @@ def _not_mergeable(reason: str) -> ExportError:
     )
 
 
-def _merge(protos: Sequence[Any], graph_names: Sequence[str]) -> Any:
+def _merge(protos: Sequence[Any], graphs: Sequence[Graph]) -> Any:
     import onnx
     from onnx import helper
 
+    graph_names = [graph.name for graph in graphs]
     outer: dict[str, Any] = {}
     branches = [_branch(proto, number, outer) for number, proto in enumerate(protos)]
     outputs = [value.name for value in protos[0].graph.output]
-    nodes = _choice(branches, 0, outputs)
     selector = helper.make_tensor_value_info(SELECTOR, onnx.TensorProto.INT64, [])
     ends = [_widest([proto.graph.output[i] for proto in protos]) for i in range(len(outputs))]
-    graph = helper.make_graph(
-        nodes, "merged", [*_inputs(protos), selector], ends, list(outer.values())
-    )
+    inputs = _inputs(protos)
+    if _have_same_inputs(protos):
+        nodes = [*choice_by_sizes(graphs), *_choice(branches, 0, outputs, CHOSEN)]
+    else:
+        nodes = _choice(branches, 0, outputs, SELECTOR)
+        inputs.append(selector)
+    graph = helper.make_graph(nodes, "merged", inputs, ends, list(outer.values()))
     model = helper.make_model(
         graph, opset_imports=protos[0].opset_import, ir_version=protos[0].ir_version
     )
@@ -111,6 +121,12 @@ def _merge(protos: Sequence[Any], graph_names: Sequence[str]) -> Any:
         }
         helper.set_model_props(model, {**{e.key: e.value for e in model.metadata_props}, **about})
     return model
+
+
+def _have_same_inputs(protos: Sequence[Any]) -> bool:
+    """True where every graph has the inputs of the first one: one call can be of any of them."""
+    names = [{value.name for value in proto.graph.input} for proto in protos]
+    return all(own == names[0] for own in names)
 
 
 def _branch(proto: Any, number: int, outer: dict[str, Any]) -> Any:
@@ -160,8 +176,10 @@ def _nodes(graph: Any) -> Iterator[Any]:
                 yield from _nodes(inner)
 
 
-def _choice(branches: Sequence[Any], number: int, outputs: Sequence[str]) -> list[Any]:
-    """The nodes that run branch ``number`` where the selector says so, and choose among the
+def _choice(
+    branches: Sequence[Any], number: int, outputs: Sequence[str], selector: str
+) -> list[Any]:
+    """The nodes that run branch ``number`` where the value ``selector`` is it, and choose among the
     others elsewhere.
     """
     import onnx
@@ -175,13 +193,13 @@ def _choice(branches: Sequence[Any], number: int, outputs: Sequence[str]) -> lis
         for end, value in zip(ends, branches[number].output, strict=True):
             end.type.tensor_type.elem_type = value.type.tensor_type.elem_type
         other = helper.make_graph(
-            _choice(branches, number + 1, inner), f"choice_{number + 1}", [], ends
+            _choice(branches, number + 1, inner, selector), f"choice_{number + 1}", [], ends
         )
     this, condition = f"onlooker_number_{number}", f"onlooker_is_{number}"
     constant = helper.make_tensor(this, onnx.TensorProto.INT64, [], [number])
     return [
         helper.make_node("Constant", [], [this], value=constant),
-        helper.make_node("Equal", [SELECTOR, this], [condition]),
+        helper.make_node("Equal", [selector, this], [condition]),
         helper.make_node(
             "If", [condition], outputs, then_branch=branches[number], else_branch=other
         ),

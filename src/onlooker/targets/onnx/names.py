@@ -26,10 +26,47 @@ def name_model(model: Any, graph: Graph, names: Names) -> None:
         str(s): text for s, text in symbols_of(graph.artifact, graph.plan, graph.names).items()
     }
     _rename_axes(model, symbols)
+    _name_axes(model.graph, graph)
     for value in list(model.graph.initializers.values()):
         own = str(value.name).removeprefix("watched.")
         if own != value.name and own not in _taken(model.graph):
             value.name = own
+
+
+def _name_axes(converted: Any, graph: Graph) -> None:
+    """Gives axes the names that the user has for them, and axes of outputs that the converter left
+    open the sizes of the trace.
+    """
+    import onnx_ir
+
+    kinds = graph.outputs.kinds
+    shapes: list[Sequence[str] | None] = [None] * len(converted.inputs)
+    if len(kinds) == len(converted.outputs):
+        shapes += [shape for _, shape in kinds]
+    for value, traced in zip([*converted.inputs, *converted.outputs], shapes, strict=False):
+        given = graph.axis_names.get(str(value.name), {})
+        sizes = _sizes(value.shape, traced)
+        if sizes is None:
+            continue
+        for dim, name in given.items():
+            sizes[dim] = name
+        value.shape = onnx_ir.Shape(sizes)
+
+
+def _sizes(shape: Any, traced: Sequence[str] | None) -> list[int | str | None] | None:
+    """The sizes of a value as its shape has them, else as they were ``traced``; None where nobody
+    knows how many there are.
+    """
+    if shape is None:
+        own: list[int | str | None] | None = None if traced is None else [None] * len(traced)
+    else:
+        own = [size if isinstance(size, int) else size.value for size in shape]
+    if own is None or traced is None or len(traced) != len(own):
+        return own
+    for dim, text in enumerate(traced):
+        if own[dim] is None and text != "?":
+            own[dim] = int(text) if text.isdigit() else text
+    return own
 
 
 def _inputs_of(converted: Any, graph: Graph, names: Names) -> list[str]:

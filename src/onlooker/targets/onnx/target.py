@@ -37,7 +37,7 @@ from .run import ort_runner
 from .session import Session, open_session
 from .settings import DEFAULT, SETTINGS, SessionSettings, settings_of
 from .variants import FUSED_OPSET, VARIANT, Variant, made_variant, variant_of
-from .weights import MOST_INSIDE, lent_tensors, share
+from .weights import MOST_IN_ONE_FILE, MOST_INSIDE, lent_tensors, share
 
 __all__ = ["Onnx", "to_onnx"]
 
@@ -109,7 +109,7 @@ class Onnx:
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
             if merged and len(graphs) > 1:
                 write_models(
-                    [merged_model(models, [graph.name for graph in graphs])],
+                    [merged_model(models, converted)],
                     [Path(folder, MERGED)],
                     _SMALL,
                 )
@@ -156,6 +156,22 @@ class Onnx:
             path.name
             for path in write_models(models, [folder / name for name in by_name], MOST_INSIDE)
         ]
+
+    def write_file(self, graphs: Sequence[Graph], path: Path) -> list[str]:
+        """One ``.onnx`` with its weights inside; from 2 GB on, which no message of protobuf can have,
+        they stand beside it in ``NAME.onnx.data``. Several graphs are merged.
+
+        :raises ExportError: ``not-mergeable``
+        """
+        models = list({id(graph.artifact.model): graph.artifact.model for graph in graphs}.values())
+        share(models)
+        if len(models) > 1:
+            models = [merged_model(models, graphs)]
+        weights = f"{path.name}.data"
+        files = write_models(models, [path], MOST_IN_ONE_FILE, weights=weights)
+        if len(files) > 1:
+            logger.info("%s: the weights are too large for it, and stand in %s", path.name, weights)
+        return [file.name for file in files]
 
     def read(
         self,
@@ -254,12 +270,14 @@ def _line_in(model: Any, text: str) -> str:
 
 
 def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
-    """The graph with a run of the session; ``number`` chooses it in a merged model."""
+    """The graph with a run of the session; ``number`` chooses it in a merged model that does not
+    choose by sizes.
+    """
     names = names_of(graph)
     values = {str(value.name): value for value in opened.model.model.graph.inputs}
     missing = [name for name in names.inputs if name not in values] if number is not None else []
-    if missing or (number is not None and SELECTOR not in values):
-        raise damaged(opened.where, f"the model has no input {', '.join(missing) or SELECTOR}")
+    if missing:
+        raise damaged(opened.where, f"the model has no input {', '.join(missing)}")
     others = (
         {}
         if number is None

@@ -17,6 +17,7 @@ from ..places import Place
 
 __all__ = [
     "MOST_INSIDE",
+    "MOST_IN_ONE_FILE",
     "WEIGHTS",
     "attach",
     "check_places",
@@ -34,6 +35,9 @@ WEIGHTS = "weights.bin"
 SMALLEST = 1024
 #: a model with more bytes of weights keeps them beside it: they are written and read without a copy
 MOST_INSIDE = 2**24
+#: the bytes of weights that stay inside of a model that is to be one file: a message of protobuf has
+#: less than 2**31 bytes, operators and small tensors among them
+MOST_IN_ONE_FILE = 2**31 - 2**26
 #: the operators that ONNX Runtime moves no Transpose past
 _LENT_TO = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Gather", "LSTM", "GRU", "RNN"})
 
@@ -117,8 +121,10 @@ def lent_tensors(model: Any) -> dict[str, Any]:
     }
 
 
-def external_proto(model: Any, places: Mapping[int, Place]) -> Any:
-    """The model as a message in which the weights at ``places`` only say where they are."""
+def external_proto(model: Any, places: Mapping[int, Place], file: str = WEIGHTS) -> Any:
+    """The model as a message in which the weights at ``places`` only say where in ``file`` they
+    are.
+    """
     import onnx_ir
 
     kept = {}
@@ -127,7 +133,7 @@ def external_proto(model: Any, places: Mapping[int, Place]) -> Any:
         if place is not None:
             kept[name] = value.const_value
             value.const_value = onnx_ir.ExternalTensor(
-                WEIGHTS,
+                file,
                 place.offset,
                 place.length,
                 value.const_value.dtype,

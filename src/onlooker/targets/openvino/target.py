@@ -20,7 +20,7 @@ from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
 from ..packages import require_packages
 from ..refused import of_graph
-from ..target import file_name
+from ..target import file_name, only_graph
 from .convert import ASSERTED, convert_graph
 from .files import read_models, weights_of, write_models
 from .run import openvino_runner
@@ -104,6 +104,13 @@ class OpenVino:
         paths = [folder / file_name(graph, self) for graph in graphs]
         models = [graph.artifact for graph in graphs]
         return [path.name for path in write_models(models, paths)]
+
+    def write_file(self, graphs: Sequence[Graph], path: Path) -> list[str]:
+        """The ``.xml``, and the ``.bin`` with its weights beside it.
+
+        :raises UnsupportedError: ``several-graphs``
+        """
+        return [file.name for file in write_models([only_graph(graphs, path).artifact], [path])]
 
     def read(
         self,

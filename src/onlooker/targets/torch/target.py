@@ -28,7 +28,8 @@ from ...torch_internals.serialized import PT2ArchiveWriter, schema, serialize_wi
 from ...torch_internals.serialized import serialize as serde
 from ...trace.graph import Graph
 from ...trace.torch_run import runner_of
-from ..target import file_name
+from ..save import save_graph
+from ..target import file_name, only_graph
 from ..weights import read_tensors, write_tensors
 from .check import check_program, scrubbed
 from .quick_reading import quick_reading
@@ -66,6 +67,14 @@ class TorchFiles:
             (folder / name).write_bytes(_archive(graph, name))
         write_tensors({graph.name: _tensors(graph.artifact) for graph in graphs}, folder / WEIGHTS)
         return [*names, WEIGHTS]
+
+    def write_file(self, graphs: Sequence[Graph], path: Path) -> list[str]:
+        """The ``.pt2`` that ``torch.export.load`` reads, weights inside.
+
+        :raises UnsupportedError: ``several-graphs``
+        """
+        save_graph(only_graph(graphs, path), path)
+        return [path.name]
 
     def read(
         self, graphs: Sequence[Graph], folder: Path, operators: Collection[str] = (), **_: Any

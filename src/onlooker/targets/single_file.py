@@ -1,0 +1,43 @@
+"""A program as one file, for those who run it without onlooker: which paths ask for that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..core.errors import UsageError
+from .target import Target
+from .targets import TARGETS
+
+__all__ = ["check_file_name", "is_file_name"]
+
+
+def is_file_name(path: Path) -> bool:
+    """True for a path that ends as the file of a target does; a folder may have any other name.
+
+    >>> is_file_name(Path("model.onnx")), is_file_name(Path("models/v1.5"))
+    (True, False)
+    """
+    return any(path.name.endswith(target.suffix) for target in TARGETS)
+
+
+def check_file_name(path: Path, target: Target) -> None:
+    """Passes for the path of a file of this target, where no folder stands.
+
+    :raises UsageError: ``wrong-suffix``, ``not-a-file``
+    """
+    if not path.name.endswith(target.suffix):
+        meant = next(one for one in TARGETS if path.name.endswith(one.suffix))
+        raise UsageError(
+            f"{path} is the name of a file of {meant.name}, and this is a program of {target.name}.",
+            slug="wrong-suffix",
+            hint=(
+                f"Turn it into the other target, program.to({meant.name!r}).save(...), or give a name"
+                f" that ends in {target.suffix}, or one without a suffix for a folder."
+            ),
+        )
+    if path.is_dir():
+        raise UsageError(
+            f"{path} is a folder.",
+            slug="not-a-file",
+            hint="Remove it, or give another name: a program whose name has a suffix is one file.",
+        )

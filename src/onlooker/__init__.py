@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from .core.verdict import Tally as Tally
     from .foreign.report import ExportReport as ExportReport
     from .foreign.verify import verify_export as verify_export
+    from .front.export import export as export
+    from .front.onnx import onnx_export as onnx_export
+    from .front.openvino import openvino_export as openvino_export
     from .generating import generation as generation
     from .observers import Observers as Observers
     from .observers import observe as observe
@@ -72,10 +75,13 @@ __all__ = [
     "Programs",
     "Recording",
     "RejectedCallError",
+    "export",
     "generation",
     "load",
     "marked",
     "observe",
+    "onnx_export",
+    "openvino_export",
     "progress",
     "verify_export",
 ]
@@ -110,6 +116,7 @@ _HOMES = {
     "UsageError": ".core.errors",
     "all_dynamic_shape_from_inputs": "onlooker_compat.shapes.from_inputs",
     "all_dynamic_shapes_from_inputs": "onlooker_compat.shapes.from_inputs",
+    "export": ".front.export",
     "generation": ".generating",
     "get_untrained_model_with_inputs": "onlooker_compat.untrained.build",
     "load": ".programs",
@@ -119,6 +126,8 @@ _HOMES = {
     "marked": ".compiling.marked",
     "max_diff": "onlooker_compat.trees.compare",
     "observe": ".observers",
+    "onnx_export": ".front.onnx",
+    "openvino_export": ".front.openvino",
     "progress": ".report.progress",
     "register_class_flattening": ".pytrees.registry",
     "register_flattening_functions": ".pytrees.registry",

@@ -70,7 +70,7 @@ from .targets.not_numbers import not_finite, without_nan
 from .targets.onnx.genai import write_genai
 from .targets.refused import convert_or_leave_out
 from .targets.save import save_graph
-from .targets.single_file import check_file_name, is_file_name
+from .targets.single_file import check_file_name, is_file_name, write_one
 from .targets.target import Target, check_options, read_again
 from .targets.targets import target_of
 from .trace.graph import Graph
@@ -916,19 +916,12 @@ class Program:
         folder = as_path(directory, "The folder of a program")
         if is_file_name(folder):
             _check_only_graphs(folder, values=values, beside=beside)
-            self._save_file(folder)
+            check_file_name(folder, target_of(self.graphs[0].target))
+            write_one(self.graphs, folder)
+            self.graphs = tuple(replace(graph, file=folder.name) for graph in self.graphs)
             return
         report = self.report.to_dict()
         self.graphs = save_folder(self._kept(), report, folder, values=values, beside=beside)
-
-    def _save_file(self, path: FilePath) -> list[FilePath]:
-        """Writes the graphs as one file, and gives the paths of all files that were written."""
-        target = target_of(self.graphs[0].target)
-        check_file_name(path, target)
-        with write_into(path.parent) as inside:
-            names = target.write_file(self.graphs, inside / path.name)
-        self.graphs = tuple(replace(graph, file=path.name) for graph in self.graphs)
-        return [path.parent / name for name in names]
 
     def _kept(self) -> Kept:
         """What a folder holds of the program: see :meth:`onlooker.Programs.save`."""

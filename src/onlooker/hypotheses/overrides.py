@@ -28,6 +28,7 @@ __all__ = [
     "check_ranges",
     "check_static",
     "check_symbols",
+    "is_symbol_name",
     "overrides_of",
 ]
 
@@ -138,13 +139,13 @@ def _names_of(names: Any) -> dict[str, dict[int, str]]:
     found: dict[str, dict[int, str]] = {}
     for argument, given in (names or {}).items():
         is_by_dim = isinstance(given, Mapping) and all(map(_is_count, given))
-        if not is_by_dim or not all(map(_is_name, given.values())):
+        if not is_by_dim or not all(map(is_symbol_name, given.values())):
             raise _bad(f"names={{{argument!r}: {given!r}}}", hint)
         found[argument] = dict(given)
     return found
 
 
-def _is_name(name: Any) -> bool:
+def is_symbol_name(name: Any) -> bool:
     """True for what a symbol can be called: it is a variable of formulas."""
     if not isinstance(name, str) or name in (*FUNCTIONS, "math"):
         return False

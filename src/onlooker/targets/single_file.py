@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.errors import UsageError
+from ..core.files import write_into
+from ..trace.graph import Graph
 from .target import Target
-from .targets import TARGETS
+from .targets import TARGETS, target_of
 
-__all__ = ["check_file_name", "is_file_name"]
+__all__ = ["check_file_name", "is_file_name", "write_one"]
 
 
 def is_file_name(path: Path) -> bool:
@@ -41,3 +44,17 @@ def check_file_name(path: Path, target: Target) -> None:
             slug="not-a-file",
             hint="Remove it, or give another name: a program whose name has a suffix is one file.",
         )
+
+
+def write_one(graphs: Sequence[Graph], path: Path) -> list[Path]:
+    """Writes the graphs of a program as one file, and gives the paths of all files that were written:
+    its own first. A run that is killed, or a disk that is full, leaves what stood there before.
+
+    :raises SavedFileError: ``not-written``
+    :raises UnsupportedError: ``several-graphs``, ``no-single-file``
+    :raises ExportError: ``not-mergeable``
+    """
+    target = target_of(graphs[0].target)
+    with write_into(path.parent) as inside:
+        names = target.write_file(graphs, inside / path.name)
+    return [path.parent / name for name in names]

@@ -10,7 +10,7 @@ from typing import Any
 from ...core.errors import ExportError
 from ...trace.graph import Graph
 from ..places import places_of
-from .choice import CHOSEN, choice_by_sizes
+from .choice import CHOSEN, choice_by_sizes, differ_by_sizes
 from .weights import external_proto, large_tensors
 
 __all__ = ["MERGED", "SELECTOR", "merged_model"]
@@ -24,7 +24,7 @@ SELECTOR = "onlooker_graph"
 def merged_model(models: Sequence[Any], graphs: Sequence[Graph]) -> Any:
     """One model of onnx_ir for several, whose shared weights are there once.
 
-    Where all graphs have the same inputs, the model looks at their sizes, and runs the first graph
+    Where all graphs have the same inputs and constants, the model looks at their sizes, and runs the first graph
     whose contract holds. Else it has the inputs of all of them: those that a graph does not have may
     be anything, empty tensors for example, and ``onlooker_graph`` is the number of the graph. Inputs
     of one name must be of one dtype and number of dimensions, and all graphs must give the same
@@ -96,7 +96,7 @@ def _merge(protos: Sequence[Any], graphs: Sequence[Graph]) -> Any:
     selector = helper.make_tensor_value_info(SELECTOR, onnx.TensorProto.INT64, [])
     ends = [_widest([proto.graph.output[i] for proto in protos]) for i in range(len(outputs))]
     inputs = _inputs(protos)
-    if _have_same_inputs(protos):
+    if _have_same_inputs(protos) and differ_by_sizes(graphs):
         nodes = [*choice_by_sizes(graphs), *_choice(branches, 0, outputs, CHOSEN)]
     else:
         nodes = _choice(branches, 0, outputs, SELECTOR)
@@ -124,7 +124,7 @@ def _merge(protos: Sequence[Any], graphs: Sequence[Graph]) -> Any:
 
 
 def _have_same_inputs(protos: Sequence[Any]) -> bool:
-    """True where every graph has the inputs of the first one: one call can be of any of them."""
+    """True where every graph has the inputs of the first one."""
     names = [{value.name for value in proto.graph.input} for proto in protos]
     return all(own == names[0] for own in names)
 

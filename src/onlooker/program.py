@@ -826,12 +826,13 @@ class Program:
         trials = self.tally._repr_html_() if self.tally.total else ""
         return self.report._repr_html_() + details("plans and trials", plans + trials)
 
-    def code(self, *, to: str | None = None, source: str = "") -> str:
+    def code(self, *, to: str | None = None, source: str = "", variable: str = "") -> str:
         """A Python script that exports the model again, without onlooker: arguments, dynamic
         shapes, the export.
 
         ``to`` is ``"torch"`` or ``"onnx"``, that of the program by default; ``source`` is the body
-        of the function that gives the model, which else is left to fill in. The values are random:
+        of the function that gives the model, which else is left to fill in. With ``variable="model"``
+        it is code to be pasted where a variable of that name holds the model. The values are random:
         of what was observed, the script has shapes, constants, and the least and the greatest id of
         the kept calls.
 
@@ -872,7 +873,8 @@ class Program:
             )
             for graph in self.graphs
         ]
-        return script_of(graphs, self._recording.signature, to=wanted, source=source)
+        signature = self._recording.signature
+        return script_of(graphs, signature, to=wanted, source=source, variable=variable)
 
     def _seen_limits(self) -> Mapping[Path, tuple[float, float]]:
         """The least and the greatest number of ids and masks: of the kept calls, or as they were
@@ -915,13 +917,33 @@ class Program:
         """
         folder = as_path(directory, "The folder of a program")
         if is_file_name(folder):
-            _check_only_graphs(folder, values=values, beside=beside)
-            check_file_name(folder, target_of(self.graphs[0].target))
-            write_one(self.graphs, folder)
-            self.graphs = tuple(replace(graph, file=folder.name) for graph in self.graphs)
+            target = target_of(self.graphs[0].target)
+            check_file_name(folder, target, values=values, beside=beside)
+            graphs = self.in_one_file()
+            write_one(graphs, folder)
+            names = {graph.name for graph in graphs}
+            self.graphs = tuple(
+                replace(graph, file=folder.name) if graph.name in names else graph
+                for graph in self.graphs
+            )
             return
         report = self.report.to_dict()
         self.graphs = save_folder(self._kept(), report, folder, values=values, beside=beside)
+
+    def in_one_file(self) -> tuple[Graph, ...]:
+        """The graphs that one file needs: those of the form of the first one where they serve all
+        watched calls. A graph for calls that leave an argument out, which no call did, is none of
+        them: whoever runs the file gives all inputs.
+        """
+        chosen = [graph for graph in self.graphs if graph.form == self.graphs[0].form]
+        names = {graph.name for graph in chosen}
+        rows = self.sized_calls() if self._recording.calls else ()
+        if not all(call.graph in names for call, _ in rows):
+            return self.graphs
+        for graph in self.graphs:
+            if graph.name not in names:
+                logger.info("%s serves no watched call, and is not in the file", graph.name)
+        return tuple(chosen)
 
     def _kept(self) -> Kept:
         """What a folder holds of the program: see :meth:`onlooker.Programs.save`."""
@@ -967,7 +989,9 @@ class Program:
         folder = _directory(directory, "The folder of the graphs")
         with write_into(folder) as inside:
             if all(graph.target == "torch" for graph in self.graphs):
-                names = [save_graph(graph, inside / f"{graph.name}.pt2").name for graph in self.graphs]
+                names = [
+                    save_graph(graph, inside / f"{graph.name}.pt2").name for graph in self.graphs
+                ]
             else:
                 names = target_of(self.graphs[0].target).write(self.graphs, inside)
         return [folder / name for name in names]
@@ -1063,22 +1087,6 @@ def _served(graphs: Sequence[Graph], traffic: Profile, recording: Recording) -> 
         own = traffic.graph(graph.name) or profile_of_rows(graph.name, ())
         found.append(Served(graph.plan, graph.contract, own, graph.labels, tuple(known)))
     return found
-
-
-def _check_only_graphs(
-    path: FilePath, *, values: bool = False, beside: Sequence[FilePath] = ()
-) -> None:
-    """Passes where nothing is asked for that only a folder holds.
-
-    :raises UsageError: ``folder-only``
-    """
-    given = [name for name, asked in (("values=True", values), ("beside=", beside)) if asked]
-    if given:
-        raise UsageError(
-            f"{path} is one file, which has graphs and weights, and {given[0]} is for a folder.",
-            slug="folder-only",
-            hint=f"Save a folder: program.save({str(path.with_suffix(''))!r}, ...).",
-        )
 
 
 def _without_values() -> UsageError:

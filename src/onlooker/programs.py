@@ -143,11 +143,18 @@ class Programs(Mapping[str, Program]):
 
         See :meth:`Program.save` for what it holds. It appears when it is complete.
 
-        :raises UsageError: ``no-entries`` where there is no program
+        :raises UsageError: ``no-entries`` where there is no program, ``folder-only`` for the name of
+            one file
         :raises SavedFileError: ``folder-not-ours``, ``not-written``
         :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
         """
         folder = as_path(directory, "The folder of programs")
+        if is_file_name(folder):
+            raise UsageError(
+                f"{folder} is the name of one file, and there are {len(self)} programs.",
+                slug="folder-only",
+                hint="Save a folder, or each program into a file: programs[name].save(...).",
+            )
         if not self:
             raise UsageError(
                 "There is no program to save.",

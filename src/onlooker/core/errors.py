@@ -140,10 +140,11 @@ class UnsupportedError(OnlookerError, NotImplementedError):
 
 class ExportError(OnlookerError, RuntimeError):
     """No program could be made from the plan. ``graph`` names the graph that could not be converted,
-    where the error is about one.
+    where the error is about one; ``program`` is the program, where there is one that is not right.
     """
 
     graph: str = ""
+    program: Any = None
 
 
 class EntriesError(ExportError):

@@ -13,11 +13,14 @@ from ..core.alike import folded, folded_rows
 from ..core.verdict import Tally
 from ..report.text import as_text
 from .axes import PLACES
-from .findings import Finding, told
+from .findings import Finding, Kind, told
 
 __all__ = ["UNREADABLE", "AxisRow", "ExportReport"]
 
 _MOST_FAILURES = 6
+#: what is wrong with axes, and not with values, inputs or outputs
+_OF_AXES = (Kind.BAKED, Kind.NARROW, Kind.REFUSED, Kind.WRONG, Kind.TIED)
+_REPAIR = "# the export that would be right, where `model` is the model in evaluation mode:"
 #: what the verdict says of a file whose graph no reader shows
 UNREADABLE = "the graph of this file cannot be read"
 
@@ -41,7 +44,9 @@ class ExportReport:
 
     ``findings`` name what is wrong by axis, input or output, ``remarks`` what was not found out,
     ``tally`` has every trial: the watched calls, other sizes, other values. ``is_readable`` is False
-    for a file that does not show its graph: its numbers and tables are not known then.
+    for a file that does not show its graph: its numbers and tables are not known then. ``repair`` is
+    the export that would be right, as code to be pasted where ``model`` is the model: its
+    ``dynamic_shapes`` and its example. It is empty where the axes of the file are not what is wrong.
     """
 
     model: str
@@ -51,6 +56,7 @@ class ExportReport:
     tally: Tally
     remarks: tuple[str, ...] = ()
     is_readable: bool = True
+    repair: str = ""
 
     def __repr__(self) -> str:
         return f"<ExportReport of {self.model} ({self.kind}): {self.verdict}>"
@@ -64,6 +70,11 @@ class ExportReport:
     def failures(self) -> tuple[Finding, ...]:
         """What is wrong."""
         return tuple(finding for finding in self.findings if finding.is_failure)
+
+    @property
+    def is_repaired_by_axes(self) -> bool:
+        """True where sizes are wrong, which other ``dynamic_shapes`` and another example may mend."""
+        return any(finding.kind in _OF_AXES for finding in self.failures)
 
     @property
     def verdict(self) -> str:
@@ -112,6 +123,7 @@ class ExportReport:
                 if not check.passed
             ],
             "remarks": list(self.remarks),
+            "repair": self.repair,
         }
 
     def tables(self, *, full: bool = False) -> RenderableType:
@@ -152,8 +164,13 @@ class ExportReport:
         ]
         return lines if full else folded(lines)
 
+    @property
+    def repair_text(self) -> str:
+        """The repair as it is printed below the report; empty without one."""
+        return f"\n{_REPAIR}\n{self.repair.rstrip()}" if self.repair else ""
+
     def __str__(self) -> str:
-        return as_text(self.tables())
+        return f"{as_text(self.tables())}{self.repair_text}"
 
     def __rich__(self) -> RenderableType:
         return self.tables()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from .._api import InputObserver
-from ..core.errors import ObservationError, RejectedCallError, UsageError
+from ..core.errors import ObservationError, RejectedCallError, UnsupportedError, UsageError
 from ..core.kinds import check_kind
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
@@ -47,6 +48,7 @@ from .torch_contents import contents_of_program
 
 __all__ = ["verify_export"]
 
+logger = logging.getLogger(__name__)
 #: of a recording, how many sizes are tried, the most frequent ones
 _MOST_RECORDED = 24
 
@@ -113,7 +115,9 @@ def verify_export(
     judge = _Judge(file, basis, atol)
     with kept_state(basis.subject.model, {}):
         judge.run(given, seed=seed, trials=trials, seconds=seconds)
-    return judge.report(missed)
+    report = judge.report(missed)
+    repair = _repair(program, basis, file) if report.is_repaired_by_axes else ""
+    return replace(report, repair=repair)
 
 
 def _program(watched: InputObserver | Program, options: dict[str, Any]) -> Program:
@@ -134,6 +138,16 @@ def _program(watched: InputObserver | Program, options: dict[str, Any]) -> Progr
             hint="Give the observer instead of the program.",
         )
     return watched
+
+
+def _repair(program: Program, basis: Basis, file: Exported) -> str:
+    """The export that would be right, as code to be pasted; empty where it cannot be written down."""
+    to = "onnx" if file.kind == "onnx" else "torch"
+    try:
+        return program._with_graphs(basis.graphs).code(to=to, variable="model")
+    except UnsupportedError as error:
+        logger.info("no repair is written: %s", error)
+        return ""
 
 
 def _chosen(basis: Basis, only: Sequence[str]) -> Basis:

@@ -19,7 +19,7 @@ from ..core.structure import Tree
 from ..hypotheses.overrides import Range, is_symbol_name
 from ..infer.name import label_of
 
-__all__ = ["AskedAxes", "asked_by_axes", "asked_by_shapes", "asked_by_calls", "tensors_of"]
+__all__ = ["AskedAxes", "asked_by_axes", "asked_by_calls", "asked_by_shapes", "tensors_of"]
 
 
 @dataclass(slots=True)
@@ -180,7 +180,10 @@ def asked_by_shapes(
     values = dict(arguments)
     if isinstance(dynamic_shapes, (tuple, list)):
         if len(dynamic_shapes) > len(values):
-            raise _bad_shapes("dynamic_shapes", f"{len(dynamic_shapes)} specs, the call has {len(values)} arguments")
+            raise _bad_shapes(
+                "dynamic_shapes",
+                f"{len(dynamic_shapes)} specs, the call has {len(values)} arguments",
+            )
         pairs = [*zip(values, dynamic_shapes, strict=False)]
     elif isinstance(dynamic_shapes, Mapping):
         pairs = [*dynamic_shapes.items()]
@@ -196,38 +199,55 @@ def asked_by_shapes(
     return asked
 
 
-def _read(
-    spec: Any, value: Any, where: str, places: Mapping[int, Path], asked: AskedAxes
-) -> None:
+def _read(spec: Any, value: Any, where: str, places: Mapping[int, Path], asked: AskedAxes) -> None:
     """Adds what a spec says of a value and what is in it."""
     if spec is None:
         return
     if isinstance(value, torch.Tensor):
-        if isinstance(spec, Mapping):
-            pairs = [*spec.items()]
-        elif isinstance(spec, (tuple, list)) and len(spec) == value.dim():
-            pairs = [*enumerate(spec)]
-        else:
-            raise _bad_shapes(where, f"{str(spec)[:80]!r} for a tensor of {value.dim()} dimensions")
-        for dim, wanted in pairs:
-            if type(dim) is not int:
-                raise _bad_shapes(where, f"{dim!r} for a dimension")
-            _read_dim(wanted, _dim_of(where, dim, value.dim()), value, where, places, asked)
+        _read_tensor(spec, value, where, places, asked)
         return
+    for inner, part, place in _parts(spec, value, where):
+        _read(inner, part, place, places, asked)
+
+
+def _read_tensor(
+    spec: Any, value: torch.Tensor, where: str, places: Mapping[int, Path], asked: AskedAxes
+) -> None:
+    """Adds what a spec says of the dimensions of a tensor."""
+    if isinstance(spec, Mapping):
+        pairs = [*spec.items()]
+    elif isinstance(spec, (tuple, list)) and len(spec) == value.dim():
+        pairs = [*enumerate(spec)]
+    else:
+        raise _bad_shapes(where, f"{str(spec)[:80]!r} for a tensor of {value.dim()} dimensions")
+    for dim, wanted in pairs:
+        if type(dim) is not int:
+            raise _bad_shapes(where, f"{dim!r} for a dimension")
+        _read_dim(wanted, _dim_of(where, dim, value.dim()), value, where, places, asked)
+
+
+def _parts(spec: Any, value: Any, where: str) -> list[tuple[Any, Any, str]]:
+    """What stands in a value, each with its own spec and place.
+
+    :raises UsageError: ``bad-dynamic-shapes``
+    """
     children = _children(value)
     if children is None:
         raise _bad_shapes(where, f"{str(spec)[:80]!r} for a {type(value).__name__}")
     if isinstance(spec, Mapping) and isinstance(value, Mapping):
-        pairs = [(spec[key], value[key], f"{where}[{key!r}]") for key in spec if key in value]
-        if len(pairs) != len(spec):
-            raise _bad_shapes(where, "a key that the example does not have")
-    else:
-        own = [*spec.values()] if isinstance(spec, Mapping) else [*spec] if isinstance(spec, (tuple, list)) else []
-        if len(own) != len(children):
-            raise _bad_shapes(where, f"{len(own)} specs for {len(children)} parts")
-        pairs = [(a, b, f"{where}[{n}]") for n, (a, b) in enumerate(zip(own, children, strict=True))]
-    for inner, part, place in pairs:
-        _read(inner, part, place, places, asked)
+        unknown = next((key for key in spec if key not in value), None)
+        if unknown is not None:
+            raise _bad_shapes(where, f"the key {unknown!r}, which the example does not have")
+        return [(spec[key], value[key], f"{where}[{key!r}]") for key in spec]
+    own: list[Any] = []
+    if isinstance(spec, Mapping):
+        own = [*spec.values()]
+    elif isinstance(spec, (tuple, list)):
+        own = [*spec]
+    if len(own) != len(children):
+        raise _bad_shapes(where, f"{len(own)} specs for {len(children)} parts")
+    pairs = enumerate(zip(own, children, strict=True))
+    return [(inner, part, f"{where}[{number}]") for number, (inner, part) in pairs]
 
 
 def _children(value: Any) -> list[Any] | None:
@@ -261,11 +281,16 @@ def _read_dim(
         name = str(wanted.__name__)
         asked.add(path.code(), dim, name)
         low, high = wanted.min, wanted.max
-        limits = (low if type(low) is int and low > 0 else None, high if type(high) is int else None)
+        limits = (
+            low if type(low) is int and low > 0 else None,
+            high if type(high) is int else None,
+        )
         if limits != (None, None) and name.isidentifier():
             asked.ranges[name] = limits
     else:
-        raise _bad_shapes(where, f"{wanted!r} for dimension {dim}, whose size is {value.shape[dim]}")
+        raise _bad_shapes(
+            where, f"{wanted!r} for dimension {dim}, whose size is {value.shape[dim]}"
+        )
 
 
 def _bad_shapes(where: str, what: str) -> UsageError:

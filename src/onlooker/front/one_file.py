@@ -93,10 +93,13 @@ def export_file(
     trees = [call.inputs for call in recording.calls]
     asked = _asked(request, model, calls[0], trees, names, output_names)
     program = _exported(observer, asked, trees, request.ranges)
+    program = program._with_graphs(_of_one_form(program))
     _check_dynamic(program, asked)
     program = _named(program, asked, trees[0], names, output_names)
-    merged = {"merged": True} if target == "onnx" and len(program.graphs) > 1 else {}
-    made = program.to(target, **merged, **options)
+    wanted = dict(options)
+    if target == "onnx" and len(program.graphs) > 1:
+        wanted["merged"] = True
+    made = program.to(target, **wanted)
     made.verify(atol=request.atol)
     _check_verified(made, path)
     _write(made, f, path)
@@ -132,7 +135,9 @@ def _check_names(what: str, names: Any) -> list[str]:
     doubled = next((name for name in names if list(names).count(name) > 1), None)
     if doubled is not None:
         raise UsageError(
-            f"{what} has {doubled!r} twice.", slug="bad-names", hint="Each name stands for one value."
+            f"{what} has {doubled!r} twice.",
+            slug="bad-names",
+            hint="Each name stands for one value.",
         )
     return list(names)
 
@@ -211,6 +216,26 @@ def _exported(
     )
 
 
+def _of_one_form(program: Program) -> tuple[Graph, ...]:
+    """The graphs that one file can choose from by the sizes of a call.
+
+    :raises UnsupportedError: ``several-graphs`` for calls of several forms
+    """
+    graphs = program.in_one_file()
+    other = next((graph for graph in graphs if graph.form != graphs[0].form), None)
+    if other is None:
+        return graphs
+    raise UnsupportedError(
+        f"The calls need several graphs: {graphs[0].name} and {other.name} take other arguments or"
+        " constants.",
+        slug="several-graphs",
+        hint=(
+            "Give calls with the same arguments, of other sizes; or onlooker.export(model, calls), whose"
+            " program has a graph for each."
+        ),
+    )
+
+
 def _check_dynamic(program: Program, asked: AskedAxes) -> None:
     """Passes where every axis that has to change does.
 
@@ -225,7 +250,9 @@ def _check_dynamic(program: Program, asked: AskedAxes) -> None:
                 continue
             name = asked.names.get(path, {}).get(dim)
             called = f" ({name!r})" if name else ""
-            text = f"{axis}{called} cannot change: the model takes {' or '.join(sorted(sizes))} there."
+            text = (
+                f"{axis}{called} cannot change: the model takes {' or '.join(sorted(sizes))} there."
+            )
             found.append((text, _why_fixed(program, axis)))
     if not found:
         return
@@ -304,8 +331,14 @@ def _named(
             for leaf, label in zip(graph.plan.inputs, graph.labels, strict=True)
         ]
         results = _output_labels(graph, output_names)
-        both = [*labels, *(name for name, on in zip(results, graph.outputs.dynamic, strict=True) if on)]
-        doubled = next((name for name in both if both.count(name) > 1 and name in (*names, *output_names)), None)
+        both = [
+            *labels,
+            *(name for name, on in zip(results, graph.outputs.dynamic, strict=True) if on),
+        ]
+        doubled = next(
+            (name for name in both if both.count(name) > 1 and name in (*names, *output_names)),
+            None,
+        )
         if doubled is not None:
             raise UsageError(
                 f"{doubled!r} would be the name of two values.",

@@ -95,7 +95,10 @@ _REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
         "Weights are no inputs: pass the tensor as an argument of the model instead.",
     ),
     "optimize": ((None, True), "The file is always optimised; its results are those of the model."),
-    "profile": ((None, False), "print(program.report.text(full=True)) has the seconds of each stage."),
+    "profile": (
+        (None, False),
+        "print(program.report.text(full=True)) has the seconds of each stage.",
+    ),
     "report": ((None, False), "print(program.report), or program.report.to_dict()."),
 }
 

@@ -42,13 +42,19 @@ def guarded(program, *conditions):
 
 
 def script_of(
-    graphs: Sequence[GraphCode], signature: Signature, *, to: str = "torch", source: str = ""
+    graphs: Sequence[GraphCode],
+    signature: Signature,
+    *,
+    to: str = "torch",
+    source: str = "",
+    variable: str = "",
 ) -> str:
     """The script: the model as a function to fill in, and per graph its arguments, dynamic shapes
     and export.
 
     ``source`` is the body of the function that gives the model, ``to`` is ``"torch"`` or
-    ``"onnx"``.
+    ``"onnx"``. With ``variable``, the name of one that holds the model, it is code to be pasted where
+    that is: there is no such function, and the export runs at once.
 
     :raises UnsupportedError: ``no-code-for-class`` when an argument cannot be written as Python
     """
@@ -66,11 +72,13 @@ def script_of(
             "\n".join(_imports(parts, imports)),
         ]
     )
-    pieces = [_make_model(model, source)]
+    if variable:
+        text = "\n".join(_imports(parts, imports))
+    pieces = [] if variable else [_make_model(model, source)]
     pieces += [_MADE.strip("\n")] if any(part.makes for part in parts) else []
     pieces += [_GUARDED.strip("\n")] if any(part.guards for part in parts) else []
     pieces += [function for part in parts for function in part.functions]
-    pieces.append(_main(parts, to))
+    pieces.append(_calls(parts, to, variable) if variable else _main(parts, to))
     return text + "".join(f"\n\n\n{piece}" for piece in pieces) + "\n"
 
 
@@ -99,10 +107,18 @@ def _make_model(model: str, source: str) -> str:
 
 
 def _main(parts: Sequence[Written], to: str) -> str:
-    lines = ['if __name__ == "__main__":', "    model = make_model()"]
+    calls = _calls(parts, to, "model").splitlines()
+    lines = ["model = make_model()", *calls]
+    return "\n".join(['if __name__ == "__main__":', *(f"    {line}" for line in lines)])
+
+
+def _calls(parts: Sequence[Written], to: str, variable: str) -> str:
+    """The lines that export each graph of the model, and save it."""
+    lines = []
     for part in parts:
+        exported = f"export_{part.name}({variable})"
         if to == "onnx":
-            lines.append(f'    export_{part.name}(model).save("{part.name}.onnx")')
+            lines.append(f'{exported}.save("{part.name}.onnx")')
         else:
-            lines.append(f'    torch.export.save(export_{part.name}(model), "{part.name}.pt2")')
+            lines.append(f'torch.export.save({exported}, "{part.name}.pt2")')
     return "\n".join(lines)

@@ -23,11 +23,21 @@ def is_file_name(path: Path) -> bool:
     return any(path.name.endswith(target.suffix) for target in TARGETS)
 
 
-def check_file_name(path: Path, target: Target) -> None:
-    """Passes for the path of a file of this target, where no folder stands.
+def check_file_name(
+    path: Path, target: Target, *, values: bool = False, beside: Sequence[Path] = ()
+) -> None:
+    """Passes for the path of a file of this target, where no folder stands, and where nothing is
+    asked for that only a folder holds: ``values`` of calls, files ``beside`` the program.
 
-    :raises UsageError: ``wrong-suffix``, ``not-a-file``
+    :raises UsageError: ``wrong-suffix``, ``not-a-file``, ``folder-only``
     """
+    given = [name for name, asked in (("values=True", values), ("beside=", beside)) if asked]
+    if given:
+        raise UsageError(
+            f"{path} is one file, which has graphs and weights, and {given[0]} is for a folder.",
+            slug="folder-only",
+            hint=f"Save a folder: program.save({str(path.with_suffix(''))!r}, ...).",
+        )
     if not path.name.endswith(target.suffix):
         meant = next(one for one in TARGETS if path.name.endswith(one.suffix))
         raise UsageError(

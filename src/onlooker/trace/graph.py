@@ -135,6 +135,16 @@ class Graph:
         """
         return self.input_names or tuple(label_of(leaf.path) for leaf in self.plan.inputs)
 
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What a call has to be beside its sizes: the arguments, the constants and the marks. Of
+        graphs of one form the sizes alone say which takes a call.
+        """
+        leaves = self.plan.leaves
+        constants = {leaf.path: repr(leaf.constant) for leaf in leaves if leaf.is_constant}
+        inputs = tuple(leaf.path for leaf in self.plan.inputs)
+        return self.plan.structure, inputs, constants, dict(self.marks)
+
     def __repr__(self) -> str:
         """The name, the target and the number of inputs: an artifact may print thousands of lines."""
         return f"<Graph {self.name} of {self.target}: {len(self.plan.inputs)} inputs>"

@@ -12,7 +12,7 @@ from ...core.errors import ExportError
 from ...core.formula import read_formula
 from ...trace.graph import Graph
 
-__all__ = ["CHOSEN", "choice_by_sizes", "differ_by_sizes"]
+__all__ = ["CHOSEN", "choice_by_sizes"]
 
 #: the value that is the number of the graph that takes the call
 CHOSEN = "onlooker_by_sizes"
@@ -41,19 +41,6 @@ _FUNCTIONS: Mapping[str, str] = {
     "ceil": "Ceil",
     "sqrt": "Sqrt",
 }
-
-
-def differ_by_sizes(graphs: Sequence[Graph]) -> bool:
-    """True where sizes alone say which graph takes a call: all have the same arguments, constants
-    and marks.
-    """
-    return all(_beside_sizes(graph) == _beside_sizes(graphs[0]) for graph in graphs)
-
-
-def _beside_sizes(graph: Graph) -> Any:
-    plan = graph.plan
-    constants = {leaf.path: repr(leaf.constant) for leaf in plan.leaves if leaf.is_constant}
-    return plan.structure, [leaf.path for leaf in plan.inputs], constants, dict(graph.marks)
 
 
 def choice_by_sizes(graphs: Sequence[Graph]) -> list[Any]:
@@ -133,8 +120,8 @@ class _Nodes:
         :raises ExportError: ``not-mergeable``
         """
         if isinstance(tree, ast.Constant) and isinstance(tree.value, (bool, int, float)):
-            is_truth = isinstance(tree.value, bool)
-            return self.truth(tree.value) if is_truth else self.number(tree.value)
+            value = tree.value
+            return self.truth(value) if isinstance(value, bool) else self.number(value)
         if isinstance(tree, ast.Name):
             return self.add("Cast", labels[tree.id], to=_type("DOUBLE"))
         if isinstance(tree, ast.Subscript):

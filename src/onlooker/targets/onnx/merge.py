@@ -10,7 +10,7 @@ from typing import Any
 from ...core.errors import ExportError
 from ...trace.graph import Graph
 from ..places import places_of
-from .choice import CHOSEN, choice_by_sizes, differ_by_sizes
+from .choice import CHOSEN, choice_by_sizes
 from .weights import external_proto, large_tensors
 
 __all__ = ["MERGED", "SELECTOR", "merged_model"]
@@ -96,7 +96,7 @@ def _merge(protos: Sequence[Any], graphs: Sequence[Graph]) -> Any:
     selector = helper.make_tensor_value_info(SELECTOR, onnx.TensorProto.INT64, [])
     ends = [_widest([proto.graph.output[i] for proto in protos]) for i in range(len(outputs))]
     inputs = _inputs(protos)
-    if _have_same_inputs(protos) and differ_by_sizes(graphs):
+    if _have_same_inputs(protos) and all(graph.form == graphs[0].form for graph in graphs):
         nodes = [*choice_by_sizes(graphs), *_choice(branches, 0, outputs, CHOSEN)]
     else:
         nodes = _choice(branches, 0, outputs, SELECTOR)

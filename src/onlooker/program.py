@@ -919,7 +919,7 @@ class Program:
         if is_file_name(folder):
             target = target_of(self.graphs[0].target)
             check_file_name(folder, target, values=values, beside=beside)
-            graphs = self.in_one_file()
+            graphs = self._in_one_file()
             write_one(graphs, folder)
             names = {graph.name for graph in graphs}
             self.graphs = tuple(
@@ -930,7 +930,7 @@ class Program:
         report = self.report.to_dict()
         self.graphs = save_folder(self._kept(), report, folder, values=values, beside=beside)
 
-    def in_one_file(self) -> tuple[Graph, ...]:
+    def _in_one_file(self) -> tuple[Graph, ...]:
         """The graphs that one file needs: those of the form of the first one where they serve all
         watched calls. A graph for calls that leave an argument out, which no call did, is none of
         them: whoever runs the file gives all inputs.

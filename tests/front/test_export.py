@@ -82,7 +82,13 @@ def test_options_are_looked_at_before_anything_runs() -> None:
     def never() -> None:
         raise AssertionError
 
-    for options in ({"opset": 21}, {"to": "onnx", "size": 3}, {"to": "paper"}, {"static": 3}, {"names": {"x": {0: "a b"}}}):
+    for options in (
+        {"opset": 21},
+        {"to": "onnx", "size": 3},
+        {"to": "paper"},
+        {"static": 3},
+        {"names": {"x": {0: "a b"}}},
+    ):
         with pytest.raises(onlooker.UsageError):
             onlooker.export(Scaled(), never, **options)
 

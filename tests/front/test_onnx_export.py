@@ -87,7 +87,8 @@ def test_names_of_inputs_outputs_and_axes_are_those_of_the_user(encoder: Encoder
         dynamo=True,
         verbose=False,
     )
-    assert encoder.training and encoder.dropout.training
+    assert encoder.training
+    assert encoder.dropout.training
     assert program.report.verified
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
     assert axes(file) == (
@@ -139,23 +140,27 @@ def test_dynamic_shapes_are_taken_as_torch_takes_them(encoder: Encoder, spelling
         assert program.plans[0].symbol("b").high == 64
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_nested_arguments_by_name_in_the_order_of_torch(encoder: Encoder, tmp_path: Path) -> None:
     kwargs = {"extra": {"a": [torch.randn(2, 3)]}, "mask": torch.ones(1, 5)}
     ours, theirs = tmp_path / "ours.onnx", tmp_path / "theirs.onnx"
     names = ["first", "second", "third"]
-    onlooker.onnx_export(encoder.eval(), CALL[:1], ours, kwargs=kwargs, input_names=names, dynamic_axes={"third": {0: "k"}})
+    onlooker.onnx_export(
+        encoder.eval(), CALL[:1], ours, kwargs=kwargs, input_names=names, dynamic_axes={"second": {0: "k"}}
+    )
     torch.onnx.export(encoder, CALL[:1], theirs, kwargs=kwargs, input_names=names, dynamo=True, verbose=False)
     inputs, outputs = axes(ours)
-    assert inputs == {"first": [1, 5, 8], "second": [1, 5], "third": ["k", 3]}
-    ranks = [[len(shape) for shape in axes(file)[0].values()] for file in (ours, theirs)]
-    assert ranks[0] == ranks[1]
+    assert inputs == {"first": [1, 5, 8], "second": ["k", 3], "third": [1, 5]}
+    assert list(inputs) == names
+    assert axes(theirs)[0] == {**inputs, "second": [2, 3]}
     assert len(outputs) == len(axes(theirs)[1])
 
 
 def test_graphs_of_several_sizes_are_one_file_that_chooses(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     program = onlooker.onnx_export(Sided(), torch.ones(1, 3), file, dynamic_axes={"x": {0: "rows"}})
-    assert len(program.graphs) > 1 and program.report.verified
+    assert len(program.graphs) > 1
+    assert program.report.verified
     session = onnxruntime.InferenceSession(str(file))
     assert [value.name for value in session.get_inputs()] == ["x"]
     for rows in (1, 3, 4, 5, 6, 7, 8):
@@ -180,18 +185,12 @@ def test_an_axis_that_cannot_change_is_an_error_with_its_line(
     assert not file.exists()
 
 
-class Forgetful(torch.nn.Module):
-    """Gives what no runtime gives: the result depends on the number of threads that Python counts."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(x).uniform_() + x
-
-
 def test_a_program_that_is_not_right_is_not_written(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     file.write_bytes(b"as it was")
-    with pytest.warns(onlooker.OnlookerWarning), pytest.raises(onlooker.ExportError, match="not-verified") as caught:
-        onlooker.onnx_export(Forgetful(), torch.ones(2, 3), file, dynamic_axes={"x": [0]})
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Softmax(-1)).eval()
+    with pytest.raises(onlooker.ExportError, match="not-verified") as caught:
+        onlooker.onnx_export(model, torch.randn(2, 64), file, dynamic_axes={"input": [0]}, atol=1e-15)
     assert str(file) in caught.value.message
     assert not caught.value.program.report.verified
     assert file.read_bytes() == b"as it was"
@@ -206,10 +205,15 @@ def test_more_calls_are_tried_and_say_which_axes_change(encoder: Encoder) -> Non
         onlooker.onnx_export(encoder, CALL, more_calls=other, dynamic_axes={"ids": [0], "mask": [0]})
 
 
-def test_calls_of_several_forms_are_no_file(encoder: Encoder) -> None:
-    other = {"ids": CALL[0], "mask": CALL[1], "extra": {"a": [torch.ones(2)]}}
+class Negated(torch.nn.Module):
+    def forward(self, x: torch.Tensor, negate: bool = False) -> torch.Tensor:
+        return -x if negate else x * 2
+
+
+def test_calls_of_several_forms_are_no_file() -> None:
+    x = torch.randn(2, 3)
     with pytest.raises(onlooker.UnsupportedError, match="several-graphs"):
-        onlooker.onnx_export(encoder.eval(), CALL, more_calls=[other])
+        onlooker.onnx_export(Negated(), (x, True), more_calls=[(x, False)])
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -243,7 +247,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a shape of text": ({"dynamic_shapes": {"ids": "b"}}, "bad-dynamic-shapes"),
     "another size": ({"dynamic_shapes": {"ids": {0: 4}}}, "bad-dynamic-shapes"),
     "no such dimension of a shape": ({"dynamic_shapes": {"ids": {9: "b"}}}, "no-such-dimension"),
-    "a range of nothing": ({"dynamic_axes": {"ids": {0: "b"}, "mask": {0: "b"}}, "ranges": {"c": (1, 2)}}, "no-such-symbol"),
+    "a range of nothing": (
+        {"dynamic_axes": {"ids": {0: "b"}, "mask": {0: "b"}}, "ranges": {"c": (1, 2)}},
+        "no-such-symbol",
+    ),
     "a folder": ({"f": "/"}, "not-a-file"),
     "no path": ({"f": 3}, "wrong-kind"),
     "no model": ({"model": len}, "wrong-kind"),
@@ -283,7 +290,12 @@ def test_one_model_of_openvino(encoder: Encoder, tmp_path: Path) -> None:
     openvino = pytest.importorskip("openvino")
     file = tmp_path / "m.xml"
     program = onlooker.openvino_export(
-        encoder.eval(), CALL, file, input_names=["a", "b"], output_names=["h", "p"], dynamic_axes={"a": {0: "rows"}, "b": {0: "rows"}}
+        encoder.eval(),
+        CALL,
+        file,
+        input_names=["a", "b"],
+        output_names=["h", "p"],
+        dynamic_axes={"a": {0: "rows"}, "b": {0: "rows"}},
     )
     assert program.report.verified
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.bin", "m.xml"]

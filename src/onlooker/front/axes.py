@@ -77,9 +77,16 @@ def _free(name: str, taken: Any) -> str:
     return free
 
 
-def tensors_of(tree: Tree[Any]) -> list[Path]:
-    """The tensors of a call, in their order: the inputs of a file."""
-    return [path for path, spec in tree.items() if isinstance(spec, TensorSpec)]
+def tensors_of(tree: Tree[Any], example: Any, places: Mapping[int, Path]) -> list[Path]:
+    """The tensors of a call in the order in which torch.export has them: arguments by position, then
+    those by name as they were given. They are the inputs of a file.
+
+    ``example`` are the arguments as they were given, ``places`` the path of each tensor by identity.
+    """
+    leaves = _pytree.tree_leaves(example)
+    first = [places[id(leaf)] for leaf in leaves if id(leaf) in places]
+    rest = [path for path, spec in tree.items() if isinstance(spec, TensorSpec)]
+    return [*dict.fromkeys((*(path for path in first if path in rest), *rest))]
 
 
 def asked_by_calls(shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> AskedAxes:
@@ -95,16 +102,17 @@ def asked_by_calls(shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> AskedAxes
 def asked_by_axes(
     dynamic_axes: Any,
     call: Tree[Any],
+    paths: Sequence[Path],
     input_names: Sequence[str],
     output_names: Sequence[str],
 ) -> AskedAxes:
-    """What ``dynamic_axes`` says: ``{"ids": {0: "batch"}, "logits": [0]}``.
+    """What ``dynamic_axes`` says: ``{"ids": {0: "batch"}, "logits": [0]}``. ``paths`` are the tensors
+    of the call, which ``input_names`` name.
 
     :raises UsageError: ``bad-dynamic-axes``, ``no-such-name``, ``no-such-dimension``
     """
     if not isinstance(dynamic_axes, Mapping):
         raise _bad_axes("dynamic_axes", dynamic_axes)
-    paths = tensors_of(call)
     inputs: dict[str, Path] = {}
     for path in paths:
         inputs.setdefault(label_of(path), path)

@@ -16,6 +16,7 @@ from .._api import InputObserver
 from ..core.errors import ExportError, UnsupportedError, UsageError
 from ..core.formula import read_formula, variables_of
 from ..core.kinds import as_path, check_kind
+from ..core.path import Path
 from ..core.spec import Axis
 from ..core.structure import Tree
 from ..hypotheses.overrides import RangesOption
@@ -24,6 +25,7 @@ from ..materialise.arguments import close_arguments, materialise
 from ..observing.bind import bind, read_signature
 from ..program import Program
 from ..pytrees.open import open_arguments
+from ..targets.onnx.names import order_inputs
 from ..targets.single_file import write_one
 from ..trace.graph import Graph
 from ..trace.lines import place_of_error
@@ -91,15 +93,33 @@ def export_file(
     observer = watched(model, calls)
     recording = observer.recording("forward")
     trees = [call.inputs for call in recording.calls]
-    asked = _asked(request, model, calls[0], trees, names, output_names)
+    arguments = bind(read_signature(model.forward)[0], *calls[0])[0]
+    places = {
+        id(value): path
+        for path, value in open_arguments(arguments).items()
+        if isinstance(value, torch.Tensor)
+    }
+    tensors = tensors_of(trees[0], calls[0], places)
+    _check_count(names, tensors)
+    shapes = sizes_by_call(trees)
+    changing = asked_by_calls(shapes)
+    if request.dynamic_axes:
+        asked = asked_by_axes(request.dynamic_axes, trees[0], tensors, names, output_names)
+    elif request.dynamic_shapes:
+        asked = asked_by_shapes(request.dynamic_shapes, arguments, places)
+    else:
+        asked = changing
+    _check_changing(changing, asked, shapes)
     program = _exported(observer, asked, trees, request.ranges)
     program = program._with_graphs(_of_one_form(program))
     _check_dynamic(program, asked)
-    program = _named(program, asked, trees[0], names, output_names)
+    program = _named(program, asked, dict(zip(tensors, names, strict=False)), output_names)
     wanted = dict(options)
     if target == "onnx" and len(program.graphs) > 1:
         wanted["merged"] = True
     made = program.to(target, **wanted)
+    if target == "onnx":
+        order_inputs(made.graphs[0].artifact.model, _labels(made.graphs[0], tensors))
     made.verify(atol=request.atol)
     _check_verified(made, path)
     _write(made, f, path)
@@ -142,19 +162,11 @@ def _check_names(what: str, names: Any) -> list[str]:
     return list(names)
 
 
-def _asked(
-    request: FileRequest,
-    model: Any,
-    example: GivenCall,
-    trees: Sequence[Tree[Any]],
-    names: Sequence[str],
-    output_names: Sequence[str],
-) -> AskedAxes:
-    """The axes that change.
+def _check_count(names: Sequence[str], tensors: Sequence[Path]) -> None:
+    """Passes for at most one name for each tensor of the call.
 
-    :raises UsageError: those of :mod:`onlooker.front.axes`; ``bad-names``, ``axis-not-named``
+    :raises UsageError: ``bad-names``
     """
-    tensors = tensors_of(trees[0])
     if len(names) > len(tensors):
         raise UsageError(
             f"input_names has {len(names)} names, and the example {len(tensors)} tensors:"
@@ -162,20 +174,15 @@ def _asked(
             slug="bad-names",
             hint="Give a name for each tensor of the call, in the order of the arguments.",
         )
-    shapes = sizes_by_call(trees)
-    changing = asked_by_calls(shapes)
-    if request.dynamic_axes:
-        asked = asked_by_axes(request.dynamic_axes, trees[0], names, output_names)
-    elif request.dynamic_shapes:
-        arguments = bind(read_signature(model.forward)[0], *example)[0]
-        places = {
-            id(value): path
-            for path, value in open_arguments(arguments).items()
-            if isinstance(value, torch.Tensor)
-        }
-        asked = asked_by_shapes(request.dynamic_shapes, arguments, places)
-    else:
-        return changing
+
+
+def _check_changing(
+    changing: AskedAxes, asked: AskedAxes, shapes: Mapping[str, Sequence[tuple[int, ...]]]
+) -> None:
+    """Passes where every axis that differs between the calls is asked to change.
+
+    :raises UsageError: ``axis-not-named``
+    """
     for path, dims in changing.dynamic.items():
         known = {*asked.dynamic.get(path, ()), *asked.free.get(path, ())}
         for dim in dims:
@@ -188,7 +195,6 @@ def _asked(
                 slug="axis-not-named",
                 hint="Name it in dynamic_axes= or dynamic_shapes=, or give calls of one size.",
             )
-    return asked
 
 
 def _exported(
@@ -221,7 +227,7 @@ def _of_one_form(program: Program) -> tuple[Graph, ...]:
 
     :raises UnsupportedError: ``several-graphs`` for calls of several forms
     """
-    graphs = program.in_one_file()
+    graphs = program._in_one_file()
     other = next((graph for graph in graphs if graph.form != graphs[0].form), None)
     if other is None:
         return graphs
@@ -315,30 +321,25 @@ def _refused_at(program: Program, graph: Graph, symbols: set[str]) -> str:
 def _named(
     program: Program,
     asked: AskedAxes,
-    call: Tree[Any],
-    names: Sequence[str],
+    own: Mapping[Path, str],
     output_names: Sequence[str],
 ) -> Program:
-    """The program with the names of the user for inputs, outputs and axes.
+    """The program with the names of the user for inputs, outputs and axes; ``own`` are those of
+    inputs by their paths.
 
     :raises UsageError: ``bad-names``, ``no-such-dimension``
     """
-    own = {path.code(): name for path, name in zip(tensors_of(call), names, strict=False)}
+    given = {*own.values(), *output_names}
     graphs = []
     for graph in program.graphs:
         labels = [
-            own.get(leaf.path.code(), label)
+            own.get(leaf.path, label)
             for leaf, label in zip(graph.plan.inputs, graph.labels, strict=True)
         ]
         results = _output_labels(graph, output_names)
-        both = [
-            *labels,
-            *(name for name, on in zip(results, graph.outputs.dynamic, strict=True) if on),
-        ]
-        doubled = next(
-            (name for name in both if both.count(name) > 1 and name in (*names, *output_names)),
-            None,
-        )
+        flags = zip(results, graph.outputs.dynamic, strict=True)
+        both = [*labels, *(name for name, flag in flags if flag)]
+        doubled = next((name for name in given if both.count(name) > 1), None)
         if doubled is not None:
             raise UsageError(
                 f"{doubled!r} would be the name of two values.",
@@ -352,6 +353,12 @@ def _named(
         )
         graphs.append(replace(made, axis_names=_axis_names(made, asked)))
     return program._with_graphs(graphs)
+
+
+def _labels(graph: Graph, paths: Sequence[Path]) -> list[str]:
+    """What the inputs of these paths are called, in this order."""
+    known = {leaf.path: label for leaf, label in zip(graph.plan.inputs, graph.labels, strict=True)}
+    return [known[path] for path in paths if path in known]
 
 
 def _output_labels(graph: Graph, output_names: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from ...trace.graph import Graph
 from ...trace.obtained import symbols_of
 from ..names import Names
 
-__all__ = ["name_model"]
+__all__ = ["name_model", "order_inputs"]
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
@@ -31,6 +31,15 @@ def name_model(model: Any, graph: Graph, names: Names) -> None:
         own = str(value.name).removeprefix("watched.")
         if own != value.name and own not in _taken(model.graph):
             value.name = own
+
+
+def order_inputs(model: Any, names: Sequence[str]) -> None:
+    """Puts the inputs of a model into the order of ``names``; others follow."""
+    places = {name: place for place, name in enumerate(names)}
+    inputs = model.graph.inputs
+    wanted = sorted(inputs, key=lambda value: places.get(str(value.name), len(places)))
+    inputs.clear()
+    inputs.extend(wanted)
 
 
 def _name_axes(converted: Any, graph: Graph) -> None:

@@ -218,6 +218,8 @@ def _within(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) ->
     if limit is None or int(numbers.max()) <= limit:
         return numbers
     low = int(domain.low) if 0 <= domain.low <= limit else 0
+    if domain.low > limit and domain.at_most and not domain.below:
+        low = min(1, limit)  # a length, which never was 0
     return torch.where(numbers > limit, low + (numbers - low) % (limit - low + 1), numbers)
 
 

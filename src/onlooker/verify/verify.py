@@ -26,6 +26,7 @@ from ..pytrees.unread import open_result
 from .effects import Effects
 from .effort import Effort
 from .progress import Progress, Tried
+from .ties import lower_index_first
 from .trials import Trial
 from .values import as_parts
 
@@ -247,6 +248,8 @@ class _Runs:
                 with contextlib.suppress(Exception):
                     self.right = now()
                     note, difference = self._compared(self.right, got)
+            if note and self._effects is not None:
+                note, difference = self._with_other_ties(trial, got) or (note, difference)
             if not note and self._effects is not None:
                 note = self._effects.problem(trial.arguments, arguments, held, got)
         except RejectedCallError as error:
@@ -262,6 +265,20 @@ class _Runs:
         outcome = Outcome.DIFFERENT if note else Outcome.EXACT
         scores = score_agreement(expected.leaves, got.leaves) if self._measured else None
         return [*overwritten, _check(trial, outcome, difference, note, suffix, scores)]
+
+    def _with_other_ties(self, trial: Trial, got: Tree[Any]) -> tuple[str, float] | None:
+        """No note and the difference, where the result is that of the model with another choice among
+        equal elements; None where it is not, or where the model orders nothing.
+        """
+        if self._effects is None:
+            return None
+        with contextlib.suppress(Exception), lower_index_first() as ordered:
+            right = self._effects.result_of_model(trial.arguments)
+            note, difference = self._compared(right, got)
+            if ordered.calls and not note:
+                self.right = right
+                return note, difference
+        return None
 
     def _compared(self, expected: Tree[Any], got: Tree[Any]) -> tuple[str, float]:
         """What is wrong with a result, and the largest difference."""

@@ -230,3 +230,50 @@ def test_a_file_of_torch_onnx_is_judged(axes: set[int], found: tuple[Kind, str] 
     assert report.holds == (found is None), str(report)
     if found is not None:
         assert named(report) == found
+
+
+class Summed(torch.nn.Module):
+    """Rows that are summed, and multiplied by their number."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return (x * mask.unsqueeze(-1)).sum(1) * x.shape[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["torch", "onnx"])
+def test_the_repair_that_is_printed_exports_it_right(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "onnx":
+        pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    model, observer = Summed().eval(), onlooker.InputObserver()
+    with observer(model):
+        for rows, length in ((2, 5), (3, 6)):
+            model(torch.randn(rows, length, 4), torch.ones(rows, length))
+    example, shapes = (torch.randn(2, 5, 4), torch.ones(2, 5)), {"x": {1: "n"}, "mask": {1: "n"}}
+    if kind == "onnx":
+        onlooker.onnx_export(model, example, "wrong.onnx", dynamic_shapes=shapes)
+        wrong: Any = "wrong.onnx"
+    else:
+        length = torch.export.Dim("n")
+        wrong = torch.export.export(model, example, dynamic_shapes={"x": {1: length}, "mask": {1: length}})
+    report = onlooker.verify_export(observer, wrong)
+    assert not report.holds
+    assert report.to_dict()["repair"] == report.repair
+    printed = str(report).partition("# the export that would be right")[2].partition("\n")[2]
+    exec(printed, {"model": model})
+    file = "main.onnx" if kind == "onnx" else "main.pt2"
+    again = onlooker.verify_export(observer, file)
+    assert again.holds, again
+    assert not again.repair
+    assert "the export that would be right" not in str(again)
+
+
+def test_no_repair_is_printed_where_axes_are_right() -> None:
+    model, observer = torch.nn.Linear(4, 2), onlooker.InputObserver()
+    with observer(model):
+        model(torch.randn(2, 4)), model(torch.randn(3, 4))
+    other = torch.nn.Linear(4, 2)
+    rows = torch.export.Dim("rows")
+    report = onlooker.verify_export(observer, torch.export.export(other, (torch.randn(5, 4),), dynamic_shapes=({0: rows},)))
+    assert not report.holds
+    assert not report.repair

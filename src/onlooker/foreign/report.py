@@ -167,7 +167,7 @@ class ExportReport:
     @property
     def repair_text(self) -> str:
         """The repair as it is printed below the report; empty without one."""
-        return f"\n{_REPAIR}\n{self.repair.rstrip()}" if self.repair else ""
+        return f"\n\n{_REPAIR}\n{self.repair.rstrip()}" if self.repair else ""
 
     def __str__(self) -> str:
         return f"{as_text(self.tables())}{self.repair_text}"

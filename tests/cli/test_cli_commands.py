@@ -428,3 +428,20 @@ def test_the_document_has_every_command() -> None:
     assert {command.partition(" ")[0] for command, _ in SESSION} >= {c.name for c in COMMANDS} - elsewhere
     text = DOCUMENT.read_text(encoding="utf-8")
     assert not [command.name for command in COMMANDS if f"onlooker {command.name}" not in text]
+
+
+def test_an_export_into_one_file_and_its_repair_are_printed() -> None:
+    pytest.importorskip("onnxruntime")
+    assert "wrong-suffix" in run("export", "app.py:build", "--out", "scorer.onnx")[2]
+    assert "folder-only" in run("export", "app.py:build", "--to", "onnx", "--values", "--out", "scorer.onnx")[2]
+    assert not Path("scorer.onnx").exists()
+    pins = ("--static", "x:1", "--static", "mask:1", "--no-verify")
+    code, stdout, stderr = run("export", "app.py:build", "--to", "onnx", *pins, "--out", "scorer.onnx")
+    assert code == 0, stderr
+    assert Path("scorer.onnx").is_file()
+    assert "wrote scorer.onnx" in stdout
+    assert "next: onlooker verify scorer.onnx app.py:build" in stderr
+    code, stdout, _ = run("verify", "scorer.onnx", "app.py:build")
+    assert code == 2
+    assert "# the export that would be right" in stdout
+    assert "def main_dynamic_shapes():" in stdout

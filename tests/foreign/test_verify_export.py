@@ -241,7 +241,9 @@ class Summed(torch.nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["torch", "onnx"])
-def test_the_repair_that_is_printed_exports_it_right(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_repair_that_is_printed_exports_it_right(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if kind == "onnx":
         pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
@@ -274,6 +276,8 @@ def test_no_repair_is_printed_where_axes_are_right() -> None:
         model(torch.randn(2, 4)), model(torch.randn(3, 4))
     other = torch.nn.Linear(4, 2)
     rows = torch.export.Dim("rows")
-    report = onlooker.verify_export(observer, torch.export.export(other, (torch.randn(5, 4),), dynamic_shapes=({0: rows},)))
+    report = onlooker.verify_export(
+        observer, torch.export.export(other, (torch.randn(5, 4),), dynamic_shapes=({0: rows},))
+    )
     assert not report.holds
     assert not report.repair

@@ -41,16 +41,14 @@ def _topk(
     k: int,
     dim: int = -1,
     largest: bool = True,
-    sorted: bool = True,  # noqa: A002 - the name that torch has
+    sorted: bool = True,
 ) -> Any:
     ordered = torch.sort(value, dim=dim, descending=largest, stable=True)
-    found = (part.narrow(dim, 0, k) for part in ordered)
-    return torch.return_types.topk(tuple(found))  # type: ignore[attr-defined]
+    values, places = (part.narrow(dim, 0, k) for part in ordered)
+    return torch.return_types.topk((values, places))
 
 
-def _sort(
-    value: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = True
-) -> Any:
+def _sort(value: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
     return torch.sort(value, dim=dim, descending=descending, stable=True)
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import onnx
@@ -421,7 +422,8 @@ def identity(dtype: int, shape: list[Any], output: str = "y") -> Any:
 )
 def test_graphs_of_other_types_cannot_be_one_model(other: Any, reason: str) -> None:
     with pytest.raises(ExportError, match=rf"{reason}.* \[not-mergeable\]"):
-        merged_model([identity(1, ["a", "b"]), other], ["main", "other"])
+        graphs: Any = [SimpleNamespace(name="main"), SimpleNamespace(name="other")]
+        merged_model([identity(1, ["a", "b"]), other], graphs)
 
 
 class Beside(torch.nn.Module):

@@ -421,8 +421,8 @@ def identity(dtype: int, shape: list[Any], output: str = "y") -> Any:
     ],
 )
 def test_graphs_of_other_types_cannot_be_one_model(other: Any, reason: str) -> None:
+    graphs: Any = [SimpleNamespace(name="main"), SimpleNamespace(name="other")]
     with pytest.raises(ExportError, match=rf"{reason}.* \[not-mergeable\]"):
-        graphs: Any = [SimpleNamespace(name="main"), SimpleNamespace(name="other")]
         merged_model([identity(1, ["a", "b"]), other], graphs)
 
 

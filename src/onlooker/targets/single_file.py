@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.errors import UsageError
-from ..core.files import write_into
+from ..disk.files import write_into
 from ..trace.graph import Graph
 from .target import Target
 from .targets import TARGETS, target_of

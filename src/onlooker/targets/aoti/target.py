@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import MissingPackageError, UnsupportedError, damaged
+from ...core.errors import MissingPackageError, UnsupportedError
 from ...core.progress import tell
 from ...disk.text import damaged
 from ...trace.graph import Graph

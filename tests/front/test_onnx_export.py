@@ -33,7 +33,7 @@ class Encoder(torch.nn.Module):
         hidden = self.dropout(self.linear(ids)) * mask.unsqueeze(-1)
         if extra is not None:
             hidden = hidden + extra["a"][0].sum()
-        return {"hidden": hidden, "pooled": hidden.mean(1)}
+        return {"hidden": hidden, "pooled": hidden.sum(1)}
 
 
 class Sided(torch.nn.Module):

@@ -23,6 +23,7 @@ from ..observers import Observers
 from ..program import Program
 from ..programs import Programs
 from ..targets.side_files import side_files
+from ..targets.single_file import check_file_name, is_file_name
 from ..targets.target import check_options
 from ..targets.targets import target_of
 from .command import Answer, ExitCode, to_type
@@ -54,7 +55,9 @@ __all__ = [
 
 def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     """Watches, exports, verifies and saves."""
-    directory_to_write(options.out)
+    is_file = options.out is not None and is_file_name(options.out) and options.to != GENAI
+    if not is_file:
+        directory_to_write(options.out)
     read_source(options)
     captured = calls_elsewhere(options)
     if captured is None:
@@ -66,6 +69,8 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     target = target_of(_target(options))
     variant = _variant(options)
     check_options(target, variant, target.options)
+    if is_file and out is not None:
+        check_file_name(out, target, values=options.values)
     if options.function is None and target.needs_bounds:
         pins.setdefault("ranges", OBSERVED)  # nobody knows the sizes of these two uses before
     made_from = "torch" if variant else target.name
@@ -169,7 +174,7 @@ def _save(
         prefix = "openvino_model" if options.to == "openvino" else "model"
         write_pipeline(program, saved, out, prefix)
         return
-    beside = [] if saved is None else side_files(saved.folder)
+    beside = [] if saved is None or is_file_name(out) else side_files(saved.folder)
     program.save(out, values=options.values, beside=beside)
 
 
@@ -376,6 +381,8 @@ def _following(options: argparse.Namespace, saved: Pretrained | Pipeline | None)
     if options.no_verify and saved is None and options.build is None:
         entries = [part for path in options.entry for part in ("--entry", path)]
         return ["verify", out, "--build", options.function, *entries]
+    if is_file_name(options.out):  # it holds no plan, which `show` and `check` read
+        return ["verify", out, "--build", options.build or options.function or "app.py:build"]
     if options.save_recording is not None:
         return ["check", out, str(options.save_recording)]
     return ["show", out]

@@ -96,9 +96,14 @@ def _of_export(options: argparse.Namespace, stderr: TextIO) -> Answer:
             **asked,
         )
     following = to_type("export", options.build, "--out", "program")
+
+    def show(console: Console) -> None:
+        console.print(report.tables(full=options.full))
+        console.file.write(f"{report.repair_text}\n" if report.repair else "")
+
     return Answer(
         ExitCode.VERIFIED if report.holds else ExitCode.NOT_VERIFIED,
-        lambda console: console.print(report.tables(full=options.full)),
+        show,
         report.to_dict,
         following,
     )

@@ -439,10 +439,10 @@ def test_an_export_into_one_file_and_its_repair_are_printed() -> None:
     assert code == 0, stderr
     assert Path("scorer.onnx").is_file()
     assert "wrote scorer.onnx" in stdout
-    assert "next: onlooker verify scorer.onnx app.py:build" in stdout
-    assert "next: onlooker verify scorer.onnx app.py:build" in stdout + stderr
+    assert "next: onlooker verify scorer.onnx --build app.py:build" in stdout
+    assert "next: onlooker verify scorer.onnx --build app.py:build" in stdout + stderr
     onlooker.onnx_export(load_function("app.py:build").model, (torch.randn(2, 5, 4), torch.ones(2, 5)), "wrong.onnx")
-    code, stdout, _ = run("verify", "wrong.onnx", "app.py:build")
+    code, stdout, _ = run("verify", "wrong.onnx", "--build", "app.py:build")
     assert code == 2
     assert "# the export that would be right" in stdout
     assert "def main_dynamic_shapes():" in stdout

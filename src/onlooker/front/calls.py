@@ -12,7 +12,7 @@ import torch
 from .._api import InputObserver
 from ..core.errors import ObservationError, UsageError
 from ..core.kinds import check_kind
-from ..trace.lines import place_of_error
+from ..model_source.lines import place_of_error
 
 __all__ = ["GivenCall", "as_calls", "watched"]
 

@@ -22,13 +22,13 @@ from ..core.structure import Tree
 from ..hypotheses.overrides import RangesOption
 from ..infer.sizes import is_possible
 from ..materialise.arguments import close_arguments, materialise
+from ..model_source.lines import place_of_error
 from ..observing.bind import bind, read_signature
 from ..program import Program
 from ..pytrees.open import open_arguments
 from ..targets.onnx.names import order_inputs
 from ..targets.single_file import write_one
 from ..trace.graph import Graph
-from ..trace.lines import place_of_error
 from .axes import AskedAxes, asked_by_axes, asked_by_calls, asked_by_shapes, tensors_of
 from .calls import GivenCall, as_calls, sizes_by_call, watched
 

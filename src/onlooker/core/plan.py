@@ -45,7 +45,8 @@ class Symbol:
     ``low`` and ``high`` are the least and the greatest size that the symbol may take (``high`` is
     None where nothing limits it), ``step`` divides every size, ``observed`` are the distinct sizes
     that were seen. ``limit`` says what ends at ``high`` where the model itself refuses larger
-    sizes: ``128 rows of position_embeddings.weight, model.py:12``.
+    sizes: ``128 rows of position_embeddings.weight, model.py:12``. With ``zero_by_trial``, 0 is in
+    the range since the model took it in an experiment: no call had it, and nobody asked for it.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Symbol:
     step: int = 1
     evidence: Evidence = Evidence()
     limit: str = ""
+    zero_by_trial: bool = False
 
     @property
     def range(self) -> str:

@@ -133,7 +133,7 @@ class Draft:
         if symbol.name in self.overrides.ranges or not axes:
             return symbol
         if self.empty.issuperset(axes):
-            return replace(symbol, low=0)
+            return replace(symbol, low=0, zero_by_trial=True)
         lows = [self.lows.get(axis, 0) for axis in axes]
         return replace(symbol, low=min(max(symbol.low, *lows), *symbol.observed))
 

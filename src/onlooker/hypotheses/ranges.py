@@ -117,10 +117,8 @@ def from_one_on(plan: Plan) -> Plan:
     refuse them.
     """
     symbols = tuple(
-        replace(symbol, low=1)
-        if symbol.low == 0
-        and 0 not in symbol.observed
-        and not set(plan.asked) & set(plan.axes_of(symbol.name))
+        replace(symbol, low=1, zero_by_trial=False)
+        if symbol.zero_by_trial and symbol.low == 0
         else symbol
         for symbol in plan.symbols
     )

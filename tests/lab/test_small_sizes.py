@@ -90,7 +90,7 @@ Made = Callable[[int, int], torch.Tensor]
         (Tokens, ids_of, 2, 80),
         (Branching, ids_of, 61, 400),
         (Deciding, ids_of, 61, 400),
-        (Halving, image_of, 32, 100),
+        (Halving, image_of, 32, 160),
     ],
     ids=["the same at all lengths", "a branch", "values decide", "halved to 1"],
 )

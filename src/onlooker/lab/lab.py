@@ -5,6 +5,7 @@ and one record.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -191,6 +192,17 @@ class Lab:
         :raises Exception: what the model raises
         """
         return self._run(self.subject.try_fake, arguments, "fake", why, memo=True, necessary=False)
+
+    def run_fake_within(
+        self, arguments: dict[str, Any], within: contextlib.AbstractContextManager[Any], *, why: str
+    ) -> Tree[Any]:
+        """As :meth:`run_fake`, inside a block that looks at the run, which nothing remembers.
+
+        :raises SpentError: when the budget has ended
+        :raises Exception: what the model raises
+        """
+        way = functools.partial(self.subject.try_fake, within=within)
+        return self._run(way, arguments, "fake", why, memo=False, necessary=False)
 
     def takes_shapes(self, arguments: dict[str, Any], *, why: str) -> bool:
         """True when the model runs on tensors without values. It counts as a run.

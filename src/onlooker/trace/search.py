@@ -59,6 +59,8 @@ _LEAST_SPENT = 4
 _OF_VALUES = 4
 #: how many traces are made for sizes that are worth no further graph
 _MOST_FURTHER = 2
+#: with more conditions on remainders, no trace is made off their grid: its sizes are long sums
+_MOST_REMAINDERS = 4
 _SMALL = 24
 
 
@@ -193,7 +195,7 @@ class PlanSearch:
 
         Sizes that are wanted may have a graph of their own. Other sizes near to them are traced too,
         as long as all traces give graphs that are known already: what is free is generalised. Sizes
-        off a grid of the graphs, ``height % 32 == 0``, are none of these: a model pads or cuts there.
+        off a grid of many conditions, as where five layers halve a side, are none of these.
         """
         spent, most = 0, max(_MOST_SPENT - spent_before, _LEAST_SPENT)
         while (seed := self._open_choice(self._wanted_choices())) is not None:
@@ -255,8 +257,9 @@ class PlanSearch:
         return None
 
     def _is_on_grids(self, sizes: Sizes) -> bool:
-        """True where sizes violate no condition on remainders."""
-        return not any("%" in formula for formula in self._sides_of(sizes))
+        """True where the graphs have few conditions on remainders, or sizes violate none of them."""
+        remainders = [c for c in self._conditions() if "%" in c.formula]
+        return len(remainders) <= _MOST_REMAINDERS or all(c.holds(sizes) for c in remainders)
 
     def _sides_of(self, sizes: Sizes) -> frozenset[str]:
         """The conditions that sizes violate, and the symbols that are 0 or 1."""

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from onlooker import InputObserver, RejectedCallError
+from onlooker.hypotheses import omitted_arguments
 from onlooker.zoo import tiny_model
 from unreached import Unreached
 
@@ -241,3 +242,27 @@ def test_a_state_of_fixed_size_is_empty_where_the_past_is():
     cache = model(x)["cache"]
     torch.testing.assert_close(program(x[:, :1], None, cache), model(x[:, :1], None, cache))
     assert program.verify().verified
+
+
+class Needing(nn.Module):
+    """Its image has a default, and is needed all the same."""
+
+    def forward(self, pixels: torch.Tensor | None = None):
+        if pixels is None:
+            raise ValueError("pixels are needed")
+        return pixels.tanh()
+
+
+def test_an_argument_that_the_last_call_needs_is_tried_at_no_other_sizes(monkeypatch):
+    def no_bases(*arguments):
+        raise AssertionError("calls of other sizes are made")
+
+    monkeypatch.setattr(omitted_arguments, "_bases", no_bases)
+    model, observer = Needing(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(1, 3, 64, 96))
+        model(torch.randn(2, 3, 96, 64))
+    (plan,) = observer.plans()
+    assert [leaf.fill for leaf in plan.inputs] == [None]
+    records = [record for record in plan.probes if record.argument == "pixels"]
+    assert [record.finding.kind.name for record in records] == ["REFUTED"]

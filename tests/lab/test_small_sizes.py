@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -90,7 +91,7 @@ Made = Callable[[int, int], torch.Tensor]
         (Tokens, ids_of, 2, 80),
         (Branching, ids_of, 61, 400),
         (Deciding, ids_of, 61, 400),
-        (Halving, image_of, 32, 100),
+        (Halving, image_of, 32, 160),
     ],
     ids=["the same at all lengths", "a branch", "values decide", "halved to 1"],
 )
@@ -149,6 +150,45 @@ def test_few_experiments_are_as_large_as_the_largest_call() -> None:
     # the call again, in which axes are changed then, and each of its two axes larger
     assert sum(n > 200 for n in lengths) <= 3, lengths
     assert max(lengths) <= 1500
+
+
+def test_a_graph_of_images_is_traced_at_sides_as_even_as_those_that_were_seen() -> None:
+    """A first trace at sides of 48 is another side of ``side % 32``: a second one would follow."""
+    torch.manual_seed(0)
+    model, observer = Halving().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, side in ((2, 224), (5, 192)):
+            model(image_of(rows, side))
+    program = observer.export()
+    sides = [size for size in program.graphs[0].sizes.values() if size > 10]
+    assert sides
+    assert all(side % 32 == 0 and side < 192 for side in sides), sides
+
+
+def test_few_runs_without_values_tell_whether_small_sizes_stand_for_large_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """None is made for sizes below others that are too small, for other batches of the same image, or
+    for a watched call that is little work by itself.
+    """
+    known, shapes = Lab.shapes_of_run, []
+
+    def noted(lab: Lab, arguments: dict[str, Any], *, why: str) -> Any:
+        (image,) = arguments.values()
+        shapes.append(tuple(image.shape[2:]))
+        return known(lab, arguments, why=why)
+
+    monkeypatch.setattr(Lab, "shapes_of_run", noted)
+    torch.manual_seed(0)
+    model, observer = Shrinking().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, side in ((2, 224), (5, 192)):
+            model(image_of(rows, side))
+    program = observer.export()
+    assert program.verify().verified
+    small = [shape for shape in shapes if max(shape) < 192]
+    assert 0 < len(small) <= 4, shapes
+    assert len([shape for shape in small if max(shape) < 24]) <= 1, shapes
 
 
 class Table(torch.nn.Module):

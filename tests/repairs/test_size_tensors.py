@@ -18,6 +18,7 @@ from onlooker import InputObserver, OnlookerError
 from onlooker.repairs.size_ints import ints_stay_sizes
 from onlooker.repairs.size_tensors import SizeTensors
 from onlooker.repairs.trace_mode import reading
+from unreached import Unreached
 
 HERE = sys.modules[__name__]
 
@@ -348,3 +349,30 @@ def test_sizes_that_floats_decide_and_branches_on_values() -> None:
     assert program.verify().verified
     notes = [note for note in program.graphs[0].notes if note.startswith("a float that is computed of sizes")]
     assert len(notes) == 1
+
+
+class Stepping(torch.nn.Module):
+    """Makes a number of a size before everything else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.ended = Unreached(), Unreached()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_exporting():
+            self.begun.append(1)
+        half = int(x.shape[1] / 2)
+        if torch.compiler.is_exporting():
+            self.ended.append(1)
+        return x[:, :half].tanh() + 1
+
+
+def test_a_trace_that_makes_a_number_of_a_size_ends_there() -> None:
+    model = Stepping().eval()
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 8))
+        model(torch.randn(3, 14))
+    program = observer.export()
+    torch.testing.assert_close(program(torch.ones(4, 9)), model(torch.ones(4, 9)))
+    assert len(model.begun) == len(model.ended) + 1

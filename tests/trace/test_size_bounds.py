@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from onlooker import InputObserver, Program
 from onlooker.core.contract import Constraint, Origin
+from onlooker.torch_internals.fake_tensors import FakeTensor
+from unreached import Unreached
 
 ROWS = 40
 
@@ -506,3 +508,25 @@ def test_a_quotient_of_sizes_is_bound() -> None:
     found = {bound.formula: bound.reason for bound in bounds_of(program)}
     assert found["x_dim_2 <= 27"] == "grid.shape[1] is 6"
     assert found["x_dim_3 <= 35"] == "grid.shape[2] is 8"
+
+
+class Deep(nn.Module):
+    """A table that runs out in the first operators, and a layer behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(ROWS, 4))
+        self.shapeless = Unreached()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x + self.table[: x.shape[1]]).tanh()
+        if isinstance(y, FakeTensor) and not torch.compiler.is_exporting():
+            self.shapeless.append(tuple(y.shape))
+        return y.softmax(1)
+
+
+def test_a_run_at_a_bound_ends_where_the_one_beyond_it_was_refused() -> None:
+    model = Deep()
+    program = exported(model, *ROWS_OF_FLOATS)
+    assert [bound.formula for bound in bounds_of(program)], "a bound is found"
+    assert not [shape for shape in model.shapeless if shape[1] == ROWS], list(model.shapeless)

@@ -30,6 +30,7 @@ from ..lab.judge import results_agree
 from ..lab.lab import Lab, SpentError
 from ..lab.rerun import difference
 from ..lab.small_sizes import representative, short_call
+from ..lab.work import work_of
 from ..materialise.arguments import close_arguments, fill_of, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..materialise.domain import Domain
@@ -70,7 +71,7 @@ class OmittedArguments:
         yield self._draft
         plan = self._draft.plan()
         candidates = [leaf for leaf in plan.leaves if _is_candidate(leaf, plan, self._lab)]
-        if not candidates or not self._samples:
+        if not self._samples or all(self._is_refused_without(leaf) for leaf in candidates):
             return
         test = _OmissionTest(
             plan,
@@ -95,6 +96,24 @@ class OmittedArguments:
                 fills[path] = fill
         logger.debug("may be left out: %s", ", ".join(map(str, found)))
         yield replace(self._draft, fills=fills, optional=frozenset(flags))
+
+    def _is_refused_without(self, leaf: LeafPlan) -> bool:
+        """True when the model refuses the last call without an argument. Where a run is a lot of work,
+        it is first made without values.
+
+        :raises SpentError: when the budget has ended
+        """
+        claim = f"{leaf.path} may be left out"
+        sample = self._samples[-1]
+        rest = {name: value for name, value in sample.arguments().items() if name != leaf.path.root}
+        is_large = work_of(self._lab.model, leaf_values(sample)) > self._lab.most_work
+        if is_large and self._lab.takes_shapes(rest, why=f"{claim}, without values"):
+            return False
+        if self._lab.try_run(rest, why=claim, memo=True) is not None:
+            return False
+        finding = Finding(FindingKind.REFUTED)
+        self._lab.record(finding=finding, claim=claim, argument=leaf.path.root)
+        return True
 
     def _always_given(self, roots: Collection[str]) -> tuple[str, ...]:
         """Those arguments that each call brought, be it an empty one."""

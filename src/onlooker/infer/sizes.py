@@ -4,13 +4,13 @@ trials.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import logging
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from ..core.errors import ExportError
 from ..core.expression import Expression
@@ -29,6 +29,7 @@ __all__ = [
     "is_below_observed",
     "is_general",
     "is_possible",
+    "large_symbols",
     "middle_sizes",
     "observed_sizes",
     "roomy_sizes",
@@ -94,7 +95,8 @@ class Scale(enum.Enum):
     """How large chosen sizes are."""
 
     SMALL = enum.auto()  #: as small as possible
-    EVEN = enum.auto()  #: small, and as even as what was seen
+    EVEN = enum.auto()  #: small, and nearly as even as what was seen
+    AS_EVEN = enum.auto()  #: small, and on the same sides of remainders as what was seen
     TWICE = enum.auto()  #: twice as large, for models that halve the even ones to a size of 1
     USUAL = enum.auto()  #: small where small ones were seen, else near to what was seen
     NEAR = enum.auto()  #: near to what was seen, for models that refuse other sizes
@@ -181,7 +183,8 @@ def is_possible(plan: Plan, sizes: Mapping[str, int]) -> bool:
 def _candidates(symbol: Symbol, scale: Scale, offset: int) -> Iterator[int]:
     found = 0
     may_be_small = symbol.low <= 2 or (
-        scale in (Scale.EVEN, Scale.TWICE) and _MUCH_LARGER * symbol.low <= _least_seen(symbol)
+        scale in (Scale.EVEN, Scale.AS_EVEN, Scale.TWICE)
+        and _MUCH_LARGER * symbol.low <= _least_seen(symbol)
     )
     if not may_be_small or (scale is Scale.USUAL and _is_large(symbol)):
         scale = Scale.NEAR
@@ -210,6 +213,11 @@ def is_below_observed(plan: Plan, sizes: Sizes) -> bool:
     return any(_is_large(s) and sizes[s.name] < _least_seen(s) for s in plan.symbols)
 
 
+def large_symbols(plan: Plan) -> list[str]:
+    """The symbols of which no small size was seen, but for 0 and 1."""
+    return [symbol.name for symbol in plan.symbols if _is_large(symbol)]
+
+
 def cut_sizes(plan: Plan, sizes: Mapping[str, int], small: Mapping[str, int]) -> Sizes:
     """The sizes of a call, its large ones replaced by small ones."""
     return {
@@ -228,7 +236,11 @@ def _proposals(symbol: Symbol, scale: Scale) -> Iterator[int]:
         middle -= middle % symbol.step
         yield from (middle + symbol.step * k for k in range(1, 24))
         yield from (middle - symbol.step * k for k in range(24))
-    units = {Scale.EVEN: _small_grain(symbol), Scale.TWICE: 2 * _small_grain(symbol)}
+    units = {
+        Scale.EVEN: _small_grain(symbol),
+        Scale.AS_EVEN: _even_grain(symbol),
+        Scale.TWICE: 2 * _small_grain(symbol),
+    }
     unit = units.get(scale, symbol.step)
     yield from (prime * unit for prime in _PRIMES)
     yield from (symbol.step * k for k in range(2, 200))
@@ -255,8 +267,19 @@ def grain(symbol: Symbol) -> int:
 
 def _small_grain(symbol: Symbol) -> int:
     """As :func:`grain`, but at most an eighth of the least large size: 16 for images of 224."""
-    unit = grain(symbol)
-    while 8 * unit > _least_seen(symbol) and unit % (2 * symbol.step) == 0:
+    return _at_most(grain(symbol), _least_seen(symbol) // 8, symbol.step)
+
+
+def _even_grain(symbol: Symbol) -> int:
+    """As :func:`grain`, but at most a quarter of the least size: 32 for images of 224, which five
+    layers that halve leave even.
+    """
+    return _at_most(grain(symbol), _least_seen(symbol) // 4, symbol.step)
+
+
+def _at_most(unit: int, most: int, step: int) -> int:
+    """The unit, halved until it is at most ``most`` or no multiple of twice the step."""
+    while unit > most and unit % (2 * step) == 0:
         unit //= 2
     return unit
 
@@ -275,19 +298,28 @@ def example_sizes(plan: Plan) -> Iterator[Sizes]:
     is_large = any(map(_is_large, plan.symbols))
     choices = [(Scale.SMALL, 0), (Scale.SMALL, 1)]
     choices += [(Scale.SMALL, 2), (Scale.EVEN, 0), (Scale.EVEN, 1)] if is_large else []
-    choices += [(Scale.TWICE, 0), (Scale.TWICE, 1)] if is_large else []
-    choices += [(Scale.NEAR, 0), (Scale.NEAR, 1), (Scale.NEAR, 3)]
+    larger = [(Scale.TWICE, 0), (Scale.TWICE, 1)] if is_large else []
+    larger += [(Scale.NEAR, 0), (Scale.NEAR, 1), (Scale.NEAR, 3)]
     tried: list[Sizes] = []
-    for scale, offset in choices:
-        try:
-            sizes = choose_sizes(plan, scale=scale, offset=offset)
-        except ExportError as error:
-            logger.debug("%s", error)
-            continue
+    for sizes in chain(_chosen(plan, choices), _cheapest_first(_chosen(plan, larger))):
         if sizes not in tried:
             tried.append(sizes)
             yield sizes
     yield observed_sizes(plan)
+
+
+def _chosen(plan: Plan, choices: Iterable[tuple[Scale, int]]) -> Iterator[Sizes]:
+    """Sizes of each scale and offset, where there are general ones."""
+    for scale, offset in choices:
+        try:
+            yield choose_sizes(plan, scale=scale, offset=offset)
+        except ExportError as error:
+            logger.debug("%s", error)
+
+
+def _cheapest_first(choices: Iterable[Sizes]) -> list[Sizes]:
+    """The choices, those with the smallest product of sizes first: their calls are the least work."""
+    return sorted(choices, key=lambda sizes: math.prod(sizes.values()))
 
 
 def even_sizes(plan: Plan, calls: Sequence[Sizes]) -> Iterator[Sizes]:
@@ -298,10 +330,18 @@ def even_sizes(plan: Plan, calls: Sequence[Sizes]) -> Iterator[Sizes]:
         replace(symbol, observed=tuple(sorted({call[symbol.name] for call in calls})))
         for symbol in plan.symbols
     )
-    if any(_small_grain(symbol) > symbol.step for symbol in watched):
-        for offset in (0, 1):
-            with contextlib.suppress(ExportError):
-                yield choose_sizes(replace(plan, symbols=watched), scale=Scale.EVEN, offset=offset)
+    if any(_even_grain(symbol) > symbol.step for symbol in watched):
+        choices = [(Scale.EVEN, 0), (Scale.EVEN, 1)]
+        if _has_sides(plan):
+            choices.insert(0, (Scale.AS_EVEN, 0))
+        yield from _chosen(replace(plan, symbols=watched), choices)
+
+
+def _has_sides(plan: Plan) -> bool:
+    """True where some argument has two large axes that change, as images do: layers halve these."""
+    large = set(large_symbols(plan))
+    n_large = [sum(not large.isdisjoint(e.symbols) for e in leaf.shape) for leaf in plan.inputs]
+    return max(n_large, default=0) > 1
 
 
 def alike_sizes(plan: Plan, calls: Sequence[Sizes]) -> Iterator[Sizes]:
@@ -325,15 +365,14 @@ def roomy_sizes(plan: Plan, number: int) -> Iterator[Sizes]:
     """
     first = _OFFSETS[number % len(_OFFSETS)]
     if any(map(_is_large, plan.symbols)):  # they have room, and the largest ones cost the most
-        choices = [(Scale.SMALL, first), (Scale.EVEN, first), (Scale.TWICE, first)]
-        choices += [(Scale.USUAL, offset) for offset in (first % 2, 1, 2)]
+        small = [(Scale.SMALL, first), (Scale.EVEN, first)]
+        larger = [(Scale.TWICE, first), *((Scale.USUAL, offset) for offset in (first % 2, 1, 2))]
     else:
-        choices = [(Scale.USUAL, offset) for offset in (first, 2, 4, 6)]
-    for scale, offset in choices:
-        with contextlib.suppress(ExportError):
-            sizes = choose_sizes(plan, scale=scale, offset=offset)
-            if min(expressed_sizes(plan, sizes), default=_ROOM) >= _ROOM:
-                yield sizes
+        small = [(Scale.USUAL, offset) for offset in (first, 2, 4, 6)]
+        larger = []
+    for sizes in chain(_chosen(plan, small), _cheapest_first(_chosen(plan, larger))):
+        if min(expressed_sizes(plan, sizes), default=_ROOM) >= _ROOM:
+            yield sizes
     yield from example_sizes(plan)
 
 

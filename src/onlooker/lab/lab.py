@@ -5,6 +5,7 @@ and one record.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,6 +63,8 @@ class Lab:
         self.subject: ModelRunner = subject
         self.budget: Budget = budget or Budget()
         self.most_work = most_work
+        #: sizes of large symbols that are too small to stand for what was seen
+        self.too_small: list[dict[str, int]] = []
         self.runs: int = 0
         self.necessary: int = 0
         self.records: list[Experiment] = []
@@ -189,6 +192,31 @@ class Lab:
         :raises Exception: what the model raises
         """
         return self._run(self.subject.try_fake, arguments, "fake", why, memo=True, necessary=False)
+
+    def run_fake_within(
+        self, arguments: dict[str, Any], within: contextlib.AbstractContextManager[Any], *, why: str
+    ) -> Tree[Any]:
+        """As :meth:`run_fake`, inside a block that looks at the run, which nothing remembers.
+
+        :raises SpentError: when the budget has ended
+        :raises Exception: what the model raises
+        """
+        way = functools.partial(self.subject.try_fake, within=within)
+        return self._run(way, arguments, "fake", why, memo=False, necessary=False)
+
+    def takes_shapes(self, arguments: dict[str, Any], *, why: str) -> bool:
+        """True when the model runs on tensors without values. It counts as a run.
+
+        :raises SpentError: when the budget has ended
+        """
+        try:
+            self.run_fake(arguments, why=why)
+        except SpentError:
+            raise
+        except Exception as error:
+            logger.debug("%s is refused: %s: %s", why, type(error).__name__, error)
+            return False
+        return True
 
     def shapes_of_run(self, arguments: dict[str, Any], *, why: str) -> tuple[Any, ...]:
         """The operators of a run on tensors without values, each with its shapes. It counts as a

@@ -13,7 +13,7 @@ from ..torch_internals.modes import TorchDispatchMode
 from ..torch_internals.operators import HigherOrderOperator
 from ..torch_internals.trees import tree_leaves
 
-__all__ = ["Operators", "Recorder", "ScanStep"]
+__all__ = ["CountedOperators", "Operators", "ReachedError", "Recorder", "ScanStep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,41 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
         shapes = tuple(map(_layout, tree_leaves((args, kwargs))))
         self.names.append((str(func), shapes))
         return func(*args, **kwargs)
+
+
+class ReachedError(Exception):
+    """A run was ended on purpose; never seen by a user."""
+
+
+class CountedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """Inside the block operators are counted; with ``most`` the run ends after so many of them.
+
+    >>> with CountedOperators() as run:
+    ...     _ = torch.ones(2).add(torch.ones(2))
+    >>> run.count
+    3
+
+    :raises ReachedError: after ``most`` operators
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+        self._most = most
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if self._most is not None and self.count >= self._most:
+            raise ReachedError
+        self.count += 1
+        return func(*args, **(kwargs or {}))
 
 
 def _layout(leaf: Any) -> Any:

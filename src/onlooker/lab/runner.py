@@ -169,11 +169,15 @@ class ModelRunner:
         with self.untouched():
             return opened(self(copies))
 
-    def try_fake(self, arguments: dict[str, Any]) -> Tree[Any]:
-        """Runs the method on tensors without values: the result has shapes only, at next to no
-        cost.
+    def try_fake(
+        self,
+        arguments: dict[str, Any],
+        within: contextlib.AbstractContextManager[Any] | None = None,
+    ) -> Tree[Any]:
+        """Runs the method on tensors without values, inside a block that looks at the run: the result
+        has shapes only, at next to no cost.
         """
-        with self._without_values(arguments) as inputs:
+        with self._without_values(arguments) as inputs, within or contextlib.nullcontext():
             return opened(self(inputs))
 
     def try_shapes(self, arguments: dict[str, Any]) -> Tree[Any]:

@@ -26,6 +26,8 @@ from ..infer.sizes import (
     cut_sizes,
     example_sizes,
     is_below_observed,
+    is_general,
+    large_symbols,
     size_label,
 )
 from ..materialise.arguments import close_arguments, leaf_values, materialise
@@ -34,12 +36,15 @@ from ..materialise.domains import domains_of
 from ..materialise.room import with_room
 from ..observing.store import Sample
 from .lab import Lab, SpentError
+from .work import work_of
 
 __all__ = ["representative", "short_call"]
 
 logger = logging.getLogger(__name__)
 #: a call is cut where that leaves at most this part of most of its arguments
 _MOST_LEFT = 1 / 32
+#: the least work of a call that is worth a cut, as a part of the most work of one run
+_WORTH_A_CUT = 1 / 5
 #: small sizes that a call is cut to, one after the other
 _MOST_CUTS = 2
 
@@ -54,17 +59,38 @@ def representative(
     domains = domains_of(samples)
     for choice in choices:
         sizes = with_room(plan, domains, choice)
-        if not is_below_observed(plan, sizes) or _stands_for_large(plan, samples, lab, sizes):
+        if not is_below_observed(plan, sizes) or _is_representative(plan, samples, lab, sizes):
             yield sizes
         else:
             logger.debug("%s is too small to stand for what was seen", size_label(sizes))
 
 
+def _is_representative(plan: Plan, samples: Sequence[Sample], lab: Lab, sizes: Sizes) -> bool:
+    """True for sizes that stand for what was seen; none do that are smaller than others that do
+    not.
+    """
+    large = {name: sizes[name] for name in large_symbols(plan)}
+    if any(_is_within(large, other) for other in lab.too_small):
+        return False
+    stands = _stands_for_large(plan, samples, lab, sizes)
+    if not stands:
+        lab.too_small.append(large)
+    return stands
+
+
+def _is_within(sizes: Sizes, others: Sizes) -> bool:
+    """True where the same symbols have sizes that are no larger."""
+    return sizes.keys() == others.keys() and all(sizes[name] <= others[name] for name in sizes)
+
+
 def short_call(plan: Plan, sample: Sample, lab: Lab) -> Sample | None:
     """A kept call with small sizes for its large ones, and the result of the model for it.
 
-    None where the call is not large, or where no small sizes stand for its own.
+    None where the call is not large, or where no small sizes stand for its own. A run of a call that
+    is little work costs less than the runs without values that would tell.
     """
+    if work_of(lab.model, leaf_values(sample)) < lab.most_work * _WORTH_A_CUT:
+        return None
     sizes = sizes_of(plan, leaf_values(sample))
     domains = domains_of([sample])
     for choice in islice(example_sizes(plan), _MOST_CUTS):
@@ -104,16 +130,21 @@ def _part_left(short: Sequence[Any], sample: Sample) -> float:
 def _stands_for_large(plan: Plan, samples: Sequence[Sample], lab: Lab, sizes: Sizes) -> bool:
     """True where the operators and the sizes of 0 and 1 are those of sizes near to what was seen.
 
-    Where that is not known, since the model needs values or the budget has ended, it is False.
+    Where that is not known, since the model needs values or the budget has ended, it is False. Of
+    small symbols, such as a batch, both runs have the same sizes where that is possible.
     """
     try:
         large = with_room(plan, domains_of(samples), choose_sizes(plan, scale=Scale.NEAR))
+        cut = {name: sizes[name] for name in large_symbols(plan)}
+        alike = {**large, **cut}
+        is_one = any(size < 2 for size in sizes.values())
+        small = sizes if is_one or not is_general(plan, alike) else alike
         runs = [
             lab.shapes_of_run(
                 close_arguments(plan, materialise(plan, choice, samples)),
                 why=f"operators at {size_label(choice)}, without values",
             )
-            for choice in (large, sizes)
+            for choice in (large, small)
         ]
     except (ExportError, SpentError) as error:
         logger.debug("%s", error)

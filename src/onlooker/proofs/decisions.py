@@ -33,7 +33,12 @@ from ..patches.swap import swapped
 from ..torch_internals.sizes import ShapeEnv, SymNode
 from ..torch_internals.tracing import inner_environment
 
-__all__ = ["Decision", "recorded_decisions", "taken_by"]
+__all__ = [
+    "Decision",
+    "EndedByDecisionError",
+    "recorded_decisions",
+    "taken_by",
+]
 
 #: where torch checks the guards of an inner graph
 _GUARDS = os.path.join("torch", "_dynamo", "guards.py")
@@ -86,13 +91,20 @@ class Decision:
         )
 
 
+class EndedByDecisionError(Exception):
+    """The trace was ended by what it decided; never seen by a user."""
+
+
 @dataclass(slots=True)
 class _Log:
+    ends: Callable[[Decision], bool] | None = None
     decisions: dict[Any, Decision] = field(default_factory=dict)
 
     def add(self, decision: Decision) -> None:
         """Keeps each decision once per line; a guard counts more than the same decision without
         one.
+
+        :raises EndedByDecisionError: where the trace shall end there
         """
         key = (
             decision.relation,
@@ -104,15 +116,18 @@ class _Log:
         known = self.decisions.get(key)
         if known is None or (decision.guarded and not known.guarded):
             self.decisions[key] = decision
+        if self.ends is not None and self.ends(decision):
+            raise EndedByDecisionError(f"a size became a number at {decision.line}")
 
 
 @contextlib.contextmanager
-def recorded_decisions() -> Iterator[_Log]:
+def recorded_decisions(ends: Callable[[Decision], bool] | None = None) -> Iterator[_Log]:
     """Inside the block every decision of a trace about sizes is logged.
 
-    Decisions of operators are kept only where torch made a guard of them.
+    Decisions of operators are kept only where torch made a guard of them. ``ends`` says of which
+    decision the trace is no use: it is ended there.
     """
-    log = _Log()
+    log = _Log(ends)
     evaluate = ShapeEnv.evaluate_sym_node
 
     def evaluate_and_log(self: ShapeEnv, node: SymNode, *args: Any, **kwargs: Any) -> Any:

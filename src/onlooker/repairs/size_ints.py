@@ -34,11 +34,11 @@ import sympy
 import torch
 
 from ..patches.swap import swapped
-from ..proofs.decisions import Decision
+from ..proofs.decisions import Decision, EndedByDecisionError
 from ..torch_internals.fake_tensors import FakeTensor
 from ..torch_internals.sizes import FloatTrueDiv, IntTrueDiv, Max, Min, free_unbacked_symbols
 from ..torch_internals.tracing import UserError, get_proxy_mode
-from .repair import Attempt, Repair, Retry
+from .repair import Attempt, Repair, Retry, TraceRequest
 
 __all__ = [
     "SIZE_INTS",
@@ -46,6 +46,7 @@ __all__ = [
     "RangeOfSizes",
     "asks_for_int",
     "builtins_swapped",
+    "ends_a_trace",
     "files_of",
     "ints_of_floats_are_values",
     "ints_stay_sizes",
@@ -353,6 +354,15 @@ def _is_open(name: str | None) -> bool:
     return root not in ("torch", own) and root not in sys.stdlib_module_names
 
 
+def ends_a_trace(request: TraceRequest) -> Callable[[Decision], bool] | None:
+    """Which decisions make a trace useless, since it is made anew with sizes in place of ints; None
+    where that was tried.
+    """
+    if SIZE_INTS in request.on or SIZE_INTS in request.off:
+        return None
+    return lambda decision: specializes_int([decision])
+
+
 def wants_int_first(attempt: Attempt) -> bool:
     """True for an error about a value at a line with an ``int(...)``: read as a size, it may be none."""
     request = attempt.request
@@ -361,7 +371,7 @@ def wants_int_first(attempt: Attempt) -> bool:
 
 
 def _asks_for_ints(attempt: Attempt) -> Retry | None:
-    if attempt.error is None:
+    if attempt.error is None or isinstance(attempt.error, EndedByDecisionError):
         if not specializes_int(attempt.decisions):
             return None
         reason = "a number made from a size would hold for that size alone"

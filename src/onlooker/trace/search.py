@@ -59,6 +59,8 @@ _LEAST_SPENT = 4
 _OF_VALUES = 4
 #: how many traces are made for sizes that are worth no further graph
 _MOST_FURTHER = 2
+#: with more conditions on remainders, no trace is made off their grid: its sizes are long sums
+_MOST_REMAINDERS = 4
 _SMALL = 24
 
 
@@ -192,7 +194,8 @@ class PlanSearch:
         was spent on it. ``spent_before`` was spent on other plans of the program.
 
         Sizes that are wanted may have a graph of their own. Other sizes near to them are traced too,
-        as long as all traces give graphs that are known already: what is free is generalised.
+        as long as all traces give graphs that are known already: what is free is generalised. Sizes
+        off a grid of many conditions, as where five layers halve a side, are none of these.
         """
         spent, most = 0, max(_MOST_SPENT - spent_before, _LEAST_SPENT)
         while (seed := self._open_choice(self._wanted_choices())) is not None:
@@ -204,7 +207,7 @@ class PlanSearch:
             spent += self._cost()
             self._trace_near(seed)
         for _ in range(0 if self._n_further else _MOST_FURTHER):
-            seed = self._open_choice(self.domain.further_choices())
+            seed = self._open_choice(filter(self._is_on_grids, self.domain.further_choices()))
             if seed is None or not self._is_known_graph_at(seed):
                 break
         return spent
@@ -252,6 +255,11 @@ class PlanSearch:
             if self._sides_of(sizes) not in self._tried and self._has_known_numbers(sizes):
                 return sizes
         return None
+
+    def _is_on_grids(self, sizes: Sizes) -> bool:
+        """True where the graphs have few conditions on remainders, or sizes violate none of them."""
+        remainders = [c for c in self._conditions() if "%" in c.formula]
+        return len(remainders) <= _MOST_REMAINDERS or all(c.holds(sizes) for c in remainders)
 
     def _sides_of(self, sizes: Sizes) -> frozenset[str]:
         """The conditions that sizes violate, and the symbols that are 0 or 1."""

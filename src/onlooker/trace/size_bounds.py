@@ -33,6 +33,7 @@ from ..core.expression import Expression
 from ..core.plan import Symbol
 from ..infer.sizes import Sizes, is_possible
 from ..lab.lab import Lab, SpentError
+from ..lab.recorder import CountedOperators, ReachedError
 from ..materialise.arguments import close_arguments, materialise
 from ..model_source.lines import place_of_node
 from ..observing.store import Sample
@@ -204,8 +205,11 @@ class _Search:
             if pair is None:
                 continue
             inside, beyond = pair
-            error = self._refused(beyond)
-            if error is None or self._refused(inside) is not None:
+            run = CountedOperators()
+            error = self._refused(beyond, within=run)
+            # at the bound the model has to come as far: what follows says nothing of this bound
+            as_far = CountedOperators(run.count)
+            if error is None or self._refused(inside, within=as_far) is not None:
                 return None
             further = [{**beyond, name: factor * beyond[name]} for factor in (2, 5)]
             if by_model and not all(map(self._refused, further)):
@@ -222,15 +226,19 @@ class _Search:
             return self._refused(sizes, with_values=True) is not None
         return error not in ("RuntimeError", "IndexError")
 
-    def _refused(self, sizes: Sizes, *, with_values: bool = False) -> str | None:
+    def _refused(
+        self, sizes: Sizes, *, within: CountedOperators | None = None, with_values: bool = False
+    ) -> str | None:
         """The class of the error that the model raises for tensors of these sizes; None where it
         takes them, or where that is not known. By default the tensors have no values.
         """
         run = partial(self._lab.run, memo=True) if with_values else self._lab.run_fake
+        if within is not None:
+            run = partial(self._lab.run_fake_within, within=within)
         try:
             values = materialise(self._plan, sizes, self._samples)
             run(close_arguments(self._plan, values), why=_WHY)
-        except (SpentError, *UNKNOWN_VALUES):
+        except (SpentError, ReachedError, *UNKNOWN_VALUES):
             return None
         except Exception as error:
             logger.debug("the model refuses %s: %s", sizes, error)

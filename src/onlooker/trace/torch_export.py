@@ -37,6 +37,7 @@ from ..repairs.not_tracing import EQUAL_SIZES, NOT_TRACING
 from ..repairs.repair import Attempt, Retry, Setup, TraceRequest
 from ..repairs.repairs import REPAIRS, anew, next_attempt, repaired
 from ..repairs.rolled_loops import Rolling
+from ..repairs.size_ints import ends_a_trace
 from ..repairs.watched_sizes import WATCHED_SIZES
 from ..repairs.whole_rows import WHOLE_ROWS
 from ..torch_internals.operators import OpOverload
@@ -146,7 +147,7 @@ def _attempt(
     """One trace; ``is_side`` is True for sizes that another trace left out."""
     program: torch.export.ExportedProgram | None = None
     error: Exception | None = None
-    with recorded_decisions() as log:
+    with recorded_decisions(ends_a_trace(request)) as log:
         try:
             program = _export(flat, lab, example, request)
         except Exception as refusal:

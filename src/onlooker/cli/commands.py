@@ -297,6 +297,38 @@ class PlanExport(_OfSource):
         parser.set_defaults(save_recording=None, keep=3)
 
 
+class Recompiles(_OfSource):
+    """Counts how often torch.compile compiles your model for its calls, why, and how to stop it.
+
+    A copy of the model is compiled by a backend that generates no code, and the calls run on it again:
+    as the model is, with dynamic=True, and with marks on the sizes that change. SOURCE is a function
+    that returns the model and a callable which uses it, or a recording, for which --build names the
+    function of the model.
+    """
+
+    name = "recompiles"
+    example = "recompiles app.py:build"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declares the options."""
+        parser.add_argument("source", metavar="SOURCE", nargs="?", help=_SOURCE)
+        BUILD.add(parser)
+        _add_saved_models(parser)
+        ENTRY.add(parser)
+        METHOD.add(parser)
+        parser.add_argument(
+            "--calls",
+            type=int,
+            default=64,
+            metavar="N",
+            help="kinds of calls that are run again; default: 64",
+        )
+        parser.add_argument(
+            "--no-probe", action="store_true", help="do not ask the model what calls cannot tell"
+        )
+        parser.set_defaults(save_recording=None, keep=3)
+
+
 class Export(_OfSource):
     """Watches your model in your code, exports it, and proves the program on calls it never saw.
 
@@ -563,5 +595,6 @@ COMMANDS: tuple[Command, ...] = (
     Check(),
     Code(),
     Emit(),
+    Recompiles(),
     Doctor(),
 )

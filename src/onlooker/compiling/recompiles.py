@@ -64,7 +64,8 @@ class Recompiles:
         width = max(len(way) for way, _ in self.counts)
         for way, count in self.counts:
             chosen = " (recommended)" if self.kind is not None and way == self.kind.value else ""
-            lines.append(f"  {way.ljust(width)}  {count.graphs} graphs{chosen}")
+            graphs = "1 graph" if count.graphs == 1 else f"{count.graphs} graphs"
+            lines.append(f"  {way.ljust(width)}  {graphs}{chosen}")
             lines += [f"    {line}" for line in _reasons(count)]
         if self.kind is None:
             lines.append("  no marks compile less")

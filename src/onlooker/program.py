@@ -83,7 +83,7 @@ from .verify.progress import Progress, weights_of
 from .verify.request import SizesOption, check_model, check_request, wanted_agreement
 from .verify.saved import saved_trials
 from .verify.sequences import sequence_checks
-from .verify.trials import chosen_trials, infinite_trial, observed_trials
+from .verify.trials import chosen_trials, infinite_trials, observed_trials
 from .verify.verify import run_trials
 
 __all__ = ["Basis", "Program"]
@@ -664,11 +664,11 @@ class Program:
         """
         bound = list(graphs)
         for at, graph in enumerate(graphs):
-            trial = infinite_trial(graph, kept) if graph.target != "torch" else None
-            if trial is None:
+            trials = infinite_trials(graph, kept) if graph.target != "torch" else []
+            if not trials:
                 continue
             serve = self._with_graphs(graphs)._serve
-            found = lost_checks(serve, self._serve, [trial], Effort(model), atol=_ATOL)
+            found = lost_checks(serve, self._serve, trials, Effort(model), atol=_ATOL)
             if not all(check.passed for checks in found.values() for check in checks):
                 bound[at] = not_finite(graph, self._samples)
         return bound

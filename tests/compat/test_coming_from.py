@@ -35,6 +35,16 @@ def test_every_name_stands_where_the_page_says() -> None:
 
 
 def test_every_core_name_stands_in_compat_too() -> None:
-    own = {"load", "observe", "generation", "verify_export", "progress"}  # no other package has them
+    own = {
+        "load",
+        "observe",
+        "generation",
+        "verify_export",
+        "progress",
+        "marked",
+        "export",
+        "onnx_export",
+        "openvino_export",
+    }  # no other package has them
     core = {name for name in onlooker._HOMES if name.islower()} - own | {"InputObserver", "CacheKeyValue"}
     assert core <= set(onlooker.compat.__all__)

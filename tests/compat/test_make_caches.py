@@ -212,7 +212,7 @@ def test_an_encoder_decoder_cache() -> None:
 
 
 def test_an_encoder_decoder_cache_is_made_of_caches() -> None:
-    with pytest.raises(UsageError, match=r"two caches, not of a list\. \[cache-layers\]"):
+    with pytest.raises(UsageError, match=r"two caches, not of a list\. Give keys and values"):
         make_encoder_decoder_cache(make_dynamic_cache([]), [])
 
 

@@ -69,7 +69,8 @@ def test_what_is_put_at_a_path_is_found_there(path: Path) -> None:
 def test_a_path_that_leads_nowhere_says_where_it_stops(path: Path, text: str) -> None:
     with pytest.raises(UsageError) as caught:
         path.follow(arguments())
-    assert str(caught.value) == f"{text} [path-not-found]"
+    advice = "Choose a path of the plan: `onlooker show` and `plan.leaves` list them."
+    assert str(caught.value) == f"{text} {advice} [path-not-found]"
 
 
 @pytest.mark.parametrize(

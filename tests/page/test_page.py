@@ -73,7 +73,7 @@ def test_a_program_has_its_graphs_guards_and_trials(proven: Program) -> None:
     tried = sum(sum(cell[-2:]) for cell in proof["cells"]) + sum(proof["without"])
     assert tried == proven.tally.total
     (pair,) = entry["joints"]
-    assert [(box["x"], box["y"]) for box in pair["boxes"]] == [([1, None], [1, 24]), ([1, None], [25, None])]
+    assert [(box["x"], box["y"]) for box in pair["boxes"]] == [([0, None], [0, 24]), ([0, None], [25, None])]
 
 
 def test_a_relation_is_drawn_from_what_the_calls_had(proven: Program) -> None:

@@ -33,6 +33,8 @@ SOURCES = sorted(
 )
 #: the command that shows the models of the zoo names one by default
 DEMO = PACKAGE / "cli" / "demo.py"
+#: the declarations of all commands, that of the demo among them
+COMMANDS = PACKAGE / "cli" / "commands.py"
 
 #: forms of models and operators of Python, before they were names of architectures
 WORDS = {"bit", "encoder-decoder", "gte"}
@@ -89,7 +91,7 @@ OF_ONNX = {"clip"}
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE.parent).as_posix())
 def test_no_model_and_no_task_is_known_by_name(path: Path) -> None:
-    allowed = (set(MODELS) if path == DEMO else set()) | OF_TORCH
+    allowed = (set(MODELS) if path in (DEMO, COMMANDS) else set()) | OF_TORCH
     allowed |= OF_TENSORRT if path.parent.name == "emit" else set()
     allowed |= OF_ONNX if path.name.startswith("onnx") else set()
     found = {(line, name) for line, text in texts_of(path) for name in known_in(text) - allowed}

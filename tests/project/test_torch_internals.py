@@ -18,7 +18,11 @@ from onlooker.torch_internals.needed import needed
 SOURCE = Path(onlooker.__file__).parent.parent
 OWN = SOURCE / "onlooker" / "torch_internals"
 #: asked for where they are used: a function that is not there is passed over
-PASSED_OVER = {"onlooker/targets/onnx/assertions.py": {"torch.onnx._internal.exporter._fx_passes"}}
+#: or in a process of its own, which imports nothing of onlooker
+PASSED_OVER = {
+    "onlooker/targets/onnx/assertions.py": {"torch.onnx._internal.exporter._fx_passes"},
+    "onlooker/targets/native_process.py": {"torch._inductor", "torch._inductor.aoti_load_package"},
+}
 #: documented, in spite of their name
 PUBLIC = {"torch._check"}
 

@@ -186,7 +186,7 @@ def test_an_opset_that_does_not_exist_is_one_clear_error(growing: Program, opset
 def test_unknown_targets_and_options_name_the_known_ones(growing: Program, growing_onnx: Program) -> None:
     with pytest.raises(UsageError, match=r"There is no target 'onxx'.* torch, onnx, aoti"):
         growing.to("onxx")
-    with pytest.raises(UsageError, match=r"'onnx' has no option ospet. It takes opset"):
+    with pytest.raises(UsageError, match=r"'onnx' has no option ospet. Did you mean opset\? It takes opset"):
         growing.to("onnx", ospet=20)
     with pytest.raises(UsageError, match=r"'torch' has no option opset. It takes none"):
         growing.to("torch", opset=20)

@@ -60,11 +60,20 @@ class Symbol:
 
     @property
     def range(self) -> str:
-        """The range in words: ``1 and more``, ``1 to 64``, ``1 to 128 (128 rows of pe, model.py:12)``."""
+        """The range in words: ``1 and more``, ``1 to 64``, ``1 to 128 (128 rows of pe, model.py:12)``.
+
+        A size of 0 that an experiment found stands elsewhere: see :attr:`is_empty_too`.
+        """
+        low = 1 if self.is_empty_too else self.low
         if self.high is None:
-            return f"{self.low} and more"
+            return f"{low} and more"
         limit = f" ({self.limit})" if self.limit else ""
-        return f"{self.low} to {self.high}{limit}"
+        return f"{low} to {self.high}{limit}"
+
+    @property
+    def is_empty_too(self) -> bool:
+        """True where the size may be 0 since the model took that in an experiment."""
+        return self.zero_by_trial and self.low == 0
 
     def allows(self, size: int) -> bool:
         """True for a size in the range."""

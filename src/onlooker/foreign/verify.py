@@ -19,6 +19,7 @@ from ..core.plan import LeafPlan, Plan
 from ..core.recording import Recording
 from ..core.verdict import Check, Focus, Tally
 from ..hypotheses.overrides import Dims, RangesOption
+from ..hypotheses.ranges import from_one_on
 from ..infer.sizes import size_label
 from ..lab.budget import BUDGET, BudgetOption
 from ..materialise.arguments import leaf_values
@@ -150,11 +151,17 @@ def _repair(program: Program, basis: Basis, file: Exported) -> str:
         return ""
 
 
+def _from_one_on(graph: Graph) -> Graph:
+    """The graph without sizes of 0 that an experiment alone found: a file is not asked for these."""
+    return replace(graph, plan=from_one_on(graph.plan))
+
+
 def _chosen(basis: Basis, only: Sequence[str]) -> Basis:
-    """The graphs that are named, and the calls that they serve.
+    """The graphs that are named, or all, and the calls that they serve.
 
     :raises UsageError: ``no-such-graph``
     """
+    basis = replace(basis, graphs=tuple(map(_from_one_on, basis.graphs)))
     names = [graph.name for graph in basis.graphs]
     unknown = [name for name in only if name not in names]
     if unknown:

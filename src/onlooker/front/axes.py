@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils import _pytree
 
 from ..core.errors import UsageError
 from ..core.path import Path
@@ -18,6 +17,7 @@ from ..core.spec import TensorSpec
 from ..core.structure import Tree
 from ..hypotheses.overrides import Range, is_symbol_name
 from ..infer.name import label_of
+from ..torch_internals.trees import torch_pytree
 
 __all__ = ["AskedAxes", "asked_by_axes", "asked_by_calls", "asked_by_shapes", "tensors_of"]
 
@@ -83,7 +83,7 @@ def tensors_of(tree: Tree[Any], example: Any, places: Mapping[int, Path]) -> lis
 
     ``example`` are the arguments as they were given, ``places`` the path of each tensor by identity.
     """
-    leaves = _pytree.tree_leaves(example)
+    leaves = torch_pytree.tree_leaves(example)
     first = [places[id(leaf)] for leaf in leaves if id(leaf) in places]
     rest = [path for path, spec in tree.items() if isinstance(spec, TensorSpec)]
     return [*dict.fromkeys((*(path for path in first if path in rest), *rest))]
@@ -260,7 +260,7 @@ def _parts(spec: Any, value: Any, where: str) -> list[tuple[Any, Any, str]]:
 
 def _children(value: Any) -> list[Any] | None:
     """What stands in a value, as torch.export opens it; None for a leaf."""
-    node = _pytree.SUPPORTED_NODES.get(_pytree._get_node_type(value))
+    node = torch_pytree.SUPPORTED_NODES.get(torch_pytree._get_node_type(value))
     return None if node is None else [*node.flatten_fn(value)[0]]
 
 

@@ -51,13 +51,15 @@ class EmptySizes:
 
     def _open(self, plan: Plan) -> list[Symbol]:
         """The symbols that are sizes of tensors alone, and that nothing limits to 1 and more."""
+        overrides = self._draft.overrides
         numbers = {name for leaf in plan.inputs if leaf.value for name in leaf.value.symbols}
         return [
             symbol
             for symbol in plan.symbols
             if symbol.low == 1
             and symbol.name not in numbers
-            and symbol.name not in self._draft.overrides.ranges
+            and symbol.name not in overrides.ranges
+            and not overrides.is_observed(symbol.name)
         ]
 
     def _takes(self, plan: Plan, observed: Sizes, symbols: Sequence[Symbol]) -> bool:

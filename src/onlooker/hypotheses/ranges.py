@@ -117,9 +117,7 @@ def from_one_on(plan: Plan) -> Plan:
     refuse them.
     """
     symbols = tuple(
-        replace(symbol, low=1, zero_by_trial=False)
-        if symbol.zero_by_trial and symbol.low == 0
-        else symbol
+        replace(symbol, low=1, zero_by_trial=False) if symbol.is_empty_too else symbol
         for symbol in plan.symbols
     )
     return replace(plan, symbols=symbols)
@@ -137,7 +135,7 @@ def check_bounded(plans: Iterable[Plan], seen: Seen, target: str) -> None:
 
     :raises UsageError: ``bounds-needed`` with the ranges to write
     """
-    symbols = {symbol.name: symbol for plan in plans for symbol in plan.symbols}
+    symbols = {symbol.name: symbol for plan in map(from_one_on, plans) for symbol in plan.symbols}
     missing = [name for name, symbol in symbols.items() if symbol.high is None]
     if not missing:
         return

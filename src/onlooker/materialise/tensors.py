@@ -43,6 +43,8 @@ def resized(tensor: torch.Tensor, shape: Sequence[int], *, varied: bool = True) 
         )
     if tuple(tensor.shape) == tuple(shape):
         return tensor.detach().clone()
+    if 0 in shape:
+        return tensor.detach().new_empty(tuple(shape))
     values, step = as_numbers(tensor.detach()), _step(tensor.dtype)
     if values.numel() == 0:
         return as_dtype(_invented(values, shape), tensor.dtype)

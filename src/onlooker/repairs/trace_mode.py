@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 __all__ = ["Reader", "TraceMode", "reading"]
@@ -64,6 +65,8 @@ class TraceMode(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if torch.compiler.is_dynamo_compiling():  # it reads this code for a branch of torch.cond
+            return func(*args, **kwargs)
         left = self._left
         for place in self._places(func):
             reader = self._readers[place]

@@ -21,7 +21,7 @@ from ..core.path import Path
 from ..core.plan import LeafPlan, Plan, Symbol
 from ..core.structure import Tree
 from ..core.verdict import Focus
-from ..infer.sizes import is_general, middle_sizes, size_label, trial_sizes
+from ..infer.sizes import Sizes, is_general, middle_sizes, size_label, trial_sizes
 from ..materialise.arguments import close_arguments, leaf_values, materialise
 from ..materialise.counting import sizes_of
 from ..materialise.domains import domains_of
@@ -36,7 +36,7 @@ from .values import in_other_layout, redrawn
 __all__ = [
     "Trial",
     "chosen_trials",
-    "infinite_trial",
+    "infinite_trials",
     "observed_trials",
     "symbol_sizes",
     "unseen_trials",
@@ -127,9 +127,13 @@ def unseen_trials(graph: Graph, samples: Sequence[Sample], *, seed: int = 0) -> 
     return _in_turn(_Unseen(graph, samples, seed).kinds())
 
 
-def infinite_trial(graph: Graph, samples: Sequence[Sample]) -> Trial | None:
-    """A call of one graph with infinite floats; None where none of its inputs may be infinite."""
-    return _Unseen(graph, samples, 0).infinite(_own_sizes(graph))
+def infinite_trials(graph: Graph, samples: Sequence[Sample]) -> list[Trial]:
+    """Calls of one graph with infinite floats, of the sizes of its trace and of the small ones of a
+    verification; none where none of its inputs may be infinite.
+    """
+    unseen = _Unseen(graph, samples, 0)
+    trials = map(unseen.infinite, (_own_sizes(graph), unseen.smallest()[0]))
+    return [trial for trial in trials if trial is not None]
 
 
 class _Unseen:
@@ -169,8 +173,7 @@ class _Unseen:
     def kinds(self) -> list[Iterator[Trial]]:
         """The trials of each kind."""
         served = [*filter(self.is_promised, (*self._tried, *self._at_bounds))]
-        small = sorted(filter(self.is_promised, self._tried), key=_cost)[:2]
-        own = small or [_own_sizes(self.graph)]
+        own = self.smallest()
         return [
             map(self.plain, self._tried),
             map(partial(self.plain, focus=Focus.BOUNDS), self._beside),
@@ -181,6 +184,11 @@ class _Unseen:
             self._of_extremes(own),
             self._of_floats(),
         ]
+
+    def smallest(self) -> list[Sizes]:
+        """The two smallest sizes that are tried, or those of the trace where none are."""
+        small = sorted(filter(self.is_promised, self._tried), key=_cost)[:2]
+        return small or [_own_sizes(self.graph)]
 
     def _narrowed(self, sizes: dict[str, int]) -> dict[str, int]:
         """Sizes at a bound, where one symbol is large the least sizes of the others but 0, if the graph

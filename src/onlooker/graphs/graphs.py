@@ -21,6 +21,7 @@ from ..core.structure import Tree
 from ..hypotheses.families import resolved
 from ..hypotheses.overrides import Overrides
 from ..hypotheses.shared_graphs import find_drafts
+from ..infer.broadcast import broadcast_groups
 from ..infer.interest import DomainOfInterest, domain_of_interest
 from ..infer.sizes import Sizes
 from ..infer.unify import forms_of
@@ -144,13 +145,19 @@ class _Search:
 
         :raises ExportError: when torch refuses all plans, and each is of one form already
         """
-        for plan in plans:
+        left = list(plans)
+        while left:
+            plan = left.pop(0)
             try:
                 self.searches += self._searches_of(plan)
                 self._plans += [
                     search.plan for search in self.searches if search.plan not in self._plans
                 ]
             except ExportError as error:
+                parts = self._by_broadcasting(plan) if error.slug == "no-lawful-sizes" else []
+                if parts:
+                    left = [*parts, *left]
+                    continue
                 self._first = self._first or error
                 self.refusals.append(
                     f"{plan.name} (calls {', '.join(map(str, plan.calls))}): {error.message}"
@@ -159,6 +166,25 @@ class _Search:
         forms = forms_of(self.prepared.recording.calls)
         if self._first is not None and not self.searches and len(forms) == len(plans):
             raise self._first
+
+    def _by_broadcasting(self, plan: Plan) -> list[Plan]:
+        """The plans of calls in which other axes are broadcast, in the place of one plan that has no
+        sizes for all of them.
+        """
+        recording = self.prepared.recording
+        calls = [call for call in recording.calls if call.index in plan.calls]
+        found: list[Plan] = []
+        for group, axes in broadcast_groups(calls):
+            static = {path: list(dims) for path, dims in self.overrides.static.items()}
+            for axis in axes:
+                if axis.dim is not None:
+                    static.setdefault(axis.path.code(), []).append(axis.dim)
+            overrides = replace(self.overrides, static=static)
+            for draft in find_drafts(group, self.samples, self.lab, overrides):
+                own = resolved(draft, self.samples, self.lab).plan()
+                name = f"{plan.name}_{len(found) + 1}" if found else plan.name
+                found.append(replace(own, name=name, method=plan.method, model=plan.model))
+        return found
 
     def _searches_of(self, plan: Plan) -> list[PlanSearch]:
         """The search of a plan; where torch refuses numbers that vary, or bakes one in, one for

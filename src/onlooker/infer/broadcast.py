@@ -1,0 +1,59 @@
+"""Calls in which one tensor is broadcast beside another one, apart from those in which it is whole.
+
+A mask of shape (batch, words) in one call and (batch, 1) in another one is no axis of a size of its
+own: its size is that of the words, or 1. Both kinds of calls cannot share a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+from ..core.call import Call
+from ..core.spec import Axis, TensorSpec
+
+__all__ = ["broadcast_groups"]
+
+Sizes = Mapping[Axis, int]
+
+
+def broadcast_groups(calls: Sequence[Call]) -> list[tuple[tuple[Call, ...], frozenset[Axis]]]:
+    """The calls by the axes that are broadcast in them: of size 1 where another axis, which has the
+    same size in all other calls, is larger. None where all calls are alike in that.
+
+    Calls with ``x`` of shape (4, 7), and masks of shape (4, 7), (4, 1) and (1, 7), are three groups:
+    without such an axis, with ``mask.shape[1]`` and with ``mask.shape[0]``.
+    """
+    rows = [_sizes(call) for call in calls]
+    known = set(rows[0]).intersection(*rows[1:]) if rows else set()
+    pairs = [
+        (small, large)
+        for small, large in product(sorted(known, key=str), repeat=2)
+        if small.path != large.path and _is_broadcast(small, large, rows)
+    ]
+    groups: dict[frozenset[Axis], list[Call]] = {}
+    for call, row in zip(calls, rows, strict=True):
+        axes = frozenset(small for small, large in pairs if row[small] == 1 < row[large])
+        groups.setdefault(axes, []).append(call)
+    if len(groups) < 2:
+        return []
+    return [(tuple(group), axes) for axes, group in groups.items()]
+
+
+def _sizes(call: Call) -> dict[Axis, int]:
+    return {
+        Axis(path, dim): size
+        for path, spec in call.inputs.items()
+        if isinstance(spec, TensorSpec)
+        for dim, size in enumerate(spec.shape)
+    }
+
+
+def _is_broadcast(small: Axis, large: Axis, rows: Sequence[Sizes]) -> bool:
+    """True where two axes are equal in some call, in all others one of them is 1, and the first one is 1
+    beside a larger one.
+    """
+    sizes = [(row[small], row[large]) for row in rows]
+    fit = all(one == other or 1 in (one, other) for one, other in sizes)
+    are_equal = any(one == other > 1 for one, other in sizes)
+    return fit and are_equal and any(one == 1 < other for one, other in sizes)

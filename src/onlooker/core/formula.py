@@ -15,7 +15,7 @@ from typing import Any
 
 from .errors import UsageError
 
-__all__ = ["FUNCTIONS", "holds", "negated", "read_formula", "renamed", "variables_of"]
+__all__ = ["FUNCTIONS", "holds", "negated", "read_formula", "renamed", "symbols_in", "variables_of"]
 
 #: the functions that a formula may call
 FUNCTIONS: Mapping[str, Any] = {
@@ -176,6 +176,18 @@ def variables_of(tree: ast.expr) -> tuple[str, ...]:
 
     renamed(tree, note)
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def symbols_in(text: str) -> frozenset[str]:
+    """The names in a formula: a longer name that ends in a shorter one is another name.
+
+    >>> sorted(symbols_in("past_x_dim_1 + 2 <= max(batch, 3)"))
+    ['batch', 'past_x_dim_1']
+    """
+    tree = ast.parse(text, mode="eval")
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return frozenset(names - FUNCTIONS.keys() - {"math"})
 
 
 @functools.lru_cache(maxsize=4096)

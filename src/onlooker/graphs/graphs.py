@@ -15,6 +15,7 @@ import torch
 
 from ..core.errors import ExportError
 from ..core.experiment import Experiment
+from ..core.formula import symbols_in
 from ..core.plan import Plan
 from ..core.progress import tell
 from ..core.structure import Tree
@@ -485,9 +486,8 @@ class _Search:
         for search in self.searches:
             for proven in search.graphs if search.plan.inputs == plan.inputs else ():
                 for constraint in proven.current().contract.failing(sizes):
-                    found |= {
-                        symbol.name for symbol in plan.symbols if symbol.name in constraint.formula
-                    }
+                    named = symbols_in(constraint.formula)
+                    found |= {symbol.name for symbol in plan.symbols if symbol.name in named}
         rows = {
             name
             for leaf in plan.inputs

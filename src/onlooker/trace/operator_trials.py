@@ -20,7 +20,7 @@ from typing import Any
 import sympy
 
 from ..core.contract import Constraint, Dropped, Origin
-from ..core.formula import holds
+from ..core.formula import holds, symbols_in
 from ..core.plan import Plan, Symbol
 from ..infer.sizes import Sizes, is_possible
 from ..lab.lab import Lab
@@ -176,11 +176,8 @@ class OperatorTrials:
 
     def _sizes_with(self, formula: str, region: ProvenRegion, tried: Tried) -> Iterator[Sizes]:
         """Sizes of a region that satisfy a formula: one symbol changed, then two."""
-        symbols = [
-            symbol
-            for symbol in self._plan.symbols
-            if symbol.name in formula and symbol.name not in region.pins
-        ]
+        names = symbols_in(formula) - region.pins.keys()
+        symbols = [symbol for symbol in self._plan.symbols if symbol.name in names]
         for symbol in symbols:
             for size in _sizes_of_symbol(symbol):
                 choice = {**region.sizes, symbol.name: size}

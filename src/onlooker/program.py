@@ -32,7 +32,6 @@ from .hypotheses.overrides import RangesOption, overrides_of
 from .hypotheses.ranges import check_bounded, from_one_on, plans_in_ranges, seen_sizes
 from .keep.folder import Kept, save_folder
 from .lab.effects import Effect
-from .lab.kept import Kept as LeftBehind
 from .lab.lab import Lab
 from .lab.runner import ModelRunner
 from .lab.stages import Stages
@@ -77,12 +76,11 @@ from .trace.graph import Graph
 from .verify.axes import with_axes
 from .verify.check import checked_calls, profile_of_calls, sized_calls
 from .verify.effort import Effort
-from .verify.kept import kept_checks
+from .verify.kept import further_checks
 from .verify.narrower import few_trials, lost_checks, noted_losses, noted_refusals, runs
 from .verify.progress import Progress, weights_of
 from .verify.request import SizesOption, check_model, check_request, wanted_agreement
 from .verify.saved import saved_trials
-from .verify.sequences import sequence_checks
 from .verify.trials import chosen_trials, infinite_trials, observed_trials
 from .verify.verify import run_trials
 
@@ -307,63 +305,59 @@ class Program:
             self._verdict = Tally(blocked=tuple(blocked)), ()
             return self._verdict[0]
         logger.info("verifying on observed and unseen calls")
-        kept = self._kept_values()
         again = trials != 1
-        most = (
-            None if trials is None else trials - again
-        )  # one of them is the repetition of the first
+        most = None if trials is None else trials - again  # one is the first, repeated
         choose = partial(
-            chosen_trials, self.graphs, self._samples, kept, given, seed=seed, most=most
+            chosen_trials,
+            self.graphs,
+            self._samples,
+            self._kept_values(),
+            given,
+            seed=seed,
+            most=most,
         )
-        total = sum(1 for _ in choose()) if is_watched() else None
+        left = self._subject.kept if self._subject is not None and model is None else None
+        ways = repr(session_options), repr(providers)
+        asked = (atol, agreeing, repr(given), seed, trials, seconds, ways)
         with (
             self._stages.stage("verify"),
             kept_when_interrupted(self._kept_of_verifying),
             kept_state(subject.model, {}),
         ):  # a program shares buffers with its model
-            ways = repr(session_options), repr(providers)
-            asked = (atol, agreeing, repr(given), seed, trials, seconds, ways)
-            request = (*asked, weights_of(subject.watched))
-            if self._unfinished is None or self._unfinished[0] != request:
-                effort = Effort(subject.model, bounded=trials is None, seconds=seconds)
-                self._unfinished = request, Progress(), effort
-            _, progress, effort = self._unfinished
-            effort.begin()
-            self._verdict = run_trials(
+            effort = Effort(subject.model, bounded=trials is None, seconds=seconds)
+            progress, effort = self._goes_on((*asked, weights_of(subject.watched)), effort)
+            tally, unlawful = run_trials(
                 tried._serve,
                 subject,
                 choose(),
                 atol=atol,
-                total=total,
+                total=sum(1 for _ in choose()) if is_watched() else None,
                 graphs=[graph.name for graph in self.graphs],
                 again=again,
                 effort=effort,
                 progress=progress,
                 agreeing=agreeing,
-                kept=self._left_behind if model is None else None,
+                kept=left if self._state is None else None,
             )
-            tally, unlawful = self._verdict
-            if self._state is not None:
-                checks = sequence_checks(
-                    tried._serve,
-                    subject,
-                    self._samples,
-                    self._state.name,
-                    self._state.initial,
-                    atol=atol,
-                )
-                tally = replace(tally, checks=(*tally.checks, *checks))
-            if self._subject is not None and model is None:
-                left = self._subject.kept
-                checks = kept_checks(
-                    tried._serve, subject, self._samples, left, unseen=choose(), atol=atol
-                )
-                tally = replace(tally, checks=(*tally.checks, *checks))
-            tally = with_axes(tally, self.graphs, self._recording, self._joins)
-            self._verdict = tally, unlawful
+            further = further_checks(
+                tried._serve, subject, self._samples, self._state, left, unseen=choose(), atol=atol
+            )
+        tally = replace(tally, checks=(*tally.checks, *further))
+        tally = with_axes(tally, self.graphs, self._recording, self._joins)
+        self._verdict = tally, unlawful
         if not tally.left_out:
             self._unfinished = None
-        return self._verdict[0]
+        return tally
+
+    def _goes_on(self, request: tuple[Any, ...], effort: Effort) -> tuple[Progress, Effort]:
+        """The trials that were made, and their effort, where this was asked for before and did not
+        end; otherwise a beginning with ``effort``.
+        """
+        if self._unfinished is None or self._unfinished[0] != request:
+            self._unfinished = request, Progress(), effort
+        _, progress, effort = self._unfinished
+        effort.begin()
+        return progress, effort
 
     def _kept_of_verifying(self) -> str:
         n_tried = len(self._unfinished[1].tried) if self._unfinished is not None else 0
@@ -394,17 +388,29 @@ class Program:
 
     def _with_graphs(self, graphs: Sequence[Graph]) -> Program:
         """The same calls and model, with these graphs."""
+        made = self._beside(self._recording, self._samples, self._subject, graphs)
+        made._limits = self._limits
+        return made
+
+    def _beside(
+        self,
+        recording: Recording,
+        samples: Sequence[Sample],
+        subject: Lab | None,
+        graphs: Sequence[Graph],
+    ) -> Program:
+        """These graphs with such calls and model, and a state of their own."""
         made = Program(
             graphs,
-            self._recording,
-            self._samples,
-            self._subject,
+            recording,
+            samples,
+            subject,
             self.refusals,
             self._joins,
             self._state.copy() if self._state is not None else None,
             self._changed,
         )
-        made._limits, made._untouched = self._limits, self._untouched
+        made._untouched = self._untouched
         return made
 
     def _subject_of(self, model: Any) -> ModelRunner:
@@ -448,11 +454,6 @@ class Program:
         result = self._dispatcher(args, kwargs)
         gives_parts = self._state is not None or self._changed
         return of_given_arguments(result, arguments) if gives_parts else result
-
-    @property
-    def _left_behind(self) -> LeftBehind | None:
-        """What calls leave behind, where that is no input of the graphs."""
-        return self._subject.kept if self._subject is not None and self._state is None else None
 
     @property
     def tally(self) -> Tally:
@@ -700,19 +701,7 @@ class Program:
         """The same graphs, beside other calls and another model: see
         :meth:`InputObserver.adopted`.
         """
-        state = self._state.copy() if self._state is not None else None
-        made = Program(
-            self.graphs,
-            recording,
-            samples,
-            subject,
-            self.refusals,
-            self._joins,
-            state,
-            self._changed,
-        )
-        made._untouched = self._untouched
-        return made
+        return self._beside(recording, samples, subject, self.graphs)
 
     def verify_saved(self, *, atol: float = _ATOL) -> Tally:
         """Runs the kept calls, and compares with the results that were observed: no model is

@@ -22,12 +22,35 @@ from ..lab.runner import ModelRunner, cuda_devices, opened
 from ..observing.samples import Sample
 from ..pytrees.agree import agreement_of_trees
 from ..pytrees.open import copy_tensors
+from ..serve.state import ProgramState
+from .sequences import sequence_checks
 from .trials import Trial
 
-__all__ = ["kept_checks"]
+__all__ = ["further_checks", "kept_checks"]
 
 #: unseen trials of a graph that are made after the watched calls
 _MOST_OF_A_GRAPH = 6
+
+
+def further_checks(
+    serve: Callable[[dict[str, Any]], Any],
+    subject: ModelRunner,
+    samples: Sequence[Sample],
+    state: ProgramState | None,
+    kept: Kept | None,
+    *,
+    unseen: Iterable[Trial] = (),
+    atol: float = 1e-5,
+) -> tuple[Check, ...]:
+    """The checks of calls that follow each other: with the ``state`` that a program keeps, and with
+    what calls of the watched model leave behind.
+    """
+    found: tuple[Check, ...] = ()
+    if state is not None:
+        found += sequence_checks(serve, subject, samples, state.name, state.initial, atol=atol)
+    if kept is not None:
+        found += kept_checks(serve, subject, samples, kept, unseen=unseen, atol=atol)
+    return found
 
 
 def kept_checks(

@@ -110,3 +110,19 @@ def test_seconds_that_say_nothing(seconds: Any) -> None:
     with pytest.raises(UsageError) as raised:
         whole.verify(seconds=seconds)
     assert raised.value.slug == "bad-trials"
+
+
+def test_an_interrupt_in_the_calls_that_follow_each_other_leaves_the_tally(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    model, observer = nn.Linear(4, 2), InputObserver()
+    with observer(model):
+        model(torch.ones(2, 4))
+        model(torch.ones(3, 4))
+    program = observer.export()
+    before = program.tally
+    monkeypatch.setattr("onlooker.program.further_checks", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        program.verify(seed=7)
+    assert program.tally == before

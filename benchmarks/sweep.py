@@ -56,6 +56,7 @@ class Architecture:
     name: str
     family: str
     build: Callable[[], Any] = field(compare=False)
+    measure: Callable[..., None] = field(default=measure, compare=False)
 
     @property
     def label(self) -> str:
@@ -143,7 +144,7 @@ def child(pipe: Connection, architecture: Architecture, options: argparse.Namesp
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         tempfile.tempdir = scratch
         try:
-            measure(architecture.build, row, pipe.send)
+            architecture.measure(architecture.build, row, pipe.send)
         except BaseException:
             traceback.print_exc()
             row["status"], row["message"] = "crash", "the benchmark itself failed, see its log"

@@ -73,3 +73,24 @@ def test_steps_become_a_constant_without_the_repair() -> None:
     )
     (given,) = [node for node in exported.graph.nodes if node.op == "placeholder"][-1:]
     assert str(given.meta["val"].shape[1]) == "7"
+
+
+class OfASign(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(4, 3, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        read, _ = self.layer(x)
+        return read + 1 if x.sum() > 0 else read - 1
+
+
+def test_an_lstm_beside_a_branch_on_values_is_converted() -> None:
+    pytest.importorskip("onnxscript")
+    model, observer = OfASign().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.ones(2, 5, 4))
+        model(torch.ones(3, 9, 4))
+    program = observer.export().to("onnx")
+    x = torch.rand(4, 7, 4)
+    torch.testing.assert_close(program(x), model(x), atol=1e-5, rtol=1e-5)

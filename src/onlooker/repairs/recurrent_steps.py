@@ -9,6 +9,9 @@ Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_decomp/decompos
 ``one_layer_rnn`` and ``one_layer_lstm`` iterate over their input. It may go when they do so no more;
 ``test_steps_become_a_constant_without_the_repair`` of ``tests/repairs/test_recurrent_steps.py``
 fails then.
+
+A program whose trace decided by values keeps them. Traced anew, the kernel of an LSTM gives no tensor
+for a result that has a shape, and torch 2.13 stops there: its operators are decomposed by shapes alone.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 import torch
 
 from ..patches.swap import swapped
-from ..torch_internals.fake_tensors import is_fake
+from ..torch_internals.fake_tensors import FakeTensor, FakeTensorMode, is_fake
 from ..torch_internals.tracing import decompositions, get_proxy_mode
 from .repair import Repair
 
@@ -50,7 +53,17 @@ def steps_stay_sizes(model: Any) -> Iterator[None]:
             if hasattr(decompositions, name):
                 layer = _of_one_step(getattr(decompositions, name))
                 stack.enter_context(swapped(decompositions, name, layer))
+        for mode in _modes(model) if _has_layers(model) else ():
+            stack.enter_context(swapped(mode, "propagate_real_tensors", False))
         yield
+
+
+def _modes(model: Any) -> set[FakeTensorMode]:
+    """The modes in which an exported program was traced; of a module there are none."""
+    if not isinstance(model, torch.export.ExportedProgram):
+        return set()
+    values = [node.meta.get("val") for node in model.graph.nodes]
+    return {value.fake_mode for value in values if isinstance(value, FakeTensor)}
 
 
 def _has_layers(model: Any) -> bool:

@@ -168,7 +168,9 @@ def leaves_of(value: Any) -> list[torch.Tensor]:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """What an error says, on one line; of one of ``torch.onnx``, which has advice, what caused it."""
+    while type(error).__module__.startswith("torch.onnx") and error.__cause__ is not None:
+        error = error.__cause__
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 

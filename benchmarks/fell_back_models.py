@@ -77,8 +77,8 @@ class _Outputs(torch.nn.Module):
         super().__init__()
         self.model, self.names = model, names
 
-    def forward(self, *args: Any) -> Any:
-        found = self.model(*args)
+    def forward(self, values: Any) -> Any:
+        found = self.model(values)
         outputs = tuple(found[name] for name in self.names)
         return outputs[0] if len(outputs) == 1 else outputs
 

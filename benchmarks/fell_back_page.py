@@ -17,15 +17,15 @@ Many projects export their models with `torch.onnx.export(dynamo=False)`, the ex
 deprecated: the new one refused their model, or its file had fixed sizes. Here are models of those kinds, from packages
 of Python's index in small configurations with random weights, and small ones of our own where the model is in no such
 package ("own", "-like"). One script exports each of them, with `input_names`, `dynamic_axes`, `opset_version=18` and an
-example of two rows (one row for the voices of our own, one image for the detectors); only the word before the bracket differs:
-`onlooker.onnx_export`, `torch.onnx.export(dynamo=True)` and `torch.onnx.export(dynamo=False)`, all as they are. Nothing
-else of a project's script is here: a patch of the model or an option that helps one exporter is not used for any.
+example of two rows (one row for the voices of our own, one image for the detectors); only the word before the bracket
+differs: `onlooker.onnx_export`, `torch.onnx.export(dynamo=True)` and `torch.onnx.export(dynamo=False)`, all as they
+are. Nothing else of a project's script is here: a patch of the model is not used for any.
 
 ONNX Runtime then runs the file on the example, and on calls of other sizes that no exporter saw. **3/3** is how many of
 these have the shapes and the numbers of the model (within 1e-3 of 1 + max|expected|). *wrong example* is a file that
 is wrong for the example itself. *refused* is an error and no file; *unreadable* a file that ONNX Runtime does not
-load; *time* is more than the 150 seconds of the processor that each may take. Seconds are those of the processor, for the
-export alone, and for onlooker with the proof of what it wrote. Files are counted with their weights.
+load; *time* is more than the 150 seconds of the processor that each may take. Seconds are those of the processor, for
+the export alone, and for onlooker with the proof of what it wrote. Files are counted with their weights.
 `python benchmarks/fell_back.py` measures, and `--page` writes this page from what was measured;
 [benchmarks/fell_back_models.py](../benchmarks/fell_back_models.py) has the models.
 How to change a script: [From torch.onnx.export](howto/from_torch_onnx_export.md).

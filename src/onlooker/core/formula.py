@@ -15,7 +15,16 @@ from typing import Any
 
 from .errors import UsageError
 
-__all__ = ["FUNCTIONS", "holds", "negated", "read_formula", "renamed", "symbols_in", "variables_of"]
+__all__ = [
+    "FUNCTIONS",
+    "holds",
+    "negated",
+    "read_formula",
+    "remainders_in",
+    "renamed",
+    "symbols_in",
+    "variables_of",
+]
 
 #: the functions that a formula may call
 FUNCTIONS: Mapping[str, Any] = {
@@ -188,6 +197,23 @@ def symbols_in(text: str) -> frozenset[str]:
     tree = ast.parse(text, mode="eval")
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return frozenset(names - FUNCTIONS.keys() - {"math"})
+
+
+@functools.lru_cache(maxsize=4096)
+def remainders_in(text: str) -> frozenset[str]:
+    """The remainders by numbers in a formula.
+
+    >>> sorted(remainders_in("n % 8 == 0 or (n + 1) // 2 % 2 != 0 or n % m == 0 or n % 8 == 3"))
+    ['(n + 1) // 2 % 2', 'n % 8']
+    """
+    found = {
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(text, mode="eval"))
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and isinstance(node.right, ast.Constant)
+    }
+    return frozenset(found)
 
 
 @functools.lru_cache(maxsize=4096)

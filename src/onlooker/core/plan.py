@@ -64,11 +64,15 @@ class Symbol:
 
         A size of 0 that an experiment found stands elsewhere: see :attr:`is_empty_too`.
         """
-        low = 1 if self.is_empty_too else self.low
         if self.high is None:
-            return f"{low} and more"
+            return f"{self.least} and more"
         limit = f" ({self.limit})" if self.limit else ""
-        return f"{low} to {self.high}{limit}"
+        return f"{self.least} to {self.high}{limit}"
+
+    @property
+    def least(self) -> int:
+        """The least size, but for a size of 0 that an experiment found."""
+        return 1 if self.is_empty_too else self.low
 
     @property
     def is_empty_too(self) -> bool:

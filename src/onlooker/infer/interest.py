@@ -197,9 +197,9 @@ def domain_of_interest(
         asked = None
         if symbol.name in ranges:
             low, high = ranges[symbol.name]
-            asked = symbol.low if low is None else low, high
+            asked = symbol.least if low is None else low, high
         elif symbol.name in dynamic:
-            asked = symbol.low, symbol.high
+            asked = symbol.least, symbol.high
         symbols[symbol.name] = SizesOfInterest(
             symbol.name, watched, asked, _everyday(plan, symbol, watched), _grid(symbol, watched)
         )

@@ -127,7 +127,7 @@ def progress(callback: Listener | None = None) -> Iterator[None]:
     >>> list(dict.fromkeys(step.what for step in seen))
     ['probing', 'tracing', 'verifying']
     >>> print(seen[-1].done, "of", seen[-1].total)
-    16 of 16
+    14 of 14
     """
     if callback is not None:
         check_kind(callback, Callable, "callback", "a function of one step")

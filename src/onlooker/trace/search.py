@@ -23,6 +23,7 @@ from ..contract.boundaries import boundary_sizes
 from ..contract.places import formulas_of
 from ..core.contract import Constraint, Contract, Origin
 from ..core.errors import ExportError
+from ..core.formula import remainders_in
 from ..core.marks import ORDER
 from ..core.plan import Plan
 from ..core.progress import tell
@@ -59,7 +60,7 @@ _LEAST_SPENT = 4
 _OF_VALUES = 4
 #: how many traces are made for sizes that are worth no further graph
 _MOST_FURTHER = 2
-#: with more conditions on remainders, no trace is made off their grid: its sizes are long sums
+#: where conditions are about more remainders, no trace is made off their grid: its sizes are long sums
 _MOST_REMAINDERS = 4
 _SMALL = 24
 
@@ -257,9 +258,12 @@ class PlanSearch:
         return None
 
     def _is_on_grids(self, sizes: Sizes) -> bool:
-        """True where the graphs have few conditions on remainders, or sizes violate none of them."""
-        remainders = [c for c in self._conditions() if "%" in c.formula]
-        return len(remainders) <= _MOST_REMAINDERS or all(c.holds(sizes) for c in remainders)
+        """True where the conditions of the graphs are about few remainders, or sizes violate none of
+        them.
+        """
+        conditions = [c for c in self._conditions() if remainders_in(c.formula)]
+        remainders = frozenset().union(*(remainders_in(c.formula) for c in conditions))
+        return len(remainders) <= _MOST_REMAINDERS or all(c.holds(sizes) for c in conditions)
 
     def _sides_of(self, sizes: Sizes) -> frozenset[str]:
         """The conditions that sizes violate, and the symbols that are 0 or 1."""

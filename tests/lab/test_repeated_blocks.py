@@ -154,3 +154,24 @@ def test_the_same_plan_is_found_with_two_blocks_and_with_all(monkeypatch):
     short = exported(model)
     assert 2 in RUNS
     assert [str(leaf) for leaf in short.plans[0].leaves] == [str(leaf) for leaf in whole.plans[0].leaves]
+
+
+class LateMask(Block):
+    """A block that reads the mask only far from the first one."""
+
+    def forward(self, x, mask=None):
+        return super().forward(x, mask if self.place > 2 else None)
+
+
+def test_sizes_that_only_later_blocks_relate_are_found_on_the_whole_model(small_models):
+    model, observer = Stack(LateMask(place) for place in range(6)).eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for shape in ((2, 600), (3, 900)):
+            model(torch.randn(*shape, 4), torch.ones(shape))
+    RUNS.clear()
+    program = observer.export()
+    assert {2, 6} == set(RUNS)
+    assert program.verify().verified
+    x, mask = torch.randn(4, 7, 4), torch.ones(4, 7)
+    mask[1, 3:] = 0
+    assert torch.equal(program(x, mask), model(x, mask))

@@ -18,9 +18,11 @@ from ..core.experiment import Experiment
 from ..core.formula import symbols_in
 from ..core.plan import Plan
 from ..core.progress import tell
+from ..core.spec import Axis
 from ..core.structure import Tree
 from ..hypotheses.families import resolved
 from ..hypotheses.overrides import Overrides
+from ..hypotheses.ranges import plans_in_ranges, seen_sizes
 from ..hypotheses.shared_graphs import find_drafts
 from ..infer.broadcast import broadcast_groups
 from ..infer.interest import DomainOfInterest, domain_of_interest
@@ -62,6 +64,7 @@ from ..trace.ways import (
     without,
 )
 from .asked_ranges import check_asked_ranges
+from .plans import plan_of
 
 __all__ = ["export_graphs"]
 
@@ -121,6 +124,8 @@ class _Search:
         self.refusals: list[str] = []
         self._first: ExportError | None = None
         self._plans: list[Plan] = []
+        #: the calls whose plans were found by experiments with the whole model
+        self._on_whole: set[int] = set()
         self._oblivious = False
         self._spent = 0
         self._experiments: dict[PlanSearch, list[Experiment]] = {}
@@ -155,7 +160,7 @@ class _Search:
                     search.plan for search in self.searches if search.plan not in self._plans
                 ]
             except ExportError as error:
-                parts = self._by_broadcasting(plan) if error.slug == "no-lawful-sizes" else []
+                parts = self._planned_anew(plan) if error.slug == "no-lawful-sizes" else []
                 if parts:
                     left = [*parts, *left]
                     continue
@@ -168,24 +173,33 @@ class _Search:
         if self._first is not None and not self.searches and len(forms) == len(plans):
             raise self._first
 
-    def _by_broadcasting(self, plan: Plan) -> list[Plan]:
-        """The plans of calls in which other axes are broadcast, in the place of one plan that has no
-        sizes for all of them.
+    def _planned_anew(self, plan: Plan) -> list[Plan]:
+        """The plans in the place of one that has no sizes for all of its calls.
+
+        A plan that experiments with a part of the model gave is first made with the whole of it: later
+        blocks may relate sizes that the first ones do not read. Then the calls are parted by the axes
+        that are broadcast in them.
         """
         recording = self.prepared.recording
-        calls = [call for call in recording.calls if call.index in plan.calls]
+        calls = tuple(call for call in recording.calls if call.index in plan.calls)
+        groups = [(calls, frozenset[Axis]())]
+        if not self.lab.left_out_blocks or self._on_whole.issuperset(plan.calls):
+            groups = broadcast_groups(calls)
+        self._on_whole.update(plan.calls)
         found: list[Plan] = []
-        for group, axes in broadcast_groups(calls):
+        for group, axes in groups:
             static = {path: list(dims) for path, dims in self.overrides.static.items()}
             for axis in axes:
                 if axis.dim is not None:
                     static.setdefault(axis.path.code(), []).append(axis.dim)
             overrides = replace(self.overrides, static=static)
             for draft in find_drafts(group, self.samples, self.lab, overrides):
-                own = resolved(draft, self.samples, self.lab).plan()
+                own = plan_of(resolved(draft, self.samples, self.lab), self.prepared)
                 name = f"{plan.name}_{len(found) + 1}" if found else plan.name
-                found.append(replace(own, name=name, method=plan.method, model=plan.model))
-        return found
+                found.append(replace(own, name=name))
+        if not self.overrides.observed:
+            return found
+        return plans_in_ranges(found, self.overrides, seen_sizes(found, recording))
 
     def _searches_of(self, plan: Plan) -> list[PlanSearch]:
         """The search of a plan; where torch refuses numbers that vary, or bakes one in, one for

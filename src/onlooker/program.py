@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path as FilePath
@@ -340,7 +340,7 @@ class Program:
                 kept=left if self._state is None else None,
             )
             further = further_checks(
-                tried._serve, subject, self._samples, self._state, left, unseen=choose(), atol=atol
+                tried._serve, subject, self._samples, self._state, left, unseen=choose, atol=atol
             )
         tally = replace(tally, checks=(*tally.checks, *further))
         tally = with_axes(tally, self.graphs, self._recording, self._joins)
@@ -646,29 +646,33 @@ class Program:
         kept = self._kept_values()
         model = self._watched().model
         with kept_state(model, {}):  # a program shares buffers with its model
+            serve = self._with_graphs(graphs)._serve
             checks = lost_checks(
-                self._with_graphs(graphs)._serve,
+                serve,
                 self._serve,
                 few_trials(graphs, self._samples, kept),
                 Effort(model),
                 atol=_ATOL if _is_exact(graphs) else float("inf"),
             )
             if _is_exact(graphs):
-                graphs = self._bound_to_finite(graphs, kept, model)
+                graphs = self._bound_to_finite(graphs, serve, kept, model)
         return noted_losses(graphs, checks, self.graphs[0].target)
 
     def _bound_to_finite(
-        self, graphs: Sequence[Graph], kept: Sequence[Sample], model: Any
+        self,
+        graphs: Sequence[Graph],
+        serve: Callable[[dict[str, Any]], Any],
+        kept: Sequence[Sample],
+        model: Any,
     ) -> list[Graph]:
         """Graphs of another runtime, of which those that compute otherwise with infinite numbers take
-        none.
+        none; ``serve`` makes a call of them.
         """
         bound = list(graphs)
         for at, graph in enumerate(graphs):
             trials = infinite_trials(graph, kept) if graph.target != "torch" else []
             if not trials:
                 continue
-            serve = self._with_graphs(graphs)._serve
             found = lost_checks(serve, self._serve, trials, Effort(model), atol=_ATOL)
             if not all(check.passed for checks in found.values() for check in checks):
                 bound[at] = not_finite(graph, self._samples)

@@ -39,7 +39,7 @@ def further_checks(
     state: ProgramState | None,
     kept: Kept | None,
     *,
-    unseen: Iterable[Trial] = (),
+    unseen: Callable[[], Iterable[Trial]] = tuple,
     atol: float = 1e-5,
 ) -> tuple[Check, ...]:
     """The checks of calls that follow each other: with the ``state`` that a program keeps, and with
@@ -59,19 +59,19 @@ def kept_checks(
     samples: Sequence[Sample],
     kept: Kept,
     *,
-    unseen: Iterable[Trial] = (),
+    unseen: Callable[[], Iterable[Trial]] = tuple,
     atol: float = 1e-5,
 ) -> tuple[Check, ...]:
     """The checks of calls that follow each other; none for a model that leaves nothing behind.
 
-    Some of the ``unseen`` trials of each graph are made twice after the watched calls as well: what
-    these have left behind may decide at other sizes alone.
+    Some of the trials of each graph that ``unseen`` gives are made twice after the watched calls as well:
+    what these have left behind may decide at other sizes alone.
     """
     found: list[Check] = []
     calls = [sample.arguments() for sample in (*samples, *samples)]
     if kept.changes and calls:
         found += _followed(serve, subject, [], calls, "after the watched calls", atol)
-        for trial in _some_of_each_graph(unseen):
+        for trial in _some_of_each_graph(unseen()):
             before = calls[: len(samples)]
             label = f"{trial.label}, after the watched calls"
             twice = [trial.arguments, trial.arguments]

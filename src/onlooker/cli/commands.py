@@ -15,8 +15,10 @@ from .options import (
     ATOL,
     BUILD,
     ENTRY,
+    ENTRY_OF_RUN,
     FULL,
     METHOD,
+    NO_PROBE,
     OUT,
     RANGE,
     RECORDING,
@@ -34,17 +36,15 @@ GENAI = "genai"
 #: the names of the targets, of what is emitted and of the tiny models; those of the code are equal
 TARGETS = ("torch", "onnx", "aoti", "openvino", "executorch")
 EMITTED = (
-    *(
-        "tensorrt",
-        "trtexec",
-        "ort-trt",
-        "openvino",
-        "executorch",
-        "vllm",
-        "triton",
-        "buckets",
-        "compile",
-    ),
+    "tensorrt",
+    "trtexec",
+    "ort-trt",
+    "openvino",
+    "executorch",
+    "vllm",
+    "triton",
+    "buckets",
+    "compile",
 )
 TINY_MODELS = ("llama", "gpt2", "bert", "vit")
 PRECISIONS = ("fp16", "int8", "int4")
@@ -249,8 +249,10 @@ class _OfSource(Command):
             _check_place(Path(options.source))
 
 
-def _add_saved_models(parser: argparse.ArgumentParser) -> None:
-    """Declares the saved models that may stand in the place of SOURCE."""
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    """Declares SOURCE, and the saved models that may stand in its place."""
+    parser.add_argument("source", metavar="SOURCE", nargs="?", help=_SOURCE)
+    BUILD.add(parser)
     parser.add_argument(
         "--model",
         metavar="PATH_OR_ID",
@@ -283,16 +285,12 @@ class PlanExport(_OfSource):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
-        parser.add_argument("source", metavar="SOURCE", nargs="?", help=_SOURCE)
-        BUILD.add(parser)
-        _add_saved_models(parser)
+        _add_source(parser)
         TO.add(parser, choices=TARGETS)
         ENTRY.add(parser)
         METHOD.add(parser)
         add_pins(parser)
-        parser.add_argument(
-            "--no-probe", action="store_true", help="do not ask the model what calls cannot tell"
-        )
+        NO_PROBE.add(parser)
         FULL.add(parser)
         parser.set_defaults(save_recording=None, keep=3)
 
@@ -311,9 +309,7 @@ class Recompiles(_OfSource):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
-        parser.add_argument("source", metavar="SOURCE", nargs="?", help=_SOURCE)
-        BUILD.add(parser)
-        _add_saved_models(parser)
+        _add_source(parser)
         ENTRY.add(parser)
         METHOD.add(parser)
         parser.add_argument(
@@ -323,9 +319,7 @@ class Recompiles(_OfSource):
             metavar="N",
             help="kinds of calls that are run again; default: 64",
         )
-        parser.add_argument(
-            "--no-probe", action="store_true", help="do not ask the model what calls cannot tell"
-        )
+        NO_PROBE.add(parser)
         parser.set_defaults(save_recording=None, keep=3)
 
 
@@ -350,9 +344,7 @@ class Export(_OfSource):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
-        parser.add_argument("source", metavar="SOURCE", nargs="?", help=_SOURCE)
-        BUILD.add(parser)
-        _add_saved_models(parser)
+        _add_source(parser)
         TO.add(parser, choices=(*TARGETS, GENAI))
         served = parser.add_argument_group("for onnx and genai")
         served.add_argument("--opset", type=int, metavar="N", help="the opset of the ONNX files")
@@ -384,9 +376,7 @@ class Export(_OfSource):
             metavar="N",
             help="calls whose values are kept; default: 3",
         )
-        parser.add_argument(
-            "--no-probe", action="store_true", help="do not ask the model what calls cannot tell"
-        )
+        NO_PROBE.add(parser)
         parser.add_argument("--no-verify", action="store_true", help="do not try the program")
         FULL.add(parser)
         add_pins(parser)
@@ -508,9 +498,7 @@ class Check(_OfPlace):
         parser.add_argument(
             "recording", type=Path, metavar="RECORDING", help=str(RECORDING.settings["help"])
         )
-        ENTRY.add(
-            parser, action="store", default=None, help="of the folder of `onlooker run`: unet, UNet"
-        )
+        ENTRY_OF_RUN.add(parser)
 
 
 class Code(_OfPlace):
@@ -533,9 +521,7 @@ class Code(_OfPlace):
             help="default: what the program was exported to",
         )
         BUILD.add(parser)
-        ENTRY.add(
-            parser, action="store", default=None, help="of the folder of `onlooker run`: unet, UNet"
-        )
+        ENTRY_OF_RUN.add(parser)
         formerly(parser, "--model", "--build", "build")
 
 
@@ -556,9 +542,7 @@ class Emit(_OfPlace):
         )
         add_program(parser)
         RECORDING.add(parser)
-        ENTRY.add(
-            parser, action="store", default=None, help="of the folder of `onlooker run`: unet, UNet"
-        )
+        ENTRY_OF_RUN.add(parser)
         parser.add_argument(
             "--count",
             type=int,

@@ -79,7 +79,9 @@ def _within(line: str, console: Console) -> list[str]:
 def _axis(text: str, dim: int | None) -> tuple[str, int | None]:
     """``x.shape[1]`` and ``x 1`` are the same axis."""
     match = _SHAPE.fullmatch(text)
-    return (match[1], int(match[2])) if match and dim is None else (text, dim)
+    if match is None or dim is not None:
+        return text, dim
+    return match[1], int(match[2])
 
 
 def _explained(

@@ -42,6 +42,7 @@ from .user_function import (
 )
 
 __all__ = [
+    "called_parts",
     "calls_elsewhere",
     "dimensions",
     "pins_of",
@@ -139,6 +140,12 @@ def watch_source(
     if options.entry:
         return watch_entries(used, options.entry, options.keep), None
     return watch(used, options.method, options.keep), None
+
+
+def called_parts(watched: InputObserver | Observers) -> dict[str, InputObserver]:
+    """The observer of each part that was called, by its name; "" for a model that is watched alone."""
+    observers = {"": watched} if isinstance(watched, InputObserver) else dict(watched)
+    return {name: one for name, one in observers.items() if not one.is_empty()}
 
 
 def _variant(options: argparse.Namespace) -> dict[str, Any]:

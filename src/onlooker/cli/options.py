@@ -31,10 +31,12 @@ __all__ = [
     "ATOL",
     "BUILD",
     "ENTRY",
+    "ENTRY_OF_RUN",
     "FULL",
     "JSON",
     "MACHINE_CODE",
     "METHOD",
+    "NO_PROBE",
     "OPERATORS",
     "OUT",
     "PROGRAM",
@@ -102,6 +104,9 @@ ENTRY = _option(
         " parts several times"
     ),
 )
+ENTRY_OF_RUN = _option(
+    "--entry", metavar="NAME", help="of the folder of `onlooker run`: unet, UNet"
+)
 TO = _option("--to", default="torch", help="default: %(default)s")
 OUT = _option("-o", "--out", type=Path, metavar="DIR", help="save the result there")
 METHOD = _option(
@@ -128,6 +133,9 @@ RANGE = _option(
         "least and greatest size: batch=1:64; batch=observed: those of the calls; observed"
         " alone: those of the calls for every symbol that no other --range names"
     ),
+)
+NO_PROBE = _option(
+    "--no-probe", action="store_true", help="do not ask the model what calls cannot tell"
 )
 OPERATORS = _option(
     "--operators",

@@ -9,21 +9,19 @@ from typing import TextIO
 
 from rich.console import Console
 
-from .._api import InputObserver
 from ..capture.combine import read_captured
 from ..capture.recorded import is_run, read_recording
 from ..capture.summary import plans_of
 from ..core.plan import Plan
 from ..core.recording import Recording
+from ..graphs.plans import domain_of
 from ..hypotheses.overrides import Overrides, overrides_of
-from ..infer.interest import DomainOfInterest, domain_of_interest
 from ..lab.work import CountedWork
-from ..materialise.counting import watched_sizes
 from ..report.blind import told_spots
 from ..report.forecast import Forecast, graph_forecast
 from .command import Answer, ExitCode, to_type
 from .entries import entry_name
-from .export import calls_elsewhere, pins_of, read_source, watch_source
+from .export import called_parts, calls_elsewhere, pins_of, read_source, watch_source
 from .progress import Say, progress
 from .user_function import names_a_function
 
@@ -92,8 +90,7 @@ def _of_model(options: argparse.Namespace, say: Say) -> list[Forecast]:
     pins, own_pins = pins_of(options, names)
     with CountedWork() as work:
         watched, _ = watch_source(options, elsewhere, say)
-    observers = {"": watched} if isinstance(watched, InputObserver) else dict(watched)
-    observers = {name: one for name, one in observers.items() if not one.is_empty()}
+    observers = called_parts(watched)
     n_run = sum(len(one.recording()) for one in observers.values())
     if elsewhere is not None:  # of the recorded calls a few were made here
         n_run = sum(one.num_obs() for one in observers.values())
@@ -119,7 +116,7 @@ def _forecast(
     is_probed = operators is not None and overrides.probe
     static: Mapping[str, Sequence[int]] = overrides.static
     graphs = tuple(
-        graph_forecast(plan, _domain(plan, recording, overrides), static, probed=is_probed)
+        graph_forecast(plan, domain_of(plan, recording, overrides), static, probed=is_probed)
         for plan in plans
     )
     probes = {probe for plan in plans for probe in plan.probes}
@@ -140,13 +137,3 @@ def _forecast(
         seconds,
         told_spots(plans),
     )
-
-
-def _domain(plan: Plan, recording: Recording, overrides: Overrides) -> DomainOfInterest:
-    dynamic = [
-        symbol.name
-        for symbol in plan.symbols
-        if any(map(overrides.is_dynamic, plan.axes_of(symbol.name)))
-    ]
-    calls = watched_sizes(plan, recording.calls)
-    return domain_of_interest(plan, calls, overrides.ranges, dynamic)

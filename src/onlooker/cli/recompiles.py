@@ -7,9 +7,8 @@ from typing import TextIO
 
 from rich.console import Console
 
-from .._api import InputObserver
 from .command import Answer, ExitCode, to_type
-from .export import calls_elsewhere, read_source, watch_source
+from .export import called_parts, calls_elsewhere, read_source, watch_source
 from .progress import progress
 
 __all__ = ["run"]
@@ -23,13 +22,11 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     elsewhere = calls_elsewhere(options)
     with progress(stderr) as say:
         watched, _ = watch_source(options, elsewhere, say)
-        observers = {"": watched} if isinstance(watched, InputObserver) else dict(watched)
         found = []
-        for name, observer in observers.items():
-            if not observer.is_empty():
-                say(f"compiling {name}".rstrip())
-                probe = not options.no_probe
-                found.append(observer.recompiles(probe=probe, most_calls=options.calls))
+        for name, observer in called_parts(watched).items():
+            say(f"compiling {name}".rstrip())
+            probe = not options.no_probe
+            found.append(observer.recompiles(probe=probe, most_calls=options.calls))
 
     def show(console: Console) -> None:
         for one in found:

@@ -25,13 +25,13 @@ from ..hypotheses.overrides import Overrides
 from ..hypotheses.ranges import plans_in_ranges, seen_sizes
 from ..hypotheses.shared_graphs import find_drafts
 from ..infer.broadcast import broadcast_groups
-from ..infer.interest import DomainOfInterest, domain_of_interest
+from ..infer.interest import DomainOfInterest
 from ..infer.sizes import Sizes
 from ..infer.unify import forms_of
 from ..lab.lab import Lab
 from ..lab.small_sizes import short_call
 from ..materialise.arguments import leaf_values
-from ..materialise.counting import sizes_of, watched_sizes
+from ..materialise.counting import sizes_of
 from ..materialise.domains import Domains, domains_of
 from ..materialise.padding import with_padding
 from ..observing.inner import advice_on_inner
@@ -64,7 +64,7 @@ from ..trace.ways import (
     without,
 )
 from .asked_ranges import check_asked_ranges
-from .plans import plan_of
+from .plans import domain_of, plan_of
 
 __all__ = ["export_graphs"]
 
@@ -266,13 +266,7 @@ class _Search:
 
     def _domain_of(self, plan: Plan) -> DomainOfInterest:
         """The sizes that the graphs of a plan are made for."""
-        calls = watched_sizes(plan, self.prepared.recording.calls)
-        dynamic = [
-            symbol.name
-            for symbol in plan.symbols
-            if any(map(self.overrides.is_dynamic, plan.axes_of(symbol.name)))
-        ]
-        return domain_of_interest(plan, calls, self.overrides.ranges, dynamic)
+        return domain_of(plan, self.prepared.recording, self.overrides)
 
     def _begun(self, traced: Traced, samples: Sequence[Sample] | None = None) -> PlanSearch:
         plan = traced.graph.plan

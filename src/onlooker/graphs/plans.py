@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 
 from ..core.plan import Plan
+from ..core.recording import Recording
 from ..hypotheses.draft import Draft
 from ..hypotheses.families import resolved
 from ..hypotheses.overrides import (
@@ -17,10 +18,12 @@ from ..hypotheses.overrides import (
 )
 from ..hypotheses.ranges import plans_in_ranges, seen_sizes
 from ..hypotheses.shared_graphs import find_drafts
+from ..infer.interest import DomainOfInterest, domain_of_interest
 from ..lab.lab import Lab
+from ..materialise.counting import watched_sizes
 from ..trace.prepare import Prepared
 
-__all__ = ["find_plans", "plan_of"]
+__all__ = ["domain_of", "find_plans", "plan_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +52,17 @@ def find_plans(prepared: Prepared, lab: Lab, overrides: Overrides) -> list[Plan]
     if not overrides.observed:
         return plans
     return plans_in_ranges(plans, overrides, seen_sizes(plans, recording))
+
+
+def domain_of(plan: Plan, recording: Recording, overrides: Overrides) -> DomainOfInterest:
+    """The sizes that the graphs of a plan are made for."""
+    dynamic = [
+        symbol.name
+        for symbol in plan.symbols
+        if any(map(overrides.is_dynamic, plan.axes_of(symbol.name)))
+    ]
+    calls = watched_sizes(plan, recording.calls)
+    return domain_of_interest(plan, calls, overrides.ranges, dynamic)
 
 
 def plan_of(draft: Draft, prepared: Prepared) -> Plan:

@@ -28,7 +28,7 @@ from ..keep.values import tree_of
 from ..materialise.arguments import dtype_of
 from ..materialise.facts import Fact
 from ..observing.bind import as_args_kwargs
-from ..observing.surroundings import inside_autocast
+from ..observing.surroundings import inside_autocast, inside_gradients
 from ..pytrees.identity import generator_device, identity_of
 from ..pytrees.numbers import as_dtype
 from ..pytrees.open import close_tree
@@ -296,10 +296,7 @@ def _inside(surroundings: Surroundings | None) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if surroundings is not None:
             stack.enter_context(inside_autocast(surroundings.autocast, keeps_casts=True))
-        if gradients is Gradients.INFERENCE:
-            stack.enter_context(torch.inference_mode())
-        else:
-            stack.enter_context(torch.set_grad_enabled(gradients is Gradients.RECORDED))
+        stack.enter_context(inside_gradients(gradients))
         yield
 
 

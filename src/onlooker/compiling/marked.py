@@ -36,7 +36,7 @@ def marked(model: Any, found: Recompiles) -> Iterator[None]:
     ...     [tuple(compiled(torch.ones(size, 4)).shape) for size in (5, 1)]
     [(5, 2), (1, 2)]
     """
-    check_kind(found, Recompiles, "What is known of the calls", "the result of recompiles()")
+    check_kind(found, Recompiles, "found", "the result of observer.recompiles()")
     method = found.entry.rpartition(".")[2]
     owner, name = _compiled_place(model, method)
     compiled = getattr(owner, name)

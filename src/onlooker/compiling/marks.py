@@ -90,8 +90,8 @@ def _bounds(known: Sequence[tuple[Plan, Expression]]) -> tuple[int, int | None]:
 @contextlib.contextmanager
 def marked_call(
     arguments: Mapping[str, Any], marks: Sequence[Mark], kind: Marking
-) -> Iterator[int]:
-    """Inside the block the tensors of one call are marked; gives the number of marked axes.
+) -> Iterator[None]:
+    """Inside the block the tensors of one call are marked.
 
     A call in which axes that share a ``shape_id`` have other sizes, or whose sizes are beyond the
     bounds, is not marked at all: torch would refuse it, and compiles it for itself without marks.
@@ -99,13 +99,13 @@ def marked_call(
     present = [(mark, _tensor_at(mark, arguments)) for mark in marks]
     here = [(mark, tensor) for mark, tensor in present if tensor is not None]
     if not _fits(here):
-        yield 0
+        yield
         return
     before = {id(tensor): (tensor, dict(vars(tensor))) for _, tensor in here}
     try:
         for mark, tensor in here:
             _mark(tensor, mark, kind)
-        yield len(here)
+        yield
     finally:
         for tensor, attributes in before.values():
             vars(tensor).clear()

@@ -69,7 +69,8 @@ def reason_of(text: str | None) -> Reason:
     if not text:
         return Reason(FIRST)
     guard = _SOURCE.sub(r"\1", _ENTRY.sub("", text.strip()).splitlines()[0])
-    line = _LINE.search(guard)
+    found_line = _LINE.search(guard)
+    line = found_line["file"] if found_line else ""
     code = guard.split("  #")[0].strip()
     for form, kind in _FORMS:
         match = form.search(code)
@@ -80,7 +81,7 @@ def reason_of(text: str | None) -> Reason:
                 kind,
                 found["place"].strip(),
                 None if dim is None else int(dim),
-                line["file"] if line else "",
+                line,
                 code,
             )
-    return Reason("another guard", "", None, line["file"] if line else "", code)
+    return Reason("another guard", line=line, text=code)

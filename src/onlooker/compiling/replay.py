@@ -24,7 +24,7 @@ from ..materialise.counting import sizes_of, values_of_specs
 from ..observing.bind import as_args_kwargs
 from ..observing.state import kept_state
 from ..observing.store import Sample
-from ..observing.surroundings import inside_autocast
+from ..observing.surroundings import inside_autocast, inside_gradients
 from ..pytrees.agree import agreement_of_trees
 from ..pytrees.open import copy_tensors
 from ..torch_internals.dynamo import compilations, private_cache
@@ -92,9 +92,8 @@ def replays_of(
             values = materialise(plan, sizes, samples)
             passed = {name for name, _ in call.passed}
             arguments = close_arguments(plan, values)
-            found.append(
-                Replay(call, {name: arguments[name] for name in arguments if name in passed})
-            )
+            given = {name: value for name, value in arguments.items() if name in passed}
+            found.append(Replay(call, given))
     return found
 
 
@@ -144,13 +143,8 @@ class Replayer:
         """Why the compiled method fails at a call, empty where it does not; and torch's records of
         what was compiled.
         """
-        outcomes: list[Any] = []
-
-        def run() -> None:
-            outcomes.append(self._outcome(compiled, replay, marks, kind))
-
-        records = compilations(run)
-        got = outcomes[0]
+        with compilations() as records:
+            got = self._outcome(compiled, replay, marks, kind)
         if isinstance(expected, Exception):
             return "", records
         if isinstance(got, Exception):
@@ -174,7 +168,7 @@ class Replayer:
         args, kwargs = as_args_kwargs(self._runner.signature, arguments)
         try:
             with (
-                _surroundings(replay.call),
+                inside_gradients(_gradients_of(replay.call)),
                 inside_autocast(self._runner.autocast, keeps_casts=False),
                 torch.random.fork_rng(devices=()),
                 marked_call(arguments, marks, kind),
@@ -191,13 +185,6 @@ class Replayer:
             yield
 
 
-@contextlib.contextmanager
-def _surroundings(call: Call) -> Iterator[None]:
-    """Inside the block gradients are recorded as they were in a call."""
-    around = call.surroundings.gradients if call.surroundings else Gradients.RECORDED
-    if around is Gradients.INFERENCE:
-        with torch.inference_mode():
-            yield
-        return
-    with torch.set_grad_enabled(around is Gradients.RECORDED):
-        yield
+def _gradients_of(call: Call) -> Gradients:
+    """How a call recorded gradients; as torch does by default where nobody noted that."""
+    return call.surroundings.gradients if call.surroundings else Gradients.RECORDED

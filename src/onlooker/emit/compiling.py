@@ -10,31 +10,25 @@ from ..core.path import Name, Path
 from ..core.plan import LeafPlan
 from .traffic import Served
 
-__all__ = ["dynamic_leaves", "marking_lines"]
-
-#: an axis that changes: its argument, its dimension and its size in words
-Axis = tuple[Path, int, str]
+__all__ = ["marking_lines"]
 
 
-def dynamic_leaves(graphs: Sequence[Served]) -> dict[Path, list[Axis]]:
-    """The axes that change in some graph, by the tensor that has them."""
+def _changing(graphs: Sequence[Served]) -> dict[Path, dict[int, str]]:
+    """The dimensions that change in some graph, each with its size in words, by the tensor."""
     found: dict[Path, dict[int, str]] = {}
     for served in graphs:
         for leaf in served.plan.inputs:
             for dim, expression in enumerate(leaf.shape):
                 if expression.symbols and leaf.is_tensor:
                     found.setdefault(leaf.path, {}).setdefault(dim, str(expression))
-    return {
-        path: [(path, dim, size) for dim, size in sorted(axes.items())]
-        for path, axes in found.items()
-    }
+    return {path: dict(sorted(sizes.items())) for path, sizes in found.items()}
 
 
 def marking_lines(graphs: Sequence[Served]) -> list[str]:
     """A function that marks a call, the sources for ``TORCH_COMPILE_DYNAMIC_SOURCES``, and what
     vLLM's ``support_torch_compile`` takes.
     """
-    leaves = dynamic_leaves(graphs)
+    leaves = _changing(graphs)
     roots = list(dict.fromkeys(path.root for path in leaves))
     always = [root for root in roots if all(_has(served, root) for served in graphs)]
     optional = [root for root in roots if root not in always]
@@ -46,14 +40,16 @@ def marking_lines(graphs: Sequence[Served]) -> list[str]:
         if root in optional:
             lines.append(f"    if {root} is not None:")
             indent = "        "
-        for path, axes in leaves.items():
+        for path, sizes in leaves.items():
             if path.root == root:
-                lines += [f"{indent}{_marked(axis)}" for axis in axes]
+                lines += [
+                    f"{indent}maybe_mark_dynamic({path.code()}, {dim})  # {size}"
+                    for dim, size in sizes.items()
+                ]
     sources = ",".join(_source(path) for path in leaves)
     lines += ["", "", "# the same without code, for all sizes of these arguments:"]
     lines.append(f'# TORCH_COMPILE_DYNAMIC_SOURCES="{sources}"')
-    plain = {path: axes for path, axes in leaves.items() if len(path.entries) == 1}
-    dims = {path.root: {dim: size for _, dim, size in axes} for path, axes in plain.items()}
+    dims = {path.root: sizes for path, sizes in leaves.items() if len(path.entries) == 1}
     lines.append(f"# vLLM: @support_torch_compile(dynamic_arg_dims={dims})")
     return lines
 
@@ -62,11 +58,6 @@ def _has(served: Served, root: str) -> bool:
     """True where a call of a graph brings the argument."""
     leaves: list[LeafPlan] = [leaf for leaf in served.plan.leaves if leaf.path.root == root]
     return any(leaf.fill is None for leaf in leaves)
-
-
-def _marked(axis: Axis) -> str:
-    path, dim, size = axis
-    return f"maybe_mark_dynamic({path.code()}, {dim})  # {size}"
 
 
 def _source(path: Path) -> str:

@@ -84,9 +84,10 @@ def tensors_of(tree: Tree[Any], example: Any, places: Mapping[int, Path]) -> lis
     ``example`` are the arguments as they were given, ``places`` the path of each tensor by identity.
     """
     leaves = torch_pytree.tree_leaves(example)
-    first = [places[id(leaf)] for leaf in leaves if id(leaf) in places]
-    rest = [path for path, spec in tree.items() if isinstance(spec, TensorSpec)]
-    return [*dict.fromkeys((*(path for path in first if path in rest), *rest))]
+    in_the_example = [places[id(leaf)] for leaf in leaves if id(leaf) in places]
+    tensors = [path for path, spec in tree.items() if isinstance(spec, TensorSpec)]
+    first = [path for path in in_the_example if path in tensors]
+    return list(dict.fromkeys([*first, *tensors]))
 
 
 def asked_by_calls(shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> AskedAxes:

@@ -14,7 +14,7 @@ import torch
 
 from .._api import InputObserver
 from ..core.errors import ExportError, UnsupportedError, UsageError
-from ..core.formula import read_formula, variables_of
+from ..core.formula import symbols_in
 from ..core.kinds import as_path, check_kind
 from ..core.path import Path
 from ..core.spec import Axis
@@ -285,17 +285,12 @@ def _why_fixed(program: Program, axis: str) -> str:
         }
         for region in graph.contract.regions:
             for constraint in region.constraints:
-                if constraint.line and symbols & _symbols_in(constraint.formula, graph):
+                if constraint.line and symbols & symbols_in(constraint.formula):
                     return f" The model decides by {constraint.line}."
         refused = _refused_at(program, graph, symbols)
         if refused:
             return f" With another size it raises {refused}."
     return ""
-
-
-def _symbols_in(formula: str, graph: Graph) -> set[str]:
-    names = [symbol.name for symbol in graph.plan.symbols]
-    return set(variables_of(read_formula(formula, names)))
 
 
 def _refused_at(program: Program, graph: Graph, symbols: set[str]) -> str:

@@ -26,7 +26,7 @@ class Draft:
 
     ``fills`` are the values of leaves that some calls lack. ``probes`` are rows of sizes that the
     model accepts, ``experiments`` all records, the refused ones too. ``lows`` are the least sizes
-    that the model takes, where that is more than 1, ``empty`` axes at which the model takes 0;
+    that the model takes, where that is more than 1; ``empty`` are the axes at which it takes 0;
     ``confirmed`` has, by axis, the label of the
     experiment that confirmed its relation; ``exclusions`` say how the table is not to be read;
     ``optional`` are the constants that a call may leave out, ``needed`` the arguments that it may not

@@ -135,12 +135,12 @@ def check_bounded(plans: Iterable[Plan], seen: Seen, target: str) -> None:
 
     :raises UsageError: ``bounds-needed`` with the ranges to write
     """
-    symbols = {symbol.name: symbol for plan in map(from_one_on, plans) for symbol in plan.symbols}
+    symbols = {symbol.name: symbol for plan in plans for symbol in plan.symbols}
     missing = [name for name, symbol in symbols.items() if symbol.high is None]
     if not missing:
         return
     ranges = {
-        name: (symbol.low, symbol.high) if symbol.high is not None else _seen_range(symbol, seen)
+        name: (symbol.least, symbol.high) if symbol.high is not None else _seen_range(symbol, seen)
         for name, symbol in symbols.items()
     }
     raise UsageError(
@@ -159,8 +159,8 @@ def _seen_range(symbol: Symbol, seen: Seen) -> tuple[int, int]:
     experiments.
     """
     greatest_seen = max(symbol.observed, default=1)
-    _, high = seen.get(symbol.name, (symbol.low, greatest_seen))
-    return symbol.low, max(symbol.low, high)
+    _, high = seen.get(symbol.name, (symbol.least, greatest_seen))
+    return symbol.least, max(symbol.least, high)
 
 
 def greatest(expression: Expression, symbols: Mapping[str, Symbol]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -15,6 +16,7 @@ from ..torch_internals.modes import is_any_autocast_enabled
 __all__ = [
     "autocast_of",
     "inside_autocast",
+    "inside_gradients",
     "outside_autocast",
     "record_gradients",
     "surroundings_now",
@@ -84,6 +86,13 @@ def record_gradients(calls: Iterable[Call]) -> bool:
     """True where there are calls, and gradients were recorded in each."""
     found = {call.surroundings.gradients if call.surroundings else None for call in calls}
     return found == {Gradients.RECORDED}
+
+
+def inside_gradients(gradients: Gradients) -> contextlib.AbstractContextManager[Any]:
+    """A block in which gradients are recorded, or not, as they were in a call."""
+    if gradients is Gradients.INFERENCE:
+        return torch.inference_mode()
+    return torch.set_grad_enabled(gradients is Gradients.RECORDED)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -54,8 +54,12 @@ def private_cache() -> Iterator[None]:
             reset_code(code)
 
 
-def compilations(run: Callable[[], Any]) -> list[Any]:
-    """The records that torch makes of each compilation while ``run`` runs, in their order."""
+@contextlib.contextmanager
+def compilations() -> Iterator[list[Any]]:
+    """Gives a list, which on exit has the records that torch made of each compilation inside the
+    block, in their order.
+    """
     known = {id(record) for record in get_compilation_metrics()}
-    run()
-    return [record for record in get_compilation_metrics() if id(record) not in known]
+    made: list[Any] = []
+    yield made
+    made += [record for record in get_compilation_metrics() if id(record) not in known]

@@ -13,6 +13,9 @@ from onlooker import InputObserver, UsageError
 from onlooker.compiling.marks import Marking
 from onlooker.compiling.reasons import reason_of
 from onlooker.compiling.recompiles import Recompiles
+from onlooker.compiling.replay import Replay, Replayer
+from onlooker.core.call import Call, Parameter, Signature
+from onlooker.lab.runner import ModelRunner
 
 
 class Masked(torch.nn.Module):
@@ -184,3 +187,28 @@ def test_the_text_for_a_compiled_model_marks_what_the_program_knows() -> None:
     assert x._dynamo_weak_dynamic_indices == {0, 1}  # type: ignore[attr-defined]
     assert "TORCH_COMPILE_DYNAMIC_SOURCES=\"L['x'],L['mask']\"" in text
     assert "dynamic_arg_dims={'x': {0: 'batch'" in text
+
+
+class CountsItsCalls(torch.nn.Module):
+    """A model whose result depends on how often it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return x + self.calls
+
+
+def test_every_way_begins_with_the_model_as_it_was() -> None:
+    model = CountsItsCalls()
+    calls = [Replay(call, {"x": torch.ones(size, 2)}) for call, size in zip(made_calls(model), (2, 3), strict=True)]
+    replayer = Replayer(ModelRunner(model, "forward", Signature((Parameter("x"),))), calls)
+    assert [replayer.count(dynamic=dynamic).failure for dynamic in (None, True)] == ["", ""]
+    assert model.calls.item() == 2
+
+
+def made_calls(model: torch.nn.Module) -> tuple[Call, ...]:
+    """The calls of two batches, as they are recorded."""
+    return observed(model, [(torch.ones(2, 2),), (torch.ones(3, 2),)]).recording().calls

@@ -102,7 +102,8 @@ class Replayer:
 
     def __init__(self, runner: ModelRunner, replays: Sequence[Replay]) -> None:
         self._runner, self._replays = runner, replays
-        self._expected = [self._outcome(self._method, replay) for replay in replays]
+        with self._kept():
+            self._expected = [self._outcome(self._method, replay) for replay in replays]
 
     @property
     def _method(self) -> Any:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver
-from onlooker.observing.state import changed_since, kept_state, read_attributes
+from onlooker.observing.state import changed_since, kept_state, kept_weights, read_attributes
 
 
 class Remembers(torch.nn.Module):
@@ -148,3 +148,17 @@ def test_a_tensor_and_the_sizes_it_was_made_for_stand_as_before_watching() -> No
     assert program.verify().verified
     x = torch.randn(1, 5)
     torch.testing.assert_close(program(x), x * torch.arange(5))
+
+
+def test_weights_written_through_data_are_put_back_after_a_run_that_raises() -> None:
+    layer = torch.nn.Linear(2, 2)
+    before = layer.weight.detach().clone()
+
+    def run() -> None:
+        with kept_weights():
+            layer.weight.data.mul_(2)
+            raise ValueError("refused")
+
+    with pytest.raises(ValueError, match="refused"):
+        run()
+    assert torch.equal(layer.weight, before)

@@ -96,11 +96,13 @@ def kept_weights() -> Iterator[None]:
         return found
 
     write = torch.Tensor.data.__set__  # type: ignore[attr-defined]
-    with swapped(torch.Tensor, "data", property(data, write)):
-        yield
-    for tensor, copy in copies.values():
-        if not is_same(read(tensor), copy):
-            read(tensor).copy_(copy)
+    try:
+        with swapped(torch.Tensor, "data", property(data, write)):
+            yield
+    finally:
+        for tensor, copy in copies.values():
+            if not is_same(read(tensor), copy):
+                read(tensor).copy_(copy)
 
 
 class StateKeeper:

@@ -13,6 +13,14 @@ MINUTES ?= 10
 # asks for (scikit-learn, pandas, coremltools and more, half a GB) a conversion and the runtime need no more than this.
 EXECUTORCH := executorch==1.5.1 torchao==0.18.0 ruamel.yaml==0.19.1 tabulate==0.10.0
 WITH_EXECUTORCH := $(VENV)-executorch
+# The readers of folders that onlooker writes: sentence-transformers with its ONNX backend, which runs beside transformers 4
+# only, and transformers.js, where there is npm. The tests start them as processes of their own.
+READERS := sentence-transformers==5.7.0 transformers==4.57.6 huggingface-hub==0.36.2 tokenizers==0.22.2 optimum==2.1.0 optimum-onnx==0.1.0
+READERS_OF_NPM := @huggingface/transformers@4.3.1
+WITH_READERS := $(VENV)-readers
+# Engines that run jobs and trials on other machines, here in processes of this one.
+ENGINES := distributed==2026.8.0 dask==2026.8.0 loky==3.7.0 submitit==1.5.4 cloudpickle toolz zict msgpack tblib sortedcontainers locket partd click tornado psutil
+WITH_ENGINES := $(VENV)-engines
 # Sphinx is kept beside .venv too: nothing that is tested needs it.
 WITH_SPHINX := $(VENV)-docs
 
@@ -25,12 +33,14 @@ DOCS := build/docs
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help demo test test-executorch docs fuzz bench matrix release-check lint format clean
+.PHONY: help demo test test-engines test-executorch test-readers docs fuzz bench matrix release-check lint format clean
 
 help:
 	@echo 'make demo    watch a tiny Llama, export it to torch and ONNX, prove both on calls they never saw'
 	@echo 'make test    ruff, mypy, import-linter and pytest: what continuous integration runs'
 	@echo 'make test-executorch   the tests of the target ExecuTorch, in an environment of their own'
+	@echo 'make test-readers      folders for sentence-transformers and transformers.js, run by these, in an environment of their own'
+	@echo 'make test-engines      sweeps and verifications on Dask, loky and submitit, in an environment of their own'
 	@echo 'make docs    the site of the documentation, in $(DOCS), with warnings as errors; nothing is fetched while it is built'
 	@echo 'make fuzz    the laws of the tests on other random examples, for 10 minutes: MINUTES=1 for one'
 	@echo 'make bench   every figure beside its target, and docs/benchmarks.md; QUICK=1 for a short one, ONLY=name for one'
@@ -48,6 +58,12 @@ test: lint
 
 test-executorch: $(WITH_EXECUTORCH)/.installed
 	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) tests/targets/executorch tests/hypotheses/test_ranges.py
+
+test-readers: $(WITH_READERS)/.installed
+	ONLOOKER_READERS='$(abspath $(WITH_READERS))' $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile tests/targets/test_sentence_transformers.py tests/targets/test_web.py
+
+test-engines: $(WITH_ENGINES)/.installed
+	$(WITH_ENGINES)/bin/python -m pytest tests/engines
 
 docs: $(WITH_SPHINX)/.installed
 	$(WITH_SPHINX)/bin/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs $(DOCS)
@@ -76,7 +92,7 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format $(SOURCES)
 
 clean:
-	rm -rf $(VENV) $(WITH_EXECUTORCH) $(WITH_SPHINX) $(VENV)-release .matrix docs/gallery out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) $(WITH_EXECUTORCH) $(WITH_READERS) $(WITH_ENGINES) $(WITH_SPHINX) $(VENV)-release .matrix docs/gallery out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps below make a second run skip the installation.
@@ -97,6 +113,14 @@ endef
 
 $(WITH_EXECUTORCH)/.installed: $(VENV)/.installed Makefile
 	$(call environment_beside,$(WITH_EXECUTORCH),$(EXECUTORCH))
+
+$(WITH_READERS)/.installed: $(VENV)/.installed Makefile
+	@npm install --prefix $(WITH_READERS)/node --ignore-scripts --no-audit --no-fund $(READERS_OF_NPM) \
+		|| echo 'the packages of npm could not be installed: the tests that run them are skipped'
+	$(call environment_beside,$(WITH_READERS),$(READERS))
+
+$(WITH_ENGINES)/.installed: $(VENV)/.installed Makefile
+	$(call environment_beside,$(WITH_ENGINES),$(ENGINES))
 
 $(WITH_SPHINX)/.installed: $(VENV)/.installed docs/requirements.txt
 	$(call environment_beside,$(WITH_SPHINX),--requirement docs/requirements.txt)

@@ -50,6 +50,12 @@ def architectures() -> list[Architecture]:
     ]
 
 
+def measured(folder: Path, note: Callable[[dict[str, Any]], None], label: str) -> dict[str, Any]:
+    """The row of a model and exporter, in the process of its job."""
+    found = {one.label: one for one in architectures()}
+    return found[label].measured(note)
+
+
 def measure(
     entry: Entry,
     exporter: str,
@@ -201,7 +207,7 @@ def main() -> int:
         if one.label not in done and (asked is None or one.label in asked or one.library in asked)
     ]
     begin = time.monotonic()
-    run(todo, options)
+    run(todo, options, f"{Path(__file__).absolute()}:measured")
     print(f"{time.monotonic() - begin:.0f} s")
     return 0
 

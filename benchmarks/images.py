@@ -5,7 +5,8 @@ axes.
 
 The bare export is what a user would write by hand who knew which axes change. Models have the sizes
 of their published configurations and random weights; the UNet and the pyramid are small. Each was
-watched at one or two sizes. The report is that of ``str(program.report)``.
+watched at one or two sizes. The report is that of ``str(program.report)``. Models of torchvision and
+ultralytics are left out where these are not installed.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Subject:
     dims: Sequence[int]
     most: float = MOST
     before: str = ""
+    argument: str = "pixel_values"
 
 
 class Pyramid(torch.nn.Module):
@@ -65,6 +67,46 @@ class Pyramid(torch.nn.Module):
                 levels[place + 1], size=size
             )
         return levels
+
+
+class Detector(torch.nn.Module):
+    """A pyramid with a head that gives a score and a box for each place; of boxes that overlap, one
+    is kept.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pyramid = Pyramid()
+        self.score, self.box = torch.nn.Conv2d(16, 1, 1), torch.nn.Conv2d(16, 4, 1)
+
+    def forward(self, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        from torchvision.ops import nms
+
+        levels = self.pyramid(pixel_values)
+        scores = torch.cat([self.score(level)[0].flatten() for level in levels]).sigmoid()
+        sides = torch.cat([self.box(level)[0].flatten(1).T for level in levels]).exp()
+        boxes = torch.cat([sides[:, :2], sides[:, :2] + sides[:, 2:]], 1)
+        kept = nms(boxes, scores, 0.5)
+        return boxes[kept], scores[kept]
+
+
+def of_torchvision(name: str) -> Callable[[], torch.nn.Module]:
+    """Builds a model of torchvision with random weights."""
+
+    def build() -> torch.nn.Module:
+        import torchvision
+
+        model: torch.nn.Module = getattr(torchvision.models, name)(weights=None)
+        return model
+
+    return build
+
+
+def yolo() -> torch.nn.Module:
+    from ultralytics.nn.tasks import DetectionModel
+
+    model: torch.nn.Module = DetectionModel("yolo11n.yaml", verbose=False)
+    return model
 
 
 def of_transformers(name: str, **settings: Any) -> Callable[[], torch.nn.Module]:
@@ -105,6 +147,16 @@ SUBJECTS = (
     Subject("ConvNeXt-tiny", of_transformers("ConvNext"), TWO, (0, 2, 3), before="5.2 x"),
     Subject("MobileNetV2", of_transformers("MobileNetV2"), TWO, (0, 2, 3)),
     Subject(
+        "EfficientNet-b0",
+        of_transformers("EfficientNet", width_coefficient=1.0, depth_coefficient=1.0, image_size=224, hidden_dim=1280),
+        TWO, (0, 2, 3),
+    ),
+    Subject(
+        "MobileNetV3-small of torchvision", of_torchvision("mobilenet_v3_small"), TWO, (0, 2, 3), argument="x"
+    ),
+    Subject("yolo11n of ultralytics", yolo, ((1, 3, 64, 64), (2, 3, 96, 128)), (0, 2, 3), argument="x"),
+    Subject("detector with nms", Detector, ((1, 3, 64, 64), (1, 3, 96, 128)), (2, 3)),
+    Subject(
         "Swin-tiny", of_transformers("Swin"), ONE, (0,), MOST_OF_WINDOWS,
         before="55 to 70 x, 3 graphs, 1,023 lines",
     ),
@@ -112,6 +164,7 @@ SUBJECTS = (
         "Swinv2-tiny", of_transformers("Swinv2", image_size=256, window_size=8),
         ((1, 3, 256, 256),), (0,), MOST_OF_WINDOWS,
     ),
+    Subject("swin_t of torchvision", of_torchvision("swin_t"), ONE, (0,), MOST_OF_WINDOWS, argument="x"),
 )  # fmt: skip
 
 
@@ -119,7 +172,7 @@ def call_of(subject: Subject, size: Sequence[int]) -> dict[str, torch.Tensor]:
     """The arguments of one call with images of a size."""
     image = torch.rand(*size, generator=torch.Generator().manual_seed(0))
     if subject.build is not unet:
-        return {"pixel_values": image}
+        return {subject.argument: image}
     states = torch.rand(size[0], 7, 32)
     return {"sample": image, "timestep": torch.tensor(10), "encoder_hidden_states": states}
 
@@ -170,7 +223,10 @@ def figures(quick: bool) -> Iterator[Figure]:
     with torch.no_grad():  # what torch keeps for the first export of a process
         torch.export.export(torch.nn.Linear(2, 2), (torch.ones(2, 2),))
     for subject in SUBJECTS[:2] if quick else SUBJECTS:
-        yield measured(subject)
+        try:
+            yield measured(subject)
+        except ModuleNotFoundError as error:
+            print(f"left out: {subject.name} ({error})", file=sys.stderr)
 
 
 if __name__ == "__main__":

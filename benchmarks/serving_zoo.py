@@ -109,7 +109,7 @@ def fused(program: Program) -> dict[str, int]:
 
 def time_beside(program: Program, plain: Program) -> float:
     """The time of the last watched call beside that of the plain file, both in turns."""
-    sample = program.basis().samples[-1]
+    sample = program._program.beside_model().samples[-1]
     found: dict[str, list[float]] = {"program": [], "plain": []}
     for _ in range(REPEATS):
         for key, one in (("program", program), ("plain", plain)):

@@ -4,7 +4,8 @@ watched once, exported, and asked what nobody watched.
     python benchmarks/sweep.py [--only NAME,...] [--sample N --seed S] [--jobs N] [--redo]
     python benchmarks/sweep.py --page
 
-Each architecture has a process of its own with a limit of time and memory, and a line in a file,
+Each architecture is a job of ``onlooker.sweep``: it has a process of its own with a limit of time and
+memory, a folder with its log, and a line in a file,
 ``benchmarks/rows/sweep.jsonl`` unless ``--out`` says otherwise. What the file has already is not run
 again (``--redo`` does; the last line of a name counts). ``--page`` writes ``docs/models.md`` from the
 file. ``ok`` means that all unseen calls are exact and that ``verify()`` says verified.
@@ -17,24 +18,20 @@ import contextlib
 import fnmatch
 import importlib
 import json
-import multiprocessing
-import os
 import random
-import resource
-import signal
 import sys
-import tempfile
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import environment  # noqa: F401  # before torch is imported
 import torch
 from sweep_measure import measure
+
+from onlooker.fleet.job import jobs_of
+from onlooker.fleet.sweep import completed
 
 PAGE = Path(__file__).parent.parent / "docs" / "models.md"
 ROWS = Path(__file__).parent / "rows" / "sweep.jsonl"
@@ -44,8 +41,8 @@ LIBRARIES = {
     "timm": "sweep_timm",
     "torchvision": "sweep_torchvision",
 }
-#: a process that waits, as for a lock or for others, may take this many times its limit on the clock
-PATIENCE = 30
+#: the function of a job
+MEASURED = f"{Path(__file__).with_name('sweep_child.py').absolute()}:measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +55,18 @@ class Architecture:
     build: Callable[[], Any] = field(compare=False)
     measure: Callable[..., None] = field(default=measure, compare=False)
 
+    def measured(self, note: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Its row, in the process of its job."""
+        torch.set_num_threads(1)
+        row = {"name": self.label, "family": self.family, "status": None}
+        self.measure(self.build, row, note)
+        row.pop("stage", None)
+        return row
+
     @property
     def label(self) -> str:
         """What ``--only`` and the file call it."""
         return f"{self.library}/{self.name}"
-
-
-@dataclass(slots=True)
-class Job:
-    """One architecture in its process, and the last row that came from there."""
-
-    architecture: Architecture
-    process: Any
-    pipe: Connection
-    begin: float
-    row: dict[str, Any]
 
 
 def architectures() -> Iterator[Architecture]:
@@ -114,107 +108,33 @@ def rows_of(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def start(architecture: Architecture, options: argparse.Namespace) -> Job:
-    """A child that measures one architecture."""
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=child, args=(there, architecture, options))
-    process.start()
-    there.close()
-    row = {"name": architecture.label, "family": architecture.family, "status": None}
-    return Job(architecture, process, here, time.monotonic(), row)
-
-
-def child(pipe: Connection, architecture: Architecture, options: argparse.Namespace) -> None:
-    """Measures, within the limits of processor time and memory; what it prints goes to a log."""
-    os.setsid()
-    folder = Path(f"{options.out}.logs")
-    folder.mkdir(exist_ok=True)
-    log = os.open(
-        folder / f"{architecture.label.replace('/', '.')}.log",
-        os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
-    )
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    bytes_ = int(options.memory * 1024**3)
-    resource.setrlimit(resource.RLIMIT_AS, (bytes_, bytes_))
-    resource.setrlimit(resource.RLIMIT_CPU, (options.timeout, options.timeout + 5))
-    torch.set_num_threads(1)
-    row = {"name": architecture.label, "family": architecture.family, "status": None}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        tempfile.tempdir = scratch
-        try:
-            architecture.measure(architecture.build, row, pipe.send)
-        except BaseException:
-            traceback.print_exc()
-            row["status"], row["message"] = "crash", "the benchmark itself failed, see its log"
-            row.pop("stage", None)
-        pipe.send(row)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-def finished(job: Job, options: argparse.Namespace) -> bool:
-    """Reads what a child sent; True when its row is complete."""
-    late: bool = time.monotonic() - job.begin > PATIENCE * options.timeout
-    try:
-        while job.pipe.poll():
-            job.row = job.pipe.recv()
-            if job.row["status"] is not None and "stage" not in job.row:
-                end(job)
-                return True
-    except EOFError:
-        end(job)
-        _died(job, options)
-        return True
-    if late:
-        end(job)
-        job.row.update(status="timeout", message=f"waited in {job.row.get('stage')}")
-    return late
-
-
-def end(job: Job) -> None:
-    """The child and its own children are gone."""
-    job.process.join(2)
-    if job.process.is_alive():
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(job.process.pid, signal.SIGKILL)
-        job.process.join()
-
-
-def _died(job: Job, options: argparse.Namespace) -> None:
-    stage, code = job.row.get("stage"), job.process.exitcode
-    if code in (-signal.SIGXCPU, -signal.SIGKILL):
-        text = f"more than {options.timeout} seconds of the processor, in {stage}"
-        job.row.update(status="timeout", message=text, slug=f"timeout in {stage}")
-    else:
-        text = f"the process died in {stage} (exit code {code})"
-        job.row.update(status="crash", message=text, slug="the process died")
-
-
-def run(todo: list[Architecture], options: argparse.Namespace) -> None:
+def run(todo: list[Architecture], options: argparse.Namespace, function: str = MEASURED) -> None:
     """All of it, ``--jobs`` at a time; every row is appended as it is complete."""
-    begin, number = time.monotonic(), 0
-    jobs: list[Job] = []
-    waiting = list(reversed(todo))
-    while waiting or jobs:
-        while waiting and len(jobs) < options.jobs:
-            jobs.append(start(waiting.pop(), options))
-        wait([job.pipe for job in jobs], timeout=1.0)
-        for job in list(jobs):
-            if not finished(job, options):
-                continue
-            jobs.remove(job)
-            job.pipe.close()
-            number += 1
-            job.row.pop("stage", None)
-            job.row.setdefault("seconds", round(time.monotonic() - job.begin, 1))
-            job.row["day"] = time.strftime("%Y-%m-%d")
-            with options.out.open("a") as file:
-                file.write(json.dumps(job.row) + "\n")
-            where = f"[{number}/{len(todo)} {time.monotonic() - begin:.0f}s]"
-            print(f"{where} {line_of(job.row)}"[:220], flush=True)
+    begin = time.monotonic()
+    of_labels = {architecture.label: architecture for architecture in todo}
+    jobs = jobs_of(
+        [{"name": label, "run": function, "arguments": {"label": label}} for label in of_labels],
+        Path(f"{options.out}.logs").absolute(),
+        seconds=options.timeout,
+        memory=options.memory,
+    )
+    for number, row in enumerate(completed(jobs, workers=options.jobs, redo=True), 1):
+        shown = row_of(of_labels[row["name"]], row)
+        with options.out.open("a") as file:
+            file.write(json.dumps(shown) + "\n")
+        where = f"[{number}/{len(todo)} {time.monotonic() - begin:.0f}s]"
+        print(f"{where} {line_of(shown)}"[:220], flush=True)
+
+
+def row_of(architecture: Architecture, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of an architecture from that of its job, in the words of the page."""
+    found = {"name": architecture.label, "family": architecture.family, **row}
+    stage = found.pop("stage", "build")
+    if found["status"] == "timeout":
+        found["slug"] = f"timeout in {stage}"
+    elif found["status"] in ("died", "lost", "memory"):
+        found.update(status="crash", slug="the process died")
+    return found
 
 
 def line_of(row: dict[str, Any]) -> str:
@@ -250,10 +170,6 @@ def main() -> int:
     if options.list:
         print("\n".join(one.label for one in todo))
         return 0
-    import torch._dynamo
-    import torch.export
-
-    torch.set_num_threads(1)
     print(f"{len(todo)} architectures to measure", flush=True)
     run(todo, options)
     return 0

@@ -1,14 +1,15 @@
 """Tiny models of 24 architectures of transformers on every target, and beside
 ``transformers.exporters``: each is watched once, exported, and asked what nobody watched.
 
-    python benchmarks/targets.py [--only NAME,...] [--ways WAY,...] [--seconds N] [--redo]
+    python benchmarks/targets.py [--only NAME,...] [--ways WAY,...] [--jobs N] [--redo]
     python benchmarks/targets.py --page
 
-A cell is one model and one way: a target of onlooker, or an exporter of transformers. Each cell is
-a line in a file, ``benchmarks/rows/targets.jsonl`` unless ``--out`` says otherwise; what it has is
-not measured again (``--redo`` does; the last line of a cell counts). Ways whose package is missing
-are left out, so that another interpreter may add them to the same file: executorch wants an
-environment of its own. ``--page`` writes ``docs/targets.md``.
+The cells of a model are a job of ``onlooker.sweep``. A cell is one model and one way: a target of
+onlooker, or an exporter of transformers. Each cell is a line in a file,
+``benchmarks/rows/targets.jsonl`` unless ``--out`` says otherwise; what it has is not measured again
+(``--redo`` does; the last line of a cell counts). Ways whose package is missing are left out, so that
+another interpreter may add them to the same file: executorch wants an environment of its own.
+``--page`` writes ``docs/targets.md``.
 """
 
 from __future__ import annotations
@@ -17,15 +18,9 @@ import argparse
 import contextlib
 import importlib.util
 import json
-import multiprocessing
-import os
-import resource
 import sys
-import tempfile
 import time
-import traceback
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +28,9 @@ import environment  # noqa: F401  # before torch is imported
 import torch
 from targets_measure import MEMORY, WAYS, measure, subject_of
 from targets_models import MODELS, use_of
+
+from onlooker.fleet.job import jobs_of
+from onlooker.fleet.sweep import completed
 
 PAGE = Path(__file__).parent.parent / "docs" / "targets.md"
 ROWS = Path(__file__).parent / "rows" / "targets.jsonl"
@@ -73,54 +71,54 @@ def _is_there(name: str) -> bool:
     return False
 
 
-def child(pipe: Connection, model: str, ways: Sequence[str], options: argparse.Namespace) -> None:
-    """Sends ``(way, None)`` before and ``(way, row)`` after each cell; prints go to a log."""
-    folder = Path(f"{options.out}.logs")
-    folder.mkdir(exist_ok=True)
-    log = os.open(folder / f"{model}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    limit = int(options.memory * 1024**3)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+def measured(
+    folder: Path,
+    note: Callable[[dict[str, Any]], None],
+    model: str,
+    ways: Sequence[str],
+    seconds: int,
+    out: str,
+) -> dict[str, Any]:
+    """Measures the cells of a model, and appends each to the file."""
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        tempfile.tempdir = scratch
-        try:
-            subject = subject_of(lambda: use_of(model))
-            for way in ways:
-                pipe.send((way, None))
-                row = measure(subject, way, options.seconds)
-                pipe.send((way, {"use": subject.use.story, **row}))
-        except BaseException:
-            traceback.print_exc()
-    sys.stdout.flush()
-    os._exit(0)
+    note({"stage": ways[0], "measured": []})
+    subject = subject_of(lambda: use_of(model))
+    done: list[str] = []
+    for way in ways:
+        note({"stage": way, "measured": done})
+        row = measure(subject, way, seconds)
+        done.append(way)
+        _keep(model, way, {"use": subject.use.story, **row}, Path(out))
+    return {"measured": done}
 
 
-def run(model: str, ways: list[str], options: argparse.Namespace) -> None:
-    """All cells of a model. Where its process dies, the cell says so, and another goes on."""
-    context = multiprocessing.get_context("fork")
-    while ways:
-        here, there = context.Pipe(duplex=False)
-        process = context.Process(target=child, args=(there, model, ways, options))
-        process.start()
-        there.close()
-        current = ways[0]
-        with contextlib.suppress(EOFError):
-            while True:
-                current, row = here.recv()
-                if row is not None:
-                    ways.remove(current)
-                    _keep(model, current, row, options)
-        process.join()
-        if current in ways:
-            ways.remove(current)
-            _keep(model, current, {"cause": f"the process died ({process.exitcode})"}, options)
+def run(ways_of: dict[str, list[str]], options: argparse.Namespace) -> None:
+    """All cells of some models. Where a process dies, the cell says so, and another goes on."""
+    left = {model: ways for model, ways in ways_of.items() if ways}
+    out = options.out.absolute()
+    while left:
+        given = {"seconds": options.seconds, "out": str(out)}
+        described = [
+            {
+                "name": model,
+                "run": f"{Path(__file__).absolute()}:measured",
+                "arguments": {"model": model, "ways": ways, **given},
+            }
+            for model, ways in left.items()
+        ]
+        jobs = jobs_of(described, Path(f"{out}.logs"), memory=options.memory)
+        for row in completed(jobs, workers=options.jobs, redo=True):
+            model, done = row["name"], row.get("measured", [])
+            left[model] = [way for way in left[model] if way not in done]
+            if left[model]:
+                died = left[model].pop(0)
+                _keep(model, died, {"cause": str(row.get("message"))}, out)
+        left = {model: ways for model, ways in left.items() if ways}
 
 
-def _keep(model: str, way: str, row: dict[str, Any], options: argparse.Namespace) -> None:
+def _keep(model: str, way: str, row: dict[str, Any], out: Path) -> None:
     versions = {"torch": torch.__version__}
-    with options.out.open("a") as file:
+    with out.open("a") as file:
         file.write(json.dumps({"model": model, "way": way, **row, **versions}) + "\n")
     parts = (model, way, row.get("calls"), row.get("tokens"), row.get("cause"), row.get("seconds"))
     print(" ".join(str(part) for part in parts if part is not None)[:220], flush=True)
@@ -135,6 +133,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(MODELS), help="models, separated by commas")
     parser.add_argument("--ways", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
     parser.add_argument("--seconds", type=int, default=240, help="of the processor for each cell")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--memory", type=float, default=16, help="GiB of addresses for each model")
     parser.add_argument("--redo", action="store_true", help="also what the file has already")
     parser.add_argument("--page", action="store_true", help="write docs/targets.md, run nothing")
@@ -148,9 +147,15 @@ def main() -> int:
     done = set() if options.redo else set(cells_of(options.out))
     ways = ways_here(options.ways.split(","))
     begin = time.monotonic()
-    for model in options.only.split(","):
-        wanted = [way for way in ways if way != MEMORY or model in WITH_MEMORY]
-        run(model, [way for way in wanted if (model, way) not in done], options)
+    wanted = {
+        model: [
+            way
+            for way in ways
+            if (way != MEMORY or model in WITH_MEMORY) and (model, way) not in done
+        ]
+        for model in options.only.split(",")
+    }
+    run(wanted, options)
     print(f"{time.monotonic() - begin:.0f} s")
     return 0
 

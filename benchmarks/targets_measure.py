@@ -175,7 +175,7 @@ def bounds_of(program: Any, factor: int) -> dict[str, tuple[int, int]]:
     """The ranges of a program: up to so many times the greatest size that was watched."""
     from onlooker.hypotheses.ranges import seen_sizes
 
-    seen = seen_sizes(program.plans, program._recording, program._joins)
+    seen = seen_sizes(program.plans, program.recording, program._program.contents.joins)
     ranges = {}
     for plan in program.plans:
         for symbol in plan.symbols:

@@ -1,13 +1,15 @@
 """How Sphinx builds this site: `make docs`.
 
 Nothing is fetched while it is built, and nothing when it is read: fonts are those of the reader's
-system, and the search is an index in JavaScript.
+system, and the search is an index in JavaScript. Where ``ONLOOKER_URL`` is the address of the
+repository, each page links to it in its footer, and to its own source.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import logging
+import os
 import re
 import sys
 from pathlib import Path
@@ -44,7 +46,7 @@ html_static_path = ["site/static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_domain_indices = False
-html_theme_options = {"navigation_with_keys": True}
+html_theme_options = generated.theme_options(os.environ.get("ONLOOKER_URL", ""))
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 highlight_language = "text"

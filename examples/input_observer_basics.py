@@ -80,12 +80,14 @@ def new_step():
     """A call of other sizes, made anew each time because a model changes its cache in place."""
     draw = torch.Generator().manual_seed(0)
     layers = [tuple(torch.randn(2, 2, 2, 4, 8, generator=draw)) for _ in range(2)]  # key and value
+    # Newer versions of transformers name the argument `cache`.
+    cache = next(name for name in kwargs if name in ("past_key_values", "cache"))
     return {
         **kwargs,
         "input_ids": torch.tensor([[21, 22], [23, 24]]),
         "attention_mask": torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]),
         "position_ids": torch.tensor([[3, 4], [4, 5]]),
-        "past_key_values": make_dynamic_cache(layers),
+        cache: make_dynamic_cache(layers),
     }
 
 

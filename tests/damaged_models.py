@@ -154,14 +154,14 @@ def program_of(name: str) -> Program:
     """The program of a model, as it is before damage."""
     made = _watched(name)
     graphs = [_remembered(graph) for graph in made.graphs]
-    return Program(graphs, made.recording, made._samples, Remembering(made._subject), made.refusals, made._joins)
+    return Program(made._program.beside(made.recording, made._program.samples, Remembering(made._program.lab), graphs))
 
 
 def damaged(name: str, change: Callable[[Graph], Graph]) -> Program:
     """The program of a model with all its graphs changed."""
     program = program_of(name)
     graphs = [change(graph) for graph in program.graphs]
-    return Program(graphs, program.recording, program._samples, program._subject, program.refusals, program._joins)
+    return Program(program._program.with_graphs(graphs))
 
 
 def rerun(wrap: Callable[[Graph, Run], Run]) -> Callable[[Graph], Graph]:

@@ -36,6 +36,8 @@ TITLES = {
     "onnx": "With `onlooker[onnx]`",
     "openvino": "With `onlooker[openvino]`",
     "genai": "With `onlooker[genai]`, to run its files",
+    "sentence-transformers": "With `onlooker[sentence-transformers]`, to watch its models",
+    "precision": "With `onlooker[precision]`, for integers in OpenVINO",
     "cli": "With `onlooker[cli]`, for the shell",
     "dev": "To develop and test it, never by a user",
 }

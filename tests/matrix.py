@@ -37,7 +37,7 @@ FAST = (
     "tests/disk/test_codec.py",
     "tests/contract",
     "tests/infer",
-    "tests/trace/test_guards.py",
+    "tests/graphs/test_guards.py",
     "tests/repairs/test_by_values.py",
     "tests/proofs/test_size_proofs.py",
     "tests/keep/test_keep.py",

@@ -5,7 +5,7 @@ and compare. In a page:
 
 - a block of ``python`` is run, in order, after those before it; what it prints stands in the block of
   ``text`` that follows;
-- one that begins with ``# name.py`` is written to that file, and not run;
+- one that begins with ``# name.py``, and one of ``toml`` with ``# name.toml``, is written to that file;
 - ``$ onlooker ...`` in a block of ``console`` is run as a command, and its standard output stands below
   it; exit code 1, an error, is one of the page;
 - seconds may be others; a line ``...`` in a block stands for any lines that are left out of the page;
@@ -37,7 +37,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 #: times, and their shares of a whole, which are others in each run
 SECONDS = re.compile(r"\d+\.\d+ s(?: \((?:< )?\d+ %\))?")
-FILE_NAME = re.compile(r"# (\w+\.py)\n")
+FILE_NAME = re.compile(r"# (\w+\.(?:py|toml))\n")
 NEEDS = re.compile(r"<!-- needs: (.*?) -->")
 
 
@@ -131,7 +131,7 @@ def with_outputs(text: str) -> str:
         printed = None
         if kind == "console":
             body = console_output(body)
-        elif kind == "python":
+        elif kind in ("python", "toml"):
             named = FILE_NAME.match(body)
             if named:
                 Path(named[1]).write_text(body, encoding="utf-8")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onlooker.core.expression import Expression
 from onlooker.core.path import Name, Path
 from onlooker.core.plan import LeafPlan, Plan, Symbol
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.structure import Structure
 
 

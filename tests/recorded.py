@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from onlooker.capture.entry_point import entry_point
-from onlooker.capture.recorder import Recorder
+from onlooker.capture.recorder import EntryRecorder
 from onlooker.capture.writer import Writer
-from onlooker.observing.hook import replaced_method
+from onlooker.observing.wrapping.hook import replaced_method
 
 
-def recorder_of(model: Any, method: str = "forward", *, most_specs: int = 4096, values: bool = False) -> Recorder:
+def recorder_of(model: Any, method: str = "forward", *, most_specs: int = 4096, values: bool = False) -> EntryRecorder:
     entry, signature = entry_point(model, method)
-    return Recorder(entry, signature, most_specs=most_specs, keeps_values=values)
+    return EntryRecorder(entry, signature, most_specs=most_specs, keeps_values=values)
 
 
 def written(into: Path, model: Any, use: Callable[[], object], method: str = "forward", **options: Any) -> Path:

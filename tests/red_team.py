@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,17 @@ Call = Callable[[torch.nn.Module | Program], Any]
 
 @dataclass(frozen=True)
 class Attack:
-    """A module, the arguments of the calls that are watched, and of those that should fool the program."""
+    """A module, the arguments of the calls that are watched, and of those that should fool the program.
+
+    The latter are made inside of the context ``around``.
+    """
 
     name: str
     module: Callable[[], torch.nn.Module]
     watched: Callable[[], Sequence[tuple[Any, ...]]]
     fooling: Callable[[], Sequence[tuple[Any, ...]]]
     targets: tuple[str, ...] = ()
+    around: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     def __str__(self) -> str:
         """The name, as pytest shows it."""
@@ -72,25 +77,30 @@ def attack(attack: Attack, *, standing: Callable[[torch.nn.Module], dict[str, st
     lies = []
     for target in (target for target, is_verified in verified.items() if is_verified):
         now = copy.deepcopy(model)  # the calls of the model and of the program follow each other
-        for number, arguments in enumerate(attack.fooling()):
-            lie = _lie_of(now, programs[target], arguments)
+        for number, (ours, theirs) in enumerate(zip(_made(attack), _made(attack), strict=True)):
+            lie = _lie_of(now, programs[target], ours, theirs, attack.around)
             if lie:
                 lies.append(f"{target}, call {number}: {lie}")
     return Outcome(verified, lies, harm)
 
 
-def _lie_of(model: torch.nn.Module, program: Program, arguments: tuple[Any, ...]) -> str:
+def _lie_of(
+    model: torch.nn.Module,
+    program: Program,
+    ours: tuple[Any, ...],
+    theirs: tuple[Any, ...],
+    around: Callable[[], AbstractContextManager[Any]],
+) -> str:
     """How the program differs from the model on a call; empty where it does not, or refuses."""
-    theirs, ours = _two_of(arguments)  # a copy is no view of another tensor
     torch.manual_seed(1)
-    with torch.no_grad():
+    with torch.no_grad(), around():
         try:
             got = _called(program, theirs)
         except RejectedCallError:  # who falls back on the model has called the model
             return "" if torch.rand(1).equal(_first_draw()) else "a refusal drew random numbers"
     drawn = torch.rand(1)
     torch.manual_seed(1)
-    with torch.no_grad():
+    with torch.no_grad(), around():
         try:
             expected: Any = _called(model, ours)
         except Exception as error:  # the model may raise whatever it likes
@@ -118,9 +128,10 @@ class Named(dict[str, Any]):
     """The last entry of arguments that are given by name."""
 
 
-def _two_of(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The arguments and a copy with the same sharing of memory."""
-    return arguments, copy.deepcopy(arguments)
+def _made(attack: Attack) -> Sequence[tuple[Any, ...]]:
+    """The arguments of the fooling calls, made anew: a copy may be no view, and have no hooks."""
+    torch.manual_seed(0)
+    return attack.fooling()
 
 
 def alike(one: Any, other: Any) -> bool:

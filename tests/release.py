@@ -10,6 +10,9 @@
    (``tests/project/user_code.py``), and find a use that is wrong.
 6. ``pipx run`` runs the demo from the wheel, if there is pipx, and ``--pipx`` says so: it installs torch once more.
 
+Where ``ONLOOKER_URL`` is the address of the repository, as in the workflow of a release, the metadata has it, with the
+pages that stand below it.
+
 The licences of all that is installed are in docs/licences.md.
 """
 
@@ -28,10 +31,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["SMALL", "normalised"]
+__all__ = ["SMALL", "normalised", "with_urls"]
 
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
+ADDRESS = os.environ.get("ONLOOKER_URL", "")
 SMALL = """
 import tempfile, torch, onlooker
 
@@ -86,6 +90,18 @@ def normalised(archive: bytes, moment: int) -> bytes:
     return made.getvalue()
 
 
+def with_urls(pyproject: str, address: str) -> str:
+    """The settings of a project whose repository is at this address."""
+    pages = {
+        "Source": address,
+        "Documentation": f"{address}/blob/main/docs/index.md",
+        "Changelog": f"{address}/blob/main/CHANGELOG.md",
+        "Issues": f"{address}/issues",
+    }
+    lines = [f'{name} = "{page}"' for name, page in pages.items()]
+    return "\n".join([pyproject.rstrip(), "", "[project.urls]", *lines, ""])
+
+
 def build(folder: Path, moment: int) -> tuple[Path, Path]:
     """sdist and wheel of what git has, in a folder; the wheel is built from the sdist."""
     tree = folder / "tree"
@@ -93,6 +109,9 @@ def build(folder: Path, moment: int) -> tuple[Path, Path]:
     tracked = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(tracked)) as archive:
         archive.extractall(tree)
+    if ADDRESS:
+        settings = tree / "pyproject.toml"
+        settings.write_text(with_urls(settings.read_text(), ADDRESS))
     epoch = {"SOURCE_DATE_EPOCH": str(moment)}
     run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, tree, more=epoch)
     (sdist,) = folder.glob("*.tar.gz")

@@ -254,8 +254,8 @@ WRONG_EXPORTS: dict[str, tuple[dict[str, Any], type[OnlookerError], str]] = {
     "only a text": ({"only": "vae"}, ArgumentKindError, "only is "),
     "options": ({"options": {"vea": {}}}, UsageError, "options names 'vea'"),
     "options of one": ({"options": {"vae": 3}}, ArgumentKindError, "options of vae is 3"),
-    "no option": ({"too": "onnx"}, UsageError, "unet: There is no option 'too'"),
-    "the method": ({"method_name": "encode"}, UsageError, "unet: There is no option 'method_name'"),
+    "no option": ({"too": "onnx"}, UsageError, "unet: The target 'torch' has no option too. Did you mean to?"),
+    "the method": ({"method_name": "encode"}, UsageError, "unet: An entry has its method, and takes no method_name."),
     "target": ({"options": {"vae": {"to": "tensorrt"}}}, UsageError, "vae: There is no target 'tensorrt'"),
 }
 

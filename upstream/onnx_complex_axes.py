@@ -5,7 +5,7 @@ Rotary embeddings of some models multiply by complex numbers, and add, choose or
 Where: torch.onnx.export(dynamo=True)
 Fails with: torch 2.13.0 and 2.15.0 with onnxscript 0.7.2
 Thread: none known
-In onlooker: `targets.onnx.operators_complex`
+In onlooker: `targets.onnx.operators.complex_numbers`
 """
 
 import contextlib

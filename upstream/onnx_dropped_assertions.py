@@ -6,7 +6,7 @@ assertion the model of ONNX takes calls that the program of torch refuses.
 Where: torch.onnx.export(dynamo=True)
 Fails with: torch 2.13.0 and 2.15.0 with onnxscript 0.7.2
 Thread: https://github.com/pytorch/pytorch/pull/125930 (dropped on purpose)
-In onlooker: `targets.onnx.assertions` keeps them, those of inner graphs (`cond`, `scan`) too
+In onlooker: `targets.onnx.operators.assertions` keeps them, those of inner graphs (`cond`, `scan`) too
 """
 
 import contextlib

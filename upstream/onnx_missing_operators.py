@@ -3,7 +3,7 @@
 Where: torch.onnx.export(dynamo=True)
 Fails with: torch 2.13.0 and 2.15.0 with onnxscript 0.7.2
 Thread: https://github.com/pytorch/pytorch/issues/102948 (cumprod)
-In onlooker: `targets.onnx.operators` translates some of them; of others the error names the line of the model
+In onlooker: `targets.onnx.operators.table` translates some of them; of others the error names the line of the model
 """
 
 import contextlib

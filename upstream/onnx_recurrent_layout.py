@@ -3,7 +3,7 @@
 Where: torch.onnx.export(dynamo=True)
 Fails with: torch 2.13.0 and 2.15.0 with onnxscript 0.7.2
 Thread: https://github.com/pytorch/pytorch/issues/115092 (the same steps in torch.export)
-In onlooker: `targets.onnx.operators_recurrent`
+In onlooker: `targets.onnx.operators.recurrent`
 """
 
 import contextlib

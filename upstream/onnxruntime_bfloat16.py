@@ -3,7 +3,7 @@
 Where: onnxruntime, CPUExecutionProvider
 Fails with: onnxruntime 1.31.1, 1.32.0
 Thread: none known
-In onlooker: `targets.onnx.kernels` warns before a conversion; `verify(providers=[...])` proves it elsewhere
+In onlooker: `targets.onnx.runtime.kernels` warns before a conversion; `verify(providers=[...])` proves it elsewhere
 """
 
 import contextlib

@@ -7,7 +7,7 @@ that it changed nothing: what it moved has no edges, and the next reader ends wi
 Where: onnxruntime, MatmulTransposeFusion
 Fails with: onnxruntime 1.31.1
 Thread: none known
-In onlooker: `targets.onnx.precision`; `targets.first_run` opens every fresh file in another process first
+In onlooker: `targets.onnx.served.variants`; `targets.first_run` opens every fresh file in another process first
 """
 
 import subprocess

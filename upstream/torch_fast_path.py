@@ -5,7 +5,8 @@ Eager takes a fast path with nested tensors; the exported graph has the slow pat
 Where: torch.nn.TransformerEncoder
 Fails with: torch 2.13.0, 2.15.0
 Thread: https://github.com/pytorch/pytorch/issues/86120
-In onlooker: `repairs.encoder_padding` writes the zeros into the graph, and `hypotheses.surroundings` names what is left
+In onlooker: `repairs.encoder_padding` writes the zeros into the graph, and
+`hypotheses.calls.surroundings` names what is left
 """
 
 import torch

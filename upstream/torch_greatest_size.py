@@ -7,7 +7,7 @@ places of image tokens check just this equation.
 Where: torch.export
 Fails with: torch 2.13.0
 Thread: none known
-In onlooker: `repairs.greatest_sizes`
+In onlooker: `repairs.numbers.greatest_sizes`
 """
 
 import torch

@@ -3,7 +3,7 @@
 Where: torch.export
 Fails with: torch 2.13.0, 2.15.0
 Thread: none known
-In onlooker: `repairs.size_ints`, for the length of a trace
+In onlooker: `repairs.numbers.size_ints`, for the length of a trace
 """
 
 import torch

@@ -3,7 +3,7 @@
 Where: torch.export
 Fails with: torch 2.13.0, 2.15.0
 Thread: none known
-In onlooker: `trace.regions` proves for which sizes a graph holds, and widens the ranges that torch assumed
+In onlooker: `graphs.one_plan.regions` proves for which sizes a graph holds, and widens the ranges that torch assumed
 """
 
 import torch

@@ -3,7 +3,7 @@
 Where: torch.export (functions in C++ whose schema has `int`)
 Fails with: torch 2.13.0, 2.15.0
 Thread: none known
-In onlooker: `repairs.sized_operators`
+In onlooker: `repairs.numbers.sized_operators`
 """
 
 import torch

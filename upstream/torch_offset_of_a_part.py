@@ -6,7 +6,7 @@ at a sum of lengths; comparing that with a number is a decision of the trace, wh
 Where: torch.export
 Fails with: torch 2.13.0
 Thread: none known
-In onlooker: `repairs.by_values`
+In onlooker: `repairs.numbers.by_values`
 """
 
 import torch

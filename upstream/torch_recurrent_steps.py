@@ -6,7 +6,7 @@ one.
 Where: torch.export
 Fails with: torch 2.13.0, 2.15.0
 Thread: https://github.com/pytorch/pytorch/issues/115092
-In onlooker: `repairs.recurrent_steps`
+In onlooker: `repairs.loops.recurrent_steps`
 """
 
 import torch

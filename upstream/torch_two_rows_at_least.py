@@ -6,7 +6,7 @@ program of a detector then refuses an image in which one box is kept, or none.
 Where: torch.library
 Fails with: torch 2.13.0
 Thread: none known
-In onlooker: `repairs.by_values`
+In onlooker: `repairs.numbers.by_values`
 """
 
 import warnings

@@ -6,7 +6,7 @@ branch on what a model computes with its weights is decided by chance, and the p
 Where: torch.export
 Fails with: torch 2.13.0
 Thread: none known
-In onlooker: `repairs.by_values`
+In onlooker: `repairs.numbers.by_values`
 """
 
 import torch

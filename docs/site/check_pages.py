@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-#: the width of a small telephone, in pixels of CSS
-NARROW = 380
+#: the widths of a screen and of a small telephone, in pixels of CSS
+WIDTHS = (1280, 380)
 #: what a search for this word must find
 WORD = "cache"
 
@@ -83,14 +83,14 @@ def loaded_from_outside(site: Path) -> Iterator[str]:
 
 
 def seen_in_chromium(pages: dict[Path, Page], site: Path, chromium: str) -> Iterator[str]:
-    """Errors of the console, requests to a network, pages that are wider than a telephone, and a search."""
+    """Errors of the console, requests to a network, pages that are wider than a screen or a telephone, and a search."""
     from playwright.sync_api import ConsoleMessage, Request, sync_playwright
 
     said: list[str] = []
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--allow-file-access-from-files"]
         browser = playwright.chromium.launch(executable_path=chromium, args=options)
-        tab = browser.new_page(viewport={"width": NARROW, "height": 800})
+        tab = browser.new_page(viewport={"width": WIDTHS[0], "height": 800})
 
         def note_message(message: ConsoleMessage) -> None:
             if message.type == "error":
@@ -106,10 +106,12 @@ def seen_in_chromium(pages: dict[Path, Page], site: Path, chromium: str) -> Iter
         for file in pages:
             said.clear()
             tab.goto(file.as_uri(), wait_until="load")
-            width = tab.evaluate("document.documentElement.scrollWidth")
             yield from (f"{file.name}: {line}" for line in said)
-            if width > NARROW:
-                yield f"{file.name} is {width} pixels wide, of {NARROW}"
+            for width in WIDTHS:
+                tab.set_viewport_size({"width": width, "height": 800})
+                needed = tab.evaluate("document.documentElement.scrollWidth")
+                if needed > width:
+                    yield f"{file.name} is {needed} pixels wide, of {width}"
         said.clear()
         tab.goto(f"{(site / 'search.html').resolve().as_uri()}?q={WORD}")
         tab.wait_for_selector("#search-results li", timeout=20_000)

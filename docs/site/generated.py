@@ -26,3 +26,18 @@ def with_links_of_the_site(text: str) -> str:
         return link[0]
 
     return re.sub(r"\]\(([^)\s]+)\)", replaced, text)
+
+
+def theme_options(address: str) -> dict[str, object]:
+    """The options of the theme furo; with the address of the repository, links to it in the footer
+    of each page, and to the source of the page.
+    """
+    options: dict[str, object] = {"navigation_with_keys": True}
+    if address:
+        options["source_repository"] = address
+        options["source_branch"] = "main"
+        options["source_directory"] = "docs/"
+        options["footer_icons"] = [
+            {"name": "Source of onlooker", "url": address, "html": "Source", "class": ""}
+        ]
+    return options

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .core.logs import log_as_asked as _log_as_asked
+from .core.support.logs import log_as_asked as _log_as_asked
 from .core.versions import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         get_untrained_model_with_inputs as get_untrained_model_with_inputs,
     )
 
-    from ._api import InputObserver as InputObserver
     from .by_hand.info import InputCandidate as InputCandidate
     from .by_hand.info import InputObserverInfo as InputObserverInfo
+    from .capture.export import kept_calls as kept_calls
     from .compiling.marked import marked as marked
     from .core.errors import ArgumentKindError as ArgumentKindError
     from .core.errors import EntriesError as EntriesError
@@ -45,22 +45,24 @@ if TYPE_CHECKING:
     from .core.errors import UnsupportedError as UnsupportedError
     from .core.errors import UsageError as UsageError
     from .core.plan import Plan as Plan
-    from .core.progress import Step as Step
     from .core.recording import Recording as Recording
+    from .core.support.progress import Step as Step
     from .core.verdict import Tallies as Tallies
     from .core.verdict import Tally as Tally
+    from .fleet.sweep import sweep as sweep
     from .foreign.report import ExportReport as ExportReport
     from .foreign.verify import verify_export as verify_export
     from .front.export import export as export
     from .front.onnx import onnx_export as onnx_export
     from .front.openvino import openvino_export as openvino_export
     from .generating import generation as generation
+    from .input_observer import InputObserver as InputObserver
     from .observers import Observers as Observers
     from .observers import observe as observe
     from .program import Program as Program
     from .programs import Programs as Programs
     from .programs import load as load
-    from .pytrees.describe import string_type as string_type
+    from .pytrees.descriptions.describe import string_type as string_type
     from .pytrees.registry import register_class_flattening as register_class_flattening
     from .pytrees.registry import register_flattening_functions as register_flattening_functions
     from .pytrees.registry import unregister_class_flattening as unregister_class_flattening
@@ -77,12 +79,14 @@ __all__ = [
     "RejectedCallError",
     "export",
     "generation",
+    "kept_calls",
     "load",
     "marked",
     "observe",
     "onnx_export",
     "openvino_export",
     "progress",
+    "sweep",
     "verify_export",
 ]
 
@@ -96,7 +100,7 @@ _HOMES = {
     "ExportError": ".core.errors",
     "ExportReport": ".foreign.report",
     "InputCandidate": ".by_hand.info",
-    "InputObserver": "._api",
+    "InputObserver": ".input_observer",
     "InputObserverInfo": ".by_hand.info",
     "MissingPackageError": ".core.errors",
     "ObservationError": ".core.errors",
@@ -109,7 +113,7 @@ _HOMES = {
     "Recording": ".core.recording",
     "RejectedCallError": ".core.errors",
     "SavedFileError": ".core.errors",
-    "Step": ".core.progress",
+    "Step": ".core.support.progress",
     "Tallies": ".core.verdict",
     "Tally": ".core.verdict",
     "UnsupportedError": ".core.errors",
@@ -118,6 +122,7 @@ _HOMES = {
     "all_dynamic_shapes_from_inputs": "onlooker_compat.shapes.from_inputs",
     "export": ".front.export",
     "generation": ".generating",
+    "kept_calls": ".capture.export",
     "get_untrained_model_with_inputs": "onlooker_compat.untrained.build",
     "load": ".programs",
     "make_dynamic_cache": "onlooker_compat.trees.make",
@@ -131,7 +136,8 @@ _HOMES = {
     "progress": ".report.progress",
     "register_class_flattening": ".pytrees.registry",
     "register_flattening_functions": ".pytrees.registry",
-    "string_type": ".pytrees.describe",
+    "string_type": ".pytrees.descriptions.describe",
+    "sweep": ".fleet.sweep",
     "torch_export_patches": "onlooker_compat.patches.patched",
     "unregister_class_flattening": ".pytrees.registry",
     "verify_export": ".foreign.verify",

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from .core.errors import MissingPackageError, UsageError
-from .core.kinds import check_kind
 from .core.spec import TensorSpec
+from .core.support.kinds import check_kind
 from .program import Program
 from .programs import Programs, load
 from .pytrees.nodes import qualified_name

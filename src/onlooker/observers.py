@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import MethodType, TracebackType
 from typing import Any
 
-from ._api import InputObserver
 from .core.errors import ObservationError, UsageError
-from .core.kinds import check_kind
-from .observing.hook import check_method
+from .core.support.kinds import check_kind
+from .input_observer import InputObserver
+from .observing.wrapping.hook import check_method
 from .program import Program
 from .programs import (
     Programs,
@@ -23,14 +23,14 @@ from .programs import (
     each_program,
     refused,
 )
-from .targets.targets import target_of
+from .targets.targets import check_options, keywords_of, target_of
 
 __all__ = ["Observers", "observe"]
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What an entry stands for: a method of an object."""
+    """The method and the object of an entry."""
 
     subject: Any
     method: str
@@ -276,14 +276,14 @@ def _check_options(name: str, asked: Mapping[str, Any]) -> None:
 
     :raises UsageError: ``unknown-option``, ``unknown-target``
     """
-    known = [*inspect.signature(InputObserver.export).parameters]
-    known = [option for option in known if option not in ("self", "method_name")]
-    unknown = [option for option in asked if option not in known]
+    own = keywords_of(InputObserver.export)
     with at_entry(name):
-        if unknown:
+        target = target_of(asked.get("to", "torch"))
+        if "method_name" in asked:
             raise UsageError(
-                f"There is no option {unknown[0]!r}.",
+                "An entry has its method, and takes no method_name.",
                 slug="unknown-option",
-                hint=f"The options of an export are {', '.join(known)}.",
+                hint='Name it where it is watched: onlooker.observe(vae=(pipe.vae, "decode")).',
             )
-        target_of(asked.get("to", "torch"))
+        of_target = [option for option in asked if option not in own]
+        check_options(target, of_target, target.options, InputObserver.export)

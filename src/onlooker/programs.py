@@ -10,13 +10,14 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from .core.errors import EntriesError, OnlookerError, SavedFileError, UsageError
-from .core.kinds import as_path, check_kind
+from .core.support.kinds import as_path, check_kind
 from .core.verdict import Tallies
 from .disk.manifest import is_entry_name
-from .keep.folder import Kept, load_folder, save_folders
+from .keep.folder import load_folder, save_folders
 from .program import Program
 from .report.reports import Reports
 from .serve.installed import Installed
+from .serve.runnable import RunnableProgram
 from .targets.single_file import is_file_name
 from .targets.targets import target_of
 
@@ -102,7 +103,7 @@ class Programs(Mapping[str, Program]):
                 tallies.append((name, program.verify(**asked)))
         return Tallies(tuple(tallies))
 
-    def verify_saved(self, *, atol: float = 1e-5) -> Tallies:
+    def verify_saved(self, *, atol: float | None = None) -> Tallies:
         """Runs the kept calls of each program, and compares with the results that were observed;
         see :meth:`Program.verify_saved`.
         """
@@ -111,7 +112,7 @@ class Programs(Mapping[str, Program]):
 
     @property
     def tally(self) -> Tallies:
-        """What was verified so far."""
+        """The tallies of all programs so far."""
         return Tallies(tuple((name, program.tally) for name, program in self.items()))
 
     @property
@@ -161,9 +162,8 @@ class Programs(Mapping[str, Program]):
                 slug="no-entries",
                 hint="Save what observers.export() gave.",
             )
-        kept = {name: (each._kept(), each.report.to_dict()) for name, each in self.items()}
-        for name, graphs in save_folders(kept, folder, values=values, beside=beside).items():
-            self[name].graphs = graphs
+        programs = {name: (each._program, each.report.to_dict()) for name, each in self.items()}
+        save_folders(programs, folder, values=values, beside=beside)
 
     def _by_entry(self, values: Mapping[str, Any] | None, what: str) -> Mapping[str, Any]:
         return check_entries(values, self, what, of_options=False)
@@ -202,8 +202,8 @@ def check_entries(
     *,
     of_options: bool = True,
 ) -> Mapping[str, Any]:
-    """What a caller gave by the names of entries; nothing for None. With ``of_options`` each value
-    has to be a mapping.
+    """Checks the values that a caller gave by the names of entries; nothing for None. With
+    ``of_options`` each value has to be a mapping.
 
     :raises UsageError: ``no-such-entry``
     :raises ArgumentKindError: ``wrong-kind``
@@ -313,14 +313,14 @@ def load(
         "session_options": session_options,
         "providers": providers,
     }
-    kept = load_folder(
+    loaded = load_folder(
         place,
         machine_code=machine_code,
         options={name: value for name, value in options.items() if value is not None},
     )
-    if isinstance(kept, Kept):
-        return Program.of_kept(kept)
-    return Programs({name: Program.of_kept(each) for name, each in kept.items()})
+    if isinstance(loaded, RunnableProgram):
+        return Program(loaded)
+    return Programs({name: Program(each) for name, each in loaded.items()})
 
 
 #: how one file is run without onlooker, by its suffix

@@ -1,5 +1,5 @@
-"""What pytest finds where onlooker is installed: a fixture that judges exports, and a line for each
-of them at the end of the run.
+"""The plugin that pytest finds where onlooker is installed: a fixture that judges exports, and a
+line for each of them at the end of the run.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ._api import InputObserver
-from .core.kinds import as_call
+from .core.support.kinds import as_call
 from .foreign.report import ExportReport
 from .foreign.verify import verify_export
+from .input_observer import InputObserver
 
 __all__ = ["assert_export_holds"]
 

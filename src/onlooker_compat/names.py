@@ -17,9 +17,9 @@ from typing import Any
 
 # isort: split
 # --- the observer ---
-from onlooker._api import InputObserver as InputObserver
 from onlooker.by_hand.info import InputCandidate as InputCandidate
 from onlooker.by_hand.info import InputObserverInfo as InputObserverInfo
+from onlooker.input_observer import InputObserver as InputObserver
 
 # isort: split
 # --- flattening ---
@@ -62,7 +62,7 @@ from .trees.make import make_static_cache as make_static_cache
 
 # isort: split
 # --- describing and comparing ---
-from onlooker.pytrees.describe import string_type as _string_type
+from onlooker.pytrees.descriptions.describe import string_type as _string_type
 
 from .trees.compare import flatten_object as flatten_object
 from .trees.compare import max_diff as _max_diff
@@ -214,7 +214,7 @@ def unregister_class_flattening(cls: type, verbose: int = 0) -> None:
 
 
 def replacement_before_exporting(args: Any) -> Any:
-    """The same inputs: onlooker replaces no class before an export."""
+    """Returns the inputs: onlooker replaces no class before an export."""
     return args
 
 

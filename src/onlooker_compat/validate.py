@@ -14,7 +14,7 @@ import torch
 
 from onlooker.core.errors import ExportError, UsageError
 from onlooker.pytrees.deepcopy import torch_deepcopy
-from onlooker.pytrees.describe import string_type
+from onlooker.pytrees.descriptions.describe import string_type
 from onlooker.pytrees.registry import register_flattening_functions
 
 from .shapes.couple import CoupleInputsDynamicShapes
@@ -78,7 +78,7 @@ def validate_ep(
     with register_flattening_functions():
         program = ep.module() if isinstance(ep, torch.export.ExportedProgram) else ep
         given = tuple(args or ()), dict(kwargs or {})
-        run = _Run(program, mod, copy, atol, rtol)
+        run = _ValidatedRun(program, mod, copy, atol, rtol)
         rows = []
         for sizes, inputs in _all_inputs(
             getattr(mod or program, "forward", mod), given, dynamic_shapes, values_to_try or {}
@@ -105,7 +105,7 @@ def _all_inputs(
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _ValidatedRun:
     """One row from one set of inputs."""
 
     program: Callable[..., Any]

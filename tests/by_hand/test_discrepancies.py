@@ -20,8 +20,8 @@ from onlooker import InputObserver, MissingPackageError, UsageError, make_dynami
 from onlooker.by_hand.discrepancies import Rules, judge
 from onlooker.core.errors import ArgumentKindError
 from onlooker.core.path import Attr, Index, Key, Name, Path
-from onlooker.targets.onnx import model as onnx_model
-from onlooker.targets.onnx.feeds import match_inputs, spellings
+from onlooker.targets.onnx.runtime import model as onnx_model
+from onlooker.targets.onnx.runtime.feeds import match_inputs, spellings
 
 KEYS = {
     *("index", "SUCCESS", "error", "abs", "rel", "sum", "n", "dnan", "dev", ">0.1", ">0.01", "n_inputs", "n_none"),

@@ -14,8 +14,8 @@ from transformers import DynamicCache
 from onlooker import InputCandidate, InputObserver, OnlookerError, OnlookerWarning, make_dynamic_cache
 from onlooker.core.call import Passing
 from onlooker.observing import copies, store
-from onlooker.observing.hook import Place
-from onlooker.observing.wrapper import Wrapper
+from onlooker.observing.wrapping.hook import WrappedPlace
+from onlooker.observing.wrapping.wrapper import Wrapper
 
 DYN = torch.export.Dim.DYNAMIC
 
@@ -408,10 +408,10 @@ def test_the_observer_holds_what_no_observer_may_get_wrong() -> None:
 
 
 @contextlib.contextmanager
-def never_put_back(obj: Any, name: str, around: Any, finder: Any = None) -> Iterator[Place]:
+def never_put_back(obj: Any, name: str, around: Any, finder: Any = None) -> Iterator[WrappedPlace]:
     original = getattr(obj, name)
     setattr(obj, name, lambda *args, **kwargs: around(original, args, kwargs))
-    yield Place(obj, name, Wrapper(None, lambda: None, lambda value: None))
+    yield WrappedPlace(obj, name, Wrapper(None, lambda: None, lambda value: None))
 
 
 class LastCalls(store.Store):

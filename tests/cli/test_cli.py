@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from onlooker.cli import COMMANDS, demo, main
+from onlooker.cli import COMMANDS, main
 from onlooker.cli.command import to_type
 from onlooker.cli.progress import progress
+from onlooker.cli.work import demo
 from onlooker.core.errors import ExportError
 from onlooker.core.verdict import Check, Outcome, Tally
 

@@ -21,8 +21,9 @@ import onlooker
 import onlooker.__main__ as program_start
 from onlooker import InputObserver, Recording, UsageError, load
 from onlooker.cli import COMMANDS, main
-from onlooker.cli.export import dimensions, ranges
-from onlooker.cli.user_function import FunctionRaisedError, load_function, source_of
+from onlooker.cli.work.code import source_of
+from onlooker.cli.work.export import dimensions, ranges
+from onlooker.model_source.user_function import FunctionRaisedError, load_function
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "command_line.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -40,12 +41,14 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with the app of the document, exported once; the current directory of every test here."""
     place = tmp_path_factory.mktemp("workshop")
     (place / "app.py").write_text(APP, encoding="utf-8")
+    (place / "jobs.json").write_text('{"jobs": {"scorer": {"build": "app.py:build"}}}', encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(sys, "path", [*sys.path])
         patch.setattr(shutil, "which", lambda _: "/usr/bin/onlooker")
         code, _, stderr = run("export", "app.py:build", "--out", "program", "--save-recording", "calls.json")
         assert code == 0, stderr
+        assert run("push", "program", "models/scorer")[0] == 0
         yield place
         sys.modules.pop("app", None)
 
@@ -183,6 +186,38 @@ def test_opset_and_merged_are_those_of_onnx(workshop: Path) -> None:
     assert (code, "The target 'torch' has no option opset." in stderr) == (1, True)
 
 
+QUANTISED = """
+import torch
+
+def build():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(64, 8, bias=False)).eval()
+    return model, lambda: [model(torch.ones(rows, 3, 64)) for rows in (2, 3)]
+"""
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+def test_the_next_line_accepts_a_program_of_another_precision(workshop: Path, target: str) -> None:
+    pytest.importorskip(f"{target}runtime" if target == "onnx" else target)
+    Path("quantised.py").write_text(QUANTISED, encoding="utf-8")
+    code, stdout, _ = run(
+        "export", "quantised.py:build", "--to", target, "--precision", "int8", "--out", f"small-{target}"
+    )
+    assert (code, "accept   these differences: verify(atol=" in stdout) == (2, True), stdout
+    following = next_of(stdout)
+    assert following[:3] == ["onlooker", "export", "quantised.py:build"]
+    code, stdout, stderr = run(*following[1:])
+    assert (code, next_of(stdout)) == (0, ["onlooker", "show", f"small-{target}"]), stderr
+    code, stdout, _ = run("verify", f"small-{target}", "--build", "quantised.py:build")
+    assert code == 2
+    assert run(*next_of(stdout)[1:])[0] == 0
+
+
+def next_of(stdout: str) -> list[str]:
+    """The words of the last line."""
+    return stdout.splitlines()[-1].removeprefix("next: ").split()
+
+
 def test_export_writes_a_program_and_a_recording(workshop: Path) -> None:
     assert load("program").graphs[0].name == "main"
     assert len(Recording.load("calls.json")) == 2
@@ -240,6 +275,23 @@ def test_verify_without_a_model_compares_the_saved_values(workshop: Path) -> Non
     code, stdout, _ = run("verify", "with_values")
     assert code == 0
     assert "with_values is as it was written, 2 of 2 saved calls give what the model gave" in stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--recording calls.json", "onlooker check program calls.json."),
+        ("--range x_dim_1=1:9", "Give --sizes NAME=SIZES"),
+        ("--graph main", "All graphs of a program are tried."),
+        ("--component main", "has its folder"),
+    ],
+)
+def test_verify_refuses_what_it_would_leave_out_of_a_program(workshop: Path, option: str, meant: str) -> None:
+    code, _, stderr = run("verify", "program", "--build", "app.py:build", *option.split())
+    assert code == 1
+    assert f"Argument {option.split()[0]} is for the export of another maker." in stderr
+    assert meant in stderr
+    assert run("verify", "program", *option.split())[0] == 1
 
 
 def test_verify_finds_a_changed_file(workshop: Path) -> None:

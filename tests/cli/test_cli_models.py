@@ -18,8 +18,10 @@ from onlooker.cli import main
 from onlooker.cli.pretrained import local_folder
 from onlooker.zoo.draw import randomised
 from onlooker.zoo.uses import Sizes, natural_use
+from tiny_texts import TEXTS, bert, tokenizer
 
 transformers = pytest.importorskip("transformers")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 TEXT = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 SOUND = {"conv_dim": [8, 8], "conv_stride": [5, 4], "conv_kernel": [10, 4], "num_feat_extract_layers": 2}
@@ -129,7 +131,42 @@ def test_a_saved_model_for_genai(saved: Any, tmp_path: Path) -> None:
     assert [int(token) for token in generator.get_sequence(0)] == tokens
     code, _, stderr = run("export", "--model", saved("text to text"), "--to", "genai", "--out", tmp_path / "other")
     assert code == 1
-    assert "[not-for-genai]" in stderr
+    assert "[one-model-only]" in stderr
+
+
+def test_a_saved_model_for_sentence_transformers(tmp_path: Path) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    folder, out = tmp_path / "encoder", tmp_path / "out"
+    bert().save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    code, stdout, stderr = run("export", "--model", folder, "--to", "sentence-transformers", "--out", out)
+    assert code == 0, stdout + stderr
+    assert f"model = SentenceTransformer({str(out)!r}, backend='onnx')" in stdout
+    model = package.SentenceTransformer(str(folder), device="cpu")
+    inputs = tokenizer()(TEXTS, padding=True, truncation=True, return_tensors="np")
+    session = onnxruntime.InferenceSession(out / "onnx" / "model.onnx")
+    feeds = {port.name: inputs[port.name].astype("int64") for port in session.get_inputs()}
+    found = session.run(["sentence_embedding"], feeds)[0]
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(model.encode(TEXTS)), atol=1e-5, rtol=0)
+
+
+def test_a_saved_model_for_the_web(tmp_path: Path) -> None:
+    folder, out = tmp_path / "encoder", tmp_path / "out"
+    bert().save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    code, stdout, stderr = run("export", "--model", folder, "--to", "web", "--out", out)
+    assert code == 0, stdout + stderr
+    assert f"{out}/onnx/model.onnx (fp32, 0.1 MB): verified, largest difference" in stdout
+    assert f"{out}/onnx/model_q4.onnx (q4, 0.1 MB): differs from the model by up to 0.0" in stdout
+    assert "import { BertModel, AutoTokenizer, env } from '@huggingface/transformers';" in stdout
+    names = {path.name for path in out.iterdir()}
+    assert names == {"config.json", "onnx", "tokenizer.json", "tokenizer_config.json"}
+    code, stdout, _ = run("export", "--model", folder, "--to", "web", "--out", out, "--atol", "1e-6", "--json")
+    files = {file["dtype"]: file for file in json.loads(stdout)["web"]}
+    assert (code, files["fp32"]["holds"], files["q8"]["holds"]) == (2, True, False)
+    for wrong in (("--precision", "int4", "--out", out), ()):
+        code, _, stderr = run("export", "--model", folder, "--to", "web", *wrong)
+        assert (code, "[bad-command-line]" in stderr) == (1, True)
 
 
 def test_a_class_that_the_configuration_does_not_name_is_that_of_its_type(saved: Any, tmp_path: Path) -> None:

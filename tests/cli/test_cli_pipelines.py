@@ -127,7 +127,7 @@ def test_what_is_no_saved_pipeline_is_refused(folder: Path, tmp_path: Path, monk
     code, _, stderr = run("export", "--diffusers", tmp_path)
     assert (code, "has no model_index.json" in stderr) == (1, True)
     code, _, stderr = run("export", "--diffusers", folder, "--to", "genai", "--out", tmp_path / "out")
-    assert (code, "[not-for-genai]" in stderr) == (1, True)
+    assert (code, "[one-model-only]" in stderr) == (1, True)
     monkeypatch.setattr(Pipeline, "__call__", lambda self, **_: 1 / 0)
     code, _, stderr = run("export", "--diffusers", folder)
     assert (code, "[no-natural-use]" in stderr, "ZeroDivisionError" in stderr) == (1, True, True)

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import onlooker
-from onlooker.cli import environment, main
+from onlooker.cli import main
+from onlooker.cli.work import doctor
 from onlooker.core.errors import UnsupportedError
 from onlooker.targets.targets import TARGETS
 
@@ -50,14 +51,14 @@ def test_a_target_that_lacks_its_package_says_what_to_install(monkeypatch: pytes
 
 
 def test_a_name_that_torch_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = environment.importlib.import_module
+    real = doctor.importlib.import_module
 
     def refuse(name: str) -> object:
         if name.endswith("torch_internals.sizes"):
             raise UnsupportedError("torch 9 has no ShapeEnv.", slug="torch-changed")
         return real(name)
 
-    monkeypatch.setattr(environment.importlib, "import_module", refuse)
+    monkeypatch.setattr(doctor.importlib, "import_module", refuse)
     code, text = run()
     assert code == 1
     assert "  sizes              no: torch 9 has no ShapeEnv.\n" in text

@@ -28,6 +28,20 @@ def build():
     return pipe, pipe.use
 
 
+def pipe():
+    return Pipeline()
+
+
+def unet():
+    return Pipeline().unet
+
+
+def other():
+    pipe = Pipeline()
+    torch.nn.init.zeros_(pipe.unet.inner.bias)
+    return pipe.unet
+
+
 def idle():
     pipe = Pipeline()
     return pipe, lambda: pipe.unet(torch.ones(2, 4, 3, 3), torch.tensor(1), torch.ones(2, 3, 8))
@@ -92,6 +106,32 @@ def test_verify_watches_the_same_entries() -> None:
     assert "\nverified, 6 of 6 checks passed" in stdout
 
 
+def test_a_function_that_export_takes_with_recorded_calls_is_taken_by_verify() -> None:
+    """It returns the pipeline alone: the calls are those of the recording, or of the program."""
+    of_pipe = ("--build", "pipeline_app.py:pipe")
+    code, _, stderr = run("export", "programs/unet", *of_pipe, "--entry", "unet", "--no-verify", "--out", "again")
+    assert code == 0, stderr
+    for place, entries, count in (("again", ENTRIES[:2], 6), ("programs", ENTRIES, 12)):
+        code, stdout, stderr = run("verify", place, *of_pipe, *entries, "--trials", "6")
+        assert code == 0, stderr
+        assert f"\nverified, {count} of {count} checks passed" in stdout
+    code, stdout, stderr = run("verify", "programs/unet", "--build", "pipeline_app.py:other", "--trials", "6")
+    assert code == 2, stderr
+
+
+def test_the_file_of_another_maker_takes_recorded_calls_too(workshop: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    of_pipe = ("--build", "pipeline_app.py:pipe", "--entry", "unet")
+    code, _, stderr = run("export", "programs/unet", *of_pipe, "--to", "onnx", "--out", "unet.onnx")
+    assert code == 0, stderr
+    argv = ("verify", "unet.onnx", "--build", "pipeline_app.py:unet")
+    code, stdout, stderr = run(*argv, "--recording", "programs/unet")
+    assert code == 0, stderr
+    assert "sample" in stdout
+    code, _, stderr = run(*argv)
+    assert (code, "returned a Denoiser, and not a model and a callable" in stderr) == (1, True)
+
+
 def test_verify_without_a_model_compares_the_saved_values() -> None:
     code, stdout, _ = run("verify", "programs")
     assert code == 0
@@ -153,7 +193,12 @@ def test_a_pin_is_of_one_entry_or_of_all() -> None:
             "bad-command-line",
             "one program",
         ),
-        ("verify programs --build pipeline_app.py:build --entry unet", "no-such-entry", "names 'vae_decode'"),
+        (
+            "verify programs --build pipeline_app.py:build --entry unet",
+            "bad-command-line",
+            "--entry does not name vae_decode",
+        ),
+        ("verify programs/unet --build pipeline_app.py:pipe", "bad-entry", "name the attribute that holds it: --entry"),
     ],
 )
 def test_a_wrong_use_is_one_message(argv: str, slug: str, text: str) -> None:

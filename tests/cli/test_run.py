@@ -16,9 +16,9 @@ import torch
 import onlooker
 from onlooker.capture.recorded import read_recording
 from onlooker.cli import main
-from onlooker.cli.run import check_command, command_of
-from onlooker.cli.user_function import load_function
+from onlooker.cli.work.run import check_command, command_of
 from onlooker.core.errors import SavedFileError, UsageError
+from onlooker.model_source.user_function import load_function
 from tiny_pipeline import Pipeline
 
 SCRIPT = """

@@ -17,8 +17,7 @@ import onlooker
 from onlooker.cli import COMMANDS, command_line, commands, main
 from onlooker.core.messages import messages
 from onlooker.emit.texts import EMITTERS
-from onlooker.targets.onnx.precision import PRECISIONS
-from onlooker.targets.onnx.variants import PROVIDERS
+from onlooker.targets.onnx.served.variants import PROVIDERS
 from onlooker.targets.targets import TARGETS
 from onlooker.zoo import MODELS
 
@@ -64,7 +63,8 @@ def test_the_choices_are_those_of_the_code() -> None:
     assert tuple(target.name for target in TARGETS) == commands.TARGETS
     assert tuple(EMITTERS) == commands.EMITTED
     assert tuple(MODELS) == commands.TINY_MODELS
-    assert (PRECISIONS, PROVIDERS) == (commands.PRECISIONS, commands.PROVIDERS)
+    made = {precision for target in TARGETS for precision in target.precisions}
+    assert (made, PROVIDERS) == (set(commands.PRECISION_NAMES), commands.PROVIDERS)
 
 
 SAID_AT_ONCE = [
@@ -140,7 +140,7 @@ def test_a_former_spelling_warns_and_is_not_in_the_help(argv: str, now: str) -> 
 
 
 def test_a_former_spelling_does_what_it_did() -> None:
-    parsed = command_line._parsed
+    parsed = command_line.parsed
     assert parsed(["run", "--entry", "A", "--watch", "B", "--into", "x", "--values", "first", "a.py"]).watch == [
         "A",
         "B",

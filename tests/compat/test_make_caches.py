@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, cache_utils
 
 from onlooker.core.errors import MissingPackageError, UsageError
-from onlooker.pytrees.describe import string_type
+from onlooker.pytrees.descriptions.describe import string_type
 from onlooker_compat.trees.compare import max_diff
 from onlooker_compat.trees.make import (
     CacheKeyValue,

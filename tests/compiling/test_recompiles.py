@@ -11,9 +11,7 @@ import torch
 import onlooker
 from onlooker import InputObserver, UsageError
 from onlooker.compiling.marks import Marking
-from onlooker.compiling.reasons import reason_of
-from onlooker.compiling.recompiles import Recompiles
-from onlooker.compiling.replay import Replay, Replayer
+from onlooker.compiling.recompiles import Recompiles, Replay, Replayer, reason_of
 from onlooker.core.call import Call, Parameter, Signature
 from onlooker.lab.runner import ModelRunner
 

@@ -6,9 +6,9 @@ import pytest
 
 from onlooker.contract.boundaries import between_bounds, boundary_sizes
 from onlooker.core.contract import Constraint, Contract, Dropped, Origin, Region
-from onlooker.core.expression import Expression
 from onlooker.core.path import Name, Path
 from onlooker.core.plan import LeafPlan, Plan, Symbol
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.structure import Structure
 
 X, K = Path((Name("x"),)), Path((Name("k"),))

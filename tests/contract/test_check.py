@@ -77,7 +77,7 @@ def recorded(*calls: dict[str, Any]) -> Recording:
 def test_calls_like_the_observed_ones_are_served() -> None:
     found = program().check([step_call(5, 1, 8), ((), step_call(2, 3, 4))])
     assert found.holds
-    assert (found.total, found.outside, found.breaches) == (2, 0, ())
+    assert (found.total, found.outside, found.violations) == (2, 0, ())
     assert sum(count for _, count in found.served) == 2
     assert str(found).endswith("all of 2 calls are served")
 
@@ -103,8 +103,8 @@ def test_a_breach_names_the_axis_or_the_argument(
 ) -> None:
     found = program().check([call])
     assert not found.holds
-    rows = [row for row in found.breaches if row.kind == kind and row.where == where]
-    assert len(rows) == 1, found.breaches
+    rows = [row for row in found.violations if row.kind == kind and row.where == where]
+    assert len(rows) == 1, found.violations
     assert expected in rows[0].expected
     assert got in rows[0].got[0]
 
@@ -112,7 +112,7 @@ def test_a_breach_names_the_axis_or_the_argument(
 def test_equal_breaches_are_one_row_with_its_calls() -> None:
     calls = [step_call(2, 4, 5), *(step_call(2, 4, 5, scale=value) for value in (3.0, 4.0, 3.0))]
     found = program().check(calls)
-    (row,) = found.breaches
+    (row,) = found.violations
     assert (row.where, row.count, row.calls, row.got) == ("scale", 3, (1, 2, 3), ("3.0", "4.0"))
     assert found.verdict == "3 of 4 calls fall outside"
     assert "scale" in str(found)
@@ -128,7 +128,7 @@ def test_a_call_that_stands_for_many_counts_as_many() -> None:
     one = recorded(step_call(4, 2, 3), step_call(4, 2, 3, scale=7.0))
     many = replace(one, calls=tuple(replace(call, count=10 * (call.index + 1)) for call in one.calls))
     found = program().check(many)
-    assert (found.total, found.outside, found.breaches[0].count) == (30, 20, 20)
+    assert (found.total, found.outside, found.violations[0].count) == (30, 20, 20)
 
 
 def test_the_calls_of_the_program_itself_are_served() -> None:
@@ -178,7 +178,7 @@ def with_symbol(found: Program, name: str, ranges: tuple[int, int | None], **cha
     low, high = ranges
     symbols = [replace(s, low=low, high=high, **changes) if s.name == name else s for s in graph.plan.symbols]
     changed = replace(graph, plan=replace(graph.plan, symbols=tuple(symbols)))
-    return Program([changed], found._recording, found._samples, found._subject)
+    return Program(found._program.with_graphs([changed]))
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_ranges_and_steps_count(batch: int, kinds: set[str]) -> None:
     narrow = with_symbol(program(), "batch", (4, 16), step=1)
     stepped = with_symbol(narrow, "batch", (4, 16), step=2 if batch != 3 else 1)
     found = stepped.check([step_call(batch, 4, 5)])
-    assert {row.kind for row in found.breaches} == kinds
-    assert all(row.where == "x.shape[0]" for row in found.breaches)
+    assert {row.kind for row in found.violations} == kinds
+    assert all(row.where == "x.shape[0]" for row in found.violations)
 
 
 def serves(found: Program, call: dict[str, Any]) -> bool:
@@ -253,7 +253,7 @@ def llama() -> tuple[Program, Callable[..., Recording]]:
 )
 def test_traffic_of_a_language_model(options: dict[str, Any], outside: set[str]) -> None:
     found, record = llama()
-    assert {row.where for row in found.check(record(**options)).breaches} == outside
+    assert {row.where for row in found.check(record(**options)).violations} == outside
 
 
 def test_a_symbol_that_stands_alone_nowhere_is_solved() -> None:

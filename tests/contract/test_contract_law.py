@@ -160,7 +160,7 @@ def test_the_script_serves_the_same_sizes(kind: str, number: int, tmp_path: Path
                 for other in (1, 5, 9):
                     sizes = {"rows": rows, "length": length, "other": other, "off": 0, "n": 4, "wrong": ""}
                     values = arguments(sizes)
-                    served = not program._dispatcher.breaches(graph, opened(values))
+                    served = not program._program.dispatcher.violations(graph, opened(values))
                     try:
                         modules[graph.name](**{k: v for k, v in values.items() if v is not None})
                         taken = True
@@ -291,7 +291,7 @@ def test_the_scripts_of_planted_modules_serve_the_same_sizes(first: int, tmp_pat
             wanted = list(script[f"{graph.name}_arguments"]())
             for sizes in [*case.watched, *grid(case)[:60]]:
                 values = dict(zip(names, planted_arguments(case, sizes), strict=False))
-                served = not program._dispatcher.breaches(graph, opened(values))
+                served = not program._program.dispatcher.violations(graph, opened(values))
                 if set(wanted) - set(values):
                     assert not served
                     continue
@@ -321,8 +321,8 @@ def _is_fixed(graph: Any, values: dict[str, Any]) -> bool:
     A program of torch alone asks for that number, though other traces showed that the graph is right for others too.
     """
     pairs = ((leaf, axis, values[leaf.path.root]) for leaf in graph.plan.inputs for axis, _ in leaf.axes)
-    sizes = ((str(axis), value.shape[axis.dim] if leaf.is_tensor else value) for leaf, axis, value in pairs)
-    return any(graph.obtained.get(axis, "?").isdigit() and graph.obtained[axis] != str(size) for axis, size in sizes)
+    sizes = ((axis, value.shape[axis.dim] if leaf.is_tensor else value) for leaf, axis, value in pairs)
+    return any(graph.fixed_size(axis) not in (None, size) for axis, size in sizes)
 
 
 def _is_constant(graph: Any, values: dict[str, Any], wanted: list[str]) -> bool:

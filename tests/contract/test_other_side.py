@@ -11,7 +11,7 @@ import onlooker
 from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.contract.other_side import FateKind
 from onlooker.core.contract import Origin
-from onlooker.core.formula import negated
+from onlooker.core.sizes.formula import negated
 from onlooker.report.data import ConditionRow
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from onlooker.contract.served import ServedSizes, served_sizes
 from onlooker.core.contract import Constraint, Origin, Region
-from onlooker.core.formula import holds, negated
 from onlooker.core.plan import Symbol
+from onlooker.core.sizes.formula import holds, negated
 
 
 def region(*formulas: str) -> Region:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onlooker.core.alike import first_of, folded, folded_rows
+from onlooker.core.drawing.alike import first_of, folded, folded_rows
 
 INDICES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), unique=True, max_size=12)
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from onlooker.core import errors
 from onlooker.core.call import Call, Parameter, Passing, Signature
 from onlooker.core.errors import OnlookerError, UsageError
-from onlooker.core.expression import Expression
 from onlooker.core.path import Attr, Index, Key, Name, Path
-from onlooker.core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
+from onlooker.core.plan import Evidence, Fill, LeafPlan, Note, Plan, Relation, Symbol
 from onlooker.core.recording import Recording
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.spec import Axis, ConstantSpec, OpaqueSpec, TensorSpec
 from onlooker.core.structure import LEAF, Structure, Tree
 from onlooker.core.verdict import Check, Outcome, Tally
@@ -465,6 +465,14 @@ def test_a_plan_finds_its_parts() -> None:
     assert plan.symbol("n").observed == (2, 3)
     assert str(plan.expression(Axis(Path((Name("x"),)), 0))) == "n"
     assert str(plan.expression(Axis(Path((Name("count"),)), None))) == "n + 1"
+
+
+def test_a_note_is_told_of_its_own_axes_alone() -> None:
+    about_rows = Note("x.shape[1] is pinned static", (Axis(Path((Name("x"),)), 0),))
+    plan = dataclasses.replace(small_plan(), notes=(about_rows, "x.shape[0] stands in a text"))
+    assert "X.shape[1] is pinned static." in plan.explain("x", 0).splitlines()
+    assert "pinned" not in plan.explain("x", 1)
+    assert "stands in a text" not in plan.explain("x", 0)
 
 
 @pytest.mark.parametrize(

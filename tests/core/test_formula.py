@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onlooker.core.errors import UsageError
-from onlooker.core.formula import holds, read_formula, renamed, variables_of
+from onlooker.core.sizes.formula import holds, read_formula, renamed, variables_of
 
 
 @pytest.mark.parametrize(

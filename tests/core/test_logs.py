@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from onlooker import OnlookerWarning
-from onlooker.core.logs import log_as_asked
+from onlooker.core.support.logs import log_as_asked
 
 CODE = """
 import logging, onlooker

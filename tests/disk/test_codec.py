@@ -18,7 +18,7 @@ from onlooker import InputObserver, OnlookerError, Recording
 from onlooker.core.call import Call, Parameter, Passing, Signature
 from onlooker.core.errors import SavedFileError, UnsupportedError, UsageError
 from onlooker.core.path import Attr, Index, Key, Name
-from onlooker.core.plan import Plan
+from onlooker.core.plan import Note, Plan
 from onlooker.core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from onlooker.core.structure import Structure, Tree
 from onlooker.core.surroundings import Autocast, Gradients, Surroundings
@@ -174,6 +174,13 @@ def plans() -> tuple[Plan, ...]:
 def test_a_plan_survives_json():
     for plan in plans():
         assert there_and_back(Plan, plan) == plan
+
+
+def test_a_note_about_axes_and_a_note_of_text_survive_json() -> None:
+    (plan, *_) = plans()
+    (axis, _), *_ = plan.inputs[0].axes
+    noted = replace(plan, notes=(Note("it is pinned static", (axis,)), "a large model"))
+    assert there_and_back(Plan, noted) == noted
 
 
 def test_saving_is_atomic_and_loading_gives_the_same(tmp_path):

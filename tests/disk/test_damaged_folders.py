@@ -23,8 +23,7 @@ from onlooker import InputObserver, OnlookerError, SavedFileError
 from onlooker.core.errors import UnsupportedError
 from onlooker.disk.manifest import MANIFEST, write_manifest
 from onlooker.disk.text import write_json
-from onlooker.targets.torch.check import check_program
-from onlooker.targets.torch.sizes import is_guard, is_size
+from onlooker.targets.torch.check import check_program, is_guard, is_size
 
 CANARY = "canary"
 

@@ -18,17 +18,16 @@ import onlooker
 from fuzz_values import examples
 from onlooker.contract.checker import Checker
 from onlooker.core.contract import Constraint, Contract, Origin, Region
-from onlooker.core.expression import Expression
 from onlooker.core.path import Name, Path
 from onlooker.core.plan import LeafPlan, Plan, Symbol
 from onlooker.core.profile import profile_of_rows
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.spec import TensorSpec
 from onlooker.core.structure import Structure
 from onlooker.emit.buckets import best_cuts, buckets_of
-from onlooker.emit.clusters import clusters_of
-from onlooker.emit.texts import EMITTERS, emitted
+from onlooker.emit.texts import EMITTERS, clusters_of, emitted
 from onlooker.emit.traffic import Served
-from onlooker.materialise.arguments import close_arguments, materialise
+from onlooker.materialise.arguments import Calls
 
 FORMULAS = (
     "batch*sequence <= 64",
@@ -171,13 +170,13 @@ def symbol_of(name: str, dim: int) -> str:
 def test_every_corner_is_served_by_the_runtime(target: str, kind: str) -> None:
     pytest.importorskip("onnxruntime" if target == "onnx" else "openvino")
     converted = of_target(target)
-    kept = program().basis().kept
-    model = program().basis().subject
+    kept = program()._program.beside_model().kept
+    model = program()._program.beside_model().subject
     corners = {corner for count in (1, 2, 3) for corner in program().emit(kind, count=count).corners}
     assert len(corners) > 3
     for name, sizes in sorted(corners):
         plan = next(plan for plan in program().plans if plan.name == name)
-        call = close_arguments(plan, materialise(plan, dict(sizes), kept))
+        call = Calls(plan, kept).arguments(dict(sizes))
         (expected,) = model.try_out(call).leaves
         torch.testing.assert_close(converted(**call), expected, atol=1e-4, rtol=1e-4)
 
@@ -278,6 +277,17 @@ def test_a_corner_that_no_call_can_have_divides_the_profile() -> None:
     found = emitted("trtexec", [graph], 0, 1)
     assert found.text.count("--profile=") == 2
     assert "corners of fewer" in found.notes[0]
+
+
+def test_an_axis_that_is_another_number_in_each_graph_is_marked() -> None:
+    """Both graphs are called, so the axis changes, though no graph has a symbol for it."""
+    graphs = []
+    for size in ("4", "8"):
+        leaf = LeafPlan(Path((Name("x"),)), "torch.float32", "cpu", tuple(map(Expression.parse, (size, "3"))))
+        plan = Plan(f"graph_{size}", Structure(), (leaf,), ())
+        graphs.append(Served(plan, Contract(), profile_of_rows(plan.name, []), ("x",)))
+    assert "maybe_mark_dynamic(x, 0)  # 4 or 8" in emitted("compile", graphs, 0, 1).text
+    assert "maybe_mark_dynamic" not in emitted("compile", graphs[:1], 0, 1).text.partition("def mark")[2]
 
 
 def test_what_cannot_be_meant_is_an_error() -> None:

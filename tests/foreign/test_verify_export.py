@@ -35,9 +35,9 @@ from foreign_exports import (
 
 #: by fault the kind of the first finding, and the axis, input or output that it names
 ONNX_FAULTS = {
-    "baked batch": (Kind.BAKED, "x.shape[0]"),
+    "baked batch": (Kind.SPECIALIZED, "x.shape[0]"),
     "batch baked inside": (Kind.OUTPUT, "output['rows']"),
-    "constant sequence": (Kind.BAKED, "x.shape[1]"),
+    "constant sequence": (Kind.SPECIALIZED, "x.shape[1]"),
     "constant length inside": (Kind.REFUSED, "x.shape[1]"),
     "mask of other rows": (Kind.TIED, "mask.shape[1]"),
     "ignored mask": (Kind.INPUT, "mask"),
@@ -56,10 +56,10 @@ ONNX_FAULTS = {
 #: OpenVINO keeps no names of sizes, so that the tied sizes are said of the call
 OPENVINO_FAULTS = {fault: ONNX_FAULTS[fault] for fault in ONNX_FAULTS if fault != "mask of other rows"}
 TORCH_FAULTS = {
-    "baked batch": (Kind.BAKED, "x.shape[0]"),
+    "baked batch": (Kind.SPECIALIZED, "x.shape[0]"),
     "narrow batch": (Kind.NARROW, "x.shape[0]"),
-    "constant sequence": (Kind.BAKED, "x.shape[1]"),
-    "constant past": (Kind.BAKED, "past.shape[1]"),
+    "constant sequence": (Kind.SPECIALIZED, "x.shape[1]"),
+    "constant past": (Kind.SPECIALIZED, "past.shape[1]"),
     "ignored mask": (Kind.INPUT, "mask"),
     "transposed output": (Kind.OUTPUT, "output['rows']"),
     "dropped output": (Kind.OUTPUT, "output['rows']"),
@@ -217,7 +217,7 @@ def test_a_declared_size_allows_what_it_says() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")
-@pytest.mark.parametrize(("axes", "found"), [({0, 1}, None), ({1}, (Kind.BAKED, "x.shape[0]"))])
+@pytest.mark.parametrize(("axes", "found"), [({0, 1}, None), ({1}, (Kind.SPECIALIZED, "x.shape[0]"))])
 def test_a_file_of_torch_onnx_is_judged(axes: set[int], found: tuple[Kind, str] | None, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     shapes = {

@@ -71,6 +71,19 @@ def test_options_of_the_target_are_given_to_it() -> None:
     assert program.graphs[0].artifact.model.opset_imports[""] == 21
 
 
+def test_an_observer_takes_the_options_of_the_target_too() -> None:
+    pytest.importorskip("onnxruntime")
+    model, observer = Scaled(), onlooker.InputObserver()
+    with observer(model):
+        model(X)
+    program = observer.export(to="onnx", opset=20)
+    assert program.graphs[0].artifact.model.opset_imports[""] == 20
+    with onlooker.observe(model=model) as observers:
+        model(X)
+    programs = observers.export(to="onnx", options={"model": {"opset": 21}})
+    assert programs["model"].graphs[0].artifact.model.opset_imports[""] == 21
+
+
 def test_a_call_that_the_model_refuses_is_an_error_with_its_line() -> None:
     with pytest.raises(onlooker.UsageError, match=r"Call 1 raised RuntimeError: .*\[call-raised\]"):
         onlooker.export(torch.nn.Linear(4, 2), [X, torch.ones(2, 3)])

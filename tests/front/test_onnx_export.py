@@ -13,7 +13,7 @@ import torch
 from torch.export import Dim
 
 import onlooker
-from onlooker.front.torch_options import _ACCEPTED, _REFUSED
+from onlooker.front.onnx import _ACCEPTED, _REFUSED
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -203,6 +203,19 @@ def test_more_calls_are_tried_and_say_which_axes_change(encoder: Encoder) -> Non
     assert program(torch.randn(2, 9, 8), torch.ones(2, 9))["pooled"].shape == (2, 8)
     with pytest.raises(onlooker.UsageError, match=r"ids.shape\[1\] has the sizes 5, 6 .*\[axis-not-named\]"):
         onlooker.onnx_export(encoder, CALL, more_calls=other, dynamic_axes={"ids": [0], "mask": [0]})
+
+
+def test_a_file_of_another_precision_says_what_accepts_it(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, path, args = torch.nn.Linear(64, 8).eval(), tmp_path / "m.onnx", (torch.randn(2, 3, 64),)
+    given: dict[str, Any] = {"precision": "int8", "dynamic_axes": {"input": [0]}}
+    assert onlooker.onnx_export(model, args, **given).report.verdict.endswith("verified as int8")
+    with pytest.raises(onlooker.ExportError, match=r"Give atol=.* to accept these differences\.") as caught:
+        onlooker.onnx_export(model, args, path, **given, atol=1e-5)
+    assert not path.exists()
+    accepting = caught.value.program.tally.accepting
+    assert onlooker.onnx_export(model, args, path, **given, **accepting).report.verified
+    assert path.exists()
 
 
 class Negated(torch.nn.Module):

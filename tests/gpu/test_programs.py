@@ -13,7 +13,7 @@ import torch
 
 import onlooker
 from onlooker import InputObserver, Program
-from onlooker.pytrees.agree import agreement
+from onlooker.pytrees.comparisons.agree import agreement
 from onlooker.pytrees.open import open_tree
 from onlooker.zoo import tiny_model
 
@@ -80,7 +80,7 @@ def compared(program: Program, model: Any, *args: Any, **kwargs: Any) -> float:
 
 def test_probes_and_export_run_on_the_device(notes: tuple[Any, Program], device: torch.device) -> None:
     _, program = notes
-    print(f"{program._subject.runs if program._subject else 0} runs of the model, on {sorted(SEEN)}")
+    print(f"{program._program.lab.runs if program._program.lab else 0} runs of the model, on {sorted(SEEN)}")
     assert {str(device)} == SEEN
     for graph in program.graphs:
         held = {str(tensor.device) for tensor in graph.artifact.state_dict.values()}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver
-from onlooker.graphs import graphs
+from onlooker.graphs import program_graphs
 
 
 class Sided(torch.nn.Module):
@@ -21,12 +21,12 @@ class Sided(torch.nn.Module):
 def test_a_further_graph_is_looked_at_with_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
 
-    class Noted(graphs.PlanSearch):
+    class Noted(program_graphs.PlanSearch):
         def __init__(self, plan: Any, samples: Any, *others: Any) -> None:
             looked.append(len(samples))
             super().__init__(plan, samples, *others)
 
-    monkeypatch.setattr(graphs, "PlanSearch", Noted)
+    monkeypatch.setattr(program_graphs, "PlanSearch", Noted)
     model, observer = Sided(), InputObserver()
     with observer(model):
         model(torch.ones(2, 3)), model(-torch.ones(4, 3)), model(torch.ones(5, 3))

@@ -11,7 +11,7 @@ import torch
 
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, RejectedCallError, UsageError
-from onlooker.core.traffic import Breach, BreachKind
+from onlooker.core.traffic import Violation, ViolationKind
 from onlooker.serve.route import Mismatch
 from onlooker.trace.flat import identifiers
 
@@ -271,7 +271,7 @@ def test_what_torch_cannot_export_is_one_error_with_its_message() -> None:
 
 
 def test_a_program_that_serves_no_watched_call_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onlooker.graphs.graphs._Search.serves", lambda *_: False)
+    monkeypatch.setattr("onlooker.graphs.program_graphs.ProgramGraphs.serves", lambda *_: False)
     with pytest.raises(ExportError, match=r"none takes a call that was watched \(calls 0, 1\)") as caught:
         watched(torch.nn.ReLU(), [call(rand(2, 6)), call(rand(3, 6))]).export()
     assert caught.value.slug == "no-call-served"
@@ -284,9 +284,9 @@ class AsPositive(torch.nn.Module):
 
 def test_what_a_graph_says_to_a_watched_call_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object) -> None:
-        raise Mismatch(Breach(BreachKind.CONDITION, "x", "positive", "not"))
+        raise Mismatch(Violation(ViolationKind.CONDITION, "x", "positive", "not"))
 
-    monkeypatch.setattr("onlooker.graphs.graphs.Dispatcher.run", run)
+    monkeypatch.setattr("onlooker.graphs.served_calls.Dispatcher.run", run)
     with pytest.raises(ExportError, match=r"To call 0 main says: x needs positive") as caught:
         watched(AsPositive(), [call(rand(2, 6)), call(rand(3, 6))]).export()
     assert caught.value.slug == "no-call-served"

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from onlooker import InputObserver, Plan
 from onlooker.core.experiment import FindingKind
-from onlooker.hypotheses.axes import AxesThatMayChange
+from onlooker.hypotheses.axes.may_change import AxesThatMayChange
 from onlooker.hypotheses.draft import Draft
 from onlooker.hypotheses.shared_graphs import find_drafts
 from onlooker.lab.lab import Lab

@@ -9,8 +9,8 @@ import torch
 
 import onlooker
 from onlooker import InputObserver
+from onlooker.core.call import Join
 from onlooker.core.path import Name, Path
-from onlooker.pytrees.joins import Join
 
 
 class Joined(torch.nn.Module):
@@ -71,7 +71,7 @@ def test_any_number_of_images_goes_through_one_graph(calls: list[tuple[Any, ...]
 def test_the_other_dimension_is_found_too() -> None:
     model = Wide()
     program = watched(model, ([rand(2, 3), rand(2, 5)],)).export()
-    assert program._joins == (Join(Path((Name("xs"),)), 1),)
+    assert program._program.contents.joins == (Join(Path((Name("xs"),)), 1),)
     for sizes in ((3,), (1, 2, 7), (4, 4, 4, 4)):
         xs = [rand(2, n) for n in sizes]
         torch.testing.assert_close(program(xs), model(xs))
@@ -80,7 +80,7 @@ def test_the_other_dimension_is_found_too() -> None:
 def test_a_list_that_is_read_item_by_item_is_a_graph_per_length() -> None:
     model = Counted()
     program = watched(model, ([rand(2, 3)] * 2,), ([rand(2, 3)] * 3,)).export()
-    assert program._joins == ()
+    assert program._program.contents.joins == ()
     assert len(program.graphs) == 2
     for count in (2, 3):
         xs = [rand(2, 3) + i for i in range(count)]
@@ -90,7 +90,7 @@ def test_a_list_that_is_read_item_by_item_is_a_graph_per_length() -> None:
 
 
 def test_without_probes_no_list_is_joined() -> None:
-    assert watched(Wide(), ([rand(2, 3), rand(2, 5)],)).export(probe=False)._joins == ()
+    assert watched(Wide(), ([rand(2, 3), rand(2, 5)],)).export(probe=False)._program.contents.joins == ()
 
 
 class Returned(torch.nn.Module):
@@ -123,6 +123,6 @@ class Reversed(torch.nn.Module):
 def test_a_list_that_is_computed_item_by_item_is_not_joined() -> None:
     model = Reversed()
     program = watched(model, ([rand(4, 3), rand(2, 3) + 1],)).export()
-    assert program._joins == ()
+    assert program._program.contents.joins == ()
     with pytest.raises(ValueError, match="No graph of this program takes the call"):
         program([rand(4, 3)] * 3)

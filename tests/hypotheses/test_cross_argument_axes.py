@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from onlooker import InputObserver
+from onlooker import InputObserver, RejectedCallError
 
 
 def rand(*shape: int) -> torch.Tensor:
@@ -168,3 +168,35 @@ def test_a_state_of_another_rank_in_the_first_call_is_no_source_of_values() -> N
     for n in (4, 1, 1):
         given = copy.deepcopy(ours)
         torch.testing.assert_close(program(rand(3, n, 2), given), model(rand(3, n, 2), ours))
+
+
+class Counted(torch.nn.Module):
+    """Counts its steps in a tensor of one int; does not read the mask, or adds it."""
+
+    def __init__(self, *, reads_mask: bool) -> None:
+        super().__init__()
+        self.reads_mask = reads_mask
+
+    def forward(
+        self, x: torch.Tensor, state: torch.Tensor, count: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        out = x.cumsum(1) + state[:, None]
+        return out + mask if self.reads_mask else out, count + x.shape[1]
+
+
+@pytest.mark.parametrize("reads_mask", [False, True])
+def test_a_batch_is_no_multiple_of_a_size_of_one_beside_a_mask_that_is_not_read(reads_mask: bool) -> None:
+    def call(rows: int, n: int) -> tuple[torch.Tensor, ...]:
+        mask = torch.ones(rows, n, dtype=torch.int64)
+        return rand(rows, n), rand(rows), torch.tensor([n]), mask
+
+    model, observer = Counted(reads_mask=reads_mask), InputObserver()
+    with observer(model):
+        for n in (5, 6, 1):
+            model(*call(2, n))
+    program = observer.export()
+    assert program.verify().verified
+    torch.testing.assert_close(program(*call(3, 4)), model(*call(3, 4)))
+    if reads_mask:
+        with pytest.raises(RejectedCallError):
+            program(*call(3, 4)[:-1], torch.ones(2, 4, dtype=torch.int64))

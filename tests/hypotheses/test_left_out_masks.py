@@ -155,3 +155,65 @@ def test_a_bound_on_sizes_does_not_keep_graphs_apart():
         torch.testing.assert_close(program(x), model(x))
     with pytest.raises(RejectedCallError, match="64"):
         program(torch.randn(2, 65, 8))
+
+
+class Several(nn.Module):
+    """Each tensor is a step of its own, and zeros or ones stand for none of them."""
+
+    def forward(self, x, add=None, times=None, minus=None):
+        x = x if add is None else x + add
+        x = x if times is None else x * times
+        return x if minus is None else x - 2 * minus
+
+
+class Sums(nn.Module):
+    def forward(self, **parts):
+        return sum(parts.values())
+
+
+@pytest.mark.parametrize(
+    ("model", "names"), [(Several(), ["x", "add", "times", "minus"]), (Sums(), ["a", "b", "c"])], ids=["steps", "sum"]
+)
+def test_sets_of_tensors_that_watched_calls_left_out_are_served(model, names):
+    torch.manual_seed(0)
+    observer = InputObserver()
+    counts = range(2, len(names) + 1)
+    with observer(model):
+        for batch, count in enumerate(counts, 2):
+            model(**{name: torch.randn(batch, 3) for name in names[:count]})
+    program = observer.export()
+    assert program.verify().verified
+    for count in counts:
+        given = {name: torch.randn(7, 3) for name in names[:count]}
+        torch.testing.assert_close(program(**given), model(**given))
+
+
+class OneOrBoth(nn.Module):
+    """Something else beyond 16 columns without ``a``, or without both."""
+
+    def __init__(self, both):
+        super().__init__()
+        self.both = both
+
+    def forward(self, x, a: torch.Tensor | None = None, b: torch.Tensor | None = None):
+        is_other = a is None and (b is None or not self.both)
+        return x * (torch.arange(x.shape[1]) < 16) if is_other else x * 1.0
+
+
+@pytest.mark.parametrize("watched", [("", "a", "ab"), ("a", "b", "ab"), ("", "ab")])
+@pytest.mark.parametrize("both", [False, True])
+def test_a_set_that_differs_takes_no_smaller_set_from_the_graph(both, watched):
+    model, observer = OneOrBoth(both).eval(), InputObserver()
+
+    def call(function, names, length):
+        return function(torch.ones(3, length), **{name: torch.ones(3, length) for name in names})
+
+    with torch.no_grad(), observer(model):
+        for number, names in enumerate(watched):
+            call(model, names, 5 + number)
+            call(model, names, 9 + number)
+    program = observer.export()
+    assert program.verify().verified
+    for names in watched:
+        for length in (6, 40):
+            assert torch.equal(call(program, names, length), call(model, names, length))

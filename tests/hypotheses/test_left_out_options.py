@@ -1,10 +1,12 @@
 """A call without an option is the call with its default: a trace without it gives its graph, or it is refused."""
 
+import enum
+
 import pytest
 import torch
 from torch import nn
 
-from onlooker import InputObserver, RejectedCallError
+from onlooker import InputObserver, RejectedCallError, load
 
 
 def watched(model, *calls, sizes=((2, 5), (3, 9), (4, 7))):
@@ -143,6 +145,49 @@ def test_a_default_that_some_calls_pass_is_no_further_graph():
     assert len(program(torch.randn(2, 6, 4))) == 2
 
 
+class Kind(enum.Enum):
+    MEAN = 1
+    SUM = 2
+
+
+def pooled(x, kind):
+    return x.mean(1) if kind is Kind.MEAN else x.sum(1)
+
+
+class Pools(nn.Module):
+    def forward(self, x, kind=Kind.MEAN):
+        return pooled(x, kind)
+
+
+class PoolsOrSums(nn.Module):
+    def forward(self, x, kind=Kind.SUM):
+        return pooled(x, kind)
+
+
+@pytest.mark.parametrize("model", [Pools(), PoolsOrSums()], ids=["mean", "sum"])
+@pytest.mark.parametrize("options", [[{"kind": Kind.MEAN}, {"kind": Kind.SUM}], [{}], [{}, {"kind": Kind.SUM}]])
+def test_an_enum_is_a_default_too(model, options):
+    program = watched(model, *options)
+    default = model.forward.__defaults__[0]
+    for given in [*options, {}, {"kind": default}]:
+        x = torch.randn(2, 9, 4)
+        torch.testing.assert_close(program(x, **given), model(x, **given))
+    assert program.verify().verified
+
+
+def test_a_dtype_is_a_default_too(tmp_path):
+    class Casts(nn.Module):
+        def forward(self, x, dtype=torch.float64):
+            return x.to(dtype)
+
+    watched(Casts(), {"dtype": torch.float64}).save(tmp_path / "program")
+    program = load(tmp_path / "program")
+    x = torch.randn(2, 9, 4)
+    assert program(x).dtype == program(x, dtype=torch.float64).dtype == torch.float64
+    with pytest.raises(RejectedCallError, match="dtype is always"):
+        program(x, dtype=torch.float32)
+
+
 def test_a_free_option_is_left_out_by_a_trace():
     class Free(nn.Module):
         def forward(self, x, named=None, **extra):
@@ -157,6 +202,31 @@ def test_a_free_option_is_left_out_by_a_trace():
     with pytest.raises(RejectedCallError, match="unread is always 'text'"):
         program(x, named=True)
     assert program.verify().verified
+
+
+class Scales(nn.Module):
+    """With the option, images of one column are something else."""
+
+    def forward(self, x, column=0):
+        return x * 3 if column and x.shape[1] == 1 else x * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "lengths"),
+    [
+        (Window(), {"last": 64}, (1, 64, 65, 200)),
+        (Chunks(), {"chunk": 64}, (1, 64, 65, 200)),
+        (Scales(), {"column": 1}, (2, 100)),
+    ],
+)
+@pytest.mark.parametrize("target", ["torch", "onnx"])
+def test_calls_without_an_option_have_the_sizes_of_the_trace_without_it(model, options, lengths, target):
+    program = watched(model, options)
+    program = program if target == "torch" else program.to(target)
+    assert program.verify().verified
+    for length in lengths:
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(program(x), model(x))
 
 
 def test_an_int_that_some_calls_leave_out_is_its_default():

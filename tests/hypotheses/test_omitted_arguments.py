@@ -94,7 +94,7 @@ def test_flags_that_say_what_the_model_does_anyway_may_be_left_out():
         program(x, positions=positions)
 
 
-def test_flags_are_left_out_one_by_one_at_the_sizes_of_two_calls_alone():
+def test_flags_are_left_out_at_the_sizes_of_two_calls_since_a_trace_settles_them():
     runs = Unreached()
 
     class Noting(Masked):
@@ -110,8 +110,7 @@ def test_flags_are_left_out_one_by_one_at_the_sizes_of_two_calls_alone():
     runs.clear()
     (plan,) = observer.plans()
     assert [leaf.path.code() for leaf in plan.leaves if leaf.optional] == [*flags]
-    assert len({shape for shape, given in runs if len(given) == 3}) == 2
-    assert len({shape for shape, given in runs if not given}) > 2
+    assert len({shape for shape, given in runs if len(given) < 4}) == 2
 
 
 def test_two_flags_that_say_the_same_together_only_are_not_left_out():

@@ -10,8 +10,8 @@ import torch
 
 from onlooker import InputObserver, Program
 from onlooker.core.errors import RejectedCallError, UsageError
-from onlooker.core.expression import Expression
 from onlooker.core.plan import Plan, Symbol
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.structure import Structure
 from onlooker.hypotheses.overrides import overrides_of
 from onlooker.hypotheses.ranges import check_bounded, greatest, plans_in_ranges, seen_sizes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from onlooker import InputObserver, Plan
-from onlooker.core.expression import Expression
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.verdict import Outcome
 
 WINDOW, TOTAL, KERNEL, STRIDE = 9, 40, 3, 2
@@ -290,8 +292,8 @@ class Padded(torch.nn.Module):
 class Layers(torch.nn.Module):
     """Parts of a state that were never of different lengths, and may be."""
 
-    def forward(self, x: torch.Tensor, past: dict[str, torch.Tensor]) -> torch.Tensor:
-        return torch.cat([past["keys"], x, past["values"]], 1).cumsum(1)
+    def forward(self, x: torch.Tensor, past: SimpleNamespace) -> torch.Tensor:
+        return torch.cat([past.keys, x, past.values], 1).cumsum(1)
 
 
 def plan_of(model: torch.nn.Module, *calls: dict[str, object]) -> Plan:
@@ -345,11 +347,44 @@ def test_a_mask_that_hides_what_is_new_does_not_tie_the_length_to_the_batch(ends
 
 def test_the_layers_of_a_state_stay_together() -> None:
     calls = (
-        {"x": ones(2, n, 3), "past": {"keys": ones(2, m, 3), "values": ones(2, m, 3)}}
+        {"x": ones(2, n, 3), "past": SimpleNamespace(keys=ones(2, m, 3), values=ones(2, m, 3))}
         for n, m in ((5, 3), (7, 4), (2, 9))
     )
     found = shapes(plan_of(Layers(), *calls))
-    assert found["past['keys']"] == found["past['values']"]
+    assert found["past.keys"] == found["past.values"]
+
+
+class Batch:
+    def __init__(self, ids: torch.Tensor, mask: torch.Tensor) -> None:
+        self.ids, self.mask = ids, mask
+
+
+class Reads(torch.nn.Module):
+    """Sums the rows that a mask shows, of a batch that is a dict or an object."""
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        ids, mask = (batch["ids"], batch["mask"]) if isinstance(batch, dict) else (batch.ids, batch.mask)
+        return (ids * mask).cumsum(1)
+
+
+@pytest.mark.parametrize("kind", [dict, Batch])
+def test_the_length_of_a_batch_in_one_argument_is_no_multiple_of_its_rows(kind: Callable[..., Any]) -> None:
+    calls = ({"batch": kind(ids=ones(b, 4 * b), mask=torch.ones(b, 4 * b))} for b in (2, 3))
+    plan = plan_of(Reads(), *calls)
+    ids, mask = shapes(plan).values()
+    assert ids == mask
+    assert len(plan.symbols) == 2
+
+
+def test_images_and_texts_of_one_dict_have_lengths_of_their_own() -> None:
+    class Both(torch.nn.Module):
+        def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            return batch["image"].cumsum(1).sum(1) + batch["text"].cumsum(1).sum(1)
+
+    calls = ({"batch": {"image": ones(b, n), "text": ones(b, n)}} for b, n in ((2, 16), (3, 24)))
+    image, text = shapes(plan_of(Both(), *calls)).values()
+    assert image.split(", ")[0] == text.split(", ")[0]
+    assert image.split(", ")[1] != text.split(", ")[1]
 
 
 def test_a_refusal_is_evidence() -> None:

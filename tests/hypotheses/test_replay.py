@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from onlooker import ExportError, InputObserver, OnlookerWarning
-from onlooker.hypotheses.replay import find_doubt
+from onlooker.hypotheses.calls.replay import find_doubt
 
 
 class Counter(torch.nn.Module):

@@ -12,8 +12,8 @@ import torch
 
 import onlooker
 from onlooker import InputObserver, RejectedCallError
+from onlooker.core.call import Join
 from onlooker.core.path import Attr, Name, Path
-from onlooker.pytrees.joins import Join
 from onlooker.pytrees.unread import Unread
 
 

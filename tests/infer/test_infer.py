@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 
 from onlooker.core.call import Call
 from onlooker.core.errors import ExportError, UsageError
-from onlooker.core.expression import Expression
-from onlooker.core.path import Attr, Index, Key, Name, Path
+from onlooker.core.path import Attr, Index, Key, Name, Path, label_of
 from onlooker.core.plan import Evidence, Fill, Plan, Symbol
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.spec import Axis, ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from onlooker.core.structure import Structure, Tree
 from onlooker.infer.build import build_plan
 from onlooker.infer.mine import Mined, mine
-from onlooker.infer.name import label_of, names_of
-from onlooker.infer.relations import FAMILIES, Column, Family, Grid, group_equal, step_of
-from onlooker.infer.relations.difference import Difference
+from onlooker.infer.name import names_of
+from onlooker.infer.relations import FAMILIES, Column, Grid, RelationFamily, group_equal, step_of
+from onlooker.infer.relations.difference import FixedDifference
 from onlooker.infer.relations.multiple import Multiple
 from onlooker.infer.relations.offset import Offset
 from onlooker.infer.relations.total import Total
-from onlooker.infer.samples import Row, Table, axes_of, row_of, table_of
+from onlooker.infer.samples import Row, Table, axes_of, table_of
 from onlooker.infer.sizes import Scale, choose_sizes, expressed_sizes, observed_sizes, static_sizes, trial_sizes
 from onlooker.infer.unify import find_conflict, forms_of, growing_dim, union_of
 from plans import plan_with
@@ -195,13 +195,14 @@ def test_a_table_has_a_row_per_call_and_a_column_per_axis() -> None:
 
 def test_a_missing_leaf_counts_as_its_fill() -> None:
     fills = {path_of("past"): Fill("empty", dim=1), path_of("n"): Fill("constant", value=4), path_of("m"): Fill("ones")}
-    row = row_of("call 0", [(path_of("x"), ids(2))], fills)
+    others = call_of(1, x=ids(3), past=ids(3, 5), n=ConstantSpec(9))
+    row, _ = table_of([call_of(0, x=ids(2)), others], fills).rows
     assert {str(axis): size for axis, size in row.sizes.items()} == {"x.shape[0]": 2, "past.shape[1]": 0, "n": 4}
 
 
 def test_a_fill_says_nothing_where_the_leaf_is() -> None:
     fills = {path_of("x"): Fill("empty", dim=0), path_of("n"): Fill("constant", value=4)}
-    row = row_of("call 0", [(path_of("x"), ids(2)), (path_of("n"), ConstantSpec(9))], fills)
+    (row,) = table_of([call_of(0, x=ids(2), n=ConstantSpec(9))], fills).rows
     assert {str(axis): size for axis, size in row.sizes.items()} == {"x.shape[0]": 2, "n": 9}
 
 
@@ -215,7 +216,7 @@ def test_the_axes_of_a_leaf(spec: Spec, dims: list[int | None]) -> None:
 
 def test_one_more_row() -> None:
     table = table_of([call_of(0, x=ids(2))])
-    longer = table.with_row(Row("probe", {table.axes[0]: 5}))
+    longer = table.extended((), [Row("probe", {table.axes[0]: 5})])
     assert (longer.column(table.axes[0]), len(table.rows)) == ((2, 5), 1)
 
 
@@ -322,13 +323,15 @@ DIFFERENCE = [
 ]
 PROPOSALS = [
     pytest.param(family, columns, expected, id=f"{family.name}: {label}")
-    for family, rows in ((Total(), TOTAL), (Offset(), OFFSET), (Multiple(), MULTIPLE), (Difference(), DIFFERENCE))
+    for family, rows in ((Total(), TOTAL), (Offset(), OFFSET), (Multiple(), MULTIPLE), (FixedDifference(), DIFFERENCE))
     for label, columns, expected in rows
 ]
 
 
 @pytest.mark.parametrize(("family", "columns", "expected"), PROPOSALS)
-def test_a_family_proposes_what_all_rows_say(family: Family, columns: dict[str, Values], expected: list[str]) -> None:
+def test_a_family_proposes_what_all_rows_say(
+    family: RelationFamily, columns: dict[str, Values], expected: list[str]
+) -> None:
     target, *others = [column_of(text.rstrip("0123"), values, text) for text, values in columns.items()]
     assert [str(expression) for expression in family.propose(target, Grid([target, *others]))] == expected
 
@@ -570,6 +573,13 @@ def test_axes_are_named_by_their_role(columns: dict[str, Values], names: set[str
     assert set(names_of(mine(table_from(**columns))).values()) == names
 
 
+def test_axes_in_a_mapping_are_named_by_its_keys() -> None:
+    features = [Axis(Path((Name("input"), Attr("data"), Key("input_ids"))), dim) for dim in (0, 1)]
+    sizes = ((2, 8), (3, 11), (5, 12))
+    rows = tuple(Row(f"call {i}", dict(zip(features, own, strict=True))) for i, own in enumerate(sizes))
+    assert set(names_of(mine(Table.of(features, rows))).values()) == {"batch", "sequence"}
+
+
 def test_a_mask_that_is_a_sum_is_the_total() -> None:
     mined = mine(table_of([decode(0, 2, 5, 3), decode(1, 3, 8, 1), decode(2, 4, 9, 2)]))
     names = names_of(mined)
@@ -726,12 +736,11 @@ def test_general_sizes_are_found_where_there_are_any(ranges: list[tuple[int, int
 @given(plans(), st.data())
 def test_trial_sizes_repeat_nothing_and_stay_in_range(plan: Plan, data: st.DataObject) -> None:
     proposed = trial_sizes(plan, ())
-    used = [sizes for _, sizes in proposed if data.draw(st.booleans(), label="used")]
+    used = [sizes for sizes in proposed if data.draw(st.booleans(), label="used")]
     trials = trial_sizes(plan, used)
-    assert [sizes for _, sizes in trials] == [sizes for _, sizes in proposed if sizes not in used]
-    assert len({tuple(sizes.items()) for _, sizes in trials}) == len(trials)
-    for label, sizes in trials:
-        assert label == ", ".join(f"{name}={size}" for name, size in sizes.items())
+    assert trials == [sizes for sizes in proposed if sizes not in used]
+    assert len({tuple(sizes.items()) for sizes in trials}) == len(trials)
+    for sizes in trials:
         for symbol in plan.symbols:
             size = sizes[symbol.name]
             assert size >= symbol.low
@@ -741,7 +750,7 @@ def test_trial_sizes_repeat_nothing_and_stay_in_range(plan: Plan, data: st.DataO
 
 def test_trials_go_to_the_ends_of_every_symbol() -> None:
     plan = plan_with([Symbol("batch", (2,)), Symbol("sequence", (1, 10)), Symbol("past", (0, 13), 0)])
-    sizes = [sizes for _, sizes in trial_sizes(plan, ())]
+    sizes = trial_sizes(plan, ())
     assert {"batch": 1, "sequence": 1, "past": 0} in sizes
     assert {"batch": 1, "sequence": 1, "past": 1} in sizes
     for name, greatest in (("batch", 2), ("sequence", 10), ("past", 13)):
@@ -753,9 +762,7 @@ def test_trials_go_to_the_ends_of_every_symbol() -> None:
 
 def test_sizes_are_tried_beside_a_middle_and_a_least_size_that_are_given() -> None:
     plan = plan_with([Symbol("batch", (2,)), Symbol("side", (64, 96))])
-    sizes = [
-        sizes for _, sizes in trial_sizes(plan, (), middle={"batch": 2, "side": 34}, least={"batch": 1, "side": 17})
-    ]
+    sizes = trial_sizes(plan, (), middle={"batch": 2, "side": 34}, least={"batch": 1, "side": 17})
     assert sizes[:3] == [{"batch": 2, "side": 34}, {"batch": 1, "side": 17}, {"batch": 1, "side": 34}]
     assert {"batch": 17, "side": 17} in sizes
     assert {"batch": 1, "side": 193} in sizes

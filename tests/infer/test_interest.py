@@ -1,9 +1,11 @@
 """The sizes that a program is made for."""
 
+import pytest
 import torch
 from torch import nn
 
-from onlooker import InputObserver
+import onlooker
+from onlooker import InputObserver, RejectedCallError
 from onlooker.infer.interest import domain_of_interest
 
 
@@ -26,3 +28,29 @@ def test_one_step_is_an_everyday_size_of_an_argument_and_not_of_what_stands_in_a
     everyday = {str(plan.axes_of(name)[0]): found.everyday for name, found in symbols.items()}
     assert everyday["x.shape[0]"] == everyday["x.shape[1]"] == (1,)
     assert everyday["past['states']['first'].shape[1]"] == ()
+
+
+class Columns(nn.Module):
+    """Does something else with an image of one column or one row."""
+
+    def forward(self, image):
+        if image.shape[2] == 1 or image.shape[3] == 1:
+            return image * 3
+        return image.flip(2).cumsum(3)
+
+
+@pytest.mark.parametrize("ranges", [None, {"image_dim_2": (1, None), "image_dim_3": (1, None)}])
+def test_an_axis_that_changes_does_not_ask_for_an_image_of_one_row(ranges):
+    """A graph of its own for a size that nobody has is made where a range asks for it."""
+    model = Columns()
+    program = onlooker.export(model, torch.randn(1, 3, 6, 8), dynamic={"image": [2, 3]}, ranges=ranges)
+    assert program.report.verified
+    assert (len(program.graphs) > 1) is (ranges is not None)
+    for size in ((1, 3, 2, 9), (1, 3, 5, 2)):
+        torch.testing.assert_close(program(torch.ones(size)), model(torch.ones(size)))
+    row = torch.randn(1, 3, 1, 8)
+    if ranges is not None:
+        torch.testing.assert_close(program(row), model(row))
+        return
+    with pytest.raises(RejectedCallError):
+        program(row)

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from fuzz_values import examples
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError
-from onlooker.core.expression import Expression
 from onlooker.core.path import Name, Path
 from onlooker.core.plan import Plan
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.spec import Axis, ConstantSpec
 from onlooker.infer.mine import mine
 from onlooker.infer.samples import Row, Table
 from onlooker.infer.sizes import choose_sizes, is_general, trial_sizes
-from onlooker.materialise.arguments import close_arguments, leaf_values, materialise
+from onlooker.materialise.arguments import Calls, close_arguments, leaf_values
 from onlooker.pytrees.open import open_arguments, spec_of
 
 NAMES = ("batch", "past", "sequence")
@@ -181,7 +181,7 @@ def test_the_plan_holds_on_every_call_that_has_what_it_names(calls: list[dict[st
 def check_arguments(plan: Plan, observer: InputObserver, sizes: dict[str, int]) -> None:
     """Arguments of these sizes have the structure, the shapes, the dtypes and the devices of the plan."""
     samples = observer._watcher.store().samples
-    values = materialise(plan, sizes, samples)
+    values = Calls(plan, samples).values(sizes)
     assert list(values) == [leaf.path for leaf in plan.leaves]
     for leaf in plan.leaves:
         spec: Any = spec_of(values[leaf.path])
@@ -208,8 +208,8 @@ def test_chosen_sizes_and_arguments_are_as_planned(calls: list[dict[str, Any]]) 
         except ExportError as error:
             assert error.slug == "no-sizes"  # noqa: PT017  # any other is an error of the test
         trials = trial_sizes(plan, chosen)
-        assert all(sizes not in chosen for _, sizes in trials)
-        for sizes in (*chosen, *(sizes for _, sizes in trials[:3])):
+        assert all(sizes not in chosen for sizes in trials)
+        for sizes in (*chosen, *trials[:3]):
             assert set(sizes) == {symbol.name for symbol in plan.symbols}
             for symbol in plan.symbols:
                 assert symbol.allows(sizes[symbol.name])

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from onlooker.core.call import Call
 from onlooker.core.errors import UsageError
-from onlooker.core.expression import Expression
 from onlooker.core.path import Attr, Index, Name, Path
 from onlooker.core.plan import Fill, LeafPlan, Plan, Symbol
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.spec import Axis, TensorSpec
 from onlooker.core.structure import Structure, Tree
 from onlooker.infer.build import build_plan
 from onlooker.infer.doubtful import alternatives, doubtful_relations, readings_without
 from onlooker.infer.mine import Exclusions, Mined, mine
-from onlooker.infer.relations import FAMILIES, GUESSES, Column, Family, Grid
-from onlooker.infer.relations.difference import Difference
+from onlooker.infer.relations import FAMILIES, GUESSES, Column, Grid, RelationFamily
+from onlooker.infer.relations.difference import FixedDifference
 from onlooker.infer.relations.division import Division
 from onlooker.infer.relations.minimum import Minimum
 from onlooker.infer.relations.product import Product
@@ -201,7 +201,7 @@ PROPOSALS = [
 
 @pytest.mark.parametrize(("family", "columns", "expected"), PROPOSALS)
 def test_a_family_proposes_what_enough_rows_say(
-    family: Family, columns: Mapping[str, Values], expected: list[str]
+    family: RelationFamily, columns: Mapping[str, Values], expected: list[str]
 ) -> None:
     target, *others = [column_of(text, values) for text, values in columns.items()]
     assert [str(expression) for expression in family.propose(target, Grid([target, *others]))] == expected
@@ -210,13 +210,13 @@ def test_a_family_proposes_what_enough_rows_say(
 @pytest.mark.parametrize(
     ("family", "columns"),
     [
-        (Difference(rows=2), {"x1": (33, 30), "a1": (7, 10)}),
+        (FixedDifference(rows=2), {"x1": (33, 30), "a1": (7, 10)}),
         (Minimum(each=1), {"x2": (3, 15), "a2": (3, 20)}),
         (Division(certain=False), {"x1": (2, 4, 7), "a1": (5, 9, 16)}),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_a_guess_needs_less_than_a_belief(family: Family, columns: Mapping[str, Values]) -> None:
+def test_a_guess_needs_less_than_a_belief(family: RelationFamily, columns: Mapping[str, Values]) -> None:
     target, other = [column_of(text, values) for text, values in columns.items()]
     grid = Grid([target, other])
     (certain,) = [f for f in FAMILIES if f.name == family.name]
@@ -346,7 +346,7 @@ def test_a_window_may_be_what_it_follows_while_it_is_not_full() -> None:
 @pytest.mark.parametrize("expression", ["(a - 9)//2 + 1", "12 - a"])
 def test_trials_make_no_size_negative(expression: str) -> None:
     plan = plan_with((Symbol("a", (10, 11), 1), Symbol("b", (4, 6))), expression)
-    trials = [sizes for _, sizes in trial_sizes(plan, ())]
+    trials = trial_sizes(plan, ())
     assert trials
     assert all(is_possible(plan, sizes) for sizes in trials)
     assert not is_possible(plan, {"a": 1 if "//" in expression else 13, "b": 4})
@@ -445,5 +445,5 @@ def test_a_plan_grows_with_calls_and_leaves_and_no_faster() -> None:
 def test_rows_and_columns_tell_the_same() -> None:
     table = table_of(decoding(5, 1))
     assert Table.of(table.axes, table.rows) == table
-    longer = table.with_row(Row("probe", {table.axes[0]: 9}))
+    longer = table.extended((), [Row("probe", {table.axes[0]: 9})])
     assert longer.rows[-1] == Row("probe", {table.axes[0]: 9})

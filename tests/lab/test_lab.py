@@ -293,7 +293,7 @@ def test_two_kinds_of_calls_share_a_graph_without_any_budget(budget: int) -> Non
 def test_a_program_does_not_hold_the_results_of_experiments() -> None:
     _, observer = counting()
     program = observer.export()
-    assert not program._subject._memo._outcomes  # type: ignore[union-attr]
+    assert not program._program.lab._memo._outcomes  # type: ignore[union-attr]
 
 
 def test_the_runs_of_an_export_are_those_of_the_report() -> None:

@@ -16,6 +16,7 @@ from onlooker.lab.example import find_example
 from onlooker.lab.lab import Lab
 from onlooker.lab.runner import ModelRunner
 from onlooker.lab.work import MOST_WORK
+from onlooker.materialise.arguments import Calls
 from unreached import Unreached
 
 
@@ -129,7 +130,7 @@ def test_an_example_of_a_lot_of_work_is_no_larger_than_a_watched_call() -> None:
     samples = observer._watcher.store().samples
     (plan,) = observer.plans()
     runner = ModelRunner(model, "forward", observer.recording().signature)
-    sizes = [find_example(plan, samples, Lab(runner, most_work=most)).sizes for most in (1, MOST_WORK)]
+    sizes = [find_example(Calls(plan, samples), Lab(runner, most_work=most)).sizes for most in (1, MOST_WORK)]
     assert sizes == [{"batch": 2}, {"batch": 3}]
 
 

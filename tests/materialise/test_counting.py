@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver, Plan
-from onlooker.materialise.arguments import materialise
+from onlooker.materialise.arguments import Calls
 
 
 class Decoder(torch.nn.Module):
@@ -38,7 +38,7 @@ def test_positions_begin_where_the_past_ends(rank: int) -> None:
     sizes = [(2, 4, 3), (3, 2, 7), (2, 6, 9)]
     plan, samples = watched([call(b, n, p, positions(b, n, p)) for b, n, p in sizes])
     named = {str(plan.leaf("past").shape[1]): 5, str(plan.leaf("ids").shape[1]): 3, str(plan.leaf("ids").shape[0]): 4}
-    values = {path.code(): value for path, value in materialise(plan, named, samples).items()}
+    values = {path.code(): value for path, value in Calls(plan, samples).values(named).items()}
     assert values["positions"].tolist() == positions(4, 3, 5).tolist()
 
 
@@ -46,5 +46,5 @@ def test_what_does_not_count_is_grown_as_before() -> None:
     calls = [call(2, n, p, torch.full((n,), p)) for n, p in ((4, 3), (2, 7), (6, 9))]
     plan, samples = watched(calls)
     named = {symbol.name: 5 for symbol in plan.symbols}
-    values = {path.code(): value for path, value in materialise(plan, named, samples).items()}
+    values = {path.code(): value for path, value in Calls(plan, samples).values(named).items()}
     assert len(set(values["positions"].tolist())) == 1

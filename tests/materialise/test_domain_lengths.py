@@ -6,7 +6,7 @@ import torch
 
 from onlooker.core.path import Name, Path
 from onlooker.core.spec import Axis
-from onlooker.materialise.domain import Domain, brought
+from onlooker.materialise.domain import Domain, clamped_to_domain
 from onlooker.materialise.facts import Fact
 
 TIME = Axis(Path((Name("features"),)), 2)
@@ -15,11 +15,11 @@ TIME = Axis(Path((Name("features"),)), 2)
 def test_lengths_stay_between_1_and_the_size_of_their_axis() -> None:
     lengths = Domain(frozenset({Fact.INTS}), 40, 40, at_most=(TIME,))
     for size in (1, 3, 4, 39):
-        found = brought(torch.tensor([40, 40]), lengths, {TIME: size})
+        found = clamped_to_domain(torch.tensor([40, 40]), lengths, {TIME: size})
         assert 1 <= int(found.min()) <= int(found.max()) <= size
-    assert brought(torch.tensor([40, 40]), lengths, {TIME: 0}).tolist() == [0, 0]
+    assert clamped_to_domain(torch.tensor([40, 40]), lengths, {TIME: 0}).tolist() == [0, 0]
 
 
 def test_indices_into_an_axis_begin_at_0() -> None:
     indices = Domain(frozenset({Fact.INTS}), 5, 7, below=(TIME,))
-    assert brought(torch.tensor([6, 7]), indices, {TIME: 3}).tolist() == [0, 1]
+    assert clamped_to_domain(torch.tensor([6, 7]), indices, {TIME: 3}).tolist() == [0, 1]

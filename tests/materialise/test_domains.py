@@ -1,4 +1,4 @@
-"""Every value that is made is lawful: toy models say of each real call that is made of them whether it is."""
+"""Every value that is made is valid: toy models say of each real call that is made of them whether it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onlooker.core.call import Call
 from onlooker.core.path import Name, Path
 from onlooker.core.spec import Axis
 from onlooker.core.structure import Structure, Tree
-from onlooker.materialise.domain import Domain, brought
+from onlooker.materialise.domain import Domain, clamped_to_domain
 from onlooker.materialise.domains import Domains, domains_of
 from onlooker.materialise.facts import Fact
 from onlooker.observing.store import Sample
@@ -42,7 +42,7 @@ def ints(low: int, high: int, *shape: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments by a number, and what is lawful; so many ``calls`` are watched."""
+    """Arguments by a number, and what is valid; so many ``calls`` are watched."""
 
     make: Make
     law: Law
@@ -181,7 +181,7 @@ CASES = {
 
 
 class Checked(torch.nn.Module):
-    """Reads both arguments, and notes each real call that is not lawful."""
+    """Reads both arguments, and notes each real call that is not valid."""
 
     def __init__(self, law: Law) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class Judge:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_unlawful_call_is_ever_made(name: str) -> None:
+def test_no_invalid_call_is_ever_made(name: str) -> None:
     case = CASES[name]
     model, observer = Checked(case.law), InputObserver()
     with observer(model):
@@ -233,14 +233,14 @@ class Bags(torch.nn.Module):
     def __init__(self, *, include_last_offset: bool) -> None:
         super().__init__()
         self.bag = torch.nn.EmbeddingBag(20, 4, mode="sum", include_last_offset=include_last_offset)
-        self.judge = Judge(self.is_lawful)
+        self.judge = Judge(self.is_valid)
 
     def forward(self, items: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         self.judge(items, offsets)
         made: torch.Tensor = self.bag(items, offsets)
         return made
 
-    def is_lawful(self, items: torch.Tensor, offsets: torch.Tensor) -> bool:
+    def is_valid(self, items: torch.Tensor, offsets: torch.Tensor) -> bool:
         known = bool(((items >= 0) & (items < 20)).all())
         last = int(offsets[-1])
         ends = last == len(items) if self.bag.include_last_offset else last <= len(items)
@@ -291,9 +291,9 @@ def test_watched_values_are_lawful_as_they_are(name: str) -> None:
     known = domains(*calls)
     for call in calls:
         values, before = leaves(call), copy.deepcopy(call)
-        lawful = known.lawful(values)
-        assert all(lawful[path] is value for path, value in values.items())
-        assert known.are_lawful(values)
+        valid = known.clamped(values)
+        assert all(valid[path] is value for path, value in values.items())
+        assert known.are_valid(values)
         assert all(torch.equal(call[key], before[key]) for key in call)
 
 
@@ -305,10 +305,10 @@ def test_any_values_become_lawful_once_and_for_all(name: str, rows: int, length:
     shape = [rows, length, *example["given"].shape[2:]][: example["given"].ndim]
     given_ = torch.randint(-9, 400, shape, generator=drawn(seed)).to(example["given"].dtype)
     items = torch.zeros([length if size == example["given"].shape[-1] else rows for size in example["items"].shape])
-    once = known.lawful({**leaves(example), GIVEN: given_, Path((Name("items"),)): items})
+    once = known.clamped({**leaves(example), GIVEN: given_, Path((Name("items"),)): items})
     assert once[GIVEN].shape == given_.shape
     assert once[GIVEN].dtype == given_.dtype
-    assert known.are_lawful(once)
+    assert known.are_valid(once)
 
 
 def plain(*shape: int) -> torch.Tensor:
@@ -334,7 +334,7 @@ def test_floats_that_say_nothing_are_free(value: torch.Tensor) -> None:
     domain = domains({"given": value}).of(GIVEN)
     assert domain.is_plain
     wild = torch.full_like(value, -1e3)
-    assert brought(wild, domain, {}) is wild
+    assert clamped_to_domain(wild, domain, {}) is wild
 
 
 @pytest.mark.parametrize(
@@ -367,15 +367,15 @@ def test_values_that_are_all_alike_are_those_of_a_mask_by_name_alone(value: torc
 def test_a_greatest_id_that_equals_a_size_in_one_call_does_not_grow_with_it() -> None:
     known = domains({"given": torch.tensor([[7, 2, 5]]), "items": torch.zeros(7)})
     grown = leaves({"given": torch.tensor([[7, 2, 5]]), "items": torch.zeros(99)})
-    assert known.are_lawful(grown)
-    shrunk = known.lawful(leaves({"given": torch.tensor([[7, 2, 5]]), "items": torch.zeros(4)}))
+    assert known.are_valid(grown)
+    shrunk = known.clamped(leaves({"given": torch.tensor([[7, 2, 5]]), "items": torch.zeros(4)}))
     assert int(shrunk[GIVEN].max()) <= 4
 
 
 def test_an_int_argument_bounds_an_index() -> None:
     known = domains({"given": torch.tensor([3, 0, 4, 1]), "count": 5}, {"given": torch.tensor([1, 7, 0]), "count": 8})
     assert domain_limit(known, 5) == 4
-    made = known.lawful({GIVEN: torch.tensor([7, 1, 3]), Path((Name("count"),)): 3})[GIVEN]
+    made = known.clamped({GIVEN: torch.tensor([7, 1, 3]), Path((Name("count"),)): 3})[GIVEN]
     assert int(made.max()) < 3
 
 
@@ -386,16 +386,16 @@ def domain_limit(known: Domains, count: int) -> int | None:
 def test_positions_of_one_length_do_not_pass_what_was_seen() -> None:
     table = {"given": torch.arange(5).expand(2, 5).clone()}
     known = domains(table)
-    assert known.lawful({GIVEN: torch.tensor([[0, 1, 2, 3, 4, 5, 6]])})[GIVEN].tolist() == [[0, 1, 2, 3, 4, 4, 4]]
+    assert known.clamped({GIVEN: torch.tensor([[0, 1, 2, 3, 4, 5, 6]])})[GIVEN].tolist() == [[0, 1, 2, 3, 4, 4, 4]]
     known = domains(table, {"given": torch.arange(7).expand(2, 7).clone()})
-    assert known.lawful({GIVEN: torch.zeros(1, 9, dtype=torch.int64)})[GIVEN].tolist() == [list(range(9))]
+    assert known.clamped({GIVEN: torch.zeros(1, 9, dtype=torch.int64)})[GIVEN].tolist() == [list(range(9))]
 
 
 def test_ids_of_single_steps_are_no_positions() -> None:
     """``generate()`` gives one id at a time: consecutive all of them, for want of a neighbour."""
     known = domains(*[{"given": torch.tensor([[token]]), "items": torch.zeros(4)} for token in (7, 90, 3)])
     proposed = {GIVEN: torch.tensor([[90, 90, 90]])}
-    assert known.lawful(proposed)[GIVEN] is proposed[GIVEN]
+    assert known.clamped(proposed)[GIVEN] is proposed[GIVEN]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -403,7 +403,7 @@ def test_short_floats_have_domains_too(dtype: torch.dtype) -> None:
     value = rand(3, 7).softmax(-1).to(dtype)
     domain = domains({"given": value}).of(GIVEN)
     assert domain.simplex == -1
-    made = brought(torch.tensor([[1e3, -1e3, 0, torch.nan]], dtype=dtype), domain, {})
+    made = clamped_to_domain(torch.tensor([[1e3, -1e3, 0, torch.nan]], dtype=dtype), domain, {})
     assert made.dtype == dtype
     assert abs(float(made.float().sum()) - 1) < 0.02
 
@@ -449,7 +449,7 @@ def test_a_script_for_an_embedding_bag_makes_lawful_arguments() -> None:
 @pytest.mark.parametrize("numbers", [[1e3, 1e3], [1e3, -1e3, 0.0], [0.0, 0.0, 0.0], [-60.0] * 4, [1e8] * 5])
 def test_extremes_are_strictly_sorted_where_the_watched_floats_are(numbers: list[float], falling: bool) -> None:
     order = {Fact.FALLING if falling else Fact.RISING, Fact.STRICT, Fact.NOT_NEGATIVE}
-    found = brought(torch.tensor(numbers), Domain(facts=frozenset(order)), {})
+    found = clamped_to_domain(torch.tensor(numbers), Domain(facts=frozenset(order)), {})
     steps = -found.diff() if falling else found.diff()
     assert bool((steps > 0).all()), found
     assert bool((found >= 0).all())

@@ -1,4 +1,4 @@
-"""Real arguments for chosen sizes: exact shapes, lawful values, and no random number drawn."""
+"""Real arguments for chosen sizes: exact shapes, valid values, and no random number drawn."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from onlooker import InputObserver
 from onlooker.core.errors import ObservationError
-from onlooker.core.expression import Expression
 from onlooker.core.path import Name, Path
 from onlooker.core.plan import Fill, LeafPlan, Plan
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.spec import ConstantSpec
 from onlooker.core.structure import Structure, Tree
 from onlooker.infer.build import build_plan
 from onlooker.infer.samples import table_of
 from onlooker.infer.unify import forms_of, union_of
-from onlooker.materialise.arguments import close_arguments, dtype_of, fill_of, leaf_values, materialise
+from onlooker.materialise.arguments import Calls, close_arguments, dtype_of, fill_of, leaf_values
 from onlooker.materialise.tensors import filled_tensor, resized
 from onlooker.observing.store import Sample
 from onlooker.pytrees.open import spec_of
@@ -181,7 +181,7 @@ def test_a_leaf_without_values_and_without_fill_is_an_error() -> None:
     structure = Structure("arguments", (Name("x"),), (Structure(),))
     plan = Plan("main", structure, (LeafPlan(X, "torch.float32", "cpu", (N,)),))
     with pytest.raises(ObservationError) as caught:
-        materialise(plan, {"n": 3}, ())
+        Calls(plan, ()).values({"n": 3})
     assert str(caught.value) == (
         "No call with values for x was kept. Raise store_n_calls so that a call which has it is kept. [no-values]"
     )
@@ -232,7 +232,7 @@ def check_specs(case: tuple[Plan, list[Sample]], data: st.DataObject) -> dict[st
     plan, samples = case
     sizes = {s.name: data.draw(st.integers(s.low, 12), label=s.name) for s in plan.symbols}
     state = torch.get_rng_state()
-    values = materialise(plan, sizes, samples)
+    values = Calls(plan, samples).values(sizes)
     assert torch.equal(torch.get_rng_state(), state)
     assert list(values) == [leaf.path for leaf in plan.leaves]
     for leaf in plan.leaves:
@@ -273,7 +273,7 @@ def test_materialised_arguments_are_no_alias_of_what_was_kept(mixed: tuple[Plan,
     first = samples[0]
     kept = {path: value.clone() for path, value in leaf_values(first).items() if isinstance(value, torch.Tensor)}
     sizes = {s.name: s.observed[0] for s in plan.symbols}
-    for value in materialise(plan, sizes, samples).values():
+    for value in Calls(plan, samples).values(sizes).values():
         if isinstance(value, torch.Tensor):
             value.zero_()
     now = leaf_values(first)
@@ -282,7 +282,7 @@ def test_materialised_arguments_are_no_alias_of_what_was_kept(mixed: tuple[Plan,
 
 def test_a_call_that_is_large_enough_is_cut_instead_of_grown(mixed: tuple[Plan, list[Sample]]) -> None:
     plan, samples = mixed
-    values = materialise(plan, {s.name: s.observed[-1] for s in plan.symbols}, samples)
+    values = Calls(plan, samples).values({s.name: s.observed[-1] for s in plan.symbols})
     assert torch.equal(values[X], leaf_values(samples[1])[X])
 
 
@@ -298,7 +298,7 @@ def test_values_come_from_the_call_that_has_the_most() -> None:
         model(few)
         model(many, torch.ones(3))
     plan, samples = planned(observer)
-    values = materialise(plan, {}, samples)
+    values = Calls(plan, samples).values({})
     assert torch.equal(values[X], many)
 
 
@@ -311,7 +311,7 @@ def test_an_opaque_object_is_passed_as_it_was() -> None:
     with observer(model):
         model(torch.zeros(1))
     sample = Sample(observer.recording().calls[0], inputs, Tree(Structure(), (None,)))
-    assert materialise(Plan("main", structure, (LeafPlan(X),)), {}, [sample]) == {X: thing}
+    assert Calls(Plan("main", structure, (LeafPlan(X),)), [sample]).values({}) == {X: thing}
 
 
 @pytest.mark.parametrize("shown", [True, False], ids=["ones below", "ones above"])

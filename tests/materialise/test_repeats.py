@@ -111,7 +111,7 @@ def test_the_places_of_images_and_films_do_not_mix() -> None:
 
 def test_a_made_text_has_the_places_of_its_images() -> None:
     known = domains(*[{"ids": text(1, 4 * n, 6), "images": images(n, 8)} for n in (1, 2)])
-    made = known.lawful(leaves({"ids": text(2, 4, 9), "images": images(5, 8)}))
+    made = known.clamped(leaves({"ids": text(2, 4, 9), "images": images(5, 8)}))
     assert int((made[IDS] == PLACE).sum()) == 20
 
 

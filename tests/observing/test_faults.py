@@ -31,10 +31,10 @@ from onlooker.core.recording import Recording
 from onlooker.observing.bind import Binder
 from onlooker.observing.copies import Copying
 from onlooker.observing.ledger import Ledger, SpecNumbers
-from onlooker.observing.reader import Opener
 from onlooker.observing.samples import Samples
 from onlooker.observing.store import Store
 from onlooker.pytrees.open import open_tree
+from onlooker.pytrees.reopen import StructureReader
 
 # what is compared
 
@@ -686,7 +686,7 @@ def test_a_method_of_the_model_inside_is_watched_through_the_wrapper() -> None:
 
 OWN = [
     (Binder, "__call__"),
-    (Opener, "open"),
+    (StructureReader, "open"),
     (SpecNumbers, "row"),
     (SpecNumbers, "kinds"),
     (Samples, "is_new"),

@@ -5,25 +5,21 @@ from __future__ import annotations
 import gc
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from onlooker import InputObserver, OnlookerWarning
 from onlooker.core.errors import UsageError
 from onlooker.core.spec import TensorSpec
 from onlooker.observing import budget
-from onlooker.observing.budget import Budget, free_bytes, in_words
+from onlooker.observing.budget import MemoryBudget, free_bytes, in_words
 from onlooker.observing.copies import Copying, held_storages
 from onlooker.observing.ledger import Ledger
-from onlooker.observing.reader import Opener
-from onlooker.pytrees.open import open_tree
 
 
 class Passes(torch.nn.Module):
@@ -346,14 +342,14 @@ def test_what_is_free_is_the_least_of_machine_and_control_group(
     monkeypatch.setattr(budget, "_CGROUP", tmp_path)
     monkeypatch.setattr(budget, "_machine", lambda: 1000 * 1024)
     assert free_bytes(CPU) == free
-    assert Budget().fits({}, {CPU: free // 4})
-    assert not Budget().fits({}, {CPU: free // 4 + 1})
+    assert MemoryBudget().fits({}, {CPU: free // 4})
+    assert not MemoryBudget().fits({}, {CPU: free // 4 + 1})
 
 
 def test_where_nothing_can_be_found_out_one_gib_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "_CGROUP", tmp_path)
     monkeypatch.setattr(budget, "_machine", lambda: None)
-    limits = Budget()
+    limits = MemoryBudget()
     assert limits.fits({}, {CPU: 1 << 30})
     assert not limits.fits({}, {CPU: (1 << 30) + 1})
     assert str(limits) == "a quarter of what was free: 1 GiB on cpu"
@@ -362,67 +358,6 @@ def test_where_nothing_can_be_found_out_one_gib_is_taken(tmp_path: Path, monkeyp
 def test_the_machine_tells_what_is_free() -> None:
     assert free_bytes(CPU) > 1 << 20
     assert in_words(free_bytes(CPU)).split()[1] in ("MiB", "GiB", "TiB")
-
-
-# opening along patterns gives what opening anew gives
-
-
-def values() -> st.SearchStrategy[Any]:
-    leaves = st.sampled_from([torch.ones(1), torch.ones(2, 3), 1, True, 1.5, "a", None, torch.float32])
-    return st.recursive(
-        leaves,
-        lambda below: st.one_of(
-            st.lists(below, max_size=3),
-            st.tuples(below, below),
-            st.dictionaries(st.sampled_from(["a", "b", 1]), below, max_size=3),
-            st.builds(lambda child: Holder(child, torch.ones(1)), below),
-        ),
-        max_leaves=6,
-    )
-
-
-class Holder:
-    def __init__(self, child: Any, tensor: torch.Tensor) -> None:
-        self.child, self.tensor = child, tensor
-
-
-def caches() -> Iterator[Any]:
-    for layers in (0, 1, 3):
-        yield cache_of(layers)
-    changed = cache_of(2)
-    changed.layers[1].is_initialized = False
-    yield changed
-    grown = cache_of(2)
-    grown.layers[0].note = "new"
-    yield grown
-    halved = cache_of(2)
-    halved.layers[0].keys = None
-    yield halved
-    yield [cache_of(1), cache_of(1)]
-
-
-def assert_opened_alike(sequence: list[Any]) -> None:
-    opener = Opener()
-    for value in sequence:
-        expected = open_tree(value)
-
-        def anew(value: Any = value) -> Any:
-            tree = open_tree(value)
-            return tree, (tree.structure,)
-
-        number, leaves = opener.open(None, (value,), anew)
-        assert opener.structures[number] == expected.structure
-        assert [id(leaf) for leaf in leaves] == [id(leaf) for leaf in expected.leaves]
-
-
-@given(st.lists(values(), min_size=2, max_size=6))
-def test_patterns_open_what_opening_anew_opens(sequence: list[Any]) -> None:
-    assert_opened_alike(sequence * 2)
-
-
-def test_patterns_open_caches_as_opening_anew_does() -> None:
-    assert_opened_alike([cache for _ in range(2) for cache in caches()])
-    assert_opened_alike([cache for _ in range(2) for cache in reversed(list(caches()))])
 
 
 def test_the_ledger_gives_back_what_it_was_given() -> None:

@@ -18,7 +18,7 @@ from onlooker import InputObserver
 from onlooker.core.call import Passing
 from onlooker.core.errors import ObservationError, UsageError
 from onlooker.core.recording import Recording
-from onlooker.observing.hook import replaced_method
+from onlooker.observing.wrapping.hook import replaced_method
 
 
 class Add(torch.nn.Module):

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from onlooker import InputObserver
-from onlooker.observing.state import changed_since, kept_state, kept_weights, read_attributes
+from onlooker.observing.module_state import former_values, plain_values
+from onlooker.observing.state import kept_state, kept_weights
 
 
 class Remembers(torch.nn.Module):
@@ -119,9 +120,9 @@ def test_experiments_begin_from_what_stood_there_before_the_model_was_watched() 
 
 def test_the_mode_of_a_model_is_the_users_own() -> None:
     model = torch.nn.Dropout()
-    before = read_attributes(model)
+    before = plain_values(model)
     model.eval()
-    assert changed_since(before, model) == {}
+    assert former_values(model, before) == {}
 
 
 class KeepsAnchors(torch.nn.Module):

@@ -21,8 +21,8 @@ from test_faults import Delegates, described, outcome, recording_of
 
 from onlooker import InputObserver
 from onlooker.core.errors import ExportError, ObservationError, OnlookerWarning, UnsupportedError
-from onlooker.hypotheses.replay import find_doubt
-from onlooker.observing.inner import inner_model
+from onlooker.hypotheses.calls.replay import find_doubt
+from onlooker.observing.wrapped_model import wrapped_model
 
 
 class Small(torch.nn.Module):
@@ -321,7 +321,7 @@ def test_arguments_of_a_wrapper_have_the_names_of_the_model_inside(make: Callabl
     (graph,) = program.graphs
     assert list(graph.names.values()) == ["x"]
     assert program.verify(model=model).verified
-    assert program.verify(model=inner_model(model)[1]).verified  # type: ignore[index]
+    assert program.verify(model=wrapped_model(model)[1]).verified  # type: ignore[index]
     with program.installed(model) as served:
         torch.testing.assert_close(model(torch.ones(7, 3)), program(x=torch.ones(7, 3)))
     assert served.calls == {"main": 1}
@@ -355,14 +355,14 @@ def test_nothing_is_compiled_for_the_questions_that_are_asked(part: bool) -> Non
 
 def test_the_model_inside_a_wrapper_is_found() -> None:
     small = Small()
-    assert inner_model(small) is None
-    assert inner_model(torch.nn.Sequential(small)) is None
-    assert inner_model(3) is None
-    assert inner_model(torch.nn.LazyLinear(2)) is None
-    assert inner_model(torch.nn.DataParallel(small)) == ("module", small)
-    assert inner_model(torch.compile(torch.nn.DataParallel(small), backend="eager")) == ("_orig_mod.module", small)
+    assert wrapped_model(small) is None
+    assert wrapped_model(torch.nn.Sequential(small)) is None
+    assert wrapped_model(3) is None
+    assert wrapped_model(torch.nn.LazyLinear(2)) is None
+    assert wrapped_model(torch.nn.DataParallel(small)) == ("module", small)
+    assert wrapped_model(torch.compile(torch.nn.DataParallel(small), backend="eager")) == ("_orig_mod.module", small)
     delegates = Delegates()
-    assert inner_model(delegates) == ("inner", delegates.inner)
+    assert wrapped_model(delegates) == ("inner", delegates.inner)
 
 
 def test_what_torch_refuses_of_a_wrapper_may_go_with_the_model_inside() -> None:
@@ -671,7 +671,7 @@ def test_models_of_peft_run_as_without_us(kind: str) -> None:
     model = adapted(kind)
     outer, inner = InputObserver(), InputObserver()
     before = classes(model)
-    with outer(model), inner(inner_model(model)[1]):  # type: ignore[index]
+    with outer(model), inner(wrapped_model(model)[1]):  # type: ignore[index]
         seen = generated(model), described(logits(model))
     assert seen == expected
     assert classes(model) == before

@@ -17,8 +17,7 @@ from pages import HOSTILE, SIZES, data_of, program, very_many, watched
 from onlooker import Program, Recording
 from onlooker.cli import main
 from onlooker.core.verdict import Check, Outcome, Tally
-from onlooker.page.entry import entry_data
-from onlooker.page.page import page_of
+from onlooker.page.page import entry_data, page_of
 from onlooker.page.subject import of_program
 
 

@@ -13,7 +13,7 @@ import torch
 
 import api
 import onlooker
-from onlooker.core.deprecation import OnlookerDeprecationWarning, deprecated
+from onlooker.core.support.deprecation import OnlookerDeprecationWarning, deprecated
 from onlooker.zoo import tiny_model
 
 ROOT = Path(__file__).parent.parent.parent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -14,6 +15,11 @@ import yaml
 
 import matrix
 import release
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -145,3 +151,13 @@ def test_an_sdist_is_the_same_whoever_builds_it_and_when() -> None:
     assert first != second
     assert release.normalised(first, 9) == release.normalised(second, 9)
     assert release.normalised(first, 9) != release.normalised(archive(1, ["p/aaa"]), 9)
+
+
+def test_the_metadata_of_a_release_has_the_address_of_its_repository() -> None:
+    address = "https://example.org/onlooker"
+    settings = (release.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    urls = tomllib.loads(release.with_urls(settings, address))["project"]["urls"]
+    assert urls["Source"] == address
+    assert all(page.startswith(address) for page in urls.values())
+    pages = [urls[name].removeprefix(f"{address}/blob/main/") for name in ("Documentation", "Changelog")]
+    assert all((release.ROOT / page).is_file() for page in pages)

@@ -18,7 +18,11 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src" / "onlooker"
 COMPAT = ROOT / "src" / "onlooker_compat"
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *COMPAT.rglob("*.py")])
-CORE_MODULES = sorted(path.stem for path in (PACKAGE / "core").glob("*.py") if path.stem != "__init__")
+CORE_MODULES = sorted(
+    ".".join(path.relative_to(PACKAGE / "core").with_suffix("").parts)
+    for path in (PACKAGE / "core").rglob("*.py")
+    if path.stem != "__init__"
+)
 
 
 def name_of(path: Path) -> str:
@@ -143,3 +147,26 @@ def test_the_version_is_said_without_torch() -> None:
 def test_the_package_is_typed() -> None:
     assert (PACKAGE / "py.typed").exists()
     assert (COMPAT / "py.typed").exists()
+
+
+def named_in_architecture() -> list[str]:
+    """The names of modules, classes and functions on the page, as ``core.plan.Plan``."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = {path.stem for path in PACKAGE.iterdir() if not path.stem.startswith("_")}
+    names = re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)(?:\(\))?`", text)
+    return sorted({name for name in names if name.partition(".")[0] in rooms - {"program"}})
+
+
+def test_the_architecture_names_what_there_is() -> None:
+    missing = []
+    for name in named_in_architecture():
+        found: Any = importlib.import_module("onlooker")
+        for part in name.split("."):
+            module = f"{getattr(found, '__name__', '')}.{part}"
+            try:
+                found = getattr(found, part, None) or importlib.import_module(module)
+            except ModuleNotFoundError:
+                missing.append(name)
+                break
+    assert missing == []
+    assert len(named_in_architecture()) > 100

@@ -107,7 +107,8 @@ def test_the_wheel_is_installed_without_a_network_and_runs(wheel: Path, tmp_path
 def test_the_dependencies_are_few() -> None:
     found = licences.requirements()
     assert found[""] == ["torch", "numpy", "sympy", "rich", "safetensors", "jinja2", "filelock"]
-    assert set(found) == {"", "transformers", "onnx", "openvino", "genai", "cli", "dev"}
+    extras = {"transformers", "onnx", "openvino", "genai", "sentence-transformers", "precision", "cli", "dev"}
+    assert set(found) == {"", *extras}
 
 
 def test_without_extras_a_model_is_exported_proven_saved_and_loaded(tmp_path: Path) -> None:

@@ -71,3 +71,15 @@ def test_no_page_has_an_output_that_nothing_prints() -> None:
     """A block of text behind a block of Python is what it printed, and no page was left without it."""
     empty = [page.name for page in RUN if re.search(r"^```text\n```$", page.read_text(encoding="utf-8"), re.MULTILINE)]
     assert not empty
+
+
+#: a module of the library as the pages name it: `graphs/side_runs.py`, `verify/`
+MODULE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/(?:[a-z_]+\.py)?)`")
+
+
+def test_the_table_of_what_decides_names_modules_that_exist() -> None:
+    text = (page_outputs.DOCS / "explanation" / "verified.md").read_text(encoding="utf-8")
+    named = MODULE.findall("\n".join(line for line in text.splitlines() if line.startswith("|")))
+    source = page_outputs.DOCS.parent / "src" / "onlooker"
+    assert len(named) > 20
+    assert [name for name in named if not (source / name).exists()] == []

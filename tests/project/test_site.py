@@ -75,8 +75,22 @@ def test_a_page_that_is_too_wide_or_has_an_error_is_found(tmp_path: Path) -> Non
         pytest.skip("there is no chromium, or no playwright, here")
     (tmp_path / "search.html").write_text("<ul id='search-results'><li>1<li>2<li>3<li>4<li>5</ul>")
     (tmp_path / "wide.html").write_text("<div style='width: 700px'>wide</div><script>nobody()</script>")
+    (tmp_path / "wider.html").write_text("<div style='width: 1400px'>wider</div>")
     check_pages = module_of(CHECK_PAGES, "check_pages")
     found = list(check_pages.seen_in_chromium(check_pages.read_pages(tmp_path), tmp_path, chromium))
-    assert len(found) == 2
+    assert len(found) == 4
     assert "nobody is not defined" in found[0]
     assert re.fullmatch(r"wide\.html is 7\d\d pixels wide, of 380", found[1])
+    assert [line.rpartition(" ")[2] for line in found[2:]] == ["1280", "380"]
+
+
+def test_pages_link_to_the_repository_where_its_address_is_known() -> None:
+    specification = importlib.util.spec_from_file_location("generated", CHECK_PAGES.parent / "generated.py")
+    assert specification is not None
+    assert specification.loader is not None
+    generated = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(generated)
+    options = generated.theme_options("https://example.org/onlooker")
+    assert options["source_repository"] == "https://example.org/onlooker"
+    assert [icon["url"] for icon in options["footer_icons"]] == ["https://example.org/onlooker"]
+    assert generated.theme_options("") == {"navigation_with_keys": True}

@@ -160,23 +160,37 @@ def test_a_row_that_the_file_has_is_not_measured_again(script, tmp_path, monkeyp
     assert len(sweep.chosen(options)) == 1
 
 
-def test_a_child_that_takes_too_long_or_dies_has_a_row(script, tmp_path):
-    sweep = script("sweep")
-
-    def forever():
-        while True:
-            pass
-
-    def dies():
+def test_a_job_that_takes_too_long_or_dies_has_a_row(script, tmp_path):
+    sweep, file = script("sweep"), tmp_path / "functions.py"
+    file.write_text(
+        """
+def measured(folder, note, label):
+    note({"name": label, "family": "own", "status": None, "stage": "build"})
+    while label == "own/forever":
+        pass
+    if label == "own/dies":
         raise SystemExit(3)
-
-    options = argparse.Namespace(out=tmp_path / "rows.jsonl", jobs=1, timeout=1, memory=64.0)
-    todo = [sweep.Architecture("own", build.__name__, "own", build) for build in (forever, dies)]
-    sweep.run(todo, options)
+    import os
+    os._exit(3)
+"""
+    )
+    options = argparse.Namespace(out=tmp_path / "rows.jsonl", jobs=2, timeout=1, memory=64.0)
+    names = ("forever", "dies", "exits")
+    todo = [sweep.Architecture("own", name, "own", lambda: None) for name in names]
+    sweep.run(todo, options, f"{file}:measured")
     rows = sweep.rows_of(options.out)
+    assert rows["own/forever"]["slug"] == "timeout in build"
     assert rows["own/forever"]["status"] == "timeout"
-    assert "build" in rows["own/forever"]["message"]
-    assert rows["own/dies"]["status"] == "crash"
+    assert [rows[f"own/{name}"]["status"] for name in ("dies", "exits")] == ["crash", "crash"]
+    assert rows["own/exits"]["slug"] == "the process died"
+    assert {row["family"] for row in rows.values()} == {"own"}
+
+
+def test_every_architecture_has_a_folder(script, tmp_path):
+    pytest.importorskip("transformers")
+    sweep = script("sweep")
+    described = [{"name": one.label, "run": "a.py:b"} for one in sweep.architectures()]
+    assert len(script("onlooker.fleet.job").jobs_of(described, tmp_path)) == len(described) > 350
 
 
 def test_the_page_counts_what_was_measured(script):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
 from collections.abc import Iterator
@@ -59,3 +60,29 @@ def test_memory_is_summed_over_the_graphs(page: ModuleType) -> None:
     choices = [{"factor": f, "bounds": {"batch": 2 * f}, "bytes": [1000 * f, 1]} for f in page.FACTORS]
     text = page.page_of([row("bert", "memory", memory=choices)])
     assert "| bert | batch 2 | 1,001 | 2,001 | 4,001 | 16,001 |" in text
+
+
+def test_a_model_whose_process_dies_goes_on_with_its_next_cell(page: ModuleType, tmp_path: Path, monkeypatch) -> None:
+    targets = importlib.import_module("targets")
+    file = tmp_path / "targets.py"
+    file.write_text(
+        """
+import os
+def measured(folder, note, model, ways, seconds, out):
+    done = []
+    for way in ways:
+        note({"stage": way, "measured": done})
+        if way == "onnx":
+            os._exit(7)
+        with open(out, "a") as file:
+            file.write('{"model": "%s", "way": "%s"}\\n' % (model, way))
+        done.append(way)
+    return {"measured": done}
+"""
+    )
+    monkeypatch.setattr(targets, "__file__", str(file))
+    options = argparse.Namespace(out=tmp_path / "rows.jsonl", seconds=1, memory=64.0, jobs=2)
+    targets.run({"llama": ["torch", "onnx", "aoti"], "bert": ["torch"], "gpt2": []}, options)
+    cells = targets.cells_of(options.out)
+    assert sorted(cells) == [("bert", "torch"), ("llama", "aoti"), ("llama", "onnx"), ("llama", "torch")]
+    assert cells["llama", "onnx"]["cause"] == "the process died in onnx (exit code 7)"

@@ -31,7 +31,7 @@ def test_every_method_that_can_be_used_wrongly_is_there() -> None:
     """Those that take no argument, or answer whatever they are given, are the exceptions."""
     code = "\n".join(row.code for row in ROWS)
     _, observer, program = watched()
-    silent = {"num_obs", "is_empty", "seen_with", "verify_saved", "reset_state", "plot", "served", "sized_calls"}
+    silent = {"num_obs", "is_empty", "verify_saved", "reset_state", "plot", "served", "sized_calls"}
     for word, value in (("observer|new", observer), ("program|loaded", program)):
         methods = {n for n, v in vars(type(value)).items() if callable(v) and not n.startswith("_")} - silent
         assert methods <= set(re.findall(rf"(?:{word})\.(\w+)\(", code))

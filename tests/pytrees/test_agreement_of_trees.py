@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from transformers import DynamicCache
 
 from onlooker.core.path import Attr, Key
 from onlooker.core.structure import Structure, Tree
-from onlooker.pytrees.agree import agreement_of_trees
+from onlooker.pytrees.comparisons.agree import agreement_of_trees, sufficient_atol
 from onlooker.pytrees.open import open_tree
 
 
@@ -66,3 +67,26 @@ def test_the_leaf_that_differs_is_named_by_its_own_path() -> None:
     found = agreement_of_trees(open_tree(left), open_tree(right))
     assert found.note.startswith(".layers[0].values: ")
     assert found.difference == 1.0
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "wanted"),
+    [
+        ([1.0, 3.0], [1.0, 3.5], 0.125),  # 0.5 of 1 + 3
+        ([1.0, 3.0], [1.0, 3.0], 0.0),
+        ([1, 3], [1, 4], math.inf),
+        ([1.0, 3.0], [1.0, math.nan], math.inf),
+        ([1.0, 3.0], [1.0], math.inf),
+    ],
+)
+def test_the_tolerance_that_is_enough(expected: list[Any], got: list[Any], wanted: float) -> None:
+    first, second = (open_tree({"scores": torch.tensor(values)}) for values in (expected, got))
+    assert sufficient_atol(first, second) == wanted
+    assert agreement_of_trees(first, second, atol=wanted).holds == math.isfinite(wanted)
+    if 0 < wanted < math.inf:
+        assert not agreement_of_trees(first, second, atol=0.99 * wanted).holds
+
+
+def test_no_tolerance_is_enough_for_another_form() -> None:
+    first, second = open_tree({"scores": torch.ones(2)}), open_tree({"logits": torch.ones(2)})
+    assert sufficient_atol(first, second) == math.inf

@@ -16,7 +16,7 @@ from transformers import BatchEncoding, LlamaConfig, cache_utils
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast
 
 from onlooker.pytrees.deepcopy import torch_deepcopy
-from onlooker.pytrees.describe import string_type
+from onlooker.pytrees.descriptions.describe import string_type
 from onlooker_compat.trees.compare import max_diff
 from onlooker_compat.trees.make import make_dynamic_cache, make_encoder_decoder_cache, make_static_cache
 

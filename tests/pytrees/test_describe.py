@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import BatchEncoding, LlamaConfig, cache_utils
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast
 
-from onlooker.pytrees.describe import string_type
+from onlooker.pytrees.descriptions.describe import string_type
 from onlooker_compat.trees.make import (
     CacheKeyValue,
     make_dynamic_cache,
@@ -431,7 +431,7 @@ def test_it_never_raises(value: Any, options: dict[str, Any]) -> None:
 
 def test_transformers_is_not_imported_for_it() -> None:
     code = (
-        "import sys, torch; from onlooker.pytrees.describe import string_type;"
+        "import sys, torch; from onlooker.pytrees.descriptions.describe import string_type;"
         "assert string_type([torch.zeros(2), object()]) == '#2[T1r1,object(...)]';"
         "assert 'transformers' not in sys.modules"
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from transformers.cache_utils import DynamicLayer
 
 from fuzz_values import CACHES, LAYERS, caches, examples, held
-from onlooker.pytrees.describe import string_type
+from onlooker.pytrees.descriptions.describe import string_type
 from onlooker.pytrees.open import close_tree, open_tree
 from onlooker.pytrees.registry import (
     register_class_flattening,

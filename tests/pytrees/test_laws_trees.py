@@ -18,7 +18,7 @@ from onlooker.core.errors import UnsupportedError, UsageError
 from onlooker.core.spec import TensorSpec
 from onlooker.disk.codec import read_document, write_document
 from onlooker.disk.text import read_json, write_json
-from onlooker.pytrees.describe import string_type
+from onlooker.pytrees.descriptions.describe import string_type
 from onlooker.pytrees.open import close_tree, open_arguments, open_tree, spec_of
 from onlooker.targets.weights import read_tensors, write_tensors
 from onlooker_compat.trees.compare import max_diff

@@ -24,7 +24,7 @@ from onlooker.core.errors import UnsupportedError, UsageError
 from onlooker.pytrees.caches import flatten_cache, unflatten_cache
 from onlooker.pytrees.context import CacheContext
 from onlooker.pytrees.deepcopy import torch_deepcopy
-from onlooker.pytrees.describe import string_type
+from onlooker.pytrees.descriptions.describe import string_type
 from onlooker.pytrees.registry import (
     register_class_flattening,
     register_flattening_functions,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from onlooker.pytrees.same_object import difference_of
+from onlooker.pytrees.comparisons.same_object import difference_of
 
 
 class Config:

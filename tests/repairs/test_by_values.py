@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from onlooker import ExportError, InputObserver, RejectedCallError
-from onlooker.repairs.by_values import UncheckedBranchError
+from onlooker.repairs.numbers.by_values import UncheckedBranchError
 from onlooker.trace import torch_export
 
 

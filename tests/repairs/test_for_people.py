@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 
-from onlooker.repairs.for_people import Outlets
+from onlooker.repairs.numbers.for_people import Outlets
 
 
 class Keeps(logging.Handler):

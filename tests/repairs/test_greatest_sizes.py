@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver, Program, RejectedCallError
-from onlooker.repairs.greatest_sizes import greatest_sizes_fit
+from onlooker.repairs.numbers.greatest_sizes import greatest_sizes_fit
 
 AUTO = torch.export.Dim.AUTO
 WIDTHS = (3, 48, 64, 100, 257, 1000, 4096)

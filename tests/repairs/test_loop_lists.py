@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from onlooker import InputObserver, RejectedCallError
-from onlooker.repairs.loop_lists import counted_by
+from onlooker.repairs.loops.loop_lists import counted_by
 
 
 def counted_in_enumerate(model: Any, x: torch.Tensor) -> torch.Tensor:

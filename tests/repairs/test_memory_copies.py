@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from onlooker import InputObserver, RejectedCallError
 from onlooker.repairs.memory_copies import may_write_to_copies
-from onlooker.repairs.sized_operators import SizedOperators
+from onlooker.repairs.numbers.sized_operators import SizedOperators
 from onlooker.repairs.trace_mode import reading
 
 

@@ -7,17 +7,17 @@ import ast
 import pytest
 import torch
 
-from onlooker.repairs.by_values import BY_VALUES
-from onlooker.repairs.greatest_sizes import GREATEST_SIZES
 from onlooker.repairs.guard_count import UNGUARDED, TooManyGuardsError
+from onlooker.repairs.loops.rolled_loops import NotRolledError, RolledLoops
 from onlooker.repairs.memory_copies import MEMORY_COPIES
 from onlooker.repairs.neutral_branches import NEUTRAL_BRANCHES, NeutralBranches
 from onlooker.repairs.not_tracing import EQUAL_SIZES, NOT_TRACING
+from onlooker.repairs.numbers.by_values import BY_VALUES
+from onlooker.repairs.numbers.greatest_sizes import GREATEST_SIZES
+from onlooker.repairs.numbers.size_functions import SIZE_KEYS
+from onlooker.repairs.numbers.size_ints import SIZE_INTS
 from onlooker.repairs.repair import Attempt, Repair, TraceRequest
 from onlooker.repairs.repairs import REPAIRS, anew, next_attempt
-from onlooker.repairs.rolled_loops import NotRolledError, RolledLoops
-from onlooker.repairs.size_functions import SIZE_KEYS
-from onlooker.repairs.size_ints import SIZE_INTS
 from onlooker.repairs.trace_mode import Reader, TraceMode, reading
 from onlooker.torch_internals.fake_tensors import DataDependentOutputException
 from repairs_page import PAGE, ROOT, page

@@ -15,8 +15,8 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 import onlooker
 from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.lab.recorder import Recorder
-from onlooker.repairs.rolled_loops import FEWEST_STEPS
-from onlooker.trace.same_run import Numbers
+from onlooker.proofs.same_run import Numbers
+from onlooker.repairs.loops.rolled_loops import FEWEST_STEPS
 
 
 def rand(*shape: int) -> torch.Tensor:
@@ -176,6 +176,18 @@ def chunks(model: Loop, x: torch.Tensor) -> object:
     return result.reshape(x.shape[0], -1, 2)[:, :length], state
 
 
+def sums_of_parts(model: Loop, x: torch.Tensor) -> object:
+    return sum(x.unbind(1)), sum((x > 0.5).unbind(1))
+
+
+def from_zero(model: Loop, x: torch.Tensor) -> object:
+    total, squares = 0.0, 0
+    for part in x.unbind(1):
+        total = total + torch.tanh(part)
+        squares = part * part + squares
+    return total, squares
+
+
 ROLLED = {
     run.__name__: run
     for run in (
@@ -196,6 +208,8 @@ ROLLED = {
         two_tensors,
         parts_at_an_index,
         chunks,
+        sums_of_parts,
+        from_zero,
     )
 }
 
@@ -321,6 +335,21 @@ def another_first_step(model: Loop, x: torch.Tensor) -> object:
     return state
 
 
+def scaled_from_zero(model: Loop, x: torch.Tensor) -> object:
+    state = 0
+    for t in range(x.shape[1]):
+        state = (state + x[:, t]) * 0.5
+    return state
+
+
+def a_product_from_zero(model: Loop, x: torch.Tensor) -> object:
+    total = state = 0
+    for t in range(x.shape[1]):
+        total = total + x[:, t] * state
+        state = x[:, t]
+    return total
+
+
 def a_caught_error(model: Loop, x: torch.Tensor) -> object:
     try:
         return by_the_index(model, x)
@@ -342,6 +371,8 @@ OTHERS = {
         it_ends_early,
         a_growing_state,
         another_first_step,
+        scaled_from_zero,
+        a_product_from_zero,
         a_caught_error,
     )
 }

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver, Program, RejectedCallError
-from onlooker.repairs.size_functions import _alike
+from onlooker.repairs.numbers.size_functions import _alike
 
 LEVELS = [0] * 8 + [1] * 8 + [2] * 48
 FACTORS = {5: 1, 9: 2, 8: 3}

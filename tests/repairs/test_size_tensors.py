@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from onlooker import InputObserver, OnlookerError
-from onlooker.repairs.size_ints import ints_stay_sizes
-from onlooker.repairs.size_tensors import SizeTensors
+from onlooker.repairs.numbers.size_ints import ints_stay_sizes
+from onlooker.repairs.numbers.size_tensors import SizeTensors
 from onlooker.repairs.trace_mode import reading
 from unreached import Unreached
 

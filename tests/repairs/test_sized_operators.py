@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onlooker import InputObserver
-from onlooker.repairs import sized_operators as sized
-from onlooker.repairs.sized_operators import SizedOperators
+from onlooker.repairs.numbers import sized_operators as sized
+from onlooker.repairs.numbers.sized_operators import SizedOperators
 from onlooker.repairs.trace_mode import reading
 
 Function = Callable[[torch.Tensor], torch.Tensor]

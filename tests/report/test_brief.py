@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
-from html import escape
+from html import unescape
 from typing import Any
 
 import pytest
@@ -13,15 +14,16 @@ from rich.console import Console
 
 from onlooker import InputObserver, Program
 from onlooker.core.call import Parameter, Signature
+from onlooker.core.contents import GraphContents, Outputs
 from onlooker.core.contract import Constraint, Contract, Origin, Region
-from onlooker.core.expression import Expression
 from onlooker.core.path import Name, Path
 from onlooker.core.plan import Fill, LeafPlan, Plan, Symbol
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.spec import ConstantSpec
 from onlooker.core.structure import Structure
 from onlooker.core.verdict import Check, Focus, Outcome, Tally
 from onlooker.report.brief import Section, sections_of
-from onlooker.report.data import OutputRow, graph_report
+from onlooker.report.data import graph_report
 from onlooker.report.refused import refusals_of, served_together
 from onlooker.report.report import Report
 
@@ -47,21 +49,13 @@ def contract_of(*regions: tuple[str, ...], line: str = LINE) -> Contract:
 
 
 def report_of(*graphs: tuple[Plan, Contract], tally: Tally | None = None, **more: Any) -> Report:
-    rows = tuple(
-        graph_report(
-            plan,
-            target="torch",
-            obtained={},
-            contract=contract,
-            sizes={"batch": 3, "n": 5},
-            notes=(),
-            seconds=0.0,
-            outputs=[OutputRow("logits", "float32[batch, 2]"), OutputRow("present.0.key", "float32[n]")],
-            traffic=[({"batch": 2, "n": 5}, 3)],
-        )
-        for plan, contract in graphs
-    )
-    plans, groups = [plan for plan, _ in graphs], served_together(graphs)
+    kinds = (("float32", ("batch", "2")), ("float32", ("n",)))
+    outputs = Outputs(Structure(), ("logits", "present.0.key"), (True, True), (None, None), kinds=kinds)
+    contents = [
+        GraphContents(plan, {}, outputs, "torch", {"batch": 3, "n": 5}, contract=contract) for plan, contract in graphs
+    ]
+    rows = tuple(graph_report(graph, traffic=[({"batch": 2, "n": 5}, 3)]) for graph in contents)
+    groups = served_together(contents)
     signature = Signature(tuple(Parameter(name) for name in ("ids", "mask", "flag", "labels")))
     return Report(
         "lib.Model",
@@ -69,7 +63,7 @@ def report_of(*graphs: tuple[Plan, Contract], tally: Tally | None = None, **more
         rows,
         tally or Tally((Check("observed", "call 0", Outcome.EXACT), Check("unseen", "n=7", Outcome.EXACT))),
         served=tuple(group.served for group in groups),
-        refusals=refusals_of(plans, groups, rows, [{}] * len(plans), signature),
+        refusals=refusals_of(contents, groups, rows, signature),
         calls=4,
         **more,
     )
@@ -131,6 +125,22 @@ def test_graphs_of_other_constants_are_told_apart_by_them() -> None:
     assert not any("flag" in line for line in lines(report, "refused")), "both of its values were watched"
 
 
+def test_graphs_of_other_arguments_are_told_apart_by_them() -> None:
+    class Masked(torch.nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+            return x if mask is None else x * mask * 0.5
+
+    observer = InputObserver()
+    with observer(model := Masked()):
+        model(torch.ones(2, 3))
+        model(torch.ones(3, 3), torch.ones(3, 3))
+    graphs = lines(observer.export().report, "graphs")
+    assert graphs == (
+        "graph_0 serves 1 of 2 watched calls: with mask; all sizes",
+        "graph_1 serves 1 of 2 watched calls: without mask; all sizes",
+    )
+
+
 def test_graphs_that_take_numbers_alone_want_other_calls() -> None:
     report = report_of((plan_of(), contract_of(("n == 5",))), (plan_of("two"), contract_of(("n == 9",))))
     assert lines(report, "refused")[0].endswith(
@@ -177,9 +187,9 @@ def test_no_line_is_wider_than_the_terminal_and_none_is_markup() -> None:
 
 def test_a_notebook_shows_the_same_lines() -> None:
     report = report_of((plan_of(), contract_of(("n <= 64",))))
-    html = report._repr_html_()
-    assert "verdict: verified" in html
-    assert all(escape(line) in html for section in sections_of(report) for line in section.lines)
+    shown = unescape(re.sub("<[^>]*>", "", report._repr_html_()))
+    assert "verdict: verified" in shown
+    assert all(line in shown for section in sections_of(report) for line in section.lines)
 
 
 def test_a_section_is_left_out_where_it_has_no_line() -> None:

@@ -19,14 +19,14 @@ from torch.utils._pytree import tree_leaves
 
 from onlooker import InputObserver, Program, UnsupportedError, UsageError, load
 from onlooker.contract.checker import Checker
-from onlooker.core.expression import Expression
 from onlooker.core.path import Name
 from onlooker.core.path import Path as Place
 from onlooker.core.plan import LeafPlan
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.structure import Structure
+from onlooker.report.code import value_code
 from onlooker.report.code_classes import Imports, attributes_of
 from onlooker.report.code_layout import bracketed, flat, laid_out
-from onlooker.report.code_values import value_code
 from onlooker.zoo import tiny_model
 
 Use = tuple[torch.nn.Module, Callable[[], object]]

@@ -44,7 +44,7 @@ def test_the_table_goes_into_json_and_into_a_page(program: Program) -> None:
     assert json.loads(json.dumps(rows)) == rows
     assert set(rows[0]) == {"plan", "changed", "claim", "finding", "detail", "label"}
     page = program.experiments._repr_html_()
-    assert page.count("<tr>") == len(rows) + 1
+    assert all(row["finding"] in page for row in rows)
 
 
 def test_the_short_text_counts_what_was_found(program: Program) -> None:

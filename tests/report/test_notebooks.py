@@ -12,7 +12,7 @@ import torch
 
 import onlooker
 from onlooker import MissingPackageError, Plan, Program, Recording, Tally
-from onlooker.core.figure import Points, figure_of
+from onlooker.core.drawing.figure import Points, figure_of
 from onlooker.core.verdict import Check, Outcome
 
 SIZES = ((1, 3), (2, 5), (4, 40), (3, 30))

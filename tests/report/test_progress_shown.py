@@ -18,8 +18,8 @@ import torch
 
 import onlooker
 from onlooker import Step
-from onlooker.core.progress import listening, tell
-from onlooker.report.progress import _Lines, shown_on
+from onlooker.core.support.progress import listening, tell
+from onlooker.report.progress import _ProgressLines, shown_on
 
 
 class Branching(torch.nn.Module):
@@ -144,7 +144,7 @@ def test_a_verification_goes_on_after_an_interrupt() -> None:
 
 def test_a_stage_is_a_line_where_there_is_no_terminal() -> None:
     stream, now = io.StringIO(), [0.0]
-    lines = _Lines(stream, lambda: now[0])
+    lines = _ProgressLines(stream, lambda: now[0])
     lines.say("exporting")
     lines.log("run 54, experiment 51 of at most 512")
     for number in range(120):

@@ -12,11 +12,12 @@ import pytest
 from rich.console import Console
 
 from onlooker.core.call import Parameter, Signature
+from onlooker.core.contents import GraphContents, Outputs
 from onlooker.core.contract import Constraint, Contract, Dropped, Origin, Region
 from onlooker.core.experiment import BlindKind, BlindSpot
-from onlooker.core.expression import Expression
 from onlooker.core.path import Attr, Index, Name, Path
 from onlooker.core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.spec import Axis, ConstantSpec
 from onlooker.core.structure import Structure
 from onlooker.core.verdict import Check, Focus, Outcome, Reach, Scores, Tally
@@ -50,33 +51,30 @@ PLAN = Plan(
     ),
     (0, 1, 2),
 )
-OBTAINED = {
-    "input_ids.shape[0]": "batch",
-    "input_ids.shape[1]": "sequence",
-    "attention_mask.shape[0]": "batch",
-    "attention_mask.shape[1]": "past + sequence",
-    "past.layers[0].keys.shape[0]": "batch",
-    "past.layers[0].keys.shape[1]": "2",
-    "past.layers[0].keys.shape[2]": "past",
-    "past.layers[0].keys.shape[3]": "8",
-    "seen": "past",
-}
+AXES = {str(axis): axis for leaf in PLAN.inputs for axis, _ in leaf.axes}
+OBTAINED = {axis: expression for leaf in PLAN.inputs for axis, expression in leaf.axes}
 
 LONG = Constraint("past + sequence <= 64", Origin.MODEL, "model.py:12 in forward: if n > 64:")
 CONTRACT = Contract((Region((LONG,)),), (Dropped("batch != 1", "a trace at batch = 1 gives the same graph"),))
 
 
+def contents_of(plan: Plan, **more: Any) -> GraphContents:
+    """A graph of which nothing but the plan, and what is given, is known."""
+    empty = Outputs(Structure(), (), (), ())
+    return GraphContents(**{"plan": plan, "names": {}, "outputs": empty, "target": "torch", "sizes": {}, **more})
+
+
 def graph_of(**obtained: str) -> GraphReport:
     """The report of the plan, with other things obtained for some axes."""
-    return graph_report(
+    contents = contents_of(
         PLAN,
-        target="torch",
-        obtained=OBTAINED | obtained,
+        exported_sizes=OBTAINED | {AXES[text]: Expression.parse(size) for text, size in obtained.items()},
         contract=CONTRACT,
         sizes={"batch": 3, "sequence": 5, "past": 7},
-        notes=["asked again"],
+        notes=("asked again",),
         seconds=1.23456,
     )
+    return graph_report(contents)
 
 
 def check(outcome: Outcome, label: str = "batch=5", kind: str = "unseen", **more: Any) -> Check:
@@ -104,9 +102,9 @@ def test_a_graph_is_reported_axis_by_axis() -> None:
         AxisRow("attention_mask.shape[0]", batch, "batch", "batch", equal),
         AxisRow("attention_mask.shape[1]", "follows from its symbols", "past + sequence", "past + sequence", equal),
         AxisRow("past.layers[0].keys.shape[0]", batch, "batch", "batch"),
-        AxisRow("past.layers[0].keys.shape[1]", "2", "2", "2"),
+        AxisRow("past.layers[0].keys.shape[1]", "2", "2", "2", changes=False),
         AxisRow("past.layers[0].keys.shape[2]", "0, 10", "past", "past"),
-        AxisRow("past.layers[0].keys.shape[3]", "8", "8", "8"),
+        AxisRow("past.layers[0].keys.shape[3]", "8", "8", "8", changes=False),
         AxisRow("seen", "0, 10", "past", "past"),
     )
 
@@ -130,7 +128,7 @@ def test_a_graph_is_reported_with_its_symbols_and_what_surrounds_them() -> None:
 
 def test_a_graph_with_several_regions_needs_one_of_them() -> None:
     contract = Contract((Region((LONG,)), Region((Constraint("batch == 3", Origin.FIXED),))))
-    graph = graph_report(PLAN, target="torch", obtained={}, contract=contract, sizes={}, notes=(), seconds=0.0)
+    graph = graph_report(contents_of(PLAN, contract=contract))
     assert graph.needs == (f"one of 2: {LONG}", "one of 2: batch == 3")
 
 
@@ -138,7 +136,7 @@ def test_a_graph_with_several_regions_needs_one_of_them() -> None:
 def test_a_derived_axis_says_where_its_sizes_come_from(text: str) -> None:
     leaf = LeafPlan(Path((Name("x"),)), "torch.float32", "cpu", shape_of(text))
     plan = replace(PLAN, leaves=(leaf,), symbols=(Symbol("images", (2, 3)), Symbol("text", (4, 9))), relations=())
-    graph = graph_report(plan, target="torch", obtained={}, contract=Contract(), sizes={}, notes=(), seconds=0.0)
+    graph = graph_report(contents_of(plan))
     (row,) = graph.axes
     assert row.asked == str(Expression.parse(text))
     assert row.observed not in ("", "?")
@@ -146,7 +144,7 @@ def test_a_derived_axis_says_where_its_sizes_come_from(text: str) -> None:
 
 def test_an_axis_that_the_program_does_not_tell_is_marked() -> None:
     plan = replace(PLAN, leaves=PLAN.leaves[:1])
-    graph = graph_report(plan, target="onnx", obtained={}, contract=Contract(), sizes={}, notes=(), seconds=0.0)
+    graph = graph_report(contents_of(plan, target="onnx"))
     assert [row.obtained for row in graph.axes] == ["?", "?"]
 
 
@@ -165,7 +163,11 @@ def test_an_axis_that_the_program_does_not_tell_is_marked() -> None:
     ],
 )
 def test_a_number_for_a_symbol_is_narrower(asked: str, obtained: str, narrowed: bool) -> None:
-    assert AxisRow("x.shape[0]", "2, 3", asked, obtained).narrowed is narrowed
+    path = Path((Name("x"),))
+    plan = replace(PLAN, leaves=(LeafPlan(path, "torch.float32", "cpu", shape_of(asked)),), relations=())
+    sizes = {} if obtained == "?" else {Axis(path, 0): Expression.parse(obtained)}
+    (row,) = graph_report(contents_of(plan, exported_sizes=sizes)).axes
+    assert (row.obtained, row.narrowed, row.changes) == (obtained, narrowed, asked != "8")
 
 
 BAD = check(Outcome.DIFFERENT, difference=0.5, note="logits differs by 0.5")
@@ -226,7 +228,7 @@ def test_what_was_not_tried_not_recorded_and_not_known_is_remarked() -> None:
         unlawful=("batch=0",), missed=("before a call: RuntimeError: no clone",), blind=("labels never passed",)
     )
     assert report.remarks == (
-        "not lawful for the model itself, not counted: batch=0",
+        "not valid for the model itself, not counted: batch=0",
         "a call was not recorded: before a call: RuntimeError: no clone",
         "blind spot: labels never passed",
     )
@@ -241,7 +243,8 @@ def test_a_report_is_json() -> None:
     report = report_of(tally=GOOD + Tally(failures), unlawful=("batch=0",), missed=("lost",))
     data = report.to_dict()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-    parts = ["schema", "model", "method", "verdict", "graphs", "trials", "scores", "tally", "refused"]
+    parts = ["schema", "model", "method", "verdict", "graphs", "trials", "scores"]
+    parts += ["distances", "tally", "refused", "drawn"]
     assert list(data) == [
         *parts,
         "left_out",
@@ -308,7 +311,7 @@ def test_a_share_is_never_rounded_to_nothing_or_to_the_whole(seconds: tuple[int,
 )
 def test_the_range_of_a_symbol_is_that_of_the_plan(symbol: Symbol, shown: str) -> None:
     plan = replace(PLAN, leaves=(), symbols=(symbol,), relations=())
-    graph = graph_report(plan, target="torch", obtained={}, contract=Contract(), sizes={}, notes=(), seconds=0.0)
+    graph = graph_report(contents_of(plan))
     assert graph.symbols == (("n", "", shown),)
 
 
@@ -433,9 +436,7 @@ def test_the_text_of_a_report_says(text: str) -> None:
 
 def test_the_text_of_a_report_fits_its_width() -> None:
     long = LeafPlan(Path((Name("x" * 90),)), "torch.float32", "cpu", shape_of("batch", "sequence", "past"))
-    graph = graph_report(
-        replace(PLAN, leaves=(long,)), target="torch", obtained={}, contract=Contract(), sizes={}, notes=(), seconds=0.0
-    )
+    graph = graph_report(contents_of(replace(PLAN, leaves=(long,))))
     lines = full_text(report_of(graph)).splitlines()
     assert max(map(len, lines)) <= 118
     assert [line for line in lines if line != line.rstrip()] == []

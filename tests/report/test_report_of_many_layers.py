@@ -13,7 +13,7 @@ import torch
 from onlooker import InputObserver, UsageError
 from onlooker.cli import main
 from onlooker.core.contract import Dropped
-from onlooker.core.traffic import Breach, BreachKind
+from onlooker.core.traffic import Violation, ViolationKind
 from onlooker.core.verdict import Tally
 from onlooker.program import Program
 from onlooker.report.data import GraphReport
@@ -69,8 +69,8 @@ def test_an_error_says_once_what_all_layers_are_called(program: Program) -> None
 
 
 def test_a_refusal_says_once_what_all_layers_do() -> None:
-    breaches = [Breach(BreachKind.TYPE, f"past[{layer}]", "float32[4]", "float64[4]") for layer in range(24)]
-    assert str(Mismatch(*breaches)) == "past[0..23] is a float32[4], the call has float64[4]"
+    violations = [Violation(ViolationKind.TYPE, f"past[{layer}]", "float32[4]", "float64[4]") for layer in range(24)]
+    assert str(Mismatch(*violations)) == "past[0..23] is a float32[4], the call has float64[4]"
 
 
 def test_proofs_of_one_condition_are_one_line() -> None:

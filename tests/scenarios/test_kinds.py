@@ -17,7 +17,7 @@ from onlooker import InputObserver, OnlookerError, Program, RejectedCallError, U
 from onlooker.lab.judge import perturbed
 from onlooker.materialise.domains import Domains
 from onlooker.materialise.tensors import filled_tensor, resized
-from onlooker.pytrees.agree import agreement, leaf_difference
+from onlooker.pytrees.comparisons.agree import agreement, leaf_difference
 from onlooker.pytrees.numbers import altered, as_dtype, as_numbers, as_numbers_dtype, is_same
 from onlooker.pytrees.open import open_arguments
 from onlooker.pytrees.unusual import unusual
@@ -312,7 +312,7 @@ def test_of_many_fake_calls_the_first_is_named() -> None:
     observer = watched(Beside(), *[{"x": KINDS["fake"]((k,)), "y": torch.ones(k, 2)} for k in range(2, 30)])
     with pytest.raises(UnsupportedError, match="x of call 0 is a fake tensor"):
         observer.export()
-    assert len(observer._watcher.store(None).unkept) == 1
+    assert len(observer._watcher.store(None).unsaved) == 1
 
 
 def test_a_program_is_not_adopted_for_calls_that_it_cannot_serve() -> None:

@@ -129,7 +129,7 @@ def test_an_attention_that_sees_nothing_needs_the_repair(programs: Any, monkeypa
     monkeypatch.setattr(convert, "masked_rows_give_zeros", lambda program: nullcontext(0))
     graph = target.to_onnx(programs("llama", "torch").graphs[0])
     torch_program = programs("llama", "torch")
-    unrepaired = Program([graph], torch_program._recording, torch_program._samples, torch_program._subject)
+    unrepaired = Program(torch_program._program.with_graphs([graph]))
     failed = [check for check in unrepaired.verify().checks if not check.passed]
     assert {check.outcome for check in failed} == {Outcome.DIFFERENT}
 

@@ -155,13 +155,13 @@ def test_a_state_that_a_program_gets_wrong_is_found_by_its_sequences(monkeypatch
     """The calls one by one begin with the state of the model, and do not see that the program loses it."""
     _, observer, _ = watched(Stream)
     program = observer.export()
-    serve = program._dispatcher.serve_values
+    serve = program._program.dispatcher.serve_values
 
     def forgets(values: dict[str, Any]) -> Any:
         graph, given, result = serve(values)
         return graph, given, {**result, "state": {"frames": result["state"]["frames"] + 1.0}}
 
-    monkeypatch.setattr(program._dispatcher, "serve_values", forgets)
+    monkeypatch.setattr(program._program.dispatcher, "serve_values", forgets)
     tally = program.verify()
     failed = [check.label for check in tally.checks if not check.passed]
     assert not tally.verified

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import functools
@@ -309,3 +310,73 @@ def test_an_object_of_its_own_per_call_takes_little_room() -> None:
             model(object(), torch.ones(1))
     assert len(observer.recording().calls) <= 70
     assert len(observer.recording()) == 300
+
+
+class Tracker:
+    """An argument without tensors, which calls change."""
+
+    def __init__(self) -> None:
+        self.count, self.seen = 0, {"start"}
+
+
+class Tracks(torch.nn.Module):
+    def forward(self, x: torch.Tensor, tracker: Tracker) -> torch.Tensor:
+        tracker.count += 1
+        tracker.seen.add(x.shape[0])
+        return x * 2
+
+
+def test_objects_that_calls_change_are_as_after_the_calls() -> None:
+    trackers = [Tracker() for _ in range(3)]
+    model, observer = Tracks(), onlooker.InputObserver()
+    with observer(model):
+        for rows, tracker in enumerate(trackers, 2):
+            model(torch.randn(rows, 3), tracker)
+    with pytest.raises(onlooker.ExportError, match=r"tracker is always the <.*Tracker"):
+        observer.export()
+    assert [(tracker.count, tracker.seen) for tracker in trackers] == [(1, {"start", n}) for n in (2, 3, 4)]
+
+
+class NewCache:
+    """A cache that holds nothing before the first call."""
+
+    def __init__(self, keys: Any = None, values: Any = None) -> None:
+        self.keys, self.values = keys, values
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.keys = keys if self.keys is None else torch.cat([self.keys, keys], 1)
+        self.values = values if self.values is None else torch.cat([self.values, values], 1)
+        return self.keys, self.values
+
+
+class Attends(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, cache: NewCache) -> torch.Tensor:
+        query = self.query(x)
+        return torch.nn.functional.scaled_dot_product_attention(query, *cache.update(query, x))
+
+
+def filled(batch: int, past: int) -> NewCache:
+    return NewCache(torch.randn(batch, past, 8), torch.randn(batch, past, 8))
+
+
+@torch.no_grad()
+def test_a_cache_of_none_is_filled_by_the_first_call() -> None:
+    model, observer = Attends(), onlooker.InputObserver()
+    first = NewCache()
+    with observer(model):
+        model(torch.randn(1, 4, 8), first)
+        for batch, past in ((1, 4), (1, 5), (2, 6)):
+            model(torch.randn(batch, 1, 8), filled(batch, past))
+    program = observer.export()
+    assert program.verify().verified
+    assert type(first.keys) is torch.Tensor
+    assert first.keys.shape == (1, 4, 8)
+    for batch, length, past in ((2, 6, 0), (3, 1, 9), (1, 2, 3)):
+        x, ours = torch.randn(batch, length, 8), filled(batch, past) if past else NewCache()
+        theirs = copy.deepcopy(ours)
+        torch.testing.assert_close(program(x, ours), model(x, theirs))
+        torch.testing.assert_close((ours.keys, ours.values), (theirs.keys, theirs.values))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import ones, rand, zeros
 
+import onlooker
 from red_team import Attack, Named, attack
 
 LIMIT = 40
@@ -201,6 +202,22 @@ def gets(x: torch.Tensor, parts: Any) -> torch.Tensor:
     return x if parts is None else x + parts.get("b", 1.0)
 
 
+def with_images_or_not() -> Sequence[tuple[Any, ...]]:
+    with_images = [(rand(2, rows, 4), {"image": rand(rows, 5)}) for rows in (3, 6)]
+    return [*images(), *with_images]
+
+
+def without_pixels() -> Sequence[tuple[Any, ...]]:
+    return [(rand(2, 6, 4), {"image": zeros(0, 5)}), (rand(2, 6, 4), {"other": None})]
+
+
+def gives_images_back(x: torch.Tensor, parts: Any) -> Any:
+    if parts is None:
+        return {"y": x * 2}
+    scale = 3 if parts["image"].shape[0] == 0 else 1
+    return {"y": x * scale + parts["image"].sum(), "image": parts["image"] + 1}
+
+
 def is_limit(x: torch.Tensor, _: Any) -> torch.Tensor:
     return x * 2 if x.shape[1] is LIMIT else x
 
@@ -243,6 +260,7 @@ ATTACKS = [
     Attack("appends_and_returns", of(appends_and_returns), logs, later_logs),
     Attack("puts_a_flag", of(puts_a_flag), flags, later_flags),
     Attack("gets", of(gets), dicts_or_none, parts_of_dicts),
+    Attack("gives images back", of(gives_images_back), with_images_or_not, without_pixels),
     Attack("counts_items", of(counts_items), lists, other_lists),
     Attack("wide_with_a_list", of(wide_with_a_list), lists, other_lists),
     Attack("clamps_without_a_dtype", of(clamps_without_a_dtype), dtypes, large),
@@ -296,3 +314,16 @@ ATTACKS += [Attack("gathered", Gathers, named, other_named), Attack("looked up",
 @pytest.mark.parametrize("one", ATTACKS, ids=str)
 def test_no_verified_program_is_fooled(one: Attack) -> None:
     assert attack(one).lies == []
+
+
+@pytest.mark.parametrize("call", without_pixels(), ids=["without rows", "another key"])
+def test_a_part_without_numbers_is_no_absent_argument(call: tuple[Any, ...]) -> None:
+    model = of(gives_images_back)()
+    observer = onlooker.InputObserver()
+    with observer(model):
+        for watched in with_images_or_not():
+            model(*watched)
+    program = observer.export()
+    assert program(rand(3, 5, 4)).keys() == {"y"}
+    with pytest.raises(onlooker.RejectedCallError, match=r"other\['\w+'\] is not an input"):
+        program(*call)

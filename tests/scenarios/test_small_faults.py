@@ -18,11 +18,11 @@ from onlooker import InputObserver, OnlookerError, SavedFileError, UnsupportedEr
 from onlooker.cli import main
 from onlooker.contract.places import formulas_of
 from onlooker.core.contract import Constraint, Contract, Origin, Region
-from onlooker.core.expression import Expression
 from onlooker.core.path import Name
 from onlooker.core.path import Path as LeafPath
 from onlooker.core.plan import LeafPlan, Plan, Symbol
 from onlooker.core.recording import Recording
+from onlooker.core.sizes.expression import Expression
 from onlooker.core.structure import Structure
 from onlooker.observing import budget
 from onlooker.program import Program

@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import DynamicCache, LlamaConfig, StaticCache
-from transformers.modeling_outputs import BaseModelOutput
 
 from onlooker import InputObserver, Program, RejectedCallError
 from onlooker.core.path import Name, Path
 from onlooker.core.structure import LEAF, Structure
-from onlooker.pytrees.open import close_tree, open_arguments, open_tree
-from onlooker.pytrees.reopen import Layout, closer_of
+from onlooker.pytrees.open import open_arguments, open_tree
 from onlooker.serve.contexts import conflict, flags_of
 from onlooker.serve.dispatch import Dispatcher
 from onlooker_compat.trees.make import make_dynamic_cache
@@ -27,13 +25,6 @@ from onlooker_compat.trees.make import make_dynamic_cache
 
 def cache(layers: int, batch: int = 2, past: int = 5) -> DynamicCache:
     return make_dynamic_cache([(torch.zeros(batch, 2, past, 4), torch.ones(batch, 2, past, 4))] * layers)
-
-
-class Held:
-    """A plain object with a tensor and a flag."""
-
-    def __init__(self, tensor: torch.Tensor, flag: type) -> None:
-        self.tensor, self.flag = tensor, flag
 
 
 def static_cache(length: int = 6, batch: int = 2) -> StaticCache:
@@ -46,58 +37,6 @@ def recording(flag: bool) -> DynamicCache:
     made = cache(1)
     made.layers[0].record_past = flag
     return made
-
-
-ONE = torch.zeros(1)
-ATOMS = st.sampled_from([ONE, torch.zeros(2, 3), torch.nn.Parameter(ONE), None, True, 1, 1.5, "a", Held(ONE, int)])
-CACHES = st.builds(cache, st.integers(0, 3))
-SPECIAL = st.one_of(
-    CACHES,
-    st.just(DynamicCache()),
-    st.builds(static_cache, st.integers(2, 3), st.integers(1, 2)),
-    st.builds(recording, st.booleans()),
-    st.builds(lambda x: BaseModelOutput(last_hidden_state=x), ATOMS),
-    st.builds(Held, st.just(ONE), st.sampled_from([int, str])),
-)
-VALUES = st.recursive(
-    st.one_of(ATOMS, SPECIAL),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.tuples(inner, inner),
-        st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
-    ),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=200)
-@given(VALUES, VALUES)
-def test_a_layout_reads_what_opening_gives_or_says_that_it_cannot(first: Any, second: Any) -> None:
-    layout = Layout([first], [open_tree(first).structure])
-    for value in (first, second, copy.copy(first)):
-        opened, leaves = open_tree(value), layout.read([value])
-        if leaves is not None:
-            assert opened.structure == open_tree(first).structure
-            assert len(leaves) == len(opened.leaves)
-            assert all(left is right for left, right in zip(leaves, opened.leaves, strict=True))
-    assert layout.read([first]) is not None
-
-
-def test_a_layout_notices_a_flag_that_changed_in_place() -> None:
-    value = cache(2)
-    layout = Layout([value], [open_tree(value).structure])
-    assert layout.read([value]) is not None
-    value.layers[1].is_initialized = False
-    assert layout.read([value]) is None
-
-
-@settings(max_examples=100)
-@given(VALUES)
-def test_the_compiled_closer_builds_what_closing_builds(value: Any) -> None:
-    tree = open_tree(value)
-    built = open_tree(closer_of(tree.structure)(list(tree.leaves)))
-    assert built.structure == open_tree(close_tree(tree.structure, tree.leaves)).structure
-    assert all(left is right for left, right in zip(built.leaves, tree.leaves, strict=True))
 
 
 FLAGS = {
@@ -255,7 +194,7 @@ def test_constants_are_looked_at_before_tensors(program: Program) -> None:
 def test_a_size_above_the_greatest_is_refused_with_the_symbol_and_its_range(program: Program) -> None:
     (graph,) = program.graphs[:1]
     symbols = tuple(replace(s, high=8) if s.name == "batch" else s for s in graph.plan.symbols)
-    bounded = Dispatcher([replace(graph, plan=replace(graph.plan, symbols=symbols))], program._recording.signature)
+    bounded = Dispatcher([replace(graph, plan=replace(graph.plan, symbols=symbols))], program.recording.signature)
     bounded((), step_call(2, 8, 1, 4))
     with pytest.raises(RejectedCallError, match=r"ids.shape\[0\] is batch, 1 to 8, the call has 9"):
         bounded((), step_call(2, 9, 1, 4))

@@ -78,7 +78,7 @@ def test_tokens_are_those_of_the_model_for_every_family(exported: Any, name: str
 def test_tokens_of_a_loaded_program_are_those_of_the_model(exported: Any, target: str, tmp_path: Path) -> None:
     generator, program = exported("llama", target)
     assert all(not graph.file for graph in program.graphs)
-    saved = Program(program.graphs, program.recording, (), None)
+    saved = Program(program._program.beside(program.recording, (), None))
     saved.save(tmp_path / "program")
     loaded = onlooker.load(tmp_path / "program")
     assert [graph.file for graph in saved.graphs] == [graph.file for graph in loaded.graphs]

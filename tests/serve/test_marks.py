@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch import ones, rand, zeros
 
 import onlooker
 from onlooker import InputObserver, Program, RejectedCallError
-from onlooker.core.marks import GRADIENTS, MEMORY, ORDER
+from onlooker.core.marks import ATTRIBUTES, GRADIENTS, MEMORY, ORDER, UNRECORDED
 
 SIZES = ((2, 5), (3, 9), (4, 7))
 Parts = dict[str, torch.Tensor]
@@ -30,6 +31,20 @@ class AsksForGradients(torch.nn.Module):
 class AsksForStrides(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.is_contiguous() else x * 3
+
+
+class AsksForANote(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if hasattr(x, "note") else x * 2
+
+
+class AsksItsWeightForANote(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight * (3 if getattr(self.weight, "note", False) else 2)
 
 
 class LooksUp(torch.nn.Module):
@@ -64,7 +79,19 @@ def of_dicts(model: torch.nn.Module) -> Program:
     return exported(model, [lambda m, size=size: m(rand(*size, 4), dict(parts)) for size in SIZES])
 
 
-OTHERS = [rand(3, 6, 4)[1:], rand(2, 6, 4).requires_grad_(), rand(2, 4, 6).mT, rand(2, 6, 8)[..., :4]]
+def with_note(x: torch.Tensor) -> torch.Tensor:
+    """A tensor that the caller gave an attribute."""
+    x.note = True  # type: ignore[attr-defined]
+    return x
+
+
+OTHERS = [
+    with_note(rand(2, 6, 4)),
+    rand(3, 6, 4)[1:],
+    rand(2, 6, 4).requires_grad_(),
+    rand(2, 4, 6).mT,
+    rand(2, 6, 8)[..., :4],
+]
 
 
 def test_marks_that_nothing_reads_are_free() -> None:
@@ -80,6 +107,7 @@ def test_marks_that_nothing_reads_are_free() -> None:
         (AsksForGradients(), GRADIENTS, rand(2, 6, 4).requires_grad_()),
         (AsksForStrides(), MEMORY, rand(2, 4, 6).mT),
         (AsksForStrides(), MEMORY, rand(3, 6, 4)[1:]),
+        (AsksForANote(), ATTRIBUTES, with_note(rand(2, 6, 4))),
     ],
 )
 def test_marks_that_are_read_are_bound_with_the_line(model: torch.nn.Module, mark: str, x: torch.Tensor) -> None:
@@ -90,10 +118,16 @@ def test_marks_that_are_read_are_bound_with_the_line(model: torch.nn.Module, mar
     assert torch.equal(program(ones(2, 6, 4)), ones(2, 6, 4) * 2)
 
 
+def test_attributes_of_weights_are_those_of_the_model() -> None:
+    program = of_images(AsksItsWeightForANote())
+    assert not program.graphs[0].marks
+    assert torch.equal(program(with_note(ones(2, 6, 4))), ones(2, 6, 4) * 2)
+
+
 def test_a_mark_that_is_bound_is_no_failure_of_the_verification_and_stands_in_the_report() -> None:
     program = of_images(AsksForStrides())
     assert program.verify().verified
-    assert "refused  calls without contiguous tensors" in program.report.text()
+    assert "refused  calls with tensors that are not contiguous" in program.report.text()
 
 
 def test_the_order_of_a_dict_is_free_where_nothing_reads_it() -> None:
@@ -131,3 +165,65 @@ def test_an_empty_list_is_not_an_absent_one() -> None:
     with pytest.raises(RejectedCallError, match="log is"):
         program(rand(2, 6, 4), log)
     assert log == []
+
+
+class AsksForRecording(torch.nn.Module):
+    training_only = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3 if torch.is_grad_enabled() and self.training_only else x * 2
+
+
+def test_a_recorded_call_is_checked_in_the_surroundings_that_it_had() -> None:
+    program = of_images(AsksForRecording())
+    assert UNRECORDED in program.graphs[0].marks
+    assert torch.is_grad_enabled()
+    assert program.check(program.recording).holds
+    assert program.profile().unserved == 0
+    assert "(watched 2, 3, 4)" in str(program.report)
+    assert "\nrefused  calls that record gradients (" in str(program.report)
+
+    model, observer = AsksForRecording(), InputObserver()
+    with observer(model):
+        model(rand(2, 5, 4))
+    assert not program.check(observer.recording()).holds
+    with torch.no_grad():
+        assert not program.check(observer.recording()).holds
+        assert program.check([{"x": rand(2, 5, 4)}]).holds
+    assert not program.check([{"x": rand(2, 5, 4)}]).holds
+
+
+class AsksForTheDtype(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.dtype == torch.get_default_dtype() else x * 3
+
+
+class AsksForInference(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if torch.is_inference_mode_enabled() else x * 3
+
+
+def test_a_setting_that_the_model_asks_for_is_bound(tmp_path: Path) -> None:
+    program = of_images(AsksForTheDtype())
+    assert program.verify().verified
+    program.save(tmp_path / "program")
+    assert "torch.get_default_dtype() is not torch.float32" in str(program.report)
+    for one in (program, onlooker.load(tmp_path / "program")):
+        assert one(ones(2, 5, 4)).sum() == 80
+        torch.set_default_dtype(torch.float64)
+        try:
+            with pytest.raises(
+                RejectedCallError, match=r"get_default_dtype\(\) is torch.float32, because of .*float64"
+            ):
+                one(ones(2, 5, 4, dtype=torch.float32))
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+def test_a_call_in_inference_mode_is_refused_where_the_model_asks() -> None:
+    program = of_images(AsksForInference())
+    with torch.inference_mode(), pytest.raises(RejectedCallError, match="is_inference_mode_enabled"):
+        program(ones(2, 5, 4))
+    plain = of_images(Plain())
+    with torch.inference_mode():
+        assert plain(ones(2, 5, 4)).sum() == 80

@@ -17,8 +17,7 @@ import onlooker
 from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError, MissingPackageError, RejectedCallError, SavedFileError
 from onlooker.targets.aoti.compile import CONDITIONS, LAYOUTS, Package
-from onlooker.targets.aoti.run import open_package
-from onlooker.targets.aoti.target import Aoti
+from onlooker.targets.aoti.target import Aoti, open_package
 from onlooker.targets.inputs import as_tensor, laid
 from onlooker.zoo import tiny_model
 
@@ -91,7 +90,7 @@ def loaded(program: Program, folder: Path) -> Program:
     """The program with graphs that are read from a folder."""
     bare = [replace(graph, run=None, artifact=None) for graph in program.graphs]  # type: ignore[arg-type]
     graphs = Aoti().read(bare, folder)
-    return Program(graphs, program._recording, program._samples, program._subject, program.refusals, program._joins)
+    return Program(program._program.with_graphs(graphs))
 
 
 @needs_compiler
@@ -108,14 +107,14 @@ def test_a_saved_program_runs_its_machine_code_only_when_that_is_allowed(program
         onlooker.load(tmp_path / "p")
     read = onlooker.load(tmp_path / "p", machine_code=True)
     assert [graph.target for graph in read.graphs] == [graph.target for graph in program.graphs]
-    assert read.verify(model=program._subject.model, atol=1e-5).verified
+    assert read.verify(model=program._program.watched.model, atol=1e-5).verified
     args = (rand(5, 4, 8), 7, rand(5, 3, 8))
     assert torch.equal(read(*args)["present"], program(*args)["present"])
 
 
 @needs_compiler
 def test_every_kind_of_output_comes_as_the_model_gives_it(program: Program) -> None:
-    model = program._subject.model
+    model = program._program.watched.model
     for args in (
         (rand(5, 4, 8), 7, rand(5, 3, 8)),
         (rand(1, 1, 8), 2, rand(1, 0, 8)),
@@ -133,7 +132,7 @@ def test_every_kind_of_output_comes_as_the_model_gives_it(program: Program) -> N
 
 @needs_compiler
 def test_inputs_of_another_layout_are_brought_into_the_one_of_the_export(program: Program) -> None:
-    model = program._subject.model
+    model = program._program.watched.model
     x, past = rand(8, 4, 3).permute(2, 1, 0), rand(3, 10, 16)[:, ::2, 4:12]
     leaf = x.clone().requires_grad_()
     for given in (x, leaf, torch.empty(3, 4, 8).fill_(1)):

@@ -17,6 +17,7 @@ import torch
 
 from onlooker import Program
 from onlooker.core.errors import ExportError, OnlookerWarning, RejectedCallError, SavedFileError, UsageError
+from onlooker.core.spec import Axis
 from onlooker.targets.names import names_of
 from onlooker.targets.onnx import target as onnx_target
 from onlooker.targets.onnx import weights as onnx_weights
@@ -43,9 +44,9 @@ def saved(program: Program, folder: Path) -> list[str]:
 
 def loaded(program: Program, folder: Path) -> Program:
     """The program with graphs that are read from a folder."""
-    bare = [replace(graph, run=None, artifact=None, obtained={}) for graph in program.graphs]  # type: ignore[arg-type]
+    bare = [replace(graph, run=None, artifact=None, exported_sizes={}) for graph in program.graphs]  # type: ignore[arg-type]
     graphs = Onnx().read(bare, folder)
-    return Program(graphs, program._recording, program._samples, program._subject, program.refusals, program._joins)
+    return Program(program._program.with_graphs(graphs))
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +130,8 @@ def test_what_was_obtained_is_what_the_file_says(growing_onnx: Program, tmp_path
     in_file = file_axes(tmp_path / "main.onnx")
     for leaf, name in zip(graph.plan.inputs, names_of(graph).inputs, strict=True):
         for dim, size in enumerate(in_file[name]):
-            assert graph.obtained[f"{leaf.path.code()}.shape[{dim}]"] == str(size)
-    assert loaded(program, tmp_path).graphs[0].obtained == graph.obtained
+            assert str(graph.exported_sizes[Axis(leaf.path, dim)]) == str(size)
+    assert loaded(program, tmp_path).graphs[0].exported_sizes == graph.exported_sizes
 
 
 def test_an_axis_that_is_a_number_in_the_file_fails_the_report(
@@ -155,7 +156,7 @@ def test_files_pass_the_checker_and_run_in_plain_onnx_runtime(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     program: Program = request.getfixturevalue(name)
-    model = program._subject.model
+    model = program._program.watched.model
     for file in saved(program, tmp_path):
         if file.endswith(".onnx"):
             onnx.checker.check_model(str(tmp_path / file), full_check=True)
@@ -179,7 +180,7 @@ def test_the_opset_that_was_asked_for_is_in_the_file(growing: Program, opset: in
 
 @pytest.mark.parametrize("opset", [17, 0, -1, 10_000, "20", 20.0, True])
 def test_an_opset_that_does_not_exist_is_one_clear_error(growing: Program, opset: Any) -> None:
-    with pytest.raises(UsageError, match=r"cannot be converted to.* Give a number from 18 to"):
+    with pytest.raises(UsageError, match=r"opset=.* is not supported\. Give a number from 18 to"):
         growing.to("onnx", opset=opset)
 
 
@@ -188,7 +189,9 @@ def test_unknown_targets_and_options_name_the_known_ones(growing: Program, growi
         growing.to("onxx")
     with pytest.raises(UsageError, match=r"'onnx' has no option ospet. Did you mean opset\? It takes opset"):
         growing.to("onnx", ospet=20)
-    with pytest.raises(UsageError, match=r"'torch' has no option opset. It takes none"):
+    with pytest.raises(UsageError, match=r"'onnx' has no option range\. Did you mean ranges\?"):
+        growing.to("onnx", range={})
+    with pytest.raises(UsageError, match=r"'torch' has no option opset\. It takes none\. opset is an option of 'onnx'"):
         growing.to("torch", opset=20)
     assert growing_onnx.to("onnx") is growing_onnx
     with pytest.raises(UsageError, match="A program of onnx cannot be turned into 'torch'"):
@@ -201,7 +204,7 @@ def test_a_call_of_another_region_goes_to_its_own_graph(sided: Program, sided_on
     assert len(program.graphs) == 2
     for sizes in ((2, 6), (2, 7), (1, 1), (4, 30)):
         x = rand(*sizes, 64)
-        torch.testing.assert_close(program(x), sided._subject.model(x), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(program(x), sided._program.watched.model(x), atol=1e-5, rtol=1e-5)
 
 
 def test_sizes_that_do_not_belong_together_are_refused_with_both(growing_onnx: Program) -> None:

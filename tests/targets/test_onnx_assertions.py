@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import onnxruntime
@@ -11,7 +12,7 @@ import torch
 
 from onlooker import InputObserver, Program
 from onlooker.core.errors import RejectedCallError
-from onlooker.targets.onnx.operators import translations
+from onlooker.targets.onnx.operators.table import translations
 
 
 class Branch(torch.nn.Module):
@@ -37,6 +38,15 @@ class Count(torch.nn.Module):
         return torch.zeros(count).index_add(0, x, torch.ones(len(x)))
 
 
+class Padded(torch.nn.Module):
+    """The longest sequence fills its row: a number of values is a size of another argument."""
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        longest = int(lengths.max().item())
+        hidden = torch.arange(longest).expand(lengths.shape[0], longest) >= lengths[:, None]
+        return torch.stack([x, hidden.to(x.dtype)])
+
+
 class Truth(torch.nn.Module):
     def __init__(self, operator: Any) -> None:
         super().__init__()
@@ -55,11 +65,19 @@ def converted(model: torch.nn.Module, *calls: torch.Tensor) -> Program:
 
 
 @pytest.mark.parametrize("model", [Branch(), Several()], ids=["branch", "several"])
-def test_the_other_side_of_a_branch_is_refused(model: torch.nn.Module) -> None:
+def test_the_other_side_of_a_branch_is_refused(model: torch.nn.Module, tmp_path: Path) -> None:
     program = converted(model, torch.ones(3), torch.ones(4))
     torch.testing.assert_close(program(torch.ones(9)), model(torch.ones(9)))
-    with pytest.raises(RejectedCallError, match="assertion_of_the_model"):
+    way = (
+        r"the call goes another way than the watched calls where the model decides by values, at \S+\.py:\d+ in forward"
+    )
+    with pytest.raises(RejectedCallError, match=way):
         program(-torch.ones(3))
+    program.save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    (port,) = session.get_inputs()
+    with pytest.raises(Exception, match=r"assertion_of_the_model: it decides by values at \S+\.py:\d+ in forward"):
+        session.run(None, {port.name: -torch.ones(3).numpy()})
 
 
 def test_a_size_that_is_read_from_a_tensor_has_its_bound() -> None:
@@ -67,8 +85,27 @@ def test_a_size_that_is_read_from_a_tensor_has_its_bound() -> None:
     program = converted(model, torch.tensor([0, 2, 1]), torch.tensor([3, 4, 1, 0]))
     for call in (torch.tensor([5]), torch.tensor([0, 0])):
         torch.testing.assert_close(program(call), model(call))
-    with pytest.raises(RejectedCallError, match="assertion_of_the_model"):
+    with pytest.raises(RejectedCallError, match=r"decides by values, at|an assertion of the model"):
         program(torch.tensor([8, 0]))
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+def test_a_number_of_values_that_is_a_size_has_no_bound_of_the_trace(target: str) -> None:
+    """A conversion traces the operators anew, where each size is 2 at least."""
+    model, observer = Padded(), InputObserver()
+    with observer(model), torch.no_grad():
+        for lengths in ([5, 3], [7, 2, 7]):
+            model(torch.randn(len(lengths), max(lengths)), torch.tensor(lengths))
+    program = observer.export().to(target)
+    for call in (
+        (torch.randn(2, 1), torch.tensor([1, 0])),
+        (torch.randn(1, 1), torch.tensor([1])),
+        (torch.randn(1, 4), torch.tensor([4])),
+    ):
+        torch.testing.assert_close(program(*call), model(*call))
+    with pytest.raises(RejectedCallError, match="the program refuses it"):
+        program(torch.randn(2, 4), torch.tensor([3, 1]))
+    assert program.verify().verified
 
 
 def test_a_program_is_converted_again() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 import pytest
 
-from onlooker.core.formula import holds, read_formula
+from onlooker.core.sizes.formula import holds, read_formula
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -30,7 +30,7 @@ FORMULAS = (
 
 
 def model_of(formula: str) -> Any:
-    from onlooker.targets.onnx.choice import _Nodes
+    from onlooker.targets.onnx.merge import _Nodes
 
     made = _Nodes()
     value = made.value(read_formula(formula, ["x"]), {"x": "input.0"})

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 import torch
 
-from onlooker.targets.onnx.operators import translations
+from onlooker.targets.onnx.operators.table import translations
 
 DYNAMIC = torch.export.Dim.DYNAMIC
 

@@ -14,9 +14,9 @@ import torch
 import onlooker
 from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError, OnlookerWarning, UnsupportedError
-from onlooker.targets.onnx import session as onnx_session
-from onlooker.targets.onnx.kernels import dtypes_of, why_not_computed
-from onlooker.targets.onnx.settings import DEFAULT
+from onlooker.targets.onnx.runtime import session as onnx_session
+from onlooker.targets.onnx.runtime.kernels import dtypes_of, why_not_computed
+from onlooker.targets.onnx.runtime.settings import DEFAULT
 from onlooker.zoo import tiny_model
 
 
@@ -98,7 +98,7 @@ def test_a_program_that_does_not_run_here_is_saved_and_loaded(converted: Program
     loaded = onlooker.load(tmp_path / "out")
     assert loaded.tally == converted.tally
     assert loaded.tally.blocked
-    assert [graph.obtained for graph in loaded.graphs] == [graph.obtained for graph in converted.graphs]
+    assert [graph.exported_sizes for graph in loaded.graphs] == [graph.exported_sizes for graph in converted.graphs]
     assert not loaded.verify(model=Typed(torch.bfloat16, torch.bfloat16)).verified
     with pytest.raises(UnsupportedError, match="no-kernels"):
         loaded(torch.ones(4, 8, dtype=torch.bfloat16))

@@ -20,8 +20,8 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBl
 import onlooker
 from onlooker import InputObserver, Program
 from onlooker.core.errors import ExportError
-from onlooker.targets.onnx.operators import translations
-from onlooker.targets.onnx.operators_missing import stop_of
+from onlooker.targets.onnx.operators.missing import stop_of
+from onlooker.targets.onnx.operators.table import translations
 
 GROUPS, INNER, WIDTH = 5, 16, 12
 Run = Callable[..., torch.Tensor]
@@ -259,7 +259,7 @@ def test_complex_numbers_get_and_lose_axes_and_the_graph_of_torch_stays() -> Non
 
 
 def test_the_converter_has_no_axes_for_complex_numbers_of_its_own() -> None:
-    """When this fails, the converter has them, and ``onnx_operators_complex`` may go."""
+    """When this fails, the converter has them, and ``operators.complex_numbers`` may go."""
     with pytest.raises(torch.onnx.errors.OnnxExporterError) as caught:
         converted_by_torch(Turned(), (rand(2, 5, 6),))
     missing = {name.removesuffix(" of complex numbers") for name in stop_of(caught.value).missing}

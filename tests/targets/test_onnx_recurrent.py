@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from onlooker import InputObserver
-from onlooker.repairs.recurrent_steps import steps_stay_sizes
-from onlooker.targets.onnx.operators import translations
+from onlooker.repairs.loops.recurrent_steps import steps_stay_sizes
+from onlooker.targets.onnx.operators.table import translations
 
 FEATURES, HIDDEN = 4, 6
 KINDS: dict[str, tuple[type[nn.RNNBase], dict[str, Any]]] = {

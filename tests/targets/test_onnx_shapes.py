@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver
-from onlooker.targets.onnx.shapes import shapes_of_the_trace_forgotten
+from onlooker.targets.onnx.convert import shapes_of_the_trace_forgotten
 
 onnx_ir = pytest.importorskip("onnx_ir")
 

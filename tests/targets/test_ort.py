@@ -13,7 +13,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 from onlooker.pytrees.numbers import as_numbers
-from onlooker.targets.onnx.run import ort_runner
+from onlooker.targets.onnx.runtime.run import ort_runner
 
 TYPES = {
     torch.float32: TensorProto.FLOAT,

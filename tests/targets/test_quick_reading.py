@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._export.serde import serialize
 
-from onlooker.targets.torch.quick_reading import quick_reading
+from onlooker.targets.torch.target import quick_reading
 
 
 class Joined(torch.nn.Module):

@@ -231,6 +231,96 @@ def test_a_table_that_is_another_one_for_long_calls_is_not_verified() -> None:
     assert not program.verify(sizes={"x_dim_1": [80]}).verified
 
 
+class CalledBefore(nn.Module):
+    """Does something else with long rows from the second call on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = x[:, -9:] if self.called is not None and x.shape[1] > 20 else x * 1.0
+        self.called = True  # type: ignore[assignment]
+        return out
+
+
+class FirstCallIsShort(CalledBefore):
+    """Hides the end of long rows in the first call, by a comparison of positions."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = x * (torch.arange(x.shape[1]) < 23) if self.called is None else x * 1
+        self.called = out
+        return out
+
+
+class Appends(Base):
+    """Appends to a list that nothing reads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(1)
+        return x.clamp(-50, 50) if x.shape[1] > 10 else x * 1.0
+
+
+class RemembersLength(CalledBefore):
+    """Keeps a number of the last call, by which nothing decides."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.called = True  # type: ignore[assignment]
+        return x * 2
+
+
+class KeepsItsWindow(CalledBefore):
+    """Takes the smallest side that a call had for the step of all calls after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = 6
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.window = min(self.window, x.shape[1])
+        return x.roll(self.window, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "lengths"),
+    [(CalledBefore, (20, 12, 9)), (FirstCallIsShort, (20, 12, 9)), (KeepsItsWindow, (4, 10, 4))],
+)
+def test_a_program_of_a_model_that_differs_after_its_first_call_is_not_verified(
+    make: Any, lengths: tuple[int, ...]
+) -> None:
+    model = make().eval()
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, columns in zip((5, 7, 9), lengths, strict=True):
+            model(torch.rand(rows, columns))
+    program = observer.export()
+    assert not program.verify().verified
+    x = torch.rand(5, lengths[0])
+    assert torch.equal(program(x), make().eval()(x))
+    attribute = "window" if make is KeepsItsWindow else "called"
+    (check,) = (c for c in program.report.tally.checks if "while the graphs" in c.label)
+    assert f"it reads {attribute}" in check.note
+
+
+def test_a_state_that_lacks_what_later_calls_read_is_refused() -> None:
+    observer = InputObserver(state=True)
+    model = FirstCallIsShort().eval()
+    with observer(model), torch.no_grad():
+        for rows, columns in ((4, 20), (2, 12), (3, 9)):
+            model(torch.rand(rows, columns))
+    with pytest.raises(ExportError, match=r"changes what it reads, called"):
+        observer.export()
+
+
+def test_what_the_first_call_sets_and_nothing_reads_is_no_reason_to_refuse() -> None:
+    model = RemembersLength().eval()
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, columns in ((4, 20), (2, 12), (3, 9)):
+            model(torch.rand(rows, columns))
+    assert observer.export().verify().verified
+
+
 def test_what_cannot_be_an_input_is_refused_with_state_too() -> None:
     for make in (WarmUpFlag, LengthOfAList):
         with pytest.raises(ExportError) as caught:

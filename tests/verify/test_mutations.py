@@ -128,7 +128,7 @@ def test_each_of_several_graphs_needs_an_unseen_call(refused: set[int]) -> None:
     """``refused`` are the graphs of which the model refuses the unseen call."""
     program = program_of("masked")
     assert len(program.plans) == 2
-    seen = list(observed_trials(program._samples))
+    seen = list(observed_trials(program._program.samples))
     new = [Trial("unseen", str(i), dict(seen[i].arguments), plan=plan) for i, plan in enumerate(program.plans)]
 
     class Refusing(Remembering):
@@ -137,9 +137,9 @@ def test_each_of_several_graphs_needs_an_unseen_call(refused: set[int]) -> None:
                 raise ValueError("not this one")
             return super().try_out(arguments, copies)
 
-    subject: Any = Refusing(program._subject)  # type: ignore[arg-type]
+    subject: Any = Refusing(program._program.lab)  # type: ignore[arg-type]
     names = [graph.name for graph in program.graphs]
-    tally, unlawful = run_trials(program._serve, subject, [*seen, *new], graphs=names)
+    tally, unlawful = run_trials(program._program.serve, subject, [*seen, *new], graphs=names)
     assert unlawful == tuple(str(i) for i in sorted(refused))
     assert tally.verified == (not refused)
     assert [check.label for check in tally.checks if not check.passed] == [names[i] for i in sorted(refused)]
@@ -147,9 +147,9 @@ def test_each_of_several_graphs_needs_an_unseen_call(refused: set[int]) -> None:
 
 def test_an_observed_call_that_the_model_refuses_later_fails() -> None:
     program = program_of("perceptron")
-    sample = program._samples[0]
+    sample = program._program.samples[0]
     wrong = replace(sample, inputs=replace(sample.inputs, leaves=tuple(leaf[:, :3] for leaf in sample.inputs.leaves)))
-    other: Any = Program(program.graphs, program.recording, [wrong], program._subject)
+    other: Any = Program(program._program.beside(program.recording, [wrong], program._program.lab))
     tally = other.verify()
     assert "No graph of this program takes the call" in tally.checks[0].note
     assert not tally.verified

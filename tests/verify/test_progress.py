@@ -122,7 +122,7 @@ def test_an_interrupt_in_the_calls_that_follow_each_other_leaves_the_tally(monke
         model(torch.ones(3, 4))
     program = observer.export()
     before = program.tally
-    monkeypatch.setattr("onlooker.program.further_checks", interrupted)
+    monkeypatch.setattr("onlooker.verify.verification.further_checks", interrupted)
     with pytest.raises(KeyboardInterrupt):
         program.verify(seed=7)
     assert program.tally == before

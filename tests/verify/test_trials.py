@@ -54,7 +54,7 @@ def length_of(program: Program) -> str:
 
 
 def trials(program: Program, **more: Any) -> list[Trial]:
-    return list(chosen_trials(program.graphs, program._samples, program._samples, **more))
+    return list(chosen_trials(program.graphs, program._program.samples, program._program.samples, **more))
 
 
 def are_same(first: Trial, second: Trial) -> bool:
@@ -290,3 +290,34 @@ def test_the_command_needs_the_model_for_them(folder: Path, options: list[str]) 
     assert code == 1
     assert options[0] in stderr
     assert "[no-model]" in stderr
+
+
+class Rows(torch.nn.Module):
+    """As many rows as a tensor without axes says, of one to five."""
+
+    def forward(self, n: torch.Tensor) -> torch.Tensor:
+        count = n.item()
+        torch._check(count >= 1)
+        torch._check(count <= 5)
+        return torch.ones(count, 3)
+
+
+class Late(torch.nn.Module):
+    """Does something else from the fifth step on."""
+
+    def forward(self, step: torch.Tensor) -> torch.Tensor:
+        return torch.arange(4) * (step if step.item() < 5 else -step)
+
+
+@pytest.mark.parametrize(("model", "number", "is_verified"), [(Rows(), 3, True), (Rows(), 5, True), (Late(), 4, False)])
+def test_numbers_beside_a_single_int_are_tried_where_no_size_changes(
+    model: torch.nn.Module, number: int, is_verified: bool
+) -> None:
+    observer = InputObserver()
+    with observer(model):
+        model(torch.tensor(number))
+    program = observer.export()
+    assert program.verify().verified is is_verified
+    others = [check for check in program.report.tally.checks if check.focus is Focus.VALUES]
+    assert [check.passed for check in others].count(False) == (not is_verified)
+    assert others

@@ -14,7 +14,7 @@ from onlooker import InputObserver
 from onlooker.core.path import Name, Path
 from onlooker.core.verdict import Outcome
 from onlooker.program import Program
-from onlooker.pytrees.agree import agreement, leaf_difference
+from onlooker.pytrees.comparisons.agree import agreement, leaf_difference
 from onlooker.trace.graph import Graph
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
@@ -47,7 +47,7 @@ def program() -> Program:
 
 def damaged(program: Program, wrap: Callable[[Run], Run]) -> Program:
     graphs: list[Graph] = [replace(graph, run=wrap(graph.run)) for graph in program.graphs]
-    return Program(graphs, program._recording, program._samples, program._subject)
+    return Program(program._program.with_graphs(graphs))
 
 
 def outputs_by(change: Callable[[list[torch.Tensor]], list[torch.Tensor]]) -> Callable[[Run], Run]:

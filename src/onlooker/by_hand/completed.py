@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..core.call import Values
 from ..core.errors import ObservationError
 from ..core.path import Path
 from ..core.recording import Recording
@@ -29,7 +30,7 @@ class CompletedCall:
 
     sample: Sample
     union: CallUnion
-    values: Mapping[Path, Any]
+    values: Values
     missing: frozenset[Path]
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,20 +13,130 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
+from ..core.call import Signature
+from ..core.errors import ArgumentKindError, UsageError
 from ..core.path import Path
-from ..pytrees.compare_leaves import Difference, leaf_difference
-from ..pytrees.describe import string_type
+from ..observing.bind import as_args_kwargs
+from ..pytrees.comparisons.leaves import Difference, leaf_difference
+from ..pytrees.descriptions.describe import string_type
+from ..pytrees.open import open_tree
+from ..pytrees.registry import register_flattening_functions
+from ..serve.dispatch import Dispatcher
+from ..targets.onnx.runtime.feeds import match_inputs
+from ..targets.onnx.runtime.model import OnnxModel, is_onnx
+from ..trace.graph import Graph
 from .completed import CompletedCall
-from .served import Served, serve
 
 __all__ = ["Rules", "discrepancies", "judge"]
 
 logger = logging.getLogger(__name__)
 
 
+# How any kind of exported model takes a call that was observed.
+@dataclass(frozen=True, slots=True)
+class RunnableExport:
+    """``feeds`` gives the inputs by name, fresh for every call, ``run`` the leaves of the
+    result.
+    """
+
+    feeds: Callable[[CompletedCall], Mapping[str, Any]]
+    run: Callable[[Mapping[str, Any]], Sequence[Any]]
+
+
+def serve(model: Any, signature: Signature) -> RunnableExport:
+    """Returns a function that runs ``model`` on a call.
+
+    An ONNX model, and a program of torch.export, get the completed call; a program of ours, one of
+    its graphs, and any other callable get the call as it was.
+
+    :raises ArgumentKindError: ``not-a-model``
+    """
+    if is_onnx(model):
+        return _onnx(OnnxModel(model))
+    if isinstance(model, torch.export.ExportedProgram):
+        with (
+            register_flattening_functions()
+        ):  # the guards of the module are written for registered classes
+            return _completed(model.module())
+    if isinstance(model, torch.fx.GraphModule):
+        return _completed(model)
+    if isinstance(model, Graph):
+        return _as_it_was(Dispatcher((model,), signature))
+    if callable(model):
+        return _as_it_was(lambda args, kwargs: model(*args, **kwargs))
+    raise ArgumentKindError(
+        f"A {type(model).__name__} is not a model that can be run.",
+        slug="not-a-model",
+        hint=(
+            "Give a path, a ModelProto, a program of torch.onnx.export, torch.export or onlooker,"
+            " or a function."
+        ),
+    )
+
+
+def _onnx(model: OnnxModel) -> RunnableExport:
+    def feeds(call: CompletedCall) -> Mapping[str, Any]:
+        masks = [
+            n
+            for n in model.names
+            if n.endswith("mask") and not any(p.root == n for p in call.values)
+        ]
+        found = match_inputs([name for name in model.names if name not in masks], call.values)
+        given = {name: call.values[path] for name, path in found.items()}
+        return given | _masks_left_out(model, masks, given)
+
+    return RunnableExport(feeds, model.run)
+
+
+def _masks_left_out(
+    model: OnnxModel, masks: Sequence[str], given: Mapping[str, Any]
+) -> dict[str, torch.Tensor]:
+    """Ones for the masks that no call passed: a caller leaves out a mask that hides nothing."""
+    sizes = {
+        dim: int(size)
+        for name, value in given.items()
+        for dim, size in zip(model.shapes[name], getattr(value, "shape", ()), strict=False)
+        if isinstance(dim, str)
+    }
+    found = {name: model.ones(name, sizes) for name in masks}
+    missing = [name for name, mask in found.items() if mask is None]
+    if missing:
+        raise UsageError(
+            f"The model has inputs {', '.join(missing)} that no argument is called like, and their"
+            " sizes do not follow from those of the others.",
+            slug="inputs-do-not-match",
+            hint="Watch a call that passes them.",
+        )
+    return {name: mask for name, mask in found.items() if mask is not None}
+
+
+def _completed(module: Any) -> RunnableExport:
+    def feeds(call: CompletedCall) -> Mapping[str, Any]:
+        args, kwargs = call.args_kwargs()
+        return {"args": args, "kwargs": kwargs}
+
+    def run(given: Mapping[str, Any]) -> Sequence[Any]:
+        with register_flattening_functions(), torch.no_grad():
+            return open_tree(module(*given["args"], **given["kwargs"])).leaves
+
+    return RunnableExport(feeds, run)
+
+
+def _as_it_was(function: Callable[[tuple[Any, ...], dict[str, Any]], Any]) -> RunnableExport:
+    def feeds(call: CompletedCall) -> Mapping[str, Any]:
+        args, kwargs = as_args_kwargs(call.union.signature, call.sample.arguments())
+        return {"args": args, "kwargs": kwargs}
+
+    def run(given: Mapping[str, Any]) -> Sequence[Any]:
+        with torch.no_grad():
+            return open_tree(function(given["args"], given["kwargs"])).leaves
+
+    return RunnableExport(feeds, run)
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What counts as the same result, and what a row shows."""
+    """Says when two results count as the same, and which columns a row has."""
 
     atol: float = 1e-4
     rtol: float = 0.1
@@ -42,7 +152,7 @@ class Judged(NamedTuple):
     error: str | None = None
 
 
-class _Run(NamedTuple):
+class _ExportRun(NamedTuple):
     """One run of the exported model; ``outputs`` is None when it failed."""
 
     n_inputs: int
@@ -67,7 +177,7 @@ def discrepancies(
     return [_row(index, call, served, rules) for index, call in enumerate(shown)]
 
 
-def _row(index: int, call: CompletedCall, served: Served, rules: Rules) -> dict[str, Any]:
+def _row(index: int, call: CompletedCall, served: RunnableExport, rules: Rules) -> dict[str, Any]:
     run = _run(call, served, rules)
     judged = Judged(_nothing(rules), run.error)
     if run.outputs is not None:
@@ -102,7 +212,7 @@ def _row(index: int, call: CompletedCall, served: Served, rules: Rules) -> dict[
     return row
 
 
-def _run(call: CompletedCall, served: Served, rules: Rules) -> _Run:
+def _run(call: CompletedCall, served: RunnableExport, rules: Rules) -> _ExportRun:
     begin, n_inputs, inputs = time.perf_counter(), 0, ""
     try:
         feeds = served.feeds(call)
@@ -113,8 +223,8 @@ def _run(call: CompletedCall, served: Served, rules: Rules) -> _Run:
     except Exception as error:  # a call that fails is a row
         logger.debug("call %s fails", call.sample.call.index, exc_info=True)
         text = f"{type(error).__name__}: {error}"
-        return _Run(n_inputs, inputs, None, time.perf_counter() - begin, text)
-    return _Run(n_inputs, inputs, outputs, time.perf_counter() - begin, None)
+        return _ExportRun(n_inputs, inputs, None, time.perf_counter() - begin, text)
+    return _ExportRun(n_inputs, inputs, outputs, time.perf_counter() - begin, None)
 
 
 def _count(feeds: Mapping[str, Any]) -> int:
@@ -183,7 +293,7 @@ def _aligned(
 
 
 def _kind_differs(left: Any, right: Any) -> str:
-    """What of two leaves cannot be compared: the shape, the type, or nothing."""
+    """Names the property, shape or type, in which two leaves cannot be compared; empty where they can."""
     if isinstance(left, torch.Tensor) != isinstance(right, torch.Tensor):
         one = next(x for x in (left, right) if isinstance(x, torch.Tensor))
         return "" if one.numel() == 1 else "shape"

@@ -4,12 +4,12 @@ cannot be exported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..core.call import Call, Passing, Signature
+from ..core.call import Call, Passing, Signature, Values
 from ..core.errors import (
     ArgumentKindError,
     ExportError,
@@ -23,7 +23,7 @@ from ..core.structure import Structure, Tree
 from ..infer.build import build_plan
 from ..infer.samples import table_of
 from ..infer.sizes import choose_sizes
-from ..materialise.arguments import dtype_of, leaf_values, materialise
+from ..materialise.arguments import Calls, dtype_of, leaf_values
 from ..observing.bind import bind, python_signature
 from ..observing.store import Sample, copy_leaves
 from ..pytrees.open import close_tree, open_arguments, spec_of
@@ -70,7 +70,7 @@ def check_kept(samples: Sequence[Sample]) -> None:
 
 def infer_values(
     union: CallUnion, samples: Sequence[Sample], index: int | None, *, general: bool
-) -> dict[Path, Any]:
+) -> Values:
     """A value per leaf of the union.
 
     A missing tensor is an empty one: size 0 in its last changing dimension, or the observed size
@@ -93,7 +93,7 @@ def infer_values(
     }
 
 
-def _has(values: Mapping[Path, Any], path: Path, spec: object) -> bool:
+def _has(values: Values, path: Path, spec: object) -> bool:
     return path in values and not (values[path] is None and spec != ConstantSpec(None))
 
 
@@ -114,11 +114,11 @@ def _exportable(union: CallUnion, sample: Sample) -> bool:
     )
 
 
-def _grown(union: CallUnion, samples: Sequence[Sample]) -> dict[Path, Any] | None:
+def _grown(union: CallUnion, samples: Sequence[Sample]) -> Values | None:
     table = table_of(union.calls, union.fills)
     plan = build_plan(union.union, table, union.fills)
     try:
-        return materialise(plan, choose_sizes(plan), samples)
+        return Calls(plan, samples).values(choose_sizes(plan))
     except (ExportError, ObservationError, UnsupportedError):
         return None
 
@@ -133,7 +133,7 @@ def _missing(union: CallUnion, path: Path, spec: object) -> Any:
     return torch.zeros(shape, dtype=dtype_of(spec.dtype), device=spec.device)
 
 
-def spelled(union: CallUnion, values: Mapping[Path, Any], *, as_args_kwargs: bool) -> Any:
+def spelled(union: CallUnion, values: Values, *, as_args_kwargs: bool) -> Any:
     """The values as arguments: a tuple when all came by position, else a dict by name.
 
     :raises ObservationError: ``args-and-names`` when the method has ``*args`` and names
@@ -158,7 +158,7 @@ def spelled(union: CallUnion, values: Mapping[Path, Any], *, as_args_kwargs: boo
     return tuple(args), arguments
 
 
-def _closed(union: CallUnion, values: Mapping[Path, Any]) -> dict[str, Any]:
+def _closed(union: CallUnion, values: Values) -> dict[str, Any]:
     return {
         name: close_tree(structure, [values[path] for path, _ in leaves])
         for name, structure, leaves in union.arguments()
@@ -201,6 +201,6 @@ def given_sample(
             hint="Give them as in a call.",
         ) from error
     inputs = open_arguments(values)
-    specs = Tree(inputs.structure, tuple(map(spec_of, inputs.leaves)))
+    specs = inputs.each(spec_of)
     nothing: Tree[Any] = Tree(Structure(), (None,))
     return Sample(Call(0, specs, Tree(Structure(), (spec_of(None),)), passed), inputs, nothing)

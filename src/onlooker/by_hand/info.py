@@ -14,7 +14,7 @@ from ..core.path import Path
 from ..materialise.arguments import leaf_values
 from ..observing.store import Sample
 from ..pytrees.deepcopy import torch_deepcopy
-from ..pytrees.describe import string_type
+from ..pytrees.descriptions.describe import string_type
 from ..pytrees.open import open_tree
 
 __all__ = ["InputCandidate", "InputObserverInfo", "info_of"]

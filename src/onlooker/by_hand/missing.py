@@ -8,8 +8,8 @@ from typing import Any
 
 from ..core.call import Call, Passing, Signature
 from ..core.errors import ArgumentKindError, UnsupportedError, UsageError
-from ..core.kinds import check_kind
 from ..core.structure import Structure, Tree
+from ..core.support.kinds import check_kind
 from ..observing.store import Sample
 from ..pytrees.open import open_arguments, spec_of
 
@@ -78,10 +78,7 @@ def check_positions(
 def with_missing_calls(calls: Sequence[Call], values: Mapping[str, Any]) -> tuple[Call, ...]:
     """The calls, each with the values of the arguments that it lacks."""
     opened = {name: open_arguments({name: value}) for name, value in values.items()}
-    specs = {
-        name: Tree(tree.structure, tuple(map(spec_of, tree.leaves)))
-        for name, tree in opened.items()
-    }
+    specs = {name: tree.each(spec_of) for name, tree in opened.items()}
     return tuple(_completed_call(call, specs) for call in calls)
 
 

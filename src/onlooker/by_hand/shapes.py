@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from ..core.alike import folded
 from ..core.call import Passing
+from ..core.drawing.alike import first_few, folded
 from ..core.errors import UsageError
-from ..core.kinds import check_kind
 from ..core.path import Path
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from ..core.structure import Structure
+from ..core.support.kinds import check_kind
 from ..infer.samples import Table
 from ..pytrees.open import NAMED_TUPLE
 from .union import CallUnion
@@ -33,7 +33,7 @@ BatchFor = Collection[int | str] | bool | None
 
 @dataclass(frozen=True, slots=True)
 class _Namer:
-    """What stands for a changing dimension: a hint, or a name."""
+    """Gives a hint, or a name, for a dimension that changes."""
 
     table: Table
     names: Mapping[Axis, str] | None
@@ -77,7 +77,7 @@ def constant_axes(union: CallUnion, limit: int = 8) -> str:
         if not union.changes(Axis(path, dim))
     ]
     axes = folded(axes)
-    shown = axes if len(axes) <= limit else [*axes[:limit], f"{len(axes) - limit} more"]
+    shown = first_few(axes, limit)
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 

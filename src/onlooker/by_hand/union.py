@@ -14,7 +14,7 @@ from ..core.errors import ObservationError
 from ..core.path import Path
 from ..core.plan import Fill
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
-from ..core.structure import Structure
+from ..core.structure import Structure, Tree
 from ..infer.mine import mine
 from ..infer.name import names_of
 from ..infer.relations import varies
@@ -37,14 +37,9 @@ class CallUnion:
         stands last.
         """
         order = {name: i for i, name in enumerate(self.signature.names)}
-        leaves = list(self.union.leaves.items())
-        found, start = [], 0
-        for entry, child in zip(
-            self.union.structure.entries, self.union.structure.children, strict=True
-        ):
-            stop = start + child.n_leaves
-            found.append((entry.code(), child, tuple(leaves[start:stop])))
-            start = stop
+        tree = Tree(self.union.structure, tuple(self.union.leaves.items()))
+        parts = tree.parts().items()
+        found = [(entry.code(), part.structure, part.leaves) for entry, part in parts]
         yield from sorted(found, key=lambda item: order.get(item[0], len(order)))
 
     def passed_as(self, passing: Passing) -> tuple[str, ...]:
@@ -93,7 +88,7 @@ class CallUnion:
 
     @cached_property
     def fills(self) -> Mapping[Path, Fill]:
-        """What absent leaves of containers may be: an absent cache is an empty one."""
+        """The fills of absent leaves of containers: an absent cache is an empty one."""
         found = {}
         for form in self.union.forms:
             for path in self.union.missing(form):

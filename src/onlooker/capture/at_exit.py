@@ -8,13 +8,13 @@ from pathlib import Path
 
 from .combine import Captured, Seen, read_captured
 from .export import observer_of
-from .recorder import Recorder
+from .recorder import EntryRecorder
 from .settings import Settings
 
 __all__ = ["export_at_exit"]
 
 
-def export_at_exit(recorders: Sequence[Recorder], settings: Settings) -> None:
+def export_at_exit(recorders: Sequence[EntryRecorder], settings: Settings) -> None:
     """Exports the entry points that were asked for by name, else the one that took most time, into
     the folder ``programs``; what is said of it goes into ``programs/log.txt``.
     """
@@ -40,7 +40,7 @@ def export_at_exit(recorders: Sequence[Recorder], settings: Settings) -> None:
                 log.write(f"{seen.name}:\n{traceback.format_exc()}\n")
 
 
-def _key(recorder: Recorder) -> tuple[str, str, str]:
+def _key(recorder: EntryRecorder) -> tuple[str, str, str]:
     return recorder.entry.model, recorder.entry.method, recorder.entry.code
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core.call import Call
+from ..core.drawing.alike import named_few
 from ..core.errors import SavedFileError
 from ..core.recording import Recording
 from ..disk.files import read_file
@@ -69,7 +70,7 @@ class Seen:
 
     @property
     def ranges(self) -> dict[str, ValueRange]:
-        """What the values of tensors were, by path."""
+        """The ranges of the values of tensors, by path."""
         found: dict[str, ValueRange] = {}
         for _, part in self.parts:
             for one in part.ranges:
@@ -78,7 +79,7 @@ class Seen:
 
     @property
     def missed(self) -> tuple[str, ...]:
-        """What could not be recorded, with the process."""
+        """The reasons for which calls were not recorded, each with its process."""
         return tuple(
             f"{text} ({process.name})" for process, part in self.parts for text in part.missed
         )
@@ -106,7 +107,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What all processes saw; ``processes`` are in the order of their starts."""
+    """The entry points of all processes; ``processes`` are in the order of their starts."""
 
     processes: tuple[ProcessFile, ...]
 
@@ -122,7 +123,7 @@ class Captured:
         return tuple(sorted(found, key=lambda one: (-one.seconds, one.name, one.entry.code)))
 
     def contradictions(self) -> tuple[str, ...]:
-        """What the processes do not agree about, in words."""
+        """Returns the contradictions between the processes, as sentences."""
         found = []
         for word, values in (
             ("torch", {process.torch for process in self.processes}),
@@ -144,7 +145,7 @@ class Captured:
 
 def _named(seen: Seen) -> str:
     names = [process.name for process, _ in seen.parts]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return named_few(names, 3)
 
 
 def _of_surroundings(seen: Seen) -> list[str]:
@@ -167,7 +168,7 @@ def _ranked(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_captured(*folders: Path) -> Captured:
-    """What the processes of some folders saw.
+    """Returns the recordings that the processes of some folders made, combined.
 
     :raises SavedFileError: ``file-missing``, ``nothing-captured``, ``file-foreign``,
         ``file-newer``, ``file-damaged``, ``different-files``

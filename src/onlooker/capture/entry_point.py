@@ -1,4 +1,4 @@
-"""Which entry point a call belongs to: by class and code, not by object."""
+"""Entry points: a call belongs to one by its class and code, not by its object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.call import Signature
 from ..observing.bind import read_signature
-from ..observing.inner import model_inside
+from ..observing.wrapped_model import model_inside
 
 __all__ = ["EntryPoint", "entry_point", "real_class"]
 

@@ -15,14 +15,15 @@ from typing import Any
 
 import torch
 
-from .._api import InputObserver
 from ..core.call import Call
 from ..core.errors import ObservationError, UsageError
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import Tree
+from ..core.support.kinds import as_path
 from ..core.surroundings import Gradients, Surroundings
 from ..infer.unify import forms_of
+from ..input_observer import InputObserver
 from ..keep.containers import hidden_of
 from ..keep.values import tree_of
 from ..materialise.arguments import dtype_of
@@ -32,13 +33,13 @@ from ..observing.surroundings import inside_autocast, inside_gradients
 from ..pytrees.identity import generator_device, identity_of
 from ..pytrees.numbers import as_dtype
 from ..pytrees.open import close_tree
+from ..serve.runnable import check_model
 from ..targets.weights import read_tensors
-from ..verify.request import check_model
 from .combine import Seen
 from .reader import ValueRange
-from .recorded import label
+from .recorded import label, read_seen
 
-__all__ = ["observer_of", "part_of"]
+__all__ = ["kept_calls", "observer_of", "part_of"]
 
 #: calls of each kind that the model is called with
 _MOST_CALLS = 2
@@ -65,7 +66,10 @@ def part_of(built: Any, seen: Seen, name: str | None = None) -> Any:
     raise UsageError(
         f"There is no {short} at {name or seen.name} of the {type(built).__name__} that was built.",
         slug="bad-entry",
-        hint="Return the module itself, or an object that holds it as the program did.",
+        hint=(
+            "Return the module itself, or name the attribute that holds it: --entry unet, or"
+            " --entry vae.decode for a method."
+        ),
     )
 
 
@@ -187,6 +191,33 @@ def _kept_rows(seen: Seen) -> dict[Call, str]:
         for row, file in part.values:
             if row in by_row:
                 found.setdefault(_plain(by_row[row]), file)
+    return found
+
+
+def kept_calls(folder: str | Path, entry: str | None = None) -> list[dict[str, Any]]:
+    """The calls whose values ``onlooker run --keep-values`` kept in a folder, each as arguments by
+    name: calls to calibrate on, ``program.to("onnx", precision="int8-static", calibration=calls)``.
+
+    ``entry`` names the entry point where the folder has several.
+
+    :raises SavedFileError: ``file-missing``, ``nothing-captured`` and others of the folder
+    :raises UsageError: ``no-such-entry``
+    :raises ObservationError: ``no-values`` where no values were kept
+    """
+    place = as_path(folder, "The folder of a run")
+    (seen,) = read_seen(place, [] if entry is None else [entry])
+    rows = _kept_rows(seen)
+    found = []
+    for call in seen.recording.calls:
+        if _plain(call) in rows:
+            tree = _values(seen, call, [place])
+            found.append(close_tree(tree.structure, tree.leaves))
+    if not found:
+        raise ObservationError(
+            f"{place} has no values of calls.",
+            slug="no-values",
+            hint="Record with onlooker run --keep-values.",
+        )
     return found
 
 

@@ -18,18 +18,19 @@ from typing import Any
 
 import torch
 
-from ..observing.inner import model_inside
+from ..observing import call_recorder
+from ..observing.wrapped_model import model_inside
 from .entry_point import entry_point, real_class
 from .places import caller_of, place_of
 from .process import Process
-from .recorder import Recorder
+from .recorder import EntryRecorder
 from .settings import Settings
 
 __all__ = ["install"]
 
 
 class _Inside(threading.local):
-    """Whether this thread is inside of a call that is recorded."""
+    """Says of this thread whether it is inside of a call that is recorded."""
 
     busy = False
 
@@ -139,14 +140,14 @@ class _Hook:
             with contextlib.suppress(Exception):
                 self._process.wake()
 
-    def _recorder(self, model: Any, method: str) -> Recorder:
+    def _recorder(self, model: Any, method: str) -> EntryRecorder:
         known = self._process.by_class
         found = known.get((type(model), method))
         if found is None and type(model) in self._wrappers:  # it may hold another one each time
             found = known.get((real_class(model), method))
         return found or self._new_recorder(model, method)
 
-    def _new_recorder(self, model: Any, method: str) -> Recorder:
+    def _new_recorder(self, model: Any, method: str) -> EntryRecorder:
         cls, process = real_class(model), self._process
         if cls is not type(model):
             self._wrappers.add(type(model))
@@ -173,11 +174,11 @@ def _has_recorded_forward(module: Any) -> bool:
     return hasattr(forward, "__onlooker_run__")
 
 
-_OURS = os.path.dirname(os.path.abspath(__file__))
+_OURS = (os.path.dirname(os.path.abspath(__file__)), os.path.abspath(call_recorder.__file__))
 
 
 def _without_our_frames(traceback: TracebackType | None) -> None:
-    """Takes the frames of this package out of a traceback, but for the first one."""
+    """Takes the frames of what records out of a traceback, but for the first one."""
     while traceback is not None:
         following = traceback.tb_next
         while following is not None and following.tb_frame.f_code.co_filename.startswith(_OURS):

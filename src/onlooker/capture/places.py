@@ -1,4 +1,4 @@
-"""Where a module stands in the program: ``pipe.unet``, found in the frames that lead to a call."""
+"""Places of modules in the program: ``pipe.unet``, found in the frames that lead to a call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..observing.inner import model_inside
+from ..observing.wrapped_model import model_inside
 
 __all__ = ["caller_of", "place_of"]
 

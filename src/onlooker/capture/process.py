@@ -14,9 +14,9 @@ import os
 import sys
 from typing import Any
 
-from ..core.locks import lock_of
+from ..core.support.locks import lock_of
 from .entry_point import EntryPoint
-from .recorder import Recorder
+from .recorder import EntryRecorder
 from .settings import Settings
 from .writer import Writer
 
@@ -27,7 +27,7 @@ _INTERVAL = 1.0
 
 
 class Process:
-    """What is recorded in this process."""
+    """The recorder of one process."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -37,9 +37,9 @@ class Process:
 
     def _reset(self) -> None:
         self._lock = lock_of(self)
-        self.by_class: dict[tuple[type, str], Recorder] = {}
-        self._by_entry: dict[tuple[str, str, str], Recorder] = {}
-        self._recorders: list[Recorder] = []
+        self.by_class: dict[tuple[type, str], EntryRecorder] = {}
+        self._by_entry: dict[tuple[str, str, str], EntryRecorder] = {}
+        self._recorders: list[EntryRecorder] = []
         self._writer: Writer | None = None
         self._has_failed = False
         self._is_running = False
@@ -60,12 +60,12 @@ class Process:
         """Held while recorders are made, and while they are written."""
         return self._lock
 
-    def recorder_of(self, entry: EntryPoint, signature: inspect.Signature) -> Recorder:
+    def recorder_of(self, entry: EntryPoint, signature: inspect.Signature) -> EntryRecorder:
         """The recorder of an entry point; ``lock`` is held."""
         key = (entry.model, entry.method, entry.code)
         found = self._by_entry.get(key)
         if found is None:
-            found = self._by_entry[key] = Recorder(
+            found = self._by_entry[key] = EntryRecorder(
                 entry,
                 signature,
                 most_specs=self.settings.most_specs,
@@ -75,7 +75,7 @@ class Process:
         return found
 
     @property
-    def recorders(self) -> list[Recorder]:
+    def recorders(self) -> list[EntryRecorder]:
         """The recorders, in the order in which they were made."""
         return list(self._recorders)
 

@@ -56,8 +56,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """What the values of one tensor were in a few calls: the least and the greatest, and the names
-    of the facts (:class:`~onlooker.materialise.facts.Fact`) that all of these calls show.
+    """The values of one tensor in a few calls: the least, the greatest, and the names of the facts
+    (:class:`~onlooker.materialise.facts.Fact`) that all of these calls show.
     """
 
     path: str
@@ -68,7 +68,7 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one process saw of one entry point.
+    """The calls of one entry point that one process saw.
 
     ``calls`` are the different ones, each with its number and the mean of its seconds. ``others``
     and ``other_seconds`` are of calls after too many different ones. ``places`` are paths under
@@ -316,7 +316,7 @@ def _ranges(rows: list[Any]) -> tuple[ValueRange, ...]:
 
 
 def merged(known: ValueRange | None, other: ValueRange) -> ValueRange:
-    """What both show, of the tensor at one path."""
+    """Returns the range that covers both, with the facts that both show."""
     if known is None:
         return other
     low, high = min(known.low, other.low), max(known.high, other.high)

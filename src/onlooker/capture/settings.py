@@ -1,4 +1,4 @@
-"""What ``onlooker run`` tells the processes of a program, by the environment."""
+"""The settings that ``onlooker run`` gives to the processes of a program, by the environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOME = Path(__file__).parent.parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the files go, and what is recorded.
+    """The settings of a run: the folder of the files, and what is recorded.
 
     ``into`` is a folder, absolute. ``entries`` are patterns, ``Class`` or ``Class.method``, of what
     is recorded besides outermost calls of modules. ``values`` is ``"none"`` or ``"first"``: whether
@@ -37,9 +37,11 @@ class Settings:
 
     def environment(self, before: Mapping[str, str]) -> dict[str, str]:
         """The environment of a program that is watched."""
-        path = [str(SITE), *filter(None, [before.get("PYTHONPATH", "")])]
+        folders = [str(SITE)]
+        if before.get("PYTHONPATH"):
+            folders.append(before["PYTHONPATH"])
         told = {**asdict(self), "home": str(_HOME), "first": os.getpid()}
-        return {**before, "PYTHONPATH": os.pathsep.join(path), VARIABLE: json.dumps(told)}
+        return {**before, "PYTHONPATH": os.pathsep.join(folders), VARIABLE: json.dumps(told)}
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings | None:

@@ -1,4 +1,4 @@
-"""What the processes of a program saw, for readers: entry points with their axes and graphs."""
+"""A summary of the processes of a program, for readers: entry points with their axes and graphs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..core.alike import folded, folded_rows
 from ..core.call import Call
+from ..core.drawing.alike import counted, folded, folded_rows, listed_sizes
 from ..core.plan import Plan
 from ..infer.build import build_plan
 from ..infer.samples import table_of_forms
 from ..infer.unify import Form, find_conflict, forms_of, union_of
-from ..report.text import as_text
+from ..report.text import PrintedTables, table_of
 from .combine import Captured, Seen
 
 __all__ = ["AxisSeen", "EntrySummary", "Summary", "plans_of", "summary_of"]
 
 _MOST_SHOWN = 12
-_MOST_SIZES = 6
+#: what is shown of the file of a process
+_OF_PROCESS = (
+    *("pid", "host", "rank", "parent", "forked", "program", "started", "ended", "python", "torch"),
+    "digest",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class EntrySummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(PrintedTables):
     """The entry points, those that took most time first, and what is to be said of processes."""
 
     entries: tuple[EntrySummary, ...]
@@ -74,21 +78,11 @@ class Summary:
         """The summary as JSON takes it."""
         return {"schema": 1, **asdict(self)}
 
-    def text(self) -> str:
-        """The summary as text, as wide as the terminal."""
-        return as_text(self.tables())
-
-    def __str__(self) -> str:
-        return self.text()
-
     def tables(self, *, full: bool = False) -> RenderableType:
         """The summary for a console of rich."""
         shown = self.entries if full else self.entries[:_MOST_SHOWN]
-        overview = Table(title=_title(self), title_justify="left")
-        for name in ("entry point", "in the program", "calls", "processes", "time", "graphs"):
-            overview.add_column(name, overflow="fold")
-        for entry in shown:
-            overview.add_row(*map(Text, _cells(entry)))
+        heads = ("entry point", "in the program", "calls", "processes", "time", "graphs")
+        overview = table_of(_title(self), heads, map(_cells, shown))
         more = len(self.entries) - len(shown)
         parts: list[RenderableType] = [overview]
         if more:
@@ -105,11 +99,7 @@ class Summary:
 
 def _title(summary: Summary) -> str:
     total = sum(entry.calls for entry in summary.entries)
-    return f"{_n(total, 'call')} in {_n(len(summary.processes), 'process', 'processes')}"
-
-
-def _n(number: int, word: str, words: str = "") -> str:
-    return f"{number} {word if number == 1 else words or f'{word}s'}"
+    return f"{counted(total, 'call')} in {counted(len(summary.processes), 'process', 'processes')}"
 
 
 def _cells(entry: EntrySummary) -> tuple[str, ...]:
@@ -120,19 +110,10 @@ def _cells(entry: EntrySummary) -> tuple[str, ...]:
 
 
 def _axes_table(entry: EntrySummary, *, full: bool) -> Table:
-    table = Table(title=f"{entry.name} ({entry.source})", title_justify="left")
-    for name in ("graph", "input", "size", "sizes that were seen"):
-        table.add_column(name, overflow="fold")
-    rows = [(str(row.graph), row.path, row.size, _listed(row.seen)) for row in entry.axes]
-    for row in rows if full else folded_rows(rows):
-        table.add_row(*map(Text, row))
-    return table
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    if len(sizes) <= _MOST_SIZES:
-        return ", ".join(map(str, sizes))
-    return f"{sizes[0]}, {sizes[1]}, ... {sizes[-1]} ({len(sizes)} sizes)"
+    rows = [(str(row.graph), row.path, row.size, listed_sizes(row.seen)) for row in entry.axes]
+    shown = rows if full else folded_rows(rows)
+    title = f"{entry.name} ({entry.source})"
+    return table_of(title, ("graph", "input", "size", "sizes that were seen"), shown)
 
 
 def summary_of(captured: Captured) -> Summary:
@@ -140,20 +121,7 @@ def summary_of(captured: Captured) -> Summary:
     seen = captured.seen
     total = sum(one.seconds for one in seen) or 1.0
     processes: tuple[dict[str, object], ...] = tuple(
-        {
-            "pid": one.pid,
-            "host": one.host,
-            "rank": one.rank,
-            "parent": one.parent,
-            "forked": one.forked,
-            "program": one.program,
-            "started": one.started,
-            "ended": one.ended,
-            "python": one.python,
-            "torch": one.torch,
-            "calls": one.n_calls,
-            "digest": one.digest,
-        }
+        {**{name: getattr(one, name) for name in _OF_PROCESS}, "calls": one.n_calls}
         for one in captured.processes
     )
     remarks = (*_silent(captured), *captured.contradictions())
@@ -236,7 +204,7 @@ def _axes(graph: int, plan: Plan, calls: Sequence[Call]) -> list[AxisSeen]:
 
 
 def _unknown(seen: Seen, plans: Sequence[Plan]) -> list[str]:
-    """What the calls cannot tell, each with what would."""
+    """Returns the blind spots of the calls, each with the run that would tell more."""
     found = []
     axes = [
         str(axis)

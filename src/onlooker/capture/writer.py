@@ -24,9 +24,9 @@ from ..core.structure import Structure, Tree
 from ..core.surroundings import Surroundings
 from ..disk.codec import Encoder
 from ..keep.containers import hidden_of
-from ..observing.missed import reason
+from ..observing.unrecorded_calls import reason
 from .entry_point import EntryPoint
-from .recorder import News, Recorder
+from .recorder import EntryRecorder, News
 
 __all__ = ["KIND", "SCHEMA", "Writer"]
 
@@ -37,8 +37,8 @@ SCHEMA = 1
 _PASSED = tuple[tuple[str, Passing], ...]
 
 
-class _Written:
-    """How much of a recorder is in the file."""
+class _InFile:
+    """The number of rows of a recorder that its file has already."""
 
     def __init__(self) -> None:
         self.specs = self.forms = self.rows = 0
@@ -57,7 +57,7 @@ class Writer:
         """
         self._encoder = Encoder()
         self._n_structures = 0
-        self._written: list[_Written] = []
+        self._written: list[_InFile] = []
         self._rank = os.environ.get("RANK", "")
         self._start = time.time()
         uid, host = uuid.uuid4().hex[:12], socket.gethostname()
@@ -86,12 +86,12 @@ class Writer:
             "torch": str(getattr(torch, "__version__", "")),
         }
 
-    def write(self, recorders: list[Recorder]) -> None:
+    def write(self, recorders: list[EntryRecorder]) -> None:
         """Adds what is new; never less than whole lines."""
         lines: list[dict[str, Any]] = self._rank_lines()
         for number, recorder in enumerate(recorders):
             if number == len(self._written):
-                self._written.append(_Written())
+                self._written.append(_InFile())
                 entry = self._encoder.encode(EntryPoint, recorder.entry)
                 lines.append({"entry": number, "value": entry})
             lines += self._lines(number, recorder)
@@ -119,7 +119,7 @@ class Writer:
         self._rank = rank
         return [{"rank": int(rank)}]
 
-    def _lines(self, number: int, recorder: Recorder) -> list[dict[str, Any]]:
+    def _lines(self, number: int, recorder: EntryRecorder) -> list[dict[str, Any]]:
         news = recorder.take()  # first: all that it speaks of is in the ledger
         ledger, written, lines = recorder.ledger, self._written[number], []
         encode = self._encoder.encode
@@ -161,8 +161,8 @@ class Writer:
         ]
 
     def _hidden(self, structure: Structure) -> Any:
-        """What caches among the arguments hold beside tensors, which builds them again; None where
-        there are none, or where it cannot be written.
+        """Returns the plain state of the caches among the arguments, from which they are built
+        again; None where there are none, or where it cannot be written.
         """
         with contextlib.suppress(Exception):
             hidden = hidden_of(structure)
@@ -170,7 +170,9 @@ class Writer:
                 return self._encoder.encode(Any, hidden)
         return None
 
-    def _values(self, number: int, row: int, tree: Tree[Any], recorder: Recorder) -> dict[str, Any]:
+    def _values(
+        self, number: int, row: int, tree: Tree[Any], recorder: EntryRecorder
+    ) -> dict[str, Any]:
         """Writes the values of a call into a file beside this one."""
         from ..keep.values import tensors_of
         from ..targets.weights import write_tensors
@@ -179,7 +181,7 @@ class Writer:
         try:
             write_tensors({"inputs": tensors_of(tree, "inputs")}, self.path.with_name(name))
         except Exception as error:
-            recorder.missed.add(f"the values of a call were not written: {reason(error)}")
+            recorder.unrecorded.add(f"the values of a call were not written: {reason(error)}")
             return {"values": number, "row": row, "file": ""}
         return {"values": number, "row": row, "file": name}
 
@@ -197,9 +199,11 @@ class Writer:
             lines.append({"other": number, "count": count, "micros": round(1e6 * seconds)})
         return lines
 
-    def _words(self, number: int, recorder: Recorder, written: _Written) -> list[dict[str, Any]]:
+    def _words(
+        self, number: int, recorder: EntryRecorder, written: _InFile
+    ) -> list[dict[str, Any]]:
         lines: list[dict[str, Any]] = []
-        missed = recorder.missed.texts()
+        missed = recorder.unrecorded.texts()
         if missed != written.missed:
             lines.append({"missed": number, "texts": list(missed)})
             written.missed = missed

@@ -1,4 +1,4 @@
-"""What a command is."""
+"""The base of all commands, and what they answer."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import importlib
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+
+from .options import Group, Option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Answer", "Command", "ExitCode", "to_type"]
+__all__ = ["Answer", "Command", "ExitCode", "as_options", "to_type"]
 
 
 class ExitCode(IntEnum):
-    """How a command ended."""
+    """The exit codes of all commands."""
 
     VERIFIED = 0
     ERROR = 1
@@ -29,8 +31,8 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command found: ``show`` prints it, ``data`` gives it for JSON, ``next`` is the command
-    to type then.
+    """The result of a command: ``show`` prints it, ``data`` gives it for JSON, ``next`` is the
+    command to type then.
 
     With ``pure``, what is printed is a file of its own, and ``next`` goes to the standard error.
     """
@@ -45,16 +47,22 @@ class Answer:
 class Command:
     """One command: a name, an example and its options. The docstring of the class is its help.
 
-    The work is done by the module of the same name beside this one, which is imported when the command
+    The work is done by the module of the same name in ``cli/work``, which is imported when the command
     runs: it needs torch, whose import takes seconds. The example is what is typed after ``onlooker``;
     ``app.py:build`` stands for a function of the user.
     """
 
     name: ClassVar[str]
     example: ClassVar[str]
+    options: ClassVar[tuple[Option | Group, ...]] = ()
+    #: values of options that the work reads and this command does not have
+    defaults: ClassVar[tuple[tuple[str, Any], ...]] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declares the options."""
+        for each in self.options:
+            each.add(parser)
+        parser.set_defaults(**dict(self.defaults))
 
     def check(self, options: argparse.Namespace) -> None:
         """Passes for options with which the work may begin; nothing is imported for it.
@@ -67,9 +75,18 @@ class Command:
 
         :raises OnlookerError: which ``main`` prints as one message
         """
-        work = importlib.import_module(f"{__package__}.{self.name}")
+        work = importlib.import_module(f"{__package__}.work.{self.name}")
         answer: Answer = work.run(options, stderr)
         return answer
+
+
+def as_options(values: Mapping[str, float]) -> list[str]:
+    """Values as they are typed.
+
+    >>> as_options({"atol": 0.01, "agreement": 0.96})
+    ['--atol', '0.01', '--agreement', '0.96']
+    """
+    return [word for name, value in values.items() for word in (f"--{name}", f"{value:g}")]
 
 
 def to_type(*arguments: str) -> str:

@@ -15,12 +15,12 @@ from typing import Any, NoReturn, TextIO
 from ..core.errors import OnlookerError, UsageError
 from ..core.messages import nearest
 from ..core.versions import __version__
+from ..model_source.user_function import FunctionRaisedError
 from .command import Answer, Command, ExitCode, to_type
 from .commands import COMMANDS
 from .options import JSON, QUIET, WARNINGS
-from .user_function import FunctionRaisedError
 
-__all__ = ["COMMANDS", "complete", "main"]
+__all__ = ["COMMANDS", "complete", "main", "parsed"]
 
 #: options about the answer, which the next command does not repeat
 _OF_ANSWERS = (*JSON.names, *QUIET.names)
@@ -38,7 +38,7 @@ def main(argv: Sequence[str], stdout: TextIO, stderr: TextIO) -> int:
     options: argparse.Namespace | None = None
     try:
         with redirect_stdout(stdout), redirect_stderr(stderr):  # argparse prints its help itself
-            options = _parsed(argv)
+            options = parsed(argv)
         if options.command is None:
             stderr.write(_parser()[0].format_help())
             return ExitCode.ERROR
@@ -174,7 +174,7 @@ class _Parser(argparse.ArgumentParser):
                 self.refuse(f"unrecognized arguments: {word}", nearest(name, shown))
 
 
-def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
     """The options that are typed.
 
     :raises UsageError: ``bad-command-line``

@@ -9,30 +9,47 @@ import argparse
 from pathlib import Path
 
 from ..core.errors import SavedFileError, UsageError
+from ..core.precision import PRECISIONS
+from ..model_source.user_function import check_name, names_a_function
 from .command import Command
 from .options import (
     AGREEMENT,
     ATOL,
+    AXES,
     BUILD,
     ENTRY,
     ENTRY_OF_RUN,
     FULL,
     METHOD,
+    METRIC,
     NO_PROBE,
     OUT,
     RANGE,
     RECORDING,
+    SECONDS,
     TO,
-    add_pins,
-    add_program,
+    WORKERS,
+    Group,
     formerly,
+    option,
+    program_options,
 )
-from .user_function import check_name, names_a_function
 
-__all__ = ["COMMANDS", "EMITTED", "GENAI", "TARGETS", "TINY_MODELS"]
+__all__ = [
+    "COMMANDS",
+    "EMITTED",
+    "FOLDERS",
+    "GENAI",
+    "SENTENCE_TRANSFORMERS",
+    "TARGETS",
+    "TINY_MODELS",
+    "WEB",
+]
 
-#: a program of ONNX, in the files of ONNX Runtime GenAI
-GENAI = "genai"
+#: programs of ONNX in the folders that other readers load: ONNX Runtime GenAI, sentence-transformers,
+#: transformers.js
+GENAI, SENTENCE_TRANSFORMERS, WEB = "genai", "sentence-transformers", "web"
+FOLDERS = (GENAI, SENTENCE_TRANSFORMERS, WEB)
 #: the names of the targets, of what is emitted and of the tiny models; those of the code are equal
 TARGETS = ("torch", "onnx", "aoti", "openvino", "executorch")
 EMITTED = (
@@ -47,7 +64,7 @@ EMITTED = (
     "compile",
 )
 TINY_MODELS = ("llama", "gpt2", "bert", "vit")
-PRECISIONS = ("fp16", "int8", "int4")
+PRECISION_NAMES = tuple(precision.name for precision in PRECISIONS)
 PROVIDERS = ("cpu", "cuda", "webgpu")
 #: what weights are read as; runtimes have kernels for the first one everywhere
 DTYPES = ("float32", "float16", "bfloat16")
@@ -91,23 +108,22 @@ class Demo(Command):
 
     name = "demo"
     example = "demo vit --to torch"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        parser.add_argument(
+    options = (
+        option(
             "tiny",
             choices=TINY_MODELS,
             nargs="?",
             metavar="NAME",
             help=f"{', '.join(TINY_MODELS)}; default: llama",
-        )
-        TO.add(parser, choices=("torch", "onnx", "both"), default="both")
-        OUT.add(parser, help="write the .pt2 and .onnx files there")
-        FULL.add(parser)
-        formerly(parser, "--model", "the name alone", "former_tiny", choices=TINY_MODELS)
+        ),
+        TO.changed(choices=("torch", "onnx", "both"), default="both"),
+        OUT.changed(help="write the .pt2 and .onnx files there"),
+        FULL,
+        formerly("--model", "the name alone", "former_tiny", choices=TINY_MODELS),
+    )
 
 
-class Run(Command):
+class RunProgram(Command):
     """Runs a program and records the calls of its models, in all of its processes.
 
     SCRIPT is a Python file; `-m MODULE` runs a module, and `-- COMMAND` any command: torchrun, a
@@ -118,42 +134,33 @@ class Run(Command):
 
     name = "run"
     example = "run --out calls serve.py --port 8000"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        OUT.add(
-            parser,
-            default=RUN_FOLDER,
-            help="the folder for the files, one a process; default: %(default)s",
-        )
-        parser.add_argument(
+    options = (
+        OUT.changed(
+            default=RUN_FOLDER, help="the folder for the files, one a process; default: %(default)s"
+        ),
+        option(
             "--watch",
             action="append",
             default=[],
             metavar="PATTERN",
-            help=(
-                "record this class of modules, or this method of one, also inside of other calls:"
-                " AutoencoderKL.decode"
-            ),
-        )
-        parser.add_argument(
-            "--keep-values", action="store_true", help="keep the values of the first calls"
-        )
-        parser.add_argument(
+            help="record this class of modules, or this method of one, also inside of other calls:"
+            " AutoencoderKL.decode",
+        ),
+        option("--keep-values", action="store_true", help="keep the values of the first calls"),
+        option(
             "--at-exit",
             nargs="?",
             const="torch",
             metavar="TARGET",
             choices=TARGETS,
             help="export what --watch names when the program ends, into DIR/programs; default: torch",
-        )
-        parser.add_argument("-m", dest="module", metavar="MODULE", help="run a module")
-        parser.add_argument(
-            "program", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="or -- COMMAND ..."
-        )
-        formerly(parser, "--into", "--out", "out", type=Path)
-        formerly(parser, "--entry", "--watch", "watch", appends=True)
-        formerly(parser, "--values", "--keep-values", "former_values", choices=("none", "first"))
+        ),
+        option("-m", dest="module", metavar="MODULE", help="run a module"),
+        option("program", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="or -- COMMAND ..."),
+        formerly("--into", "--out", "out", type=Path),
+        formerly("--entry", "--watch", "watch", appends=True),
+        formerly("--values", "--keep-values", "former_values", choices=("none", "first")),
+    )
 
 
 class ReportRun(_OfPlace):
@@ -165,11 +172,10 @@ class ReportRun(_OfPlace):
 
     name = "report"
     example = "report onlooker-run"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        parser.add_argument("place", type=Path, metavar="RUN", help="the folder of `onlooker run`")
-        FULL.add(parser)
+    options = (
+        option("place", type=Path, metavar="RUN", help="the folder of `onlooker run`"),
+        FULL,
+    )
 
 
 class Combine(Command):
@@ -182,14 +188,11 @@ class Combine(Command):
 
     name = "combine"
     example = "combine rank0 rank1 --out all"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        parser.add_argument(
-            "places", type=Path, nargs="+", metavar="RUN", help="folders of `onlooker run`"
-        )
-        OUT.add(parser, default=RUN_FOLDER, help="default: %(default)s")
-        formerly(parser, "--into", "--out", "out", type=Path)
+    options = (
+        option("places", type=Path, nargs="+", metavar="RUN", help="folders of `onlooker run`"),
+        OUT.changed(default=RUN_FOLDER, help="default: %(default)s"),
+        formerly("--into", "--out", "out", type=Path),
+    )
 
     def check(self, options: argparse.Namespace) -> None:
         """Passes where all folders are there."""
@@ -207,16 +210,14 @@ class Html(_OfPlace):
 
     name = "html"
     example = "html program --out report.html"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        add_program(parser, metavar="PROGRAM|RECORDING", help="a program, or a recording")
-        OUT.add(
-            parser,
+    options = (
+        *program_options(metavar="PROGRAM|RECORDING", help="a program, or a recording"),
+        OUT.changed(
             default=Path("report.html"),
             metavar="FILE",
             help="the file to write; default: %(default)s",
-        )
+        ),
+    )
 
 
 #: what is said of the argument of export and plan
@@ -249,27 +250,24 @@ class _OfSource(Command):
             _check_place(Path(options.source))
 
 
-def _add_source(parser: argparse.ArgumentParser) -> None:
-    """Declares SOURCE, and the saved models that may stand in its place."""
-    parser.add_argument("source", metavar="SOURCE", nargs="?", help=_SOURCE)
-    BUILD.add(parser)
-    parser.add_argument(
+#: SOURCE, and the saved models that may stand in its place
+_SOURCE_OPTIONS = (
+    option("source", metavar="SOURCE", nargs="?", help=_SOURCE),
+    BUILD,
+    option(
         "--model",
         metavar="PATH_OR_ID",
-        help=(
-            "a saved model of transformers instead: its folder, or its id where the cache of"
-            " the hub has it; nothing is downloaded"
-        ),
-    )
-    parser.add_argument(
-        "--diffusers", metavar="PATH_OR_ID", help="a saved pipeline of diffusers instead"
-    )
-    parser.add_argument(
+        help="a saved model of transformers instead: its folder, or its id where the cache of"
+        " the hub has it; nothing is downloaded",
+    ),
+    option("--diffusers", metavar="PATH_OR_ID", help="a saved pipeline of diffusers instead"),
+    option(
         "--dtype",
         choices=DTYPES,
         default=DTYPES[0],
         help="what weights that are read from files are read as; default: %(default)s",
-    )
+    ),
+)
 
 
 class PlanExport(_OfSource):
@@ -282,20 +280,19 @@ class PlanExport(_OfSource):
 
     name = "plan"
     example = "plan app.py:build"
+    options = (
+        *_SOURCE_OPTIONS,
+        TO.changed(choices=TARGETS),
+        ENTRY,
+        METHOD,
+        *AXES,
+        NO_PROBE,
+        FULL,
+    )
+    defaults = (("save_recording", None), ("keep", 3))
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        _add_source(parser)
-        TO.add(parser, choices=TARGETS)
-        ENTRY.add(parser)
-        METHOD.add(parser)
-        add_pins(parser)
-        NO_PROBE.add(parser)
-        FULL.add(parser)
-        parser.set_defaults(save_recording=None, keep=3)
 
-
-class Recompiles(_OfSource):
+class CountRecompiles(_OfSource):
     """Counts how often torch.compile compiles your model for its calls, why, and how to stop it.
 
     A copy of the model is compiled by a backend that generates no code, and the calls run on it again:
@@ -306,21 +303,20 @@ class Recompiles(_OfSource):
 
     name = "recompiles"
     example = "recompiles app.py:build"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        _add_source(parser)
-        ENTRY.add(parser)
-        METHOD.add(parser)
-        parser.add_argument(
+    options = (
+        *_SOURCE_OPTIONS,
+        ENTRY,
+        METHOD,
+        option(
             "--calls",
             type=int,
             default=64,
             metavar="N",
             help="kinds of calls that are run again; default: 64",
-        )
-        NO_PROBE.add(parser)
-        parser.set_defaults(save_recording=None, keep=3)
+        ),
+        NO_PROBE,
+    )
+    defaults = (("save_recording", None), ("keep", 3))
 
 
 class Export(_OfSource):
@@ -341,46 +337,83 @@ class Export(_OfSource):
 
     name = "export"
     example = "export app.py:build --out program --save-recording calls.json"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        _add_source(parser)
-        TO.add(parser, choices=(*TARGETS, GENAI))
-        served = parser.add_argument_group("for onnx and genai")
-        served.add_argument("--opset", type=int, metavar="N", help="the opset of the ONNX files")
-        served.add_argument(
-            "--merged", action="store_true", help="one ONNX file that holds all graphs"
-        )
-        served.add_argument("--precision", choices=PRECISIONS, help="smaller weights")
-        served.add_argument(
-            "--fuse", choices=PROVIDERS, help="operators of ONNX Runtime in place of several"
-        )
-        served.add_argument(
-            "--in-place-cache", action="store_true", help="the cache is updated in place"
-        )
-        ATOL.add(served)
-        AGREEMENT.add(served)
-        OUT.add(parser, help="save the program there")
-        parser.add_argument(
-            "--values", action="store_true", help="save the values of the kept calls as well"
-        )
-        parser.add_argument(
+    options = (
+        *_SOURCE_OPTIONS,
+        TO.changed(choices=(*TARGETS, *FOLDERS)),
+        option(
+            "--precision",
+            choices=PRECISION_NAMES,
+            help="smaller numbers; which ones a target has, the error of another one says",
+        ),
+        option(
+            "--calibration",
+            type=Path,
+            metavar="FOLDER",
+            help="the values of calls that int8-static is calibrated on, as `onlooker run"
+            " --keep-values` wrote them; default: half of the kept calls",
+        ),
+        Group(
+            "for onnx, genai and sentence-transformers",
+            (
+                option("--opset", type=int, metavar="N", help="the opset of the ONNX files"),
+                option("--merged", action="store_true", help="one ONNX file that holds all graphs"),
+                option(
+                    "--fuse",
+                    choices=PROVIDERS,
+                    help="operators of ONNX Runtime in place of several",
+                ),
+                option(
+                    "--in-place-cache", action="store_true", help="the cache is updated in place"
+                ),
+            ),
+        ),
+        ATOL,
+        AGREEMENT,
+        *METRIC,
+        OUT.changed(help="save the program there"),
+        option("--values", action="store_true", help="save the values of the kept calls as well"),
+        option(
             "--save-recording", type=Path, metavar="FILE", help="save the specs of all calls there"
-        )
-        METHOD.add(parser)
-        ENTRY.add(parser)
-        parser.add_argument(
+        ),
+        METHOD,
+        ENTRY,
+        option(
             "--keep",
             type=int,
             default=3,
             metavar="N",
             help="calls whose values are kept; default: 3",
-        )
-        NO_PROBE.add(parser)
-        parser.add_argument("--no-verify", action="store_true", help="do not try the program")
-        FULL.add(parser)
-        add_pins(parser)
-        formerly(parser, "--recording", "--save-recording", "save_recording", type=Path)
+        ),
+        NO_PROBE,
+        option("--no-verify", action="store_true", help="do not try the program"),
+        FULL,
+        *AXES,
+        formerly("--recording", "--save-recording", "save_recording", type=Path),
+    )
+
+
+class Sweep(_OfPlace):
+    """Exports many models: each in a process and a folder of its own, with limits, and one table.
+
+    JOBS is a file of TOML or JSON with a table for each job, whose fields are the options of
+    `onlooker export`. A folder that is whole is kept, so that the same command goes on where it was
+    ended; a process that dies costs its job alone.
+    """
+
+    name = "sweep"
+    example = "sweep jobs.json --workers 4 --out programs"
+    options = (
+        option("place", type=Path, metavar="JOBS", help="the jobs: jobs.toml, or jobs.json"),
+        OUT.changed(
+            default=Path("onlooker-sweep"),
+            help="a folder for the folders of the jobs, and for the table; default: %(default)s",
+        ),
+        WORKERS,
+        SECONDS.changed(help="seconds of the processor that each job may take"),
+        option("--memory", type=float, metavar="GIB", help="memory that each job may address"),
+        option("--redo", action="store_true", help="also the jobs whose folders are whole"),
+        FULL,
+    )
 
 
 class Show(_OfPlace):
@@ -388,11 +421,10 @@ class Show(_OfPlace):
 
     name = "show"
     example = "show program"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        add_program(parser, metavar="PROGRAM|RECORDING", help="a program, or a recording")
-        FULL.add(parser)
+    options = (
+        *program_options(metavar="PROGRAM|RECORDING", help="a program, or a recording"),
+        FULL,
+    )
 
 
 class Explain(Command):
@@ -405,20 +437,19 @@ class Explain(Command):
 
     name = "explain"
     example = "explain program x 0"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        add_program(
-            parser, metavar="PROGRAM|SLUG", help="the folder of a program, or the word of an error"
-        )
-        FULL.add(parser)
-        parser.add_argument(
+    options = (
+        *program_options(
+            metavar="PROGRAM|SLUG", help="the folder of a program, or the word of an error"
+        ),
+        FULL,
+        option(
             "path",
             metavar="PATH",
             nargs="?",
             help="an argument, or a part: past_key_values.layers[0].keys",
-        )
-        parser.add_argument("dim", metavar="DIM", type=int, nargs="?", help="the dimension, from 0")
+        ),
+        option("dim", metavar="DIM", type=int, nargs="?", help="the dimension, from 0"),
+    )
 
     def check(self, options: argparse.Namespace) -> None:
         """Passes where the program is there; the word of an error needs none."""
@@ -440,49 +471,50 @@ class Verify(_OfPlace):
 
     name = "verify"
     example = "verify program --build app.py:build"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        add_program(parser, help="the folder of a program, or the export of another maker")
-        BUILD.add(parser)
-        FULL.add(parser)
-        ENTRY.add(parser)
-        foreign = parser.add_argument_group("for the export of another maker")
-        RECORDING.add(foreign, help="try the sizes of these calls as well")
-        METHOD.add(foreign)
-        foreign.add_argument(
-            "--graph",
-            action="append",
-            default=[],
-            metavar="NAME",
-            help="the calls that the file stands for, where the model needs several graphs",
-        )
-        foreign.add_argument(
-            "--component", metavar="NAME", help="of a folder of transformers; the method of a .pte"
-        )
-        RANGE.add(foreign)
-        ATOL.add(parser, default=1e-5)
-        AGREEMENT.add(parser)
-        parser.add_argument(
+    options = (
+        *program_options(help="the folder of a program, or the export of another maker"),
+        BUILD,
+        FULL,
+        ENTRY,
+        Group(
+            "for the export of another maker",
+            (
+                RECORDING.changed(help="try the sizes of these calls as well"),
+                METHOD,
+                option(
+                    "--graph",
+                    action="append",
+                    default=[],
+                    metavar="NAME",
+                    help="the calls that the file stands for, where the model needs several graphs",
+                ),
+                option(
+                    "--component",
+                    metavar="NAME",
+                    help="of a folder of transformers; the method of a .pte",
+                ),
+                RANGE,
+            ),
+        ),
+        ATOL,
+        AGREEMENT,
+        *METRIC,
+        option(
             "--sizes",
             action="append",
             metavar="NAME=SIZES",
-            help=(
-                "sizes of a symbol or an axis to try as well, beside those of other names:"
-                " sequence=3,500"
-            ),
-        )
-        parser.add_argument(
-            "--seed", type=int, help="decides the sizes and values that are chosen; default: 0"
-        )
-        parser.add_argument("--trials", type=int, metavar="N", help="the most trials")
-        parser.add_argument(
-            "--seconds", type=float, metavar="N", help="the time after which no trial is begun"
-        )
-        formerly(parser, "function", "--build MODULE:FUNCTION", "build")
+            help="sizes of a symbol or an axis to try as well, beside those of other names:"
+            " sequence=3,500",
+        ),
+        option("--seed", type=int, help="decides the sizes and values that are chosen; default: 0"),
+        option("--trials", type=int, metavar="N", help="the most trials"),
+        SECONDS.changed(help="the time after which no trial is begun"),
+        WORKERS.changed(help="processes that make the trials; default: this one alone"),
+        formerly("function", "--build MODULE:FUNCTION", "build"),
+    )
 
 
-class Check(_OfPlace):
+class CheckCalls(_OfPlace):
     """Checks recorded calls against a saved program: which fall outside, by which axis or argument.
 
     Exits with 0 when a graph serves every call, with 2 when one falls outside.
@@ -490,15 +522,31 @@ class Check(_OfPlace):
 
     name = "check"
     example = "check program calls.json"
+    options = (
+        *program_options(),
+        FULL,
+        option("recording", type=Path, metavar="RECORDING", help=str(RECORDING.settings["help"])),
+        ENTRY_OF_RUN,
+    )
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        add_program(parser)
-        FULL.add(parser)
-        parser.add_argument(
-            "recording", type=Path, metavar="RECORDING", help=str(RECORDING.settings["help"])
-        )
-        ENTRY_OF_RUN.add(parser)
+
+class CheckInRunner(_OfPlace):
+    """Checks a program in continuous integration: against recorded calls, and against its model.
+
+    It is `check` with --recording and `verify` with --build, with one line for each fault. A runner of
+    GitHub shows the lines at the code, and has them in the summary of the job.
+    """
+
+    name = "ci"
+    example = "ci program --recording calls.json --build app.py:build"
+    options = (
+        *program_options(),
+        RECORDING.changed(help="calls that the program has to serve"),
+        ENTRY_OF_RUN,
+        BUILD,
+        ATOL,
+        OUT.changed(metavar="FILE", help="write the page of `onlooker html` there"),
+    )
 
 
 class Code(_OfPlace):
@@ -510,19 +558,17 @@ class Code(_OfPlace):
 
     name = "code"
     example = "code program --build app.py:build"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        add_program(parser, metavar="PROGRAM|RECORDING", help="a program; with --build a recording")
-        TO.add(
-            parser,
+    options = (
+        *program_options(metavar="PROGRAM|RECORDING", help="a program; with --build a recording"),
+        TO.changed(
             choices=("torch", "onnx"),
             default=None,
             help="default: what the program was exported to",
-        )
-        BUILD.add(parser)
-        ENTRY_OF_RUN.add(parser)
-        formerly(parser, "--model", "--build", "build")
+        ),
+        BUILD,
+        ENTRY_OF_RUN,
+        formerly("--model", "--build", "build"),
+    )
 
 
 class Emit(_OfPlace):
@@ -534,22 +580,58 @@ class Emit(_OfPlace):
 
     name = "emit"
     example = "emit trtexec program --recording calls.json"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declares the options."""
-        parser.add_argument(
-            "kind", choices=EMITTED, metavar="RUNTIME", help=f"one of {', '.join(EMITTED)}"
-        )
-        add_program(parser)
-        RECORDING.add(parser)
-        ENTRY_OF_RUN.add(parser)
-        parser.add_argument(
+    options = (
+        option("kind", choices=EMITTED, metavar="RUNTIME", help=f"one of {', '.join(EMITTED)}"),
+        *program_options(),
+        RECORDING,
+        ENTRY_OF_RUN,
+        option(
             "--count",
             type=int,
             metavar="N",
             help="profiles of each graph, default: 1; buckets and captured sizes, default: 8",
-        )
-        formerly(parser, "calls", "--recording RECORDING", "recording", type=Path)
+        ),
+        formerly("calls", "--recording RECORDING", "recording", type=Path),
+    )
+
+
+#: where a contract is published
+_REPOSITORY = option(
+    "repository",
+    metavar="REPOSITORY",
+    help="the folder of a model, or its repository in the hub: hf://ORGANISATION/NAME",
+)
+
+
+class Push(_OfPlace):
+    """Publishes the contract of a program, or a recording, beside the weights of a model.
+
+    It is the folder `onlooker` in the folder of the model, or in its repository: plan, report and the
+    specs of calls, without graphs, weights and values. Texts that calls were given are constants of
+    calls; they are published, and named.
+    """
+
+    name = "push"
+    example = "push program models/scorer"
+    options = (
+        option("place", type=Path, metavar="PROGRAM|RECORDING", help="a program, or a recording"),
+        _REPOSITORY,
+        ENTRY_OF_RUN,
+    )
+
+
+class Pull(Command):
+    """Reads what was published beside the weights of a model, and writes it as a folder.
+
+    `onlooker check`, `show`, `explain` and `emit` read the folder of a contract as that of a program.
+    """
+
+    name = "pull"
+    example = "pull models/scorer --out contract"
+    options = (
+        _REPOSITORY,
+        OUT.changed(default=Path("contract"), help="the folder to write; default: %(default)s"),
+    )
 
 
 class Doctor(Command):
@@ -567,18 +649,22 @@ class Doctor(Command):
 #: every command, in the order of the help
 COMMANDS: tuple[Command, ...] = (
     Demo(),
-    Run(),
+    RunProgram(),
     ReportRun(),
     Combine(),
     Html(),
     PlanExport(),
     Export(),
+    Sweep(),
     Show(),
     Explain(),
     Verify(),
-    Check(),
+    CheckCalls(),
+    CheckInRunner(),
     Code(),
     Emit(),
-    Recompiles(),
+    CountRecompiles(),
+    Push(),
+    Pull(),
     Doctor(),
 )

@@ -10,8 +10,8 @@ import torch
 
 from ..core.errors import UsageError
 from ..hypotheses.overrides import OBSERVED
+from ..model_source.user_function import Used, raised_by_the_user
 from ..observers import Observers, observe
-from .user_function import Used, raised_by_the_user
 
 __all__ = ["entry_name", "named_entries", "texts_by_entry", "watch_entries"]
 

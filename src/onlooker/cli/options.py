@@ -7,7 +7,8 @@ dash, what it can do without is an option:
 SOURCE                       what has the calls: MODULE:FUNCTION, or a recording
 PROGRAM                      the folder of a program
 RECORDING                    calls: a file of JSON, the folder of `onlooker run`, or of a program
-``--build MODULE:FUNCTION``  the function that returns the model, and a callable that uses it
+``--build MODULE:FUNCTION``  the function that returns the model, and a callable that uses it; the
+                             callable may be missing where a recording, or the program, has calls
 ``--recording RECORDING``    reads calls; ``--save-recording FILE`` writes them
 ``--entry NAME``             one of several parts, by its attributes or its class
 ``-o, --out PLACE``          where the result is written
@@ -29,6 +30,7 @@ from ..core.errors import OnlookerWarning
 __all__ = [
     "AGREEMENT",
     "ATOL",
+    "AXES",
     "BUILD",
     "ENTRY",
     "ENTRY_OF_RUN",
@@ -36,6 +38,7 @@ __all__ = [
     "JSON",
     "MACHINE_CODE",
     "METHOD",
+    "METRIC",
     "NO_PROBE",
     "OPERATORS",
     "OUT",
@@ -43,12 +46,15 @@ __all__ = [
     "QUIET",
     "RANGE",
     "RECORDING",
+    "SECONDS",
     "TO",
+    "WORKERS",
+    "Group",
     "Option",
     "Options",
-    "add_pins",
-    "add_program",
     "formerly",
+    "option",
+    "program_options",
 ]
 
 #: where the warnings about former spellings wait in the parsed options
@@ -56,7 +62,7 @@ WARNINGS = "spelling_warnings"
 
 
 class Options(Protocol):
-    """What options are declared to: a parser, or a group of its options."""
+    """A parser, or a group of its options, to which options are declared."""
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
         """As that of argparse."""
@@ -70,31 +76,50 @@ class Option:
     names: tuple[str, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    def changed(self, **changes: Any) -> Option:
+        """The option with other settings, for one command."""
+        return Option(self.names, {**self.settings, **changes})
+
     def add(self, options: Options, **changes: Any) -> argparse.Action:
         """Declares it for a command, for which some settings may differ."""
         return options.add_argument(*self.names, **{**self.settings, **changes})
 
 
-def _option(*names: str, **settings: Any) -> Option:
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Options under a title of their own."""
+
+    title: str
+    options: tuple[Option, ...]
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Declares them for a command."""
+        group = parser.add_argument_group(self.title)
+        for each in self.options:
+            each.add(group)
+
+
+def option(*names: str, **settings: Any) -> Option:
+    """An option, or an argument without a dash, with the settings of ``add_argument``."""
     return Option(names, settings)
 
 
-PROGRAM = _option("place", type=Path, metavar="PROGRAM", help="the folder of a program")
-RECORDING = _option(
+PROGRAM = option("place", type=Path, metavar="PROGRAM", help="the folder of a program")
+RECORDING = option(
     "--recording",
     type=Path,
     metavar="RECORDING",
     help="calls: a file of JSON, or the folder of `onlooker run` or of a program",
 )
-BUILD = _option(
+BUILD = option(
     "--build",
     metavar="MODULE:FUNCTION",
     help=(
-        "a function that returns a model and a callable which uses it: package.module:name or"
-        " file.py:name"
+        "a function that returns a model, and a callable which uses it where no recording has the"
+        " calls: package.module:name or file.py:name"
     ),
 )
-ENTRY = _option(
+ENTRY = option(
     "--entry",
     action="append",
     default=[],
@@ -104,27 +129,39 @@ ENTRY = _option(
         " parts several times"
     ),
 )
-ENTRY_OF_RUN = _option(
-    "--entry", metavar="NAME", help="of the folder of `onlooker run`: unet, UNet"
-)
-TO = _option("--to", default="torch", help="default: %(default)s")
-OUT = _option("-o", "--out", type=Path, metavar="DIR", help="save the result there")
-METHOD = _option(
+ENTRY_OF_RUN = option("--entry", metavar="NAME", help="of the folder of `onlooker run`: unet, UNet")
+TO = option("--to", default="torch", help="default: %(default)s")
+OUT = option("-o", "--out", type=Path, metavar="DIR", help="save the result there")
+METHOD = option(
     "--method", default="forward", metavar="NAME", help="the method to watch; default: %(default)s"
 )
-ATOL = _option(
+ATOL = option(
     "--atol", type=float, metavar="X", help="largest difference allowed, times (1 + largest value)"
 )
-AGREEMENT = _option(
+AGREEMENT = option(
     "--agreement",
     type=float,
     metavar="SHARE",
     help=(
         "least share of tokens for which the largest score stands at the same place; default: 1.0"
-        " for a program of another precision than its model"
+        " for a program of another precision than its model that --atol is given for"
     ),
 )
-RANGE = _option(
+METRIC = (
+    option(
+        "--metric",
+        metavar="MODULE:FUNCTION",
+        help="a function that returns one of what is called as the model is, which returns a number,"
+        " the higher the better",
+    ),
+    option(
+        "--at-least",
+        type=float,
+        metavar="X",
+        help="the least metric of the program; default: that of the model",
+    ),
+)
+RANGE = option(
     "--range",
     action="append",
     default=[],
@@ -134,52 +171,57 @@ RANGE = _option(
         " alone: those of the calls for every symbol that no other --range names"
     ),
 )
-NO_PROBE = _option(
+SECONDS = option("--seconds", type=float, metavar="N")
+WORKERS = option(
+    "--workers", type=int, metavar="N", help="processes at a time; default: one a processor"
+)
+NO_PROBE = option(
     "--no-probe", action="store_true", help="do not ask the model what calls cannot tell"
 )
-OPERATORS = _option(
+OPERATORS = option(
     "--operators",
     action="append",
     default=[],
     metavar="NAMESPACE",
     help="custom operators that it may call",
 )
-MACHINE_CODE = _option(
+MACHINE_CODE = option(
     "--machine-code",
     action="store_true",
     help="run what AOTInductor compiled; only if you trust who made it",
 )
-FULL = _option(
+FULL = option(
     "--full",
     action="store_true",
     help="everything: all evidence, and each item of a list in a row of its own",
 )
-QUIET = _option("-q", "--quiet", action="store_true", help="say nothing while the work goes on")
-JSON = _option("--json", action="store_true", help="print one JSON object, and nothing else")
+QUIET = option("-q", "--quiet", action="store_true", help="say nothing while the work goes on")
+JSON = option("--json", action="store_true", help="print one JSON object, and nothing else")
 
 
-def add_program(parser: Options, **changes: Any) -> None:
-    """Declares the folder of a program, and what its reader allows it."""
-    PROGRAM.add(parser, **changes)
-    OPERATORS.add(parser)
-    MACHINE_CODE.add(parser)
+def program_options(**changes: Any) -> tuple[Option, ...]:
+    """The folder of a program, and what its reader allows it."""
+    return PROGRAM.changed(**changes), OPERATORS, MACHINE_CODE
 
 
-def add_pins(parser: Options) -> None:
-    """Declares what the user says about axes."""
-    for option, meaning in (("--static", "never change"), ("--dynamic", "change")):
-        parser.add_argument(
-            option,
+#: what the user says about axes
+AXES = (
+    *(
+        option(
+            name,
             action="append",
             default=[],
             metavar="ARG:DIMS",
             help=f"dimensions that {meaning}: x:0,2",
         )
-    RANGE.add(parser)
+        for name, meaning in (("--static", "never change"), ("--dynamic", "change"))
+    ),
+    RANGE,
+)
 
 
-def formerly(options: Options, name: str, now: str, dest: str, **settings: Any) -> None:
-    """Declares a former spelling: it sets ``dest`` as ``now`` does, and warns.
+def formerly(name: str, now: str, dest: str, **settings: Any) -> Option:
+    """A former spelling: it sets ``dest`` as ``now`` does, and warns.
 
     ``name`` has no dashes for an argument that is an option now.
     """
@@ -188,7 +230,7 @@ def formerly(options: Options, name: str, now: str, dest: str, **settings: Any) 
         settings["dest"] = dest
     else:
         settings = {"nargs": "?", "former_dest": dest, **settings, "default": None}
-    options.add_argument(name, action=_Former, now=now, help=argparse.SUPPRESS, **settings)
+    return option(name, action=_Former, now=now, help=argparse.SUPPRESS, **settings)
 
 
 class _Former(argparse.Action):

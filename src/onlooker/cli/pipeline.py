@@ -110,7 +110,7 @@ def _encodes(entry: Any) -> bool:
 
 
 def _arguments(pipe: Any, batch: int, height: int | None) -> dict[str, Any]:
-    """What a run is given, of what the pipeline takes; None leaves the height to the pipeline."""
+    """The arguments of one run, among those that the pipeline takes; None leaves the height to it."""
     wanted = {
         "prompt": [_PROMPT] * batch,
         "num_inference_steps": _STEPS,

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .._api import InputObserver
 from ..core.errors import OnlookerError, UsageError
+from ..input_observer import InputObserver
 from ..observers import Observers, observe
 from ..program import Program
 from ..programs import Programs
+from ..targets.packages import require_packages
 from ..zoo.model import load_transformers
 from ..zoo.tasks import model_class, task_of
-from ..zoo.uses import OTHER, PADDED, NaturalUse, natural_use
+from ..zoo.uses import OTHER, PADDED, NaturalUse, Sizes, natural_use
+from .commands import GENAI, SENTENCE_TRANSFORMERS, WEB
 from .progress import Say
 
-__all__ = ["Pretrained", "how_to_run", "local_folder", "read_pretrained", "watch_pretrained"]
+__all__ = [
+    "Pretrained",
+    "how_to_run",
+    "local_folder",
+    "read_pretrained",
+    "read_sentence_transformer",
+    "watch_pretrained",
+]
+
+#: the package, and the extra that brings it
+_SENTENCES = "sentence-transformers"
+#: what texts are made of: any tokenizer takes them
+_WORDS = ("a", "photograph", "of", "an", "old", "house", "by", "the", "sea", "in", "the", "rain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,52 @@ def read_pretrained(name: str, dtype: str, say: Say) -> Pretrained:
     model = _model(folder, dtype)
     say("looking for a natural use")
     return Pretrained(name, folder, model, natural_use(model))
+
+
+def read_sentence_transformer(name: str, dtype: str, say: Say) -> Pretrained:
+    """The model of sentence-transformers in a local folder, or in the cache of the hub: nothing is
+    downloaded. A folder without ``modules.json`` is read as sentence-transformers reads it, with the
+    mean of the tokens.
+
+    :raises UsageError: ``no-saved-model``, ``bad-saved-model``
+    :raises MissingPackageError: ``missing-package``
+    """
+    require_packages("sentence_transformers", target=_SENTENCES, extra=_SENTENCES)
+    from sentence_transformers import SentenceTransformer
+
+    folder = local_folder(name, "config.json")
+    say(f"reading {folder}")
+    weights = {"dtype": getattr(torch, dtype)}
+    try:
+        model = SentenceTransformer(
+            str(folder), device="cpu", local_files_only=True, model_kwargs=weights
+        )
+    except Exception as error:
+        raise _unread(folder, "sentence-transformers", error) from error
+    return Pretrained(name, folder, model.eval(), _Encoding("encode of texts", _texts))
+
+
+class _Encoding(NaturalUse):
+    """``encode()`` of texts, in place of a call."""
+
+    def run(self, model: Any, sizes: Sizes) -> object:
+        """Uses the model once."""
+        return model.encode(**self.inputs(model, sizes))
+
+
+def _texts(model: Any, sizes: Sizes) -> dict[str, Any]:
+    """One text a row, shorter where the row is padded."""
+    counts = [max(1, sizes.length - padding) for padding in sizes.padding]
+    texts = [" ".join(itertools.islice(itertools.cycle(_WORDS), count)) for count in counts]
+    return {"sentences": texts, "show_progress_bar": False}
+
+
+def _unread(folder: Path, reader: str, error: Exception) -> UsageError:
+    return UsageError(
+        f"{folder} cannot be read by {reader}: {type(error).__name__}: {str(error)[:500]}",
+        slug="bad-saved-model",
+        hint="Load it in Python, and export from a function: onlooker export app.py:build.",
+    )
 
 
 def local_folder(name: str, listed: str) -> Path:
@@ -84,11 +145,7 @@ def _model(folder: Path, dtype: str) -> Any:
     except OnlookerError:
         raise
     except Exception as error:
-        raise UsageError(
-            f"{folder} cannot be read by transformers: {type(error).__name__}: {str(error)[:500]}",
-            slug="bad-saved-model",
-            hint="Load it in Python, and export from a function: onlooker export app.py:build.",
-        ) from error
+        raise _unread(folder, "transformers", error) from error
 
 
 def _class_of(config: Any, transformers: Any) -> Any:
@@ -128,8 +185,16 @@ def watch_pretrained(pretrained: Pretrained, keep: int = 3) -> InputObserver | O
 
 
 def how_to_run(program: Program | Programs, saved: Pretrained, target: str, out: str) -> list[str]:
-    """Lines of Python that run what was written into the folder ``out``."""
-    if target == "genai":
+    """Lines that run what was written into the folder ``out``: of Python, or of JavaScript."""
+    if target == SENTENCE_TRANSFORMERS:
+        return [
+            "from sentence_transformers import SentenceTransformer",
+            f"model = SentenceTransformer({out!r}, backend='onnx')",
+            "model.encode(texts)",
+        ]
+    if target == WEB:
+        return _how_to_run_in_javascript(saved, Path(out))
+    if target == GENAI:
         tokens = "tokenizer.encode(text)" if _has_tokenizer(saved.folder) else "ids"
         lines = [f"model = onnxruntime_genai.Model({out!r})"]
         lines += ["tokenizer = onnxruntime_genai.Tokenizer(model)"] if tokens != "ids" else []
@@ -148,6 +213,21 @@ def how_to_run(program: Program | Programs, saved: Pretrained, target: str, out:
         return ["import onlooker", f"model = {load}", "model.generate(**inputs)"]
     load = f"onlooker.load({out!r}{_trusts(target)})"
     return ["import onlooker", f"program = {load}", "program(**inputs)"]
+
+
+def _how_to_run_in_javascript(saved: Pretrained, out: Path) -> list[str]:
+    cls = type(saved.model).__name__
+    reads = _has_tokenizer(saved.folder)
+    tokenizer = f"const tokenizer = await AutoTokenizer.from_pretrained({out.name!r});"
+    inputs = "await tokenizer(texts, { padding: true })" if reads else "inputs"
+    call = f"model.generate({inputs})" if saved.use.generates else f"model({inputs})"
+    return [
+        f"import {{ {cls}, {'AutoTokenizer, ' if reads else ''}env }} from '@huggingface/transformers';",
+        f"env.localModelPath = '{out.parent}/';",
+        f"const model = await {cls}.from_pretrained({out.name!r}, {{ dtype: 'q8' }});",
+        *([tokenizer] if reads else []),
+        f"await {call};",
+    ]
 
 
 def _trusts(target: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from ..core.progress import listening
+from ..core.support.progress import listening
 from ..report.progress import shown_on
 
 __all__ = ["Say", "progress"]

@@ -1,4 +1,4 @@
-"""What was saved: a folder with a program, or a file with a recording."""
+"""Reads a folder with a program, or a file with a recording."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.kinds import check_kind
+from ..core.support.kinds import check_kind
 from ..observing.bind import bind, read_signature
 from .marks import marked_call
 from .recompiles import Recompiles

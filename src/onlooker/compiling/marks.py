@@ -1,4 +1,4 @@
-"""Marks for torch.compile: which axes of the arguments change, which of them are equal, and how far.
+"""Marks for torch.compile on the tensors of a call.
 
 A mark of torch stands on a tensor, so each call is marked anew. The marks are unbacked: a size of 0 or
 1 is no special case then, and axes with the same ``shape_id`` are one symbol.
@@ -9,87 +9,30 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..core.enums import StrEnum
 from ..core.errors import UsageError
-from ..core.expression import Expression
-from ..core.path import Path
-from ..core.plan import Plan
+from ..core.support.enums import StrEnum
+from ..infer.marks import AxisMark
 from ..torch_internals.dynamo import marking
 
-__all__ = ["Mark", "Marking", "marked_call", "marks_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One axis that changes.
-
-    ``expressions`` are the sizes of the axis in the symbols of each plan, None in a plan that lacks
-    the argument: axes with equal expressions have equal sizes. ``low`` and ``high`` are bounds of the
-    size in all plans, where the axis is a symbol of its own.
-    """
-
-    path: Path
-    dim: int
-    expressions: tuple[str | None, ...]
-    low: int = 0
-    high: int | None = None
-
-    @property
-    def shape_id(self) -> str:
-        """The name that equal axes share."""
-        return " or ".join(dict.fromkeys(text for text in self.expressions if text))
+__all__ = ["Marking", "marked_call"]
 
 
 class Marking(StrEnum):
-    """How axes are marked: by ``mark_unbacked``, with which sizes of 0 and 1 need no graph of their
-    own, or by ``maybe_mark_dynamic``, for models that decide by sizes.
+    """The way in which axes are marked: by ``mark_unbacked``, with the sizes of 0 and 1 that need
+    no graph of their own, or by ``maybe_mark_dynamic``, for models that decide by sizes.
     """
 
     UNBACKED = "mark_unbacked"
     DYNAMIC = "maybe_mark_dynamic"
 
 
-def marks_of(plans: Sequence[Plan]) -> tuple[Mark, ...]:
-    """The axes that change in some plan."""
-    axes: dict[tuple[Path, int], list[tuple[Plan, Expression] | None]] = {}
-    for number, plan in enumerate(plans):
-        for leaf in plan.inputs:
-            for axis, expression in leaf.axes if leaf.is_tensor else ():
-                rows = axes.setdefault((axis.path, axis.dim or 0), [None] * len(plans))
-                rows[number] = plan, expression
-    found = []
-    for (path, dim), rows in axes.items():
-        known = [row for row in rows if row is not None]
-        sizes = {str(expression) for _, expression in known}
-        if any(expression.symbols for _, expression in known) or len(sizes) > 1:
-            texts = tuple(None if row is None else str(row[1]) for row in rows)
-            found.append(Mark(path, dim, texts, *_bounds(known)))
-    return tuple(found)
-
-
-def _bounds(known: Sequence[tuple[Plan, Expression]]) -> tuple[int, int | None]:
-    """The least and the greatest size of an axis in all plans; 0 and None where it is a sum or a
-    product of symbols.
-    """
-    lows, highs = [], []
-    for plan, expression in known:
-        if not expression.is_symbol:
-            return 0, None
-        symbol = plan.symbol(str(expression))
-        lows.append(symbol.low)
-        highs.append(symbol.high)
-    bounded = [high for high in highs if high is not None]
-    return min(lows), max(bounded) if len(bounded) == len(highs) else None
-
-
 @contextlib.contextmanager
 def marked_call(
-    arguments: Mapping[str, Any], marks: Sequence[Mark], kind: Marking
+    arguments: Mapping[str, Any], marks: Sequence[AxisMark], kind: Marking
 ) -> Iterator[None]:
     """Inside the block the tensors of one call are marked.
 
@@ -112,7 +55,7 @@ def marked_call(
             vars(tensor).update(attributes)
 
 
-def _fits(here: Sequence[tuple[Mark, torch.Tensor]]) -> bool:
+def _fits(here: Sequence[tuple[AxisMark, torch.Tensor]]) -> bool:
     """True where equal axes are equal, and all sizes are within the bounds."""
     sizes: dict[str, int] = {}
     for mark, tensor in here:
@@ -124,7 +67,7 @@ def _fits(here: Sequence[tuple[Mark, torch.Tensor]]) -> bool:
     return True
 
 
-def _tensor_at(mark: Mark, arguments: Mapping[str, Any]) -> torch.Tensor | None:
+def _tensor_at(mark: AxisMark, arguments: Mapping[str, Any]) -> torch.Tensor | None:
     """The tensor that a mark is about, or None where the call has none of so many dimensions."""
     try:
         tensor = mark.path.follow(arguments)
@@ -137,7 +80,7 @@ def _tensor_at(mark: Mark, arguments: Mapping[str, Any]) -> torch.Tensor | None:
 _UNBACKED_TAKES = frozenset(inspect.signature(marking.mark_unbacked).parameters)
 
 
-def _mark(tensor: torch.Tensor, mark: Mark, kind: Marking) -> None:
+def _mark(tensor: torch.Tensor, mark: AxisMark, kind: Marking) -> None:
     if kind is Marking.DYNAMIC:
         if tensor.shape[mark.dim] > 1:  # torch makes sizes of 0 and 1 constants in any case
             marking.maybe_mark_dynamic(tensor, mark.dim)

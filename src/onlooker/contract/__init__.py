@@ -1,3 +1,3 @@
-"""What a call must satisfy, compiled: the check that dispatch, ``check()`` and every target
-share.
+"""The conditions of a graph on its calls, compiled: the check that dispatch, ``check()`` and every
+target share.
 """

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..core.contract import Contract
-from ..core.formula import holds, read_formula, variables_of
 from ..core.plan import Plan, Symbol
+from ..core.sizes.expression import Sizes
+from ..core.sizes.formula import holds, read_formula, variables_of
 
 __all__ = ["between_bounds", "boundary_sizes", "failing_sizes", "is_int"]
 
@@ -23,7 +24,7 @@ _GREATEST = 4096
 _FAR = 4
 
 
-def boundary_sizes(plan: Plan, contract: Contract, base: Mapping[str, int]) -> list[dict[str, int]]:
+def boundary_sizes(plan: Plan, contract: Contract, base: Sizes) -> list[Sizes]:
     """Sizes on both sides of every bound of a contract, of kept constraints and of dropped ones,
     and the ends of every range; one symbol differs from ``base``. Of a modulus, which has many
     bounds, the first two and the last one.
@@ -31,20 +32,21 @@ def boundary_sizes(plan: Plan, contract: Contract, base: Mapping[str, int]) -> l
     An int that is no size is tried at 0, below its range and far beyond what was seen as well.
     """
     middle = _middle(plan, base)
-    found: list[dict[str, int]] = []
+    found: list[Sizes] = []
     for symbol in plan.symbols:
         for size in (*_sides(plan, contract, middle, symbol), *_ends(plan, symbol)):
-            if (sizes := {**middle, symbol.name: size}) not in found:
+            sizes = {**middle, symbol.name: size}
+            if sizes not in found:
                 found.append(sizes)
     return found
 
 
-def between_bounds(plan: Plan, contract: Contract, base: Mapping[str, int]) -> list[dict[str, int]]:
+def between_bounds(plan: Plan, contract: Contract, base: Sizes) -> list[Sizes]:
     """The neighbours of the sizes at bounds, one size between two bounds, and one beyond the
     last.
     """
     middle = _middle(plan, base)
-    found: list[dict[str, int]] = []
+    found: list[Sizes] = []
     for symbol in plan.symbols:
         sides = sorted({*_sides(plan, contract, middle, symbol)})
         if not sides:
@@ -60,19 +62,19 @@ def between_bounds(plan: Plan, contract: Contract, base: Mapping[str, int]) -> l
     return found
 
 
-def failing_sizes(plan: Plan, formula: str, base: Mapping[str, int]) -> list[dict[str, int]]:
+def failing_sizes(plan: Plan, formula: str, base: Sizes) -> list[Sizes]:
     """Sizes at which a condition fails: of each of its symbols the next smaller and larger one
     than in ``base``.
     """
     names = [symbol.name for symbol in plan.symbols]
     tree = read_formula(formula, names)
     middle = _middle(plan, base)
-    found: list[dict[str, int]] = []
+    found: list[Sizes] = []
     for symbol in plan.symbols:
         if symbol.name not in variables_of(tree):
             continue
-        lawful = _lawful(symbol, max(_REACH, _greatest(tree) + 2))
-        failing = [size for size in lawful if not holds(formula, {**middle, symbol.name: size})]
+        valid = _valid_sizes(symbol, max(_REACH, _greatest(tree) + 2))
+        failing = [size for size in valid if not holds(formula, {**middle, symbol.name: size})]
         smaller = [size for size in failing if size < middle[symbol.name]]
         larger = [size for size in failing if size > middle[symbol.name]]
         found += [{**middle, symbol.name: size} for size in (*smaller[-1:], *larger[:1])]
@@ -84,13 +86,11 @@ def is_int(plan: Plan, symbol: Symbol) -> bool:
     return not any(symbol.name in e.symbols for leaf in plan.inputs for e in leaf.shape)
 
 
-def _middle(plan: Plan, base: Mapping[str, int]) -> dict[str, int]:
+def _middle(plan: Plan, base: Sizes) -> Sizes:
     return {symbol.name: base.get(symbol.name, max(symbol.low, 3)) for symbol in plan.symbols}
 
 
-def _sides(
-    plan: Plan, contract: Contract, middle: Mapping[str, int], symbol: Symbol
-) -> Iterator[int]:
+def _sides(plan: Plan, contract: Contract, middle: Sizes, symbol: Symbol) -> Iterator[int]:
     """The sizes of a symbol on both sides of every change of a condition."""
     names = [other.name for other in plan.symbols]
     kept = [constraint.formula for region in contract.regions for constraint in region.constraints]
@@ -98,19 +98,17 @@ def _sides(
         tree = read_formula(formula, names)
         if symbol.name not in variables_of(tree):
             continue
-        lawful = _lawful(symbol, max(_REACH, _greatest(tree) + 2))
-        answers = [holds(formula, {**middle, symbol.name: size}) for size in lawful]
-        changes = [i for i in range(1, len(lawful)) if answers[i] != answers[i - 1]]
+        valid = _valid_sizes(symbol, max(_REACH, _greatest(tree) + 2))
+        answers = [holds(formula, {**middle, symbol.name: size}) for size in valid]
+        changes = [i for i in range(1, len(valid)) if answers[i] != answers[i - 1]]
         for position in dict.fromkeys((*changes[:2], *changes[-1:])):
-            yield lawful[position - 1]
-            yield lawful[position]
+            yield valid[position - 1]
+            yield valid[position]
 
 
-def _lawful(symbol: Symbol, reach: int) -> Sequence[int]:
+def _valid_sizes(symbol: Symbol, reach: int) -> Sequence[int]:
     """The sizes of the range and the step of a symbol in which bounds are looked for."""
-    most = max(reach, 2 * max(symbol.observed, default=2))
-    first = -(-symbol.low // symbol.step) * symbol.step
-    return range(first, min(most, most if symbol.high is None else symbol.high) + 1, symbol.step)
+    return symbol.sizes_up_to(max(reach, 2 * max(symbol.observed, default=2)))
 
 
 def _greatest(tree: ast.expr) -> int:
@@ -127,9 +125,14 @@ def _ends(plan: Plan, symbol: Symbol) -> Iterator[int]:
     """The greatest size of the range, where it is near or a bound of the model; for an int also 0,
     what is below the range, and a far one.
     """
-    near = _lawful(symbol, _GREATEST if symbol.limit else _REACH)
+    near = _valid_sizes(symbol, _GREATEST if symbol.limit else _REACH)
     if symbol.high is not None and near and near[-1] + symbol.step > symbol.high:
         yield near[-1]
-    if is_int(plan, symbol):
-        far = (_FAR * max((*symbol.observed, 1)) + 1) // symbol.step * symbol.step
-        yield from (0, symbol.low - symbol.step, *([far] if symbol.allows(far) else []))
+    if not is_int(plan, symbol):
+        return
+    yield 0
+    yield symbol.low - symbol.step
+    far = _FAR * max((*symbol.observed, 1)) + 1
+    far -= far % symbol.step
+    if symbol.allows(far):
+        yield far

@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core.contract import Constraint, Contract, Origin
-from ..core.expression import Expression
-from ..core.floor import written
-from ..core.formula import FUNCTIONS, read_formula, renamed
 from ..core.plan import LeafPlan, Plan, Symbol
+from ..core.sizes.expression import Expression, Sizes
+from ..core.sizes.floor import written
+from ..core.sizes.formula import FUNCTIONS, read_formula, renamed
 from ..core.spec import Axis
-from ..core.traffic import Breach, BreachKind
+from ..core.traffic import Violation, ViolationKind
 from .places import places_of
 
 __all__ = ["Checker"]
 
 
 class Checker:
-    """Whether the inputs of a graph, in the order of its plan, satisfy plan and contract.
+    """Checks the inputs of a graph, in the order of its plan, against plan and contract.
 
     Inputs are anything with a ``shape``, and ints. One pass reads the size of each symbol, compares
     every axis with its expression, each symbol with its range and step, and then the constraints of
@@ -47,9 +47,9 @@ class Checker:
         """True when the inputs are in the contract."""
         return self._holds(inputs)
 
-    def breaches(self, inputs: Sequence[Any]) -> Iterator[Breach]:
-        """Why the inputs are not: ranks, then constant sizes, relations, ranges, steps,
-        constraints.
+    def violations(self, inputs: Sequence[Any]) -> Iterator[Violation]:
+        """Yields the violations of the inputs: ranks, then constant sizes, relations, ranges,
+        steps, constraints.
         """
         wrong_rank = list(self._ranks(inputs))
         if wrong_rank:
@@ -64,18 +64,18 @@ class Checker:
                 for constraint in self.contract.failing(sizes)
             )
 
-    def _ranks(self, inputs: Sequence[Any]) -> Iterator[Breach]:
+    def _ranks(self, inputs: Sequence[Any]) -> Iterator[Violation]:
         for leaf, value in zip(self.plan.inputs, inputs, strict=True):
             if leaf.is_tensor and len(value.shape) != len(leaf.shape):
                 got = f"a tensor of {len(value.shape)} dimensions"
-                yield Breach(BreachKind.TYPE, str(leaf.path), kind_of(leaf), got)
+                yield Violation(ViolationKind.TYPE, str(leaf.path), kind_of(leaf), got)
 
-    def _sizes(self, inputs: Sequence[Any]) -> dict[str, int]:
+    def _sizes(self, inputs: Sequence[Any]) -> Sizes:
         scope = {"__builtins__": {}, "_inputs": inputs}
         places = places_of(self.plan, _spelled(self.plan))
         return {name: int(eval(text, scope)) for name, text in places.items()}
 
-    def _of_axes(self, inputs: Sequence[Any], sizes: Mapping[str, int]) -> Iterator[Breach]:
+    def _of_axes(self, inputs: Sequence[Any], sizes: Sizes) -> Iterator[Violation]:
         for position, axis, expression in self._axes:
             value = inputs[position]
             size = int(value if axis.dim is None else value.shape[axis.dim])
@@ -83,41 +83,41 @@ class Checker:
             if size == wanted:
                 continue
             if expression.is_constant:
-                yield Breach(BreachKind.SIZE, str(axis), str(wanted), str(size))
+                yield Violation(ViolationKind.SIZE, str(axis), str(wanted), str(size))
             else:
                 where = ", ".join(
                     f"{name} = {sizes[name]} in {self._where(name)}" for name in expression.symbols
                 )
-                yield Breach(
-                    BreachKind.RELATION, str(axis), str(expression), f"{size} with {where}"
+                yield Violation(
+                    ViolationKind.RELATION, str(axis), str(expression), f"{size} with {where}"
                 )
 
     def _where(self, name: str) -> str:
         position, dim = self._places.get(name, (0, None))
         return str(Axis(self.plan.inputs[position].path, dim))
 
-    def _of_symbols(self, sizes: Mapping[str, int]) -> Iterator[Breach]:
+    def _of_symbols(self, sizes: Sizes) -> Iterator[Violation]:
         for symbol in self.plan.symbols:
             size = sizes[symbol.name]
             if not symbol.allows(size):
                 is_bound = bool(symbol.limit) and size > symbol.low
-                yield Breach(
-                    BreachKind.BOUND if is_bound else BreachKind.RANGE,
+                yield Violation(
+                    ViolationKind.BOUND if is_bound else ViolationKind.RANGE,
                     self._where(symbol.name),
                     f"{symbol.name}, {symbol.range}",
                     str(size),
                 )
             if size % symbol.step:
                 expected = f"{symbol.name} in steps of {symbol.step}"
-                yield Breach(BreachKind.STEP, self._where(symbol.name), expected, str(size))
+                yield Violation(ViolationKind.STEP, self._where(symbol.name), expected, str(size))
 
-    def _of_constraint(self, constraint: Constraint, sizes: Mapping[str, int]) -> Breach:
+    def _of_constraint(self, constraint: Constraint, sizes: Sizes) -> Violation:
         if constraint not in self._needs:
             self._needs[constraint] = self._need(constraint)
         needed, names = self._needs[constraint]
         got = ", ".join(f"{self._where(name)} = {sizes[name]}" for name in names)
-        kind = BreachKind.BOUND if constraint.origin is Origin.BOUND else BreachKind.CONDITION
-        return Breach(kind, "this graph", needed, got)
+        kind = ViolationKind.BOUND if constraint.origin is Origin.BOUND else ViolationKind.CONDITION
+        return Violation(kind, "this graph", needed, got)
 
     def _need(self, constraint: Constraint) -> tuple[str, tuple[str, ...]]:
         """The constraint in the sizes of inputs, with the line of the model; and its symbols."""

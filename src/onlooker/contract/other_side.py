@@ -1,19 +1,20 @@
-"""What a call on the other side of a condition gets: another graph, or a refusal of the model or
-of the program.
+"""The answer to a call on the other side of a condition: another graph, or a refusal of the model
+or of the program.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..core.call import Values
 from ..core.contract import Constraint, Contract, Origin, Region
-from ..core.enums import StrEnum
 from ..core.experiment import FindingKind
-from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
+from ..core.sizes.expression import Sizes
+from ..core.support.enums import StrEnum
 from .boundaries import failing_sizes
 from .checker import Checker
 
@@ -21,7 +22,7 @@ __all__ = ["Fate", "FateKind", "OtherSides"]
 
 
 class FateKind(StrEnum):
-    """What becomes of a call."""
+    """The ways in which a program treats a call."""
 
     TAKEN = "taken"
     REFUSED_BY_MODEL = "refused-by-model"
@@ -30,7 +31,7 @@ class FateKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of calls of some sizes; ``graph`` takes them, where one does.
+    """The answer of a program to calls of some sizes; ``graph`` takes them, where one does.
 
     >>> str(Fate(FateKind.TAKEN, (("sequence", 25),), "main_2"))
     'taken by graph main_2 (sequence = 25)'
@@ -52,8 +53,8 @@ class Fate:
 
 
 class OtherSides:
-    """What calls get at sizes of one graph that another one may take; ``graphs`` are those of
-    the whole program.
+    """Finds the answer to calls at sizes of one graph that another one may take; ``graphs`` are
+    those of the whole program.
     """
 
     def __init__(self, graphs: Sequence[tuple[Plan, Contract]]) -> None:
@@ -64,10 +65,10 @@ class OtherSides:
         return [Checker(plan, contract) for plan, contract in self._graphs]
 
     def beyond(
-        self, plan: Plan, region: Region, constraint: Constraint, base: Mapping[str, int]
+        self, plan: Plan, region: Region, constraint: Constraint, base: Sizes
     ) -> tuple[Fate, ...]:
-        """What calls get that satisfy a region but for one constraint, each once; nothing where no
-        sizes do.
+        """Returns the fates of calls that satisfy a region but for one constraint, each once;
+        nothing where no sizes do.
 
         ``base`` are the sizes of the export. The experiments of the plan tell which sizes the model
         refuses. No model is run.
@@ -83,7 +84,7 @@ class OtherSides:
         order = list(FateKind)
         return tuple(sorted(found.values(), key=lambda fate: order.index(fate.kind)))
 
-    def _taker(self, plan: Plan, sizes: Mapping[str, int]) -> str:
+    def _taker(self, plan: Plan, sizes: Sizes) -> str:
         """The name of the first graph that takes inputs of these sizes; empty where none does."""
         given = {leaf.path: _stand_in(leaf, sizes) for leaf in plan.inputs}
         for checker in self._checkers:
@@ -94,7 +95,7 @@ class OtherSides:
         return ""
 
 
-def _tried(plan: Plan) -> Iterator[tuple[dict[str, int], bool]]:
+def _tried(plan: Plan) -> Iterator[tuple[Sizes, bool]]:
     """The sizes that were tried with the model, and whether it took them."""
     for experiment in plan.probes:
         sizes = plan.symbol_sizes(experiment) if experiment.axes else None
@@ -102,9 +103,7 @@ def _tried(plan: Plan) -> Iterator[tuple[dict[str, int], bool]]:
             yield sizes, experiment.finding.kind is FindingKind.ACCEPTED
 
 
-def _beyond(
-    plan: Plan, region: Region, constraint: Constraint, base: Mapping[str, int]
-) -> list[dict[str, int]]:
+def _beyond(plan: Plan, region: Region, constraint: Constraint, base: Sizes) -> list[Sizes]:
     """Sizes at which the constraint fails: those that were tried with the model, else the nearest
     to the base.
 
@@ -117,7 +116,7 @@ def _beyond(
         dict(base),
     )
     names = [symbol.name for symbol in plan.symbols]
-    ordered = [{name: sizes[name] for name in names} for sizes in tried]
+    ordered: list[Sizes] = [{name: sizes[name] for name in names} for sizes in tried]
     candidates = [sizes for sizes in ordered if not constraint.holds(sizes)]
     near = failing_sizes(plan, constraint.formula, start)
     others = [other for other in region.constraints if other != constraint]
@@ -129,18 +128,18 @@ def _beyond(
 
 
 class _Sized(NamedTuple):
-    """What stands for a tensor: a check reads its shape alone."""
+    """Stands for a tensor in a check, which reads its shape alone."""
 
     shape: tuple[int, ...]
 
 
-def _stand_in(leaf: LeafPlan, sizes: Mapping[str, int]) -> Any:
+def _stand_in(leaf: LeafPlan, sizes: Sizes) -> Any:
     if leaf.is_tensor:
         return _Sized(tuple(expression.evaluate(sizes) for expression in leaf.shape))
     return None if leaf.value is None else leaf.value.evaluate(sizes)
 
 
-def _takes_leaves(other: Plan, plan: Plan, given: Mapping[Path, Any]) -> bool:
+def _takes_leaves(other: Plan, plan: Plan, given: Values) -> bool:
     """True where a call of one plan has the leaves of another one, and its constants."""
     ours, theirs = ({leaf.path: leaf for leaf in one.leaves} for one in (plan, other))
     return ours.keys() == theirs.keys() and all(
@@ -148,7 +147,7 @@ def _takes_leaves(other: Plan, plan: Plan, given: Mapping[Path, Any]) -> bool:
     )
 
 
-def _is_alike(ours: LeafPlan, theirs: LeafPlan, given: Mapping[Path, Any]) -> bool:
+def _is_alike(ours: LeafPlan, theirs: LeafPlan, given: Values) -> bool:
     if theirs.is_constant and not ours.is_constant:
         return theirs.constant is not None and theirs.constant.value == given[ours.path]
     if ours.is_constant:

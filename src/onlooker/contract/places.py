@@ -1,4 +1,4 @@
-"""Where the size of each symbol can be read: on which axis of which input."""
+"""The axes from which the size of each symbol can be read, by the input."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..core.contract import Contract
 from ..core.errors import ExportError
-from ..core.expression import Expression
-from ..core.formula import read_formula, renamed
 from ..core.path import Path
 from ..core.plan import Plan
+from ..core.sizes.expression import Expression
+from ..core.sizes.formula import read_formula, renamed
 from ..core.spec import Axis
 
 __all__ = ["Spelling", "formulas_of", "places_of", "spelled_axis"]

@@ -18,10 +18,11 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from ..core.contract import Region
-from ..core.formula import holds, negated, renamed
 from ..core.plan import Symbol
+from ..core.sizes.formula import holds, negated, renamed
 
 __all__ = ["ServedSizes", "SizeSet", "served_sizes"]
 
@@ -100,8 +101,8 @@ def _interval(low: int | None, high: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServedSizes:
-    """What some regions serve: all sizes of ``sets`` together; where these are not ``exact``, those
-    that satisfy one of the ``cases`` as well, each a conjunction in words.
+    """The sizes that some regions serve: all sizes of ``sets`` together; where these are not
+    ``exact``, those that satisfy one of the ``cases`` as well, each a conjunction in words.
 
     ``limited`` are the terms of which not all sizes of the plan are served.
     """
@@ -127,7 +128,7 @@ class _Test:
 
 
 @dataclass(slots=True)
-class _Term:
+class _SumWithTests:
     """A sum of symbols with all its tests, and the range that the plan gives it; ``grid`` is what
     the moduli of all its tests divide.
     """
@@ -208,8 +209,8 @@ _Box = Mapping[str, frozenset[tuple[bool, ...]]]
 
 
 def served_sizes(parts: Sequence[tuple[Sequence[Symbol], Sequence[Region]]]) -> ServedSizes:
-    """What the regions of some graphs serve together; each part has the symbols of one graph, with
-    the range that its plan gives them, and the regions of its contract.
+    """Returns the sizes that the regions of some graphs serve together; each part has the symbols
+    of one graph, with the range that its plan gives them, and the regions of its contract.
 
     >>> from onlooker.core.contract import Constraint, Origin
     >>> def region(*formulas):
@@ -235,12 +236,12 @@ def served_sizes(parts: Sequence[tuple[Sequence[Symbol], Sequence[Region]]]) -> 
     return _told(known, terms)
 
 
-def _terms_of_symbols(all_symbols: Iterable[Sequence[Symbol]]) -> dict[str, _Term]:
+def _terms_of_symbols(all_symbols: Iterable[Sequence[Symbol]]) -> dict[str, _SumWithTests]:
     """A term for each symbol, over the sizes that any of the plans allows."""
-    terms: dict[str, _Term] = {}
+    terms: dict[str, _SumWithTests] = {}
     for symbol in itertools.chain(*all_symbols):
         term = terms.setdefault(
-            symbol.name, _Term(symbol.name, symbol.low, symbol.high, symbol.step)
+            symbol.name, _SumWithTests(symbol.name, symbol.low, symbol.high, symbol.step)
         )
         term.low = min(term.low or 0, symbol.low)
         term.high = (
@@ -250,7 +251,7 @@ def _terms_of_symbols(all_symbols: Iterable[Sequence[Symbol]]) -> dict[str, _Ter
     return terms
 
 
-def _range_tests(symbol: Symbol, term: _Term) -> Iterator[tuple[str, _Test]]:
+def _range_tests(symbol: Symbol, term: _SumWithTests) -> Iterator[tuple[str, _Test]]:
     """The range of a symbol in one plan, where it is narrower than that of the term."""
     if symbol.low != term.low:
         yield symbol.name, _Test(f"value >= {symbol.low}", (symbol.low,))
@@ -267,7 +268,7 @@ def _by_term(tests: Iterable[tuple[str, _Test]]) -> dict[str, list[_Test]]:
     return found
 
 
-def _box_of(tests: Sequence[tuple[str, _Test]], terms: Mapping[str, _Term]) -> _Box | None:
+def _box_of(tests: Sequence[tuple[str, _Test]], terms: Mapping[str, _SumWithTests]) -> _Box | None:
     """The cells of each term in which all tests hold; None for a region that no sizes are in."""
     box = {}
     for text, own in _by_term(tests).items():
@@ -281,7 +282,7 @@ def _box_of(tests: Sequence[tuple[str, _Test]], terms: Mapping[str, _Term]) -> _
     return box
 
 
-def _told(boxes: Sequence[_Box], terms: Mapping[str, _Term]) -> ServedSizes:
+def _told(boxes: Sequence[_Box], terms: Mapping[str, _SumWithTests]) -> ServedSizes:
     hulls = {
         text: frozenset[tuple[bool, ...]]().union(*(box.get(text, term.cells) for box in boxes))
         for text, term in terms.items()
@@ -302,7 +303,7 @@ def _told(boxes: Sequence[_Box], terms: Mapping[str, _Term]) -> ServedSizes:
     return ServedSizes(shown, limited, tuple(cases), exact=False)
 
 
-def _is_shown(text: str, terms: Mapping[str, _Term], limited: Sequence[str]) -> bool:
+def _is_shown(text: str, terms: Mapping[str, _SumWithTests], limited: Sequence[str]) -> bool:
     """Symbols are told always, other terms where they limit something."""
     return text in limited or text.isidentifier()
 
@@ -333,7 +334,7 @@ def _covers(
     return True
 
 
-def _cases(boxes: Sequence[_Box], terms: Mapping[str, _Term]) -> list[str]:
+def _cases(boxes: Sequence[_Box], terms: Mapping[str, _SumWithTests]) -> list[str]:
     """Each box in words, without those that lie inside of another one."""
     found: dict[str, None] = {}
     for number, box in enumerate(boxes):
@@ -364,7 +365,7 @@ _Sum = dict[tuple[str, ...], int]
 
 
 def _tests_of(
-    region: Region, own: Sequence[tuple[str, _Test]], terms: dict[str, _Term]
+    region: Region, own: Sequence[tuple[str, _Test]], terms: dict[str, _SumWithTests]
 ) -> list[tuple[str, _Test]]:
     """The tests of a region, each with its term; a term that nobody knows is added. ``own`` are the
     tests of the plan.
@@ -398,7 +399,7 @@ _ANY: _Limits = (-math.inf, math.inf)
 
 
 def _limits_of_symbols(
-    tests: Iterable[tuple[str, _Test]], symbols: Iterable[_Term]
+    tests: Iterable[tuple[str, _Test]], symbols: Iterable[_SumWithTests]
 ) -> dict[str, _Limits]:
     """The least and the greatest size of each symbol for which its tests hold."""
     by_symbol = _by_term(tests)
@@ -420,7 +421,7 @@ def _always_holds(part: ast.expr, limits: Mapping[str, _Limits]) -> bool:
     """True for a comparison that holds for all sizes in the limits; False where this does not
     tell.
     """
-    if not isinstance(part, ast.Compare) or len(part.ops) != 1 or _may_be_fraction(part):
+    if not _is_comparison(part):
         return False
     difference = ast.BinOp(part.left, ast.Sub(), part.comparators[0])
     as_written, as_sum = _limits_of(difference, limits), _limits_of_sum(_sum(difference), limits)
@@ -461,7 +462,9 @@ def _limits_of(node: ast.expr, limits: Mapping[str, _Limits]) -> _Limits:
 
 
 def _limits_of_sum(total: _Sum, limits: Mapping[str, _Limits]) -> _Limits:
-    """The same for a sum of products: ``n < n*k`` is known as soon as products are written out."""
+    """Returns the limits of a sum of products: ``n < n*k`` is known as soon as products are written
+    out.
+    """
     low = high = 0.0
     for product, factor in total.items():
         found = (float(factor), float(factor))
@@ -503,24 +506,24 @@ def _conjuncts(tree: ast.expr) -> Iterator[ast.expr]:
         yield tree
 
 
-def _truth(part: ast.expr, terms: dict[str, _Term]) -> tuple[str, _Test]:
+def _truth(part: ast.expr, terms: dict[str, _SumWithTests]) -> tuple[str, _Test]:
     """A condition as a term that is 1 where it holds, and 0 where it fails."""
     wanted = 1
     if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
         part, wanted = part.operand, 0
     name = f"({ast.unparse(part)})"
-    terms.setdefault(name, _Term(name, 0, 1, is_condition=True))
+    terms.setdefault(name, _SumWithTests(name, 0, 1, is_condition=True))
     return name, _Test(f"value == {wanted}", (1,))
 
 
 def _monotone(
-    part: ast.expr, symbols: Collection[str], terms: Mapping[str, _Term]
+    part: ast.expr, symbols: Collection[str], terms: Mapping[str, _SumWithTests]
 ) -> tuple[str, _Test] | None:
     """A comparison of what only grows, or only falls, with one symbol: ``(n - 1) // 2 + 1 > 3``.
 
     Its answer changes where the difference of both sides reaches 0, and where it passes 0.
     """
-    if not isinstance(part, ast.Compare) or len(part.ops) != 1 or _may_be_fraction(part):
+    if not _is_comparison(part):
         return None
     names = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
     names &= set(symbols)
@@ -597,9 +600,9 @@ def _first(formula: str, least: int) -> int | None:
     return high
 
 
-def _comparison(part: ast.expr, terms: dict[str, _Term]) -> tuple[str, _Test] | None:
+def _comparison(part: ast.expr, terms: dict[str, _SumWithTests]) -> tuple[str, _Test] | None:
     """A comparison of two sums, or of a remainder with a number; None for anything else."""
-    if not isinstance(part, ast.Compare) or len(part.ops) != 1 or _may_be_fraction(part):
+    if not _is_comparison(part):
         return None
     left, right, modulus = part.left, _sum(part.comparators[0]), 1
     operator = _COMPARED.get(type(part.ops[0]))
@@ -632,13 +635,18 @@ def _comparison(part: ast.expr, terms: dict[str, _Term]) -> tuple[str, _Test] | 
     return term.text, _Test(f"{value} {operator} 0", (-offset // scale,))
 
 
-def _term_of(total: _Sum, terms: dict[str, _Term]) -> _Term:
+def _term_of(total: _Sum, terms: dict[str, _SumWithTests]) -> _SumWithTests:
     """The term of a sum; one that nobody knows is added."""
     text = _text(total)
     if text not in terms:
         low, high = _limits(total, terms)
-        terms[text] = _Term(text, low, high)
+        terms[text] = _SumWithTests(text, low, high)
     return terms[text]
+
+
+def _is_comparison(part: ast.expr) -> TypeGuard[ast.Compare]:
+    """True for a comparison of two formulas that are ints at all sizes."""
+    return isinstance(part, ast.Compare) and len(part.ops) == 1 and not _may_be_fraction(part)
 
 
 def _may_be_fraction(part: ast.expr) -> bool:
@@ -689,8 +697,9 @@ def _text(total: _Sum) -> str:
     return " ".join(parts)
 
 
-def _limits(total: _Sum, terms: Mapping[str, _Term]) -> tuple[int | None, int | None]:
+def _limits(total: _Sum, terms: Mapping[str, _SumWithTests]) -> tuple[int | None, int | None]:
     """The least and the greatest value of a sum, None where nothing limits it."""
+    # of 2*n - k with n from 1 to 5 and k from 0 to 3: 2*1 - 3 to 2*5 - 0
     low: int | None = 0
     high: int | None = 0
     for product, factor in total.items():

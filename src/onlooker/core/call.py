@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from .enums import StrEnum
 from .path import Key, Path
-from .spec import ConstantSpec, Spec, TensorSpec
+from .spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from .structure import Structure, Tree, child_of
+from .support.enums import StrEnum
 from .surroundings import Surroundings
 
 __all__ = [
     "ARGUMENTS",
     "OUTPUT",
     "STATE",
+    "Arguments",
     "Call",
     "ChangedArgument",
+    "Join",
     "Parameter",
     "Passing",
+    "Serve",
     "Signature",
+    "Values",
     "changed_in",
 ]
 
@@ -26,9 +32,16 @@ __all__ = [
 #: model, and the arguments that the call changed
 OUTPUT, STATE, ARGUMENTS = "output", "state", "arguments"
 
+#: the arguments of a call, by the names of the parameters
+Arguments = dict[str, Any]
+#: what takes the arguments of a call and gives its result: a model, a program
+Serve = Callable[[Arguments], Any]
+#: a value for each leaf of the arguments, by its path
+Values = Mapping[Path, Any]
+
 
 class Passing(StrEnum):
-    """How an argument came to the method."""
+    """The ways in which an argument came to the method."""
 
     POSITIONAL = "positional"
     KEYWORD = "keyword"
@@ -41,7 +54,8 @@ class Parameter:
     """A parameter of the watched method, as its signature has it.
 
     ``kind`` is the name of an ``inspect.Parameter`` kind, ``annotation`` is text, ``default`` is
-    the default where that is a constant, and ``required`` is True where there is none.
+    the default where that is a constant, ``default_object`` where that is an enum, a dtype or a
+    device, and ``required`` is True where there is none.
     """
 
     name: str
@@ -49,6 +63,12 @@ class Parameter:
     required: bool = True
     default: ConstantSpec | None = None
     annotation: str = ""
+    default_object: OpaqueSpec | None = None
+
+    @property
+    def default_spec(self) -> Spec | None:
+        """The default, as the leaf of a call that passes it."""
+        return self.default_object if self.default is None else self.default
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +81,26 @@ class ChangedArgument:
 
     name: str
     written: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The list at ``path`` counts as the list of one tensor: all of them, concatenated along
+    ``dim``. Without a dimension, what stands at ``path`` is objects that are not read, or one.
+
+    ``results`` are places in the result that have the same, as where a model returns an argument:
+    objects stand there as they came; lists of tensors count as one tensor too, and are split again
+    for the caller.
+    """
+
+    path: Path
+    dim: int | None
+    results: tuple[Path, ...] = ()
+
+    def __str__(self) -> str:
+        if self.dim is None:
+            return f"{self.path} is not read"
+        return f"{self.path} is joined along {self.dim}"
 
 
 def changed_in(structure: Structure) -> tuple[str, ...]:
@@ -84,6 +124,13 @@ class Signature:
     def get(self, name: str) -> Parameter | None:
         """The parameter called ``name``, or None."""
         return next((p for p in self.parameters if p.name == name), None)
+
+    def default_of(self, path: Path) -> Spec | None:
+        """The default of a whole argument, as the leaf of a call that passes it; None for a part of
+        an argument, and where the recording has none.
+        """
+        parameter = self.get(path.root) if len(path.entries) == 1 else None
+        return None if parameter is None else parameter.default_spec
 
     def of_kind(self, kind: str) -> str | None:
         """The name of the first parameter of an ``inspect.Parameter`` kind, or None."""

@@ -1,4 +1,4 @@
-"""What a call must satisfy to be served by one graph, beside the plan: the sizes for which the
+"""The conditions under which one graph serves a call, beside the plan: the sizes for which the
 graph is proven.
 
 A plan says which inputs there are and how their sizes follow from symbols. A contract says for
@@ -8,17 +8,18 @@ has its origin, and what was dropped has its evidence.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 
-from .enums import StrEnum
-from .formula import holds
+from .sizes.expression import Sizes
+from .sizes.formula import holds
+from .support.enums import StrEnum
 
 __all__ = ["Constraint", "Contract", "Dropped", "Origin", "Region", "Way"]
 
 
 class Origin(StrEnum):
-    """Where a constraint comes from."""
+    """The origins of constraints."""
 
     MODEL = "model"  #: the Python of the model decided so, in the line that is given
     OPERATOR = "operator"  #: an operator of torch decided so while it was traced
@@ -45,13 +46,14 @@ class Constraint:
     line: str = ""
     reason: str = ""
 
-    def holds(self, sizes: Mapping[str, int]) -> bool:
+    def holds(self, sizes: Sizes) -> bool:
         """True when the sizes satisfy the condition; False where it has no answer."""
         return holds(self.formula, sizes)
 
     @property
     def because(self) -> str:
-        """What follows the condition in a sentence: what ends, and the line; empty without both.
+        """The words that follow the condition in a sentence: what ends, and the line; empty without
+        both.
 
         >>> Constraint("n <= 128", Origin.BOUND, reason="128 rows of pe").because
         ' (128 rows of pe)'
@@ -72,7 +74,7 @@ class Region:
     constraints: tuple[Constraint, ...] = ()
     evidence: str = ""
 
-    def holds(self, sizes: Mapping[str, int]) -> bool:
+    def holds(self, sizes: Sizes) -> bool:
         """True for sizes that satisfy every constraint."""
         return all(constraint.holds(sizes) for constraint in self.constraints)
 
@@ -99,7 +101,8 @@ class Dropped:
 @dataclass(frozen=True, slots=True)
 class Way:
     """Arguments that a call may leave out together, and the sizes for which a trace without them
-    gives the same graph.
+    gives the same graph. They may be more sizes than those of calls that pass the arguments: a model
+    with ``chunk=64`` takes another path beyond 64 rows, and without it the path stays the same.
 
     ``left_out`` are the names of the arguments, ``regions`` the sizes, and ``evidence`` says how the
     two traces were compared.
@@ -109,7 +112,7 @@ class Way:
     regions: tuple[Region, ...] = (Region(),)
     evidence: str = "traced without them"
 
-    def holds(self, sizes: Mapping[str, int]) -> bool:
+    def holds(self, sizes: Sizes) -> bool:
         """True for sizes of which some region holds."""
         return any(region.holds(sizes) for region in self.regions)
 
@@ -119,7 +122,7 @@ class Contract:
     """The regions for which a graph is proven; a call must lie in one of them.
 
     A call that leaves out arguments which the graph was traced with must do so in one of the
-    ``ways``.
+    ``ways``, and lie in a region of that way instead.
 
     >>> short = Region((Constraint("n <= 24", Origin.MODEL),))
     >>> even = Region((Constraint("n % 2 == 0", Origin.MODEL),))
@@ -132,7 +135,7 @@ class Contract:
     dropped: tuple[Dropped, ...] = ()
     ways: tuple[Way, ...] = ()
 
-    def holds(self, sizes: Mapping[str, int]) -> bool:
+    def holds(self, sizes: Sizes) -> bool:
         """True for sizes of which some region holds."""
         return any(region.holds(sizes) for region in self.regions)
 
@@ -141,7 +144,16 @@ class Contract:
         names = set(left_out)
         return next((way for way in self.ways if set(way.left_out) == names), None)
 
-    def failing(self, sizes: Mapping[str, int]) -> tuple[Constraint, ...]:
+    def narrowed(self, narrow: Callable[[Region], Iterable[Region]]) -> Contract:
+        """The contract with narrower regions in the place of each region, also of each way."""
+
+        def all_of(regions: Iterable[Region]) -> tuple[Region, ...]:
+            return tuple(one for region in regions for one in narrow(region))
+
+        ways = tuple(replace(way, regions=all_of(way.regions)) for way in self.ways)
+        return replace(self, regions=all_of(self.regions), ways=ways)
+
+    def failing(self, sizes: Sizes) -> tuple[Constraint, ...]:
         """The constraints that the sizes violate, of the region that comes nearest; nothing
         where one holds.
         """
@@ -151,7 +163,7 @@ class Contract:
         ]
         return min(violated, key=len, default=())
 
-    def ended(self, sizes: Mapping[str, int]) -> tuple[Constraint, ...]:
+    def ended(self, sizes: Sizes) -> tuple[Constraint, ...]:
         """The bounds beyond which the model itself refuses the sizes; nothing where some region
         holds, or where another condition keeps them out as well.
 
@@ -172,5 +184,7 @@ class Contract:
     def constraints(self) -> tuple[Constraint, ...]:
         """The constraints that every region has."""
         first, *others = self.regions or (Region(),)
-        formulas = [{constraint.formula for constraint in region.constraints} for region in others]
-        return tuple(c for c in first.constraints if all(c.formula in known for known in formulas))
+        common = {constraint.formula for constraint in first.constraints}
+        for region in others:
+            common &= {constraint.formula for constraint in region.constraints}
+        return tuple(c for c in first.constraints if c.formula in common)

@@ -131,7 +131,7 @@ class ArgumentKindError(UsageError, TypeError):
 
 
 class ObservationError(OnlookerError, RuntimeError):
-    """What was observed does not answer the question."""
+    """The observed calls do not answer the question."""
 
 
 class UnsupportedError(OnlookerError, NotImplementedError):
@@ -159,7 +159,12 @@ class EntriesError(ExportError):
 
 
 class RejectedCallError(OnlookerError, ValueError):
-    """A program refuses a call that it cannot serve."""
+    """A program refuses a call that it cannot serve.
+
+    ``reason`` is what the runtime says, where a graph took the call and refused it when it ran.
+    """
+
+    reason: str = ""
 
 
 class SavedFileError(OnlookerError, ValueError):

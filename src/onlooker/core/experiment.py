@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .alike import folded
-from .enums import StrEnum
+from .drawing.alike import folded
 from .spec import Axis
+from .support.enums import StrEnum
 
 __all__ = ["BlindKind", "BlindSpot", "Experiment", "Finding", "FindingKind", "shortened"]
 
@@ -16,7 +16,7 @@ _MOST_NAMED = 4
 
 
 class FindingKind(StrEnum):
-    """What an experiment says."""
+    """The results that an experiment can have."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -42,7 +42,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What an experiment says, and a detail: the error of a refusal, the reason of a verdict.
+    """The result of an experiment with a detail: the error of a refusal, the reason of a verdict.
 
     >>> str(Finding(FindingKind.REFUSED, "ValueError: too long"))
     'refused, ValueError: too long'
@@ -96,7 +96,7 @@ class Experiment:
 
 
 class BlindKind(StrEnum):
-    """Why something is not known."""
+    """The reasons for which something is not known."""
 
     BUDGET = "budget"
     NO_BATCH = "no-batch"
@@ -105,7 +105,7 @@ class BlindKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlindSpot:
-    """What neither calls nor experiments could tell, with the run that would.
+    """A question that neither calls nor experiments could answer, with the run that would.
 
     ``axes`` and ``argument`` say what it is about. ``detail`` is, for ``BUDGET``, what was not
     tested, with ``limit`` the end of the budget, and for ``NO_BATCH`` what became of the

@@ -29,7 +29,8 @@ class LeafRow:
     @property
     def cells(self) -> tuple[str, str, str, str]:
         """The row in words: of many kinds and sizes the first ones."""
-        sizes = f"[{', '.join(_listed(sizes) for sizes in self.sizes)}]" if self.sizes else ""
+        sizes = ", ".join(map(_listed, self.sizes))
+        sizes = f"[{sizes}]" if sizes else ""
         return self.path, _shown(self.kinds), sizes, str(self.count)
 
 
@@ -45,10 +46,13 @@ def leaf_rows(calls: Iterable[Call]) -> tuple[LeafRow, ...]:
 def _row(path: Path, found: Sequence[tuple[Spec, int]]) -> LeafRow:
     kinds = dict.fromkeys(_kind(spec) for spec, _ in found)
     shapes = [spec.shape for spec, _ in found if isinstance(spec, TensorSpec)]
-    sizes: tuple[tuple[int, ...], ...] = ()
-    if len({len(shape) for shape in shapes}) == 1:
-        sizes = tuple(tuple(sorted(set(column))) for column in zip(*shapes, strict=True))
-    return LeafRow(path.code(), tuple(kinds), sizes, sum(count for _, count in found))
+    ranks = {len(shape) for shape in shapes}
+    sizes: list[tuple[int, ...]] = []
+    if len(ranks) == 1:
+        for column in zip(*shapes, strict=True):
+            sizes.append(tuple(sorted(set(column))))
+    n_calls = sum(count for _, count in found)
+    return LeafRow(path.code(), tuple(kinds), tuple(sizes), n_calls)
 
 
 def _kind(spec: Spec) -> str:

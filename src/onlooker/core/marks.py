@@ -7,53 +7,122 @@ its model reads, with the line that reads it, and serves only calls that are as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 __all__ = [
+    "ATTRIBUTES",
+    "CLASSES",
     "FINITE",
     "GRADIENTS",
     "IDENTITY",
+    "INFERENCE",
     "MEMORY",
     "NUMBERS",
     "ORDER",
-    "PARAMETERS",
+    "SETTINGS",
     "UNRECORDED",
     "WRITES",
+    "refused_of",
     "said_of",
+    "setting_mark",
+    "settings_in",
 ]
 
 #: whether gradients are recorded
 GRADIENTS: Final = "gradients"
-#: strides, the place in memory, whose view a tensor is
+#: strides, the place in memory, whose view a tensor is, whether its numbers stand there negated
 MEMORY: Final = "memory"
+#: attributes that somebody gave to a tensor object: ``x.note = True``
+ATTRIBUTES: Final = "attributes"
+#: whether a tensor was made in inference mode
+INFERENCE: Final = "inference"
 #: how often a tensor was written in place
 WRITES: Final = "writes"
 #: whether two arguments are one object
 IDENTITY: Final = "identity"
 #: the order of the items of dicts, and of arguments that ``**kwargs`` takes
 ORDER: Final = "order"
-#: whether a tensor is a torch.nn.Parameter
-PARAMETERS: Final = "parameters"
+#: whether a tensor is a torch.nn.Parameter, or of another class of its own
+CLASSES: Final = "classes"
 #: whether the block around a call records gradients, where watched calls stood in one that does not
 UNRECORDED: Final = "unrecorded"
 #: whether a number is NaN, which other runtimes than torch do not carry through
 NUMBERS: Final = "numbers"
 #: whether a number is infinite, where another runtime was seen to compute otherwise with such
 FINITE: Final = "finite"
+#: settings of torch that are no argument of a call, by the functions of torch that tell them
+SETTINGS: Final = (
+    "are_deterministic_algorithms_enabled",
+    "get_default_device",
+    "get_default_dtype",
+    "get_float32_matmul_precision",
+    "is_anomaly_enabled",
+    "is_inference_mode_enabled",
+)
 
 _SAID = {
     GRADIENTS: "tensors that record no gradients",
     MEMORY: "contiguous tensors that are no part of another one",
+    ATTRIBUTES: "tensors without attributes of the caller's",
+    INFERENCE: "tensors that were not made in torch.inference_mode()",
     WRITES: "tensors that were never written in place",
     IDENTITY: "tensors that are no argument twice",
     NUMBERS: "numbers, and no NaN",
     FINITE: "finite numbers",
-    PARAMETERS: "tensors that are no torch.nn.Parameter",
+    CLASSES: "tensors of the class torch.Tensor, and no torch.nn.Parameter",
     UNRECORDED: "a call inside torch.no_grad()",
     ORDER: "the items in the order of the watched calls",
 }
 
+_REFUSED = {
+    GRADIENTS: "with tensors that record gradients",
+    MEMORY: "with tensors that are not contiguous, or a part of another one",
+    ATTRIBUTES: "with tensors that the caller gave attributes",
+    INFERENCE: "with tensors that were made in torch.inference_mode()",
+    WRITES: "with tensors that were written in place",
+    IDENTITY: "with one tensor twice",
+    NUMBERS: "with NaN",
+    FINITE: "with infinite numbers",
+    CLASSES: "with a torch.nn.Parameter, or a tensor of another class",
+    UNRECORDED: "that record gradients",
+    ORDER: "with items in another order",
+}
+
 
 def said_of(mark: str) -> str:
-    """What a graph that reads a mark needs of a call, in words."""
-    return _SAID.get(mark, mark)
+    """Returns in words which mark a graph needs its calls to have."""
+    is_setting = any(settings_in([mark]))
+    return f"a call where {mark}" if is_setting else _SAID.get(mark, mark)
+
+
+def refused_of(mark: str) -> str:
+    """The calls that such a graph refuses, in words.
+
+    >>> refused_of(NUMBERS), refused_of(UNRECORDED)
+    ('calls with NaN', 'calls that record gradients')
+    """
+    for name, value in settings_in([mark]):
+        return f"calls where torch.{name}() is not {value}"
+    return f"calls {_REFUSED.get(mark, f'without {mark}')}"
+
+
+def setting_mark(name: str, value: object) -> str:
+    """Returns the mark of a graph whose model asks for a setting of torch.
+
+    >>> setting_mark("get_default_dtype", "torch.float32")
+    'torch.get_default_dtype() is torch.float32'
+    """
+    return f"torch.{name}() is {value}"
+
+
+def settings_in(marks: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields the settings among the marks of a graph: the function of torch, and what it gave.
+
+    >>> [*settings_in([GRADIENTS, "torch.get_default_dtype() is torch.float32"])]
+    [('get_default_dtype', 'torch.float32')]
+    """
+    for mark in marks:
+        name, _, value = mark.removeprefix("torch.").partition("() is ")
+        if value and name in SETTINGS:
+            yield name, value

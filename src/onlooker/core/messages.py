@@ -1,4 +1,4 @@
-"""What the word at the end of an error means: the entries of the page ``messages.md``.
+"""The meaning of the word at the end of an error: the entries of the page ``messages.md``.
 
 The page of the documentation is the source; in the source tree the file beside this one is a link to
 it, in a wheel a copy.

@@ -1,4 +1,4 @@
-"""Where a leaf stands: a path that prints as Python, and can be followed and written."""
+"""The place of a leaf: a path that prints as Python, and can be followed and written."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Path:
         return first.name if isinstance(first, Name) else ""
 
     def follow(self, obj: Any) -> Any:
-        """What stands at this path in ``obj``, a mapping of the names to the values.
+        """Returns the value at this path in ``obj``, a mapping of the names to the values.
 
         :raises UsageError: ``path-not-found`` when a step leads nowhere
         """
@@ -153,3 +153,25 @@ class Path:
                 f"{self.code()} cannot be written: {type(error).__name__}: {error}.",
                 slug="path-not-found",
             ) from error
+
+
+def label_of(path: Path) -> str:
+    """A short name for a leaf, without brackets, for the inputs of a program.
+
+    The layers of a cache are called as other exporters call them.
+
+    >>> from onlooker.core.path import Index, Name
+    >>> label_of(Path((Name("past_key_values"), Attr("layers"), Index(0), Attr("keys"))))
+    'past_key_values.0.key'
+    """
+    parts: list[str] = []
+    for entry in path:
+        step = entry.code().strip(".[]").strip("'\"")
+        if not (step == "layers" and isinstance(entry, Attr)):
+            parts.append(step)
+    if "layers" in [entry.name for entry in path if isinstance(entry, Attr)] and parts[-1] in (
+        "keys",
+        "values",
+    ):
+        parts[-1] = parts[-1].removesuffix("s")
+    return ".".join(part.replace(".", "_") for part in parts)

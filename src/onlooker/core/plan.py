@@ -1,28 +1,25 @@
-"""What was inferred about one graph: symbols, the expression of every axis, relations, presence,
-with Evidence.
-"""
+"""The plan of one graph: symbols, the expression of every axis, relations, presence, with Evidence."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .alike import first_of, folded, folded_rows
+from .drawing.alike import first_of, folded, folded_rows
+from .drawing.markup import heading, listing, table
 from .errors import UsageError
 from .experiment import BlindSpot, Experiment
-from .expression import Expression
-from .markup import heading, listing, table
 from .path import Path
+from .sizes.expression import Expression
 from .spec import Axis, ConstantSpec, OpaqueSpec
 from .structure import Structure
 
-__all__ = ["Evidence", "Fill", "LeafPlan", "Plan", "Relation", "Symbol"]
+__all__ = ["Evidence", "Fill", "LeafPlan", "Note", "Plan", "Relation", "Symbol"]
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Which calls or probes say so, and how many distinct values they had."""
+    """The calls or probes that say so, and the number of distinct values that they had."""
 
     rows: tuple[str, ...] = ()
     distinct: int = 0
@@ -87,6 +84,28 @@ class Symbol:
         """True for a size in the range that the step divides."""
         return self.allows(size) and size % self.step == 0
 
+    def nearest(self, wanted: int) -> int:
+        """The size nearest above ``wanted``, or below it, that the range and the step allow.
+
+        >>> symbol = Symbol("height", low=30, high=100, step=16)
+        >>> symbol.nearest(1), symbol.nearest(50), symbol.nearest(500)
+        (32, 64, 96)
+        """
+        least = self._above(self.low)
+        size = max(self._above(wanted), least)
+        if self.high is None:
+            return size
+        return max(min(size, self.high // self.step * self.step), least)
+
+    def sizes_up_to(self, most: int) -> Sequence[int]:
+        """The sizes that the range and the step allow, up to ``most``."""
+        end = most if self.high is None else min(most, self.high)
+        return range(self._above(self.low), end + 1, self.step)
+
+    def _above(self, size: int) -> int:
+        """The least multiple of the step that is no smaller."""
+        return -(-size // self.step) * self.step
+
 
 @dataclass(frozen=True, slots=True)
 class Relation:
@@ -128,11 +147,11 @@ class LeafPlan:
     """One input of the program.
 
     ``shape`` has an expression per dimension (empty for an int), ``value`` the expression of an int
-    leaf and the constant of a baked one. ``fill`` is used where a call does not have the leaf;
+    leaf and the constant of a specialized one. ``fill`` is used where a call does not have the leaf;
     without one a call has to bring it, and where it is ``bound``: a graph that was traced without it
     is another one. A constant is ``optional`` where the model does the same
     without it. ``calls`` counts the calls that had it. ``opaque`` is an object that could not be
-    opened, which is baked too.
+    opened, which is a constant too.
 
     A float that changes from call to call is an input as well: ``floats`` are some of the values
     that calls had, the least and the greatest one among them. The graph takes it as a tensor of
@@ -181,8 +200,25 @@ class LeafPlan:
         )
 
     @property
+    def sizes(self) -> tuple[Expression, ...]:
+        """The expression of each dimension, or the one of an int."""
+        return self.shape if self.value is None else (self.value,)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The symbols in the sizes."""
+        return frozenset(name for size in self.sizes for name in size.symbols)
+
+    @property
+    def empty_dim(self) -> int | None:
+        """The dimension of size 0 where a call does not have the leaf, as the past of a cache; None
+        for a leaf that is filled otherwise, or not at all.
+        """
+        return self.fill.dim if self.fill is not None and self.fill.kind == "empty" else None
+
+    @property
     def is_constant(self) -> bool:
-        """True for what is baked into the program."""
+        """True for a leaf that is a constant of the graph."""
         return not self.dtype and self.value is None and not self.floats
 
 
@@ -196,22 +232,27 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _names(text: str, axis: Axis) -> bool:
-    """True when the text is about the axis, and not about a longer name that ends in the same
-    way.
-    """
-    return re.search(rf"(?<![\w.]){re.escape(str(axis))}(?!\w|\.\w|\[)", text) is not None
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A note about some axes of a plan. A note about the whole plan is a text."""
+
+    text: str
+    axes: tuple[Axis, ...]
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was inferred about the calls of a recording that one graph can serve.
+    """All that was inferred about the calls of a recording that one graph can serve.
 
     ``probes`` are the experiments with the model, the refused ones too, in their order; ``blind``
     says what neither calls nor experiments could tell, each with the run that would. ``needed`` are
     the arguments that no call may leave out though all their parts have fills: the model does
-    something else without a cache than with an empty one. ``asked`` are the axes that the user
-    wants to change, by ``dynamic=`` or by a range of their symbol.
+    something else without a cache than with an empty one. ``never_absent`` are sets of arguments such
+    that no call may leave out just these, though each has fills. ``asked`` are the axes that the
+    user wants to change, by ``dynamic=`` or by a range of their symbol.
     """
 
     name: str
@@ -220,13 +261,14 @@ class Plan:
     symbols: tuple[Symbol, ...] = ()
     relations: tuple[Relation, ...] = ()
     calls: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note | str, ...] = ()
     method: str = "forward"
     model: str = field(default="")
     probes: tuple[Experiment, ...] = ()
     blind: tuple[BlindSpot | str, ...] = ()
     needed: tuple[str, ...] = ()
     asked: tuple[Axis, ...] = ()
+    never_absent: tuple[tuple[str, ...], ...] = ()
 
     def __repr__(self) -> str:
         names = ", ".join(symbol.name for symbol in self.symbols) or "none"
@@ -234,7 +276,7 @@ class Plan:
 
     @property
     def inputs(self) -> tuple[LeafPlan, ...]:
-        """The leaves that the program takes: tensors, sizes and floats that change, no baked
+        """The leaves that the program takes: tensors, sizes and floats that change, no
         constants.
         """
         return tuple(leaf for leaf in self.leaves if not leaf.is_constant)
@@ -251,6 +293,12 @@ class Plan:
                 return leaf
         known = ", ".join(folded(leaf.path.code() for leaf in self.inputs))
         raise UsageError(f"The plan has no {path}.", slug="path-not-found", hint=f"It has {known}.")
+
+    def may_be_absent(self, leaf: LeafPlan) -> bool:
+        """True for a leaf whose argument a call may leave out, alone or together with others."""
+        return (
+            leaf.fill is not None and not leaf.bound and (leaf.path.root,) not in self.never_absent
+        )
 
     def symbol(self, name: str) -> Symbol:
         """The symbol called ``name``.
@@ -328,12 +376,7 @@ class Plan:
         lines = [f"{axis} is {expression}."]
         if expression.is_constant:
             lines.append("It never changed, in calls and in probes.")
-        lines += [_sentence(note) for note in self.notes if _names(note, axis)]
-        lines += [
-            _sentence(str(spot))
-            for spot in self.blind
-            if isinstance(spot, BlindSpot) and axis in spot.axes
-        ]
+        lines += self._said_of(axis)
         lines += [_of_symbol(self.symbol(name)) for name in expression.symbols]
         lines += [f"{r} ({r.family}): {r.evidence}." for r in self.relations if r.left == axis]
         lines += [
@@ -342,7 +385,7 @@ class Plan:
             if experiment.is_about(axis)
         ]
         lines.append(f"{leaf.calls} of {len(self.calls)} calls had {path}.")
-        if leaf.fill is not None and not leaf.bound:
+        if self.may_be_absent(leaf):
             lines.append(
                 f"Where a call lacks it, it is {leaf.fill}: the model then gave what it gives"
                 " without it."
@@ -382,12 +425,18 @@ class Plan:
         lines = [
             f"{path} is a float that is an input: calls had {', '.join(map(str, leaf.floats))}."
         ]
-        lines += [
-            f"{note[0].upper()}{note[1:]}."
-            for note in (*self.notes, *map(str, self.blind))
-            if path in note
+        lines += self._said_of(Axis(leaf.path, None))
+        lines.append(f"{leaf.calls} of {len(self.calls)} calls had {path}.")
+        return "\n".join(lines)
+
+    def _said_of(self, axis: Axis) -> list[str]:
+        """Returns the notes about an axis, and what no experiment could tell of it, as sentences."""
+        said = [
+            one
+            for one in (*self.notes, *self.blind)
+            if isinstance(one, (Note, BlindSpot)) and axis in one.axes
         ]
-        return "\n".join([*lines, f"{leaf.calls} of {len(self.calls)} calls had {path}."])
+        return [_sentence(str(one)) for one in said]
 
     def expression(self, axis: Axis) -> Expression:
         """The expression of one axis."""

@@ -1,4 +1,4 @@
-"""How often which sizes came together: the traffic of a recording."""
+"""The traffic of a recording: how often which sizes came together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .call import Call
-from .path import Path
-from .spec import Axis, ConstantSpec, Spec, TensorSpec
+from .spec import Axis, TensorSpec, axis_sizes
 
 __all__ = ["GraphProfile", "Profile", "moving_axes", "profile_of_axes", "profile_of_rows"]
 
@@ -62,7 +61,9 @@ class GraphProfile:
             pairs = zip(self.names, sizes, strict=True)
             lines.append(f"  {count} calls: {', '.join(f'{n}={s}' for n, s in pairs)}")
         more = len(self.rows) - 5
-        return "\n".join([*lines, *([f"  and {more} more sizes"] if more > 0 else [])])
+        if more > 0:
+            lines.append(f"  and {more} more sizes")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +103,25 @@ def profile_of_axes(calls: Iterable[Call]) -> Profile:
             leaf.dtype if isinstance(leaf, TensorSpec) else "" for leaf in call.inputs.leaves
         )
         groups.setdefault((call.inputs.structure, kind), []).append(call)
-    graphs = []
-    for group in groups.values():
-        rows = [(_sizes(dict(call.inputs.items())), call.count) for call in group]
-        first = rows[0][0]
-        moving = [a for a in first if len({row.get(a) for row, _ in rows}) > 1]
-        named = [({str(a): row[a] for a in moving if a in row}, count) for row, count in rows]
-        graphs.append(profile_of_rows(f"calls as call {group[0].index}", named))
-    return Profile(tuple(graphs))
+    return Profile(tuple(_profile_of_group(group) for group in groups.values()))
+
+
+def _profile_of_group(calls: Sequence[Call]) -> GraphProfile:
+    """Returns the profile of calls of one structure, by the axes that change among them."""
+    rows = [axis_sizes(call.inputs.items()) for call in calls]
+    moving = [axis for axis in rows[0] if len({row.get(axis) for row in rows}) > 1]
+    named: list[tuple[dict[str, int], int]] = []
+    for call, row in zip(calls, rows, strict=True):
+        sizes = {str(axis): row[axis] for axis in moving if axis in row}
+        named.append((sizes, call.count))
+    return profile_of_rows(f"calls as call {calls[0].index}", named)
 
 
 def moving_axes(calls: Sequence[Call]) -> dict[Axis, tuple[int | None, ...]]:
     """The axes of which calls have different sizes, with the size of each call; None where it has no
     such axis. Of axes that are equal in all calls, the first one.
     """
-    rows = [_sizes(dict(call.inputs.items())) for call in calls]
+    rows = [axis_sizes(call.inputs.items()) for call in calls]
     axes = dict.fromkeys(axis for row in rows for axis in row)
     columns = {axis: tuple(row.get(axis) for row in rows) for axis in axes}
     first = {sizes: axis for axis, sizes in reversed(columns.items())}
@@ -125,13 +130,3 @@ def moving_axes(calls: Sequence[Call]) -> dict[Axis, tuple[int | None, ...]]:
         for axis, sizes in columns.items()
         if len(set(sizes)) > 1 and first[sizes] is axis
     }
-
-
-def _sizes(leaves: Mapping[Path, Spec]) -> dict[Axis, int]:
-    found: dict[Axis, int] = {}
-    for path, leaf in leaves.items():
-        if isinstance(leaf, TensorSpec):
-            found |= {Axis(path, dim): size for dim, size in enumerate(leaf.shape)}
-        elif isinstance(leaf, ConstantSpec) and leaf.is_int and isinstance(leaf.value, int):
-            found[Axis(path, None)] = leaf.value
-    return found

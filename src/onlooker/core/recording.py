@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from .alike import folded_rows
 from .call import Call, Signature
+from .drawing.alike import folded_rows
+from .drawing.figure import Points, figure_of
+from .drawing.markup import heading, listing, table
 from .errors import UsageError
-from .figure import Points, figure_of
-from .kinds import as_path, check_kind
 from .leaves import leaf_rows
-from .markup import heading, listing, table
 from .profile import Profile, moving_axes, profile_of_axes
+from .support.kinds import as_path, check_kind
 
 __all__ = ["Recording"]
 
@@ -90,8 +90,9 @@ class Recording:
         return load_recording(as_path(path, "The file of a recording"))
 
     def profile(self) -> Profile:
-        """How often which sizes came together, per structure of calls: every axis that changes, by
-        its name. :meth:`Program.profile` has the same per graph, in the symbols of its plan.
+        """Counts how often which sizes came together, per structure of calls: every axis that
+        changes, by its name. :meth:`Program.profile` has the same per graph, in the symbols of its
+        plan.
         """
         return profile_of_axes(self.calls)
 

@@ -1,12 +1,22 @@
-"""What a leaf is, without its values."""
+"""Leaves without their values: tensors by shape, dtype and device, constants, objects."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .path import Path
 
-__all__ = ["Axis", "Constant", "ConstantSpec", "OpaqueSpec", "Spec", "TensorSpec"]
+__all__ = [
+    "Axis",
+    "AxisSizes",
+    "Constant",
+    "ConstantSpec",
+    "OpaqueSpec",
+    "Spec",
+    "TensorSpec",
+    "axis_sizes",
+]
 
 Constant = bool | int | float | str | None
 
@@ -103,3 +113,27 @@ class Axis:
 
     def __str__(self) -> str:
         return self.path.code() if self.dim is None else f"{self.path.code()}.shape[{self.dim}]"
+
+
+AxisSizes = Mapping[Axis, int]
+
+
+def axis_sizes(leaves: Iterable[tuple[Path, object]]) -> dict[Axis, int]:
+    """The size of every axis of a call, of which the leaves are values or specs; an int is an axis
+    of its own.
+
+    >>> from onlooker.core.path import Name
+    >>> n, flag = Path((Name("n"),)), Path((Name("flag"),))
+    >>> axis_sizes([(n, 3), (flag, True)]) == axis_sizes([(n, ConstantSpec(3))]) == {Axis(n, None): 3}
+    True
+    """
+    sizes: dict[Axis, int] = {}
+    for path, leaf in leaves:
+        # asked of the class: an object that shall not be read may stand among the values
+        shape = getattr(leaf, "shape", None) if hasattr(type(leaf), "shape") else None
+        number = leaf.value if isinstance(leaf, ConstantSpec) else leaf
+        if shape is not None:
+            sizes.update({Axis(path, dim): int(size) for dim, size in enumerate(shape)})
+        elif isinstance(number, int) and not isinstance(number, bool):
+            sizes[Axis(path, None)] = number
+    return sizes

@@ -1,16 +1,17 @@
-"""How leaves are held together: the containers, without the leaves."""
+"""The containers of a call, without its leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 from .path import Entry, Path
 
-__all__ = ["LEAF", "Structure", "Tree", "child_of", "kinds_in"]
+__all__ = ["LEAF", "Result", "Structure", "Tree", "child_of", "kinds_in"]
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 #: the kind of a structure that stands for one leaf
 LEAF = "leaf"
@@ -74,3 +75,27 @@ class Tree(Generic[T]):
     def items(self) -> Iterator[tuple[Path, T]]:
         """``(path, leaf)`` in the order of the leaves."""
         yield from zip(self.structure.paths(), self.leaves, strict=True)
+
+    def each(self, change: Callable[[T], U]) -> Tree[U]:
+        """Returns the same structure with another value per leaf."""
+        return Tree(self.structure, tuple(map(change, self.leaves)))
+
+    def parts(self) -> dict[Entry, Tree[T]]:
+        """The children of the container, each as a tree."""
+        found: dict[Entry, Tree[T]] = {}
+        start = 0
+        for entry, child in zip(self.structure.entries, self.structure.children, strict=True):
+            stop = start + child.n_leaves
+            found[entry] = Tree(child, self.leaves[start:stop])
+            start = stop
+        return found
+
+    def with_parts(self, parts: Mapping[Entry, Tree[T]]) -> Tree[T]:
+        """The container with these children in place of its own."""
+        children = tuple(part.structure for part in parts.values())
+        structure = replace(self.structure, entries=tuple(parts), children=children)
+        return Tree(structure, tuple(leaf for part in parts.values() for leaf in part.leaves))
+
+
+#: what a call gives, opened
+Result = Tree[Any]

@@ -1,4 +1,4 @@
-"""What stands around a call and decides what it computes: autocast, and whether gradients are
+"""The surroundings of a call, which decide what it computes: autocast, and whether gradients are
 recorded.
 """
 
@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .enums import StrEnum
+from .support.enums import StrEnum
 
 __all__ = ["Autocast", "Gradients", "Surroundings"]
 
 
 class Gradients(StrEnum):
-    """What torch records of operators for a later ``backward()``."""
+    """The ways in which torch records operators for a later ``backward()``."""
 
     RECORDED = "recorded"
     NO_GRAD = "no_grad"
@@ -61,7 +61,9 @@ class Surroundings:
 
     @property
     def casts(self) -> frozenset[tuple[str, str]]:
-        """What decides the dtypes of results: the kinds of devices, each with its dtype."""
+        """The kinds of devices with autocast, each with its dtype: they decide the dtypes of
+        results.
+        """
         return frozenset((one.device, one.dtype) for one in self.autocast)
 
     def __str__(self) -> str:

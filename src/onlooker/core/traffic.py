@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .enums import StrEnum
+from .support.enums import StrEnum
 
-__all__ = ["Breach", "BreachKind", "CheckedCall"]
+__all__ = ["CheckedCall", "Violation", "ViolationKind"]
 
 
-class BreachKind(StrEnum):
+class ViolationKind(StrEnum):
     """In which way a call falls outside."""
 
     SIGNATURE = "signature"
@@ -26,42 +26,53 @@ class BreachKind(StrEnum):
     FLAG = "flag"
     CLASS = "class"
     PROGRAM = "program"
+    VALUES = "values"
 
 
 @dataclass(frozen=True, slots=True)
-class Breach:
+class Violation:
     """One way in which a call falls outside: the argument or axis, what it has to be, and what it
     is.
 
-    >>> str(Breach(BreachKind.RANGE, "x.shape[0]", "batch from 2", "1"))
+    >>> str(Violation(ViolationKind.RANGE, "x.shape[0]", "batch from 2", "1"))
     'x.shape[0] has to be batch from 2, the call has 1 (range)'
     """
 
-    kind: BreachKind
+    kind: ViolationKind
     where: str
     expected: str
     got: str
 
     @property
     def said(self) -> str:
-        """The breach as part of the sentence by which a call is refused."""
-        if self.kind is BreachKind.ABSENT and self.expected == "given, as in every observed call":
+        """The violation as part of the sentence by which a call is refused."""
+        if (
+            self.kind is ViolationKind.ABSENT
+            and self.expected == "given, as in every observed call"
+        ):
             return f"{self.where} was in every observed call, this one does not have it"
         call = "the call does not give it" if self.got == "nothing" else f"the call has {self.got}"
-        if self.kind is BreachKind.CONDITION or (
-            self.kind is BreachKind.BOUND and self.where == "this graph"
+        if self.kind is ViolationKind.CONDITION or (
+            self.kind is ViolationKind.BOUND and self.where == "this graph"
         ):
             return f"{self.where} needs {self.expected}, {call}"
-        if self.kind is BreachKind.PROGRAM:
+        if self.kind is ViolationKind.PROGRAM:
             return f"{self.where} refuses it ({self.got})"
-        if self.kind is BreachKind.UNKNOWN:
+        if self.kind is ViolationKind.VALUES and self.expected:
+            return (
+                f"{self.where} goes another way than the watched calls where the model decides by"
+                f" values, at {self.expected}"
+            )
+        if self.kind is ViolationKind.VALUES:
+            return f"an assertion of the model about values does not hold for {self.where}"
+        if self.kind is ViolationKind.UNKNOWN:
             return f"{self.where} is not an input, {call}"
-        if self.kind in (BreachKind.CONSTANT, BreachKind.SIZE, BreachKind.FLAG):
+        if self.kind in (ViolationKind.CONSTANT, ViolationKind.SIZE, ViolationKind.FLAG):
             return f"{self.where} is always {self.expected}, {call}"
-        if self.kind in (BreachKind.TYPE, BreachKind.CLASS):
+        if self.kind in (ViolationKind.TYPE, ViolationKind.CLASS):
             article = "" if self.expected.startswith(("a ", "an ")) else "a "
             return f"{self.where} is {article}{self.expected}, {call}"
-        if self.kind in (BreachKind.RANGE, BreachKind.BOUND):
+        if self.kind in (ViolationKind.RANGE, ViolationKind.BOUND):
             return f"{self.where} is {self.expected}, {call}"
         return f"{self.where} has to be {self.expected}, {call}"
 
@@ -71,17 +82,17 @@ class Breach:
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """One call: the graph that serves it, or the breaches of the graph that comes nearest.
+    """One call: the graph that serves it, or the violations of the graph that comes nearest.
 
     ``count`` is the number of calls that this one stands for.
     """
 
     index: int
     graph: str
-    breaches: tuple[Breach, ...] = ()
+    violations: tuple[Violation, ...] = ()
     count: int = 1
 
     @property
     def holds(self) -> bool:
         """True when a graph serves the call."""
-        return not self.breaches
+        return not self.violations

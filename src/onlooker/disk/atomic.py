@@ -77,7 +77,7 @@ def _prefix(target: Path) -> str:
 
 
 def _left(target: Path) -> list[Path]:
-    """What killed runs have left of this folder."""
+    """Returns the temporary folders of this folder that killed runs have left."""
     return [*abandoned(target.parent, _prefix(target)), *abandoned(target)]
 
 
@@ -96,7 +96,7 @@ def _must_stay(target: Path) -> bool:
 
 
 def _names(folder: Path) -> set[str]:
-    """What is in a folder, but for the hidden folders of runs."""
+    """Returns the names of all files in a folder, but for the hidden folders of runs."""
     return set(os.listdir(folder)) - {path.name for path in hidden(folder)}
 
 

@@ -1,4 +1,4 @@
-"""How values of ``core`` are read from JSON and written to it: a reader and a writer for each type.
+"""Readers and writers of the values of ``core``, as JSON: one for each type.
 
 Both are made once from the type, and are closures that call those of the parts. A reader takes no
 value of another type, and stops at the first fault, whose place it names.
@@ -37,20 +37,22 @@ _TAG = "is"
 
 @functools.cache
 def reader_of(declared: Any) -> Reader:
-    """What makes a value of a type from JSON; it raises :class:`~onlooker.disk.text.Fault`."""
+    """Returns a function that makes a value of a type from JSON; it raises
+    :class:`~onlooker.disk.text.Fault`.
+    """
     return _codec_of(declared)[0](declared)
 
 
 @functools.cache
 def writer_of(declared: Any) -> Writer:
-    """What makes JSON from a value of a type; it raises
+    """Returns a function that makes JSON from a value of a type; it raises
     :class:`~onlooker.disk.text.NotWritten`.
     """
     return _codec_of(declared)[1](declared)
 
 
 def _codec_of(declared: Any) -> tuple[Callable[[Any], Reader], Callable[[Any], Writer]]:
-    """What makes the reader and the writer of a type."""
+    """Returns the codec that makes the reader and the writer of a type."""
     for is_kind, reader, writer in _KINDS:
         if is_kind(declared):
             return reader, writer
@@ -81,7 +83,7 @@ def _is_expression(declared: Any) -> bool:
     """True for the class of sizes. sympy, which holds them, takes longer to import than all else
     here, and who records calls needs none of it.
     """
-    module = sys.modules.get("onlooker.core.expression")
+    module = sys.modules.get("onlooker.core.sizes.expression")
     return module is not None and declared is module.Expression
 
 

@@ -87,7 +87,7 @@ def removed_if_empty(folder: FilePath) -> Iterator[None]:
 
 
 def _umask() -> int:
-    """What the permissions of new files lack; the system tells it only by setting it."""
+    """Returns the permissions that new files lack; the system tells them only when they are set."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import SavedFileError
-from ..core.progress import tell
+from ..core.support.progress import tell
 from ..core.versions import version_of
 from .codec import SCHEMA, check_version
 from .files import read_file, write_synced

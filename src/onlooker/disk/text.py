@@ -34,7 +34,7 @@ _CLASSES: dict[str, type] = {"int": int, "float": float, "str": str}
 
 
 class Fault(Exception):
-    """What is wrong in a document; its place is known from the inside out."""
+    """An error in a document; its place is known from the inside out."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -78,7 +78,7 @@ def write_json(document: Any) -> bytes:
 
 
 def read_json(content: bytes, where: str) -> Any:
-    """What :func:`write_json` wrote.
+    """Reads bytes that :func:`write_json` wrote.
 
     :raises SavedFileError: ``file-damaged`` for what is no JSON, has a key twice, a NaN, or is too
         deep or too long
@@ -146,7 +146,7 @@ def write_nested(value: Any) -> Any:
 
 
 def read_nested(data: Any, depth: int = 0) -> Any:
-    """What :func:`write_nested` wrote.
+    """Reads text that :func:`write_nested` wrote.
 
     :raises Fault: for anything else
     """

@@ -45,7 +45,7 @@ def buckets_of(served: Served, count: int) -> list[Bucket]:
 
 
 def best_cuts(sizes: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """Which of some growing costs, each with a number of calls, are the tops of at most ``count``
+    """Chooses at most ``count`` of some growing costs, each with a number of calls, as the tops of
     buckets, such that the sum of what calls cost in their bucket is least.
 
     By dynamic programming: the first ``n`` sizes in ``k`` buckets cost what the first ``m`` cost in
@@ -63,8 +63,10 @@ def best_cuts(sizes: Sequence[tuple[int, int]], count: int) -> list[int]:
     for _ in range(min(count, n)):
         before, best, cut = best, [0.0, *([float("inf")] * n)], [0] * (n + 1)
         for last in range(1, n + 1):
+            top = sizes[last - 1][0]
             for first in range(last):
-                cost = before[first] + sizes[last - 1][0] * (totals[last] - totals[first])
+                calls = totals[last] - totals[first]
+                cost = before[first] + top * calls
                 if cost < best[last]:
                     best[last], cut[last] = cost, first
         choices.append(cut)
@@ -100,7 +102,7 @@ def _cheapest(
     *,
     near: bool,
 ) -> tuple[int, int, tuple[int, ...]] | None:
-    """The two parts whose common top adds the least work; None where no two have a lawful one."""
+    """The two parts whose common top adds the least work; None where no two have one that the graph takes."""
     found: tuple[int, int, int, tuple[int, ...]] | None = None
     works = [work(row) for row, _ in parts]
     for left in range(len(parts)):
@@ -108,7 +110,9 @@ def _cheapest(
         for right in range(left + 1, end):
             top = tuple(map(max, parts[left][0], parts[right][0]))
             more = work(top)
-            added = parts[left][1] * (more - works[left]) + parts[right][1] * (more - works[right])
+            added_left = parts[left][1] * (more - works[left])
+            added_right = parts[right][1] * (more - works[right])
+            added = added_left + added_right
             if (found is None or added < found[0]) and takes(top):
                 found = added, left, right, top
     return None if found is None else found[1:]
@@ -117,14 +121,19 @@ def _cheapest(
 def _filled(served: Served, rows: Sequence[Row], tops: Sequence[tuple[int, ...]]) -> list[Bucket]:
     """The buckets with their calls: each goes to the cheapest that is large enough."""
     ordered = sorted(set(tops), key=lambda top: (served.work(top), top))
-    calls, wasted, work = (
-        dict.fromkeys(ordered, 0),
-        dict.fromkeys(ordered, 0),
-        dict.fromkeys(ordered, 0),
-    )
+    buckets = {top: Bucket(top, 0, 0, 0) for top in ordered}
     for row, count in rows:
-        top = next(t for t in ordered if all(a <= b for a, b in zip(row, t, strict=True)))
-        calls[top] += count
-        work[top] += count * served.work(row)
-        wasted[top] += count * (served.work(top) - served.work(row))
-    return [Bucket(top, calls[top], work[top], wasted[top]) for top in ordered if calls[top]]
+        top = next(top for top in ordered if _fits(row, top))
+        before, own = buckets[top], served.work(row)
+        buckets[top] = Bucket(
+            top,
+            calls=before.calls + count,
+            work=before.work + count * own,
+            wasted=before.wasted + count * (served.work(top) - own),
+        )
+    return [bucket for bucket in buckets.values() if bucket.calls]
+
+
+def _fits(row: tuple[int, ...], top: tuple[int, ...]) -> bool:
+    """True where no size is above that of the bucket."""
+    return all(size <= most for size, most in zip(row, top, strict=True))

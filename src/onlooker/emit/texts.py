@@ -1,19 +1,160 @@
-"""The settings of each runtime as text, from clusters or buckets of calls."""
+"""The settings of each runtime as text, from clusters or buckets of calls.
+
+The parts of this file, in their order:
+
+    clusters     the least, the usual and the greatest sizes of groups of calls, such that a graph takes
+                 all three
+    marks        for torch.compile: a function that marks the arguments of one call, and the same for
+                 those who mark by name
+    runtimes     the settings of each of them
+
+A box of sizes has corners that no call had. ``batch <= 8`` and ``length <= 2048`` may both be true of every
+call where ``batch * length <= 4096``: the corner (8, 2048) is no call. A group whose corners are outside of
+the contract is divided until they are inside; one of a single size always is.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..core.errors import UsageError
+from ..core.path import Name, Path
 from ..core.plan import LeafPlan
+from ..core.support.kinds import is_int
+from ..infer.marks import marks_of
 from .buckets import Bucket, best_cuts, buckets_of
-from .clusters import Cluster, clusters_of
-from .compiling import marking_lines
-from .traffic import Served
+from .traffic import Row, Served
 
-__all__ = ["EMITTERS", "Emitted", "emitted"]
+__all__ = ["EMITTERS", "Emitted", "clusters_of", "emitted"]
+
+
+# -- clusters
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Sizes in the order of the symbols: the least, the most frequent, and the greatest."""
+
+    low: tuple[int, ...]
+    best: tuple[int, ...]
+    high: tuple[int, ...]
+    calls: int
+
+    @property
+    def corners(self) -> tuple[tuple[int, ...], ...]:
+        """All three."""
+        return (self.low, self.best, self.high)
+
+
+def clusters_of(served: Served, wanted: int = 1) -> list[Cluster]:
+    """So many groups of the calls of one graph, or more where fewer have corners outside of its
+    contract; fewer where there are not so many sizes. None for a graph without calls.
+    """
+    parts = [list(served.rows)] if served.rows else []
+    while True:
+        broken = [part for part in parts if not _is_valid(served, part)]
+        divisible = [part for part in parts if len(part) > 1]
+        if broken:
+            chosen = broken[0]
+        elif len(parts) < wanted and divisible:
+            chosen = max(divisible, key=lambda part: _waste(served, part))
+        else:
+            break
+        parts.remove(chosen)
+        parts += _divided(served, chosen)
+    found = [_cluster(part) for part in parts]
+    return sorted(found, key=lambda cluster: (cluster.high, cluster.low))
+
+
+def _cluster(part: Sequence[Row]) -> Cluster:
+    rows = [row for row, _ in part]
+    low = tuple(map(min, zip(*rows, strict=True)))
+    high = tuple(map(max, zip(*rows, strict=True)))
+    best = max(part, key=lambda item: (item[1], item[0]))[0]
+    return Cluster(low, best, high, sum(count for _, count in part))
+
+
+def _is_valid(served: Served, part: Sequence[Row]) -> bool:
+    """True where a graph takes both corners, and no axis of any call lies outside of theirs: an axis
+    such as ``4096 - past`` falls where ``past`` grows.
+    """
+    cluster = _cluster(part)
+    if not (served.takes(cluster.low) and served.takes(cluster.high)):
+        return False
+    low, high = served.shapes(cluster.low), served.shapes(cluster.high)
+    return all(
+        least <= size <= most
+        for row, _ in part
+        for bounds in zip(low, served.shapes(row), high, strict=True)
+        for least, size, most in zip(*bounds, strict=True)
+    )
+
+
+def _waste(served: Served, part: Sequence[Row]) -> int:
+    """The work that the calls would cost more if each had the greatest sizes."""
+    most = served.work(_cluster(part).high)
+    return sum(count * max(0, most - served.work(row)) for row, count in part)
+
+
+def _divided(served: Served, part: Sequence[Row]) -> list[list[Row]]:
+    """Two groups, divided by the size of one symbol such that the least is wasted."""
+    choices: list[list[list[Row]]] = []
+    for place in range(len(served.names)):
+        values = sorted({row[place] for row, _ in part})
+        step = max(1, len(values) // 32)
+        for value in values[1::step]:
+            below = [item for item in part if item[0][place] < value]
+            above = [item for item in part if item[0][place] >= value]
+            choices.append([below, above])
+    return min(choices, key=lambda pair: sum(_waste(served, side) for side in pair))
+
+
+# -- marks
+def marking_lines(graphs: Sequence[Served]) -> list[str]:
+    """A function that marks a call, the sources for ``TORCH_COMPILE_DYNAMIC_SOURCES``, and what
+    vLLM's ``support_torch_compile`` takes.
+    """
+    leaves: dict[Path, dict[int, str]] = {}
+    for mark in marks_of([served.plan for served in graphs]):
+        leaves.setdefault(mark.path, {})[mark.dim] = mark.shape_id
+    roots = list(dict.fromkeys(path.root for path in leaves))
+    always = [root for root in roots if all(_has(served, root) for served in graphs)]
+    optional = [root for root in roots if root not in always]
+    arguments = ", ".join([*always, *(f"{root}=None" for root in optional)])
+    lines = ["from torch._dynamo import maybe_mark_dynamic", "", "", f"def mark({arguments}, **_):"]
+    lines.append('    """Marks the sizes that change, before compiled(...) is called."""')
+    for root in roots:
+        indent = "    "
+        if root in optional:
+            lines.append(f"    if {root} is not None:")
+            indent = "        "
+        for path, sizes in leaves.items():
+            if path.root == root:
+                lines += [
+                    f"{indent}maybe_mark_dynamic({path.code()}, {dim})  # {size}"
+                    for dim, size in sizes.items()
+                ]
+    sources = ",".join(_source(path) for path in leaves)
+    lines += ["", "", "# the same without code, for all sizes of these arguments:"]
+    lines.append(f'# TORCH_COMPILE_DYNAMIC_SOURCES="{sources}"')
+    dims = {path.root: sizes for path, sizes in leaves.items() if len(path.entries) == 1}
+    lines.append(f"# vLLM: @support_torch_compile(dynamic_arg_dims={dims})")
+    return lines
+
+
+def _has(served: Served, root: str) -> bool:
+    """True where a call of a graph brings the argument."""
+    leaves = (leaf for leaf in served.plan.leaves if leaf.path.root == root)
+    return any(leaf.fill is None for leaf in leaves)
+
+
+def _source(path: Path) -> str:
+    """The name that torch.compile gives to an argument: ``L['past'].layers[0].keys``."""
+    rest = Path(path.entries[1:]).code()
+    first = path.entries[0]
+    return f"L['{first.name}']{rest}" if isinstance(first, Name) else path.code()
+
 
 #: the types of Triton, by dtype of torch
 _TRITON = {
@@ -24,6 +165,13 @@ _TRITON = {
 }
 
 
+#: the name of a graph, and sizes by symbol that it takes
+Corner = tuple[str, tuple[tuple[str, int], ...]]
+
+
+# -- runtimes
+
+
 @dataclass(frozen=True, slots=True)
 class Emitted:
     """The settings of one runtime. ``corners`` are the sizes that stand in them, by symbol, with
@@ -32,20 +180,20 @@ class Emitted:
 
     kind: str
     text: str
-    corners: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
+    corners: tuple[Corner, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text
 
 
+#: the lines of one graph, for the groups of its calls
+Writer = Callable[[Served, Sequence["Cluster"]], list[str]]
 #: the settings of some graphs, in so many profiles or buckets of each
 Emitter = Callable[[Sequence[Served], int], Emitted]
 
 
-def _corners(
-    served: Served, rows: Sequence[tuple[int, ...]]
-) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
+def _corners(served: Served, rows: Sequence[tuple[int, ...]]) -> list[Corner]:
     return [(served.plan.name, tuple(served.sizes(row).items())) for row in dict.fromkeys(rows)]
 
 
@@ -53,11 +201,11 @@ def _of_clusters(
     kind: str,
     graphs: Sequence[Served],
     count: int,
-    written: Callable[[Served, Sequence[Cluster]], list[str]],
+    written: Writer,
 ) -> Emitted:
     """One part of text for each graph that has calls."""
     lines: list[str] = []
-    corners: list[tuple[str, tuple[tuple[str, int], ...]]] = []
+    corners: list[Corner] = []
     notes: list[str] = []
     for served in graphs:
         clusters = clusters_of(served, count)
@@ -78,25 +226,21 @@ def _tuple(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def tensorrt(graphs: Sequence[Served], count: int) -> Emitted:
+def tensorrt(served: Served, clusters: Sequence[Cluster]) -> list[str]:
     """``torch_tensorrt.Input`` for each input, with one profile or several."""
-
-    def written(served: Served, clusters: Sequence[Cluster]) -> list[str]:
-        lines = ["inputs = ["]
-        for leaf, name in zip(served.plan.inputs, served.inputs, strict=True):
-            if not leaf.is_tensor:
-                lines.append(f"    # {name} is a number: pass it as an example")
-                continue
-            profiles = [_shapes_of(served, leaf, cluster) for cluster in clusters]
-            if len(profiles) == 1:
-                given = ", ".join(f"{key}={value}" for key, value in profiles[0].items())
-            else:
-                each = (", ".join(f'"{k}": {v}' for k, v in one.items()) for one in profiles)
-                given = f"profiles=[{', '.join(f'{{{text}}}' for text in each)}]"
-            lines.append(f"    torch_tensorrt.Input({given}, dtype={leaf.dtype}),  # {name}")
-        return [*lines, "]"]
-
-    return _of_clusters("tensorrt", graphs, count, written)
+    lines = ["inputs = ["]
+    for leaf, name in zip(served.plan.inputs, served.inputs, strict=True):
+        if not leaf.is_tensor:
+            lines.append(f"    # {name} is a number: pass it as an example")
+            continue
+        profiles = [_shapes_of(served, leaf, cluster) for cluster in clusters]
+        if len(profiles) == 1:
+            given = ", ".join(f"{key}={value}" for key, value in profiles[0].items())
+        else:
+            each = (", ".join(f'"{k}": {v}' for k, v in one.items()) for one in profiles)
+            given = f"profiles=[{', '.join(f'{{{text}}}' for text in each)}]"
+        lines.append(f"    torch_tensorrt.Input({given}, dtype={leaf.dtype}),  # {name}")
+    return [*lines, "]"]
 
 
 def _shapes_of(served: Served, leaf: LeafPlan, cluster: Cluster) -> dict[str, str]:
@@ -107,84 +251,69 @@ def _shapes_of(served: Served, leaf: LeafPlan, cluster: Cluster) -> dict[str, st
 
 def _by_name(served: Served, corner: tuple[int, ...]) -> str:
     """``x:2x3,mask:2x5``, as trtexec and ONNX Runtime read it; of a number its value."""
-    pairs = zip(served.inputs, served.shapes(corner), strict=True)
-    return ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in pairs if shape)
+    parts: list[str] = []
+    for name, shape in zip(served.inputs, served.shapes(corner), strict=True):
+        if shape:
+            parts.append(f"{name}:{'x'.join(map(str, shape))}")
+    return ",".join(parts)
 
 
-def trtexec(graphs: Sequence[Served], count: int) -> Emitted:
+def trtexec(served: Served, clusters: Sequence[Cluster]) -> list[str]:
     """The flags of trtexec for the ONNX file of each graph."""
-
-    def written(served: Served, clusters: Sequence[Cluster]) -> list[str]:
-        lines = [f"trtexec --onnx={served.plan.name}.onnx"]
-        for number, cluster in enumerate(clusters):
-            lines += [f"  --profile={number}"] if len(clusters) > 1 else []
-            for flag, corner in zip(("min", "opt", "max"), cluster.corners, strict=True):
-                lines.append(f"  --{flag}Shapes={_by_name(served, corner)}")
-        return [" \\\n".join(lines)]
-
-    return _of_clusters("trtexec", graphs, count, written)
+    lines = [f"trtexec --onnx={served.plan.name}.onnx"]
+    for number, cluster in enumerate(clusters):
+        lines += [f"  --profile={number}"] if len(clusters) > 1 else []
+        for flag, corner in zip(("min", "opt", "max"), cluster.corners, strict=True):
+            lines.append(f"  --{flag}Shapes={_by_name(served, corner)}")
+    return [" \\\n".join(lines)]
 
 
-def ort_trt(graphs: Sequence[Served], count: int) -> Emitted:
+def ort_trt(served: Served, clusters: Sequence[Cluster]) -> list[str]:
     """Options of the TensorRT provider of ONNX Runtime; an input has a shape for each profile."""
-
-    def written(served: Served, clusters: Sequence[Cluster]) -> list[str]:
-        options = {
-            f"trt_profile_{name}_shapes": ",".join(
-                _by_name(served, cluster.corners[place]) for cluster in clusters
-            )
-            for place, name in enumerate(("min", "opt", "max"))
-        }
-        return [f"provider_options = {json.dumps(options, indent=4)}"]
-
-    return _of_clusters("ort-trt", graphs, count, written)
+    options = {
+        f"trt_profile_{name}_shapes": ",".join(
+            _by_name(served, cluster.corners[place]) for cluster in clusters
+        )
+        for place, name in enumerate(("min", "opt", "max"))
+    }
+    return [f"provider_options = {json.dumps(options, indent=4)}"]
 
 
-def openvino(graphs: Sequence[Served], count: int) -> Emitted:
+def openvino(served: Served, clusters: Sequence[Cluster]) -> list[str]:
     """``model.reshape`` with a PartialShape for each input; a model of its own for each profile."""
-
-    def written(served: Served, clusters: Sequence[Cluster]) -> list[str]:
-        lines = []
-        for cluster in clusters:
-            lines.append("model.reshape({")
-            for leaf, name in zip(served.plan.inputs, served.inputs, strict=True):
-                if leaf.is_tensor:
-                    low, high = served.shape(leaf, cluster.low), served.shape(leaf, cluster.high)
-                    sizes = (
-                        str(a) if a == b else f"{a}..{b}" for a, b in zip(low, high, strict=True)
-                    )
-                    text = f"[{','.join(sizes)}]"
-                    lines.append(f'    "{name}": openvino.PartialShape("{text}"),')
-            lines.append("})")
-        return lines
-
-    return _of_clusters("openvino", graphs, count, written)
+    lines = []
+    for cluster in clusters:
+        lines.append("model.reshape({")
+        for leaf, name in zip(served.plan.inputs, served.inputs, strict=True):
+            if leaf.is_tensor:
+                low, high = served.shape(leaf, cluster.low), served.shape(leaf, cluster.high)
+                sizes = (str(a) if a == b else f"{a}..{b}" for a, b in zip(low, high, strict=True))
+                text = f"[{','.join(sizes)}]"
+                lines.append(f'    "{name}": openvino.PartialShape("{text}"),')
+        lines.append("})")
+    return lines
 
 
-def executorch(graphs: Sequence[Served], count: int) -> Emitted:
+def executorch(served: Served, clusters: Sequence[Cluster]) -> list[str]:
     """Bounds of each symbol, as ``program.to`` takes them, and the Dims of torch.export."""
-
-    def written(served: Served, clusters: Sequence[Cluster]) -> list[str]:
-        lines = []
-        for cluster in clusters:
-            bounds = zip(served.plan.symbols, cluster.low, cluster.high, strict=True)
-            ranges = []
-            for symbol, low, high in bounds:
-                ranges.append(f'"{symbol.name}": ({low}, {high})')
-                step = symbol.step
-                if low == high:
-                    lines.append(f"{symbol.name} = {low}")
-                elif step > 1:
-                    name = f"{symbol.name}_of_{step}"
-                    dim = f'torch.export.Dim("{name}", min={low // step}, max={high // step})'
-                    lines.append(f"{symbol.name} = {step} * {dim}")
-                else:
-                    dim = f'torch.export.Dim("{symbol.name}", min={low}, max={high})'
-                    lines.append(f"{symbol.name} = {dim}")
-            lines.append(f'program.to("executorch", ranges={{{", ".join(ranges)}}})')
-        return lines
-
-    return _of_clusters("executorch", graphs, count, written)
+    lines = []
+    for cluster in clusters:
+        bounds = zip(served.plan.symbols, cluster.low, cluster.high, strict=True)
+        ranges = []
+        for symbol, low, high in bounds:
+            ranges.append(f'"{symbol.name}": ({low}, {high})')
+            step = symbol.step
+            if low == high:
+                lines.append(f"{symbol.name} = {low}")
+            elif step > 1:
+                name = f"{symbol.name}_of_{step}"
+                dim = f'torch.export.Dim("{name}", min={low // step}, max={high // step})'
+                lines.append(f"{symbol.name} = {step} * {dim}")
+            else:
+                dim = f'torch.export.Dim("{symbol.name}", min={low}, max={high})'
+                lines.append(f"{symbol.name} = {dim}")
+        lines.append(f'program.to("executorch", ranges={{{", ".join(ranges)}}})')
+    return lines
 
 
 def vllm(graphs: Sequence[Served], count: int) -> Emitted:
@@ -294,7 +423,7 @@ def _batch_symbol(served: Served) -> str:
 def buckets(graphs: Sequence[Served], count: int) -> Emitted:
     """Sizes to pad to, with what is wasted."""
     lines: list[str] = []
-    corners: list[tuple[str, tuple[tuple[str, int], ...]]] = []
+    corners: list[Corner] = []
     for served in graphs:
         found = buckets_of(served, count)
         if not found:
@@ -320,13 +449,17 @@ def marks(graphs: Sequence[Served], count: int) -> Emitted:
     return Emitted("compile", "\n".join(marking_lines(graphs)) + "\n")
 
 
-#: every emitter by its name
-EMITTERS: dict[str, Emitter] = {
+#: the runtimes with profiles by their names, each with what writes those of one graph
+PROFILES: dict[str, Writer] = {
     "tensorrt": tensorrt,
     "trtexec": trtexec,
     "ort-trt": ort_trt,
     "openvino": openvino,
     "executorch": executorch,
+}
+#: every emitter by its name
+EMITTERS: dict[str, Emitter] = {
+    **{kind: partial(_of_clusters, kind, written=written) for kind, written in PROFILES.items()},
     "vllm": vllm,
     "triton": triton,
     "buckets": buckets,
@@ -350,7 +483,7 @@ def emitted(
             slug="unknown-emitter",
             hint=f"There are {', '.join(EMITTERS)}.",
         )
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+    if not (count is None or (is_int(count) and count >= 1)):
         raise UsageError(
             f"count is {count!r}.",
             slug="bad-count",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+from ..core.contents import ProgramContents
 from ..core.contract import Contract
 from ..core.plan import LeafPlan, Plan
-from ..core.profile import GraphProfile
-from ..infer.sizes import is_possible
+from ..core.profile import GraphProfile, Profile, profile_of_rows
+from ..core.sizes.expression import Sizes
+from ..core.spec import TensorSpec
+from ..infer.sizes import are_in_range, is_possible
 
-__all__ = ["Served"]
+__all__ = ["Served", "served_graphs"]
 
 #: sizes that came together, in the order of the symbols of a plan, and the number of their calls
 Row = tuple[tuple[int, ...], int]
@@ -38,7 +42,7 @@ class Served:
         """The names of the symbols."""
         return tuple(symbol.name for symbol in self.plan.symbols)
 
-    def sizes(self, row: tuple[int, ...]) -> dict[str, int]:
+    def sizes(self, row: tuple[int, ...]) -> Sizes:
         """Sizes by the name of the symbol."""
         return dict(zip(self.names, row, strict=True))
 
@@ -47,15 +51,16 @@ class Served:
         contract.
         """
         sizes = self.sizes(row)
-        in_range = all(symbol.takes(sizes[symbol.name]) for symbol in self.plan.symbols)
-        return in_range and is_possible(self.plan, sizes) and self.contract.holds(sizes)
+        return (
+            are_in_range(self.plan, sizes)
+            and is_possible(self.plan, sizes)
+            and self.contract.holds(sizes)
+        )
 
     def shape(self, leaf: LeafPlan, row: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one input; of an int its value."""
         sizes = self.sizes(row)
-        if leaf.value is not None:
-            return (leaf.value.evaluate(sizes),)
-        return tuple(expression.evaluate(sizes) for expression in leaf.shape)
+        return tuple(expression.evaluate(sizes) for expression in leaf.sizes)
 
     def shapes(self, row: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The shape of every input."""
@@ -65,3 +70,18 @@ class Served:
         """The elements of all inputs: what a call of these sizes costs, as far as sizes tell."""
         leaves = zip(self.plan.inputs, self.shapes(row), strict=True)
         return max(1, sum(math.prod(shape) for leaf, shape in leaves if leaf.is_tensor))
+
+
+def served_graphs(program: ProgramContents[Any], traffic: Profile) -> list[Served]:
+    """The graphs of a program, each with its traffic and with the names that its files have."""
+    outputs = {call.index: call.outputs.leaves for call in program.recording.calls}
+    found = []
+    for graph in program.graphs:
+        leaves = next((outputs[n] for n in graph.plan.calls if n in outputs), ())
+        specs = [leaf for leaf in leaves if isinstance(leaf, TensorSpec)]
+        names = graph.outputs.names if len(graph.outputs.names) == len(specs) else ()
+        pairs = zip(names, specs, strict=False)
+        known = tuple((name, spec.dtype, len(spec.shape)) for name, spec in pairs)
+        own = traffic.graph(graph.name) or profile_of_rows(graph.name, ())
+        found.append(Served(graph.plan, graph.contract, own, graph.labels, known))
+    return found

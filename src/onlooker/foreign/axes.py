@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..core.enums import StrEnum
 from ..core.plan import Plan, Symbol
+from ..core.sizes.expression import Sizes
+from ..core.support.enums import StrEnum
 from ..core.verdict import Check, Focus, Outcome, Tally
 from ..infer.sizes import is_possible, size_label
-from ..materialise.arguments import close_arguments, materialise
-from ..observing.store import Sample
+from ..materialise.arguments import Calls
 from ..verify.trials import Trial
 
 __all__ = ["MOST_NUMBER", "PLACES", "Cell", "Held", "held_sizes"]
@@ -27,7 +27,7 @@ Try = Callable[[Trial], tuple[Tally, tuple[str, ...]]]
 
 
 class Held(StrEnum):
-    """What became of one size."""
+    """The outcomes of a call of one size."""
 
     HOLDS = "holds"
     WRONG = "wrong"
@@ -61,9 +61,8 @@ class Cell:
 
 
 def held_sizes(
-    plan: Plan,
-    samples: Sequence[Sample],
-    base: Mapping[str, int] | None,
+    calls: Calls,
+    base: Sizes | None,
     attempt: Try,
     numbers: Sequence[int] = (),
 ) -> Iterator[Cell]:
@@ -73,16 +72,16 @@ def held_sizes(
     export serves, or None where there is none. Unseen sizes are also those around the ``numbers`` that
     the export compares sizes with.
     """
-    for symbol in plan.symbols:
+    for symbol in calls.plan.symbols:
         for place in PLACES:
             sizes = _sizes(symbol, place)
             if base is None:
                 yield Cell(symbol.name, place, (), Held.UNKNOWN)
                 continue
             if place == "unseen":
-                near = _near(plan, symbol, base, numbers)
+                near = _near(calls.plan, symbol, base, numbers)
                 sizes = [*dict.fromkeys((*sizes, *near))]
-            found = [_tried(plan, samples, symbol, size, base, attempt) for size in sizes]
+            found = [_tried(calls, symbol, size, base, attempt) for size in sizes]
             worst = [held for held, _ in found]
             order = (Held.WRONG, Held.REFUSED, Held.HOLDS, Held.NOT_ASKED)
             held = next((one for one in order if one in worst), Held.UNLAWFUL)
@@ -104,7 +103,7 @@ def _sizes(symbol: Symbol, place: str) -> list[int]:
     return [size for size in (*between[:1], *beyond) if symbol.allows(size) and size > 1]
 
 
-def _near(plan: Plan, symbol: Symbol, base: Mapping[str, int], numbers: Sequence[int]) -> list[int]:
+def _near(plan: Plan, symbol: Symbol, base: Sizes, numbers: Sequence[int]) -> list[int]:
     """The sizes of a symbol at which an axis has about one of the numbers."""
     axes = {expression for leaf in plan.inputs for _, expression in leaf.axes}
     own = [one for one in axes if symbol.name in one.symbols]
@@ -120,22 +119,20 @@ def _near(plan: Plan, symbol: Symbol, base: Mapping[str, int], numbers: Sequence
 
 
 def _tried(
-    plan: Plan,
-    samples: Sequence[Sample],
+    calls: Calls,
     symbol: Symbol,
     size: int,
-    base: Mapping[str, int],
+    base: Sizes,
     attempt: Try,
 ) -> tuple[Held, Check | None]:
-    sizes = {**base, symbol.name: size}
+    plan, sizes = calls.plan, {**base, symbol.name: size}
     if not is_possible(plan, sizes):
         return Held.UNLAWFUL, None
     is_asked = symbol.takes(size)
-    values = materialise(plan, sizes, samples)
     trial = Trial(
         "unseen",
         size_label(sizes),
-        close_arguments(plan, values),
+        calls.arguments(sizes),
         tuple(sizes.items()),
         plan,
         is_promised=is_asked,

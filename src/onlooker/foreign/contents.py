@@ -1,5 +1,5 @@
-"""What the graph of a file shows of its own decisions: tables that inputs index, and numbers that
-sizes are compared with.
+"""The decisions that the graph of a file shows: tables that inputs index, and numbers that sizes
+are compared with.
 
 A file that others made has weights and numbers of its own. One wrong row of a table shows only in a
 call with its id, and ``positions >= 64`` only in a call of 65 tokens: no watched call need have
@@ -16,14 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-__all__ = ["Act", "Contents", "Step", "contents_of"]
+__all__ = ["Act", "Contents", "OperatorStep", "contents_of"]
 
 #: a number above this one is an end that nothing reaches, or a mark
 _MOST = 2**20
 
 
 class Act(Enum):
-    """What an operator does with its inputs, as far as tables and sizes go."""
+    """The kinds of operators, as far as tables and sizes go."""
 
     COUNT = auto()  #: gives sizes, or what follows from sizes alone
     HAND_ON = auto()  #: gives values of its inputs, or numbers made of each one by itself
@@ -32,7 +32,7 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OperatorStep:
     """One operator. ``inputs`` are the names of its inputs that are no constants.
 
     ``numbers`` are constants that it compares with or cuts at; ``are_ints`` is True where they stand
@@ -57,12 +57,12 @@ class Contents:
     numbers: tuple[int, ...] = ()
 
 
-def contents_of(steps: Iterable[Step], inputs: Sequence[str]) -> Contents:
-    """What the steps of a graph show, in the order in which they run.
+def contents_of(steps: Iterable[OperatorStep], inputs: Sequence[str]) -> Contents:
+    """Returns the tables and the decisions in the steps of a graph, in the order in which they run.
 
-    >>> look = Step(Act.LOOK_UP, ("ids",), ("rows",), rows=100)
-    >>> count = Step(Act.COUNT, (), ("places",))
-    >>> compare = Step(Act.OTHER, ("places",), ("late",), (64.0,))
+    >>> look = OperatorStep(Act.LOOK_UP, ("ids",), ("rows",), rows=100)
+    >>> count = OperatorStep(Act.COUNT, (), ("places",))
+    >>> compare = OperatorStep(Act.OTHER, ("places",), ("late",), (64.0,))
     >>> contents_of([look, count, compare], ["ids"])
     Contents(rows={'ids': 100}, numbers=(64,))
     """

@@ -24,7 +24,7 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a file says of one axis: its name, and the sizes that it may have.
+    """The name of one axis in a file, and the sizes that the file allows.
 
     ``low == high`` for a size that is a constant; ``name`` is empty where the file has none.
 

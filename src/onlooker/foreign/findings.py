@@ -1,18 +1,18 @@
-"""What is wrong with an export, each with the axis, the input or the output that it is about."""
+"""Findings about an export, each with the axis, the input or the output that it is about."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.enums import StrEnum
+from ..core.support.enums import StrEnum
 
-__all__ = ["Finding", "Kind", "told"]
+__all__ = ["ExportFinding", "Kind"]
 
 
 class Kind(StrEnum):
     """In which way an export is not the model, or not known to be it."""
 
-    BAKED = "baked size"
+    SPECIALIZED = "specialized size"
     NARROW = "narrow range"
     REFUSED = "refused size"
     WRONG = "wrong at a size"
@@ -25,12 +25,13 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ExportFinding:
     """``where`` is an axis, an input or an output, as Python writes it. One that is no ``failure``
     is a remark: the calls that were tried hold all the same.
 
-    >>> print(Finding(Kind.BAKED, "x.shape[0]", "always 2 in the file, the model takes batch"))
-    x.shape[0]: always 2 in the file, the model takes batch (baked size)
+    >>> text = "always 2 in the file, the model takes batch"
+    >>> print(ExportFinding(Kind.SPECIALIZED, "x.shape[0]", text))
+    x.shape[0]: always 2 in the file, the model takes batch (specialized size)
     """
 
     kind: Kind
@@ -40,13 +41,3 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.text} ({self.kind})"
-
-
-def told(note: str) -> str:
-    """Why a check failed, in the words of the runtime where it refused the call.
-
-    >>> told("No graph of this program takes the call. the program refuses it (too large).")
-    'too large'
-    """
-    refused = note.partition("the program refuses it (")[2]
-    return refused.rpartition(").")[0] if refused else note

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 
-from .contents import Act, Contents, Step, contents_of
+from .contents import Act, Contents, OperatorStep, contents_of
 
 __all__ = ["contents_of_onnx"]
 
@@ -52,11 +52,11 @@ def contents_of_onnx(source: Any) -> Contents | None:
         model = onnx.load(source, load_external_data=False)
     if model.functions:
         model = inliner.inline_local_functions(model)
-    steps = _Reader(onnx, folder).steps(model.graph)
+    steps = _OnnxReader(onnx, folder).steps(model.graph)
     return contents_of(steps, [value.name for value in model.graph.input])
 
 
-class _Reader:
+class _OnnxReader:
     """Gives the nodes of a graph and of all graphs inside of it as steps: they share their names."""
 
     def __init__(self, onnx: Any, folder: Path) -> None:
@@ -64,7 +64,7 @@ class _Reader:
         self._shapes: dict[str, Sequence[int | None]] = {}
         self._constants: dict[str, Any] = {}
 
-    def steps(self, graph: Any) -> Iterator[Step]:
+    def steps(self, graph: Any) -> Iterator[OperatorStep]:
         """The steps of one graph."""
         for tensor in graph.initializer:
             self._add(tensor.name, tensor)
@@ -85,7 +85,7 @@ class _Reader:
             array = self._onnx.numpy_helper.to_array(tensor, str(self._folder))
             self._constants[name] = numpy.asarray(array)
 
-    def _of_node(self, node: Any) -> Iterator[Step]:
+    def _of_node(self, node: Any) -> Iterator[OperatorStep]:
         attributes = {attribute.name: attribute for attribute in node.attribute}
         if node.op_type == "Constant":
             self._add_constant(node.output[0], attributes)
@@ -98,7 +98,7 @@ class _Reader:
         for graph in inner:
             names = [value.name for value in graph.input]
             if names:
-                yield Step(Act.HAND_ON, tuple(node.input), tuple(names))
+                yield OperatorStep(Act.HAND_ON, tuple(node.input), tuple(names))
             yield from self.steps(graph)
         if node.op_type in _LOOKUPS:
             yield from self._lookup(node, attributes)
@@ -109,7 +109,7 @@ class _Reader:
         act = Act.HAND_ON if node.op_type in _HANDING_ON else Act.OTHER
         act = Act.COUNT if node.op_type in _COUNTING else act
         numbers, are_ints = self._numbers(node) if node.op_type in _COMPARING else ((), False)
-        yield Step(act, inputs, tuple(node.output), numbers, are_ints)
+        yield OperatorStep(act, inputs, tuple(node.output), numbers, are_ints)
 
     def _add_constant(self, name: str, attributes: Mapping[str, Any]) -> None:
         if "value" in attributes:
@@ -121,12 +121,14 @@ class _Reader:
                     self._onnx.helper.get_attribute_value(attributes[kind])
                 )
 
-    def _lookup(self, node: Any, attributes: Mapping[str, Any]) -> Iterator[Step]:
+    def _lookup(self, node: Any, attributes: Mapping[str, Any]) -> Iterator[OperatorStep]:
         axis = attributes["axis"].i if "axis" in attributes else 0
         shape = self._shapes.get(node.input[0])
-        rows = shape[axis] if shape and -len(shape) <= axis < len(shape) else None
-        if rows is not None and node.input[1] not in self._constants:
-            yield Step(Act.LOOK_UP, (node.input[1],), (), rows=rows)
+        if not shape or not -len(shape) <= axis < len(shape):
+            return
+        rows, index = shape[axis], node.input[1]
+        if rows is not None and index not in self._constants:
+            yield OperatorStep(Act.LOOK_UP, (index,), (), rows=rows)
 
     def _numbers(self, node: Any) -> tuple[tuple[float, ...], bool]:
         """The numbers of the small constants among the inputs, and whether they are ints."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .contents import Act, Contents, Step, contents_of
+from .contents import Act, Contents, OperatorStep, contents_of
 
 __all__ = ["contents_of_openvino"]
 
@@ -39,10 +39,11 @@ def contents_of_openvino(model: Any, inputs: Sequence[str]) -> Contents:
     given = [port.get_node().get_friendly_name() for port in model.inputs]
     found = contents_of(_steps(model, ""), given)
     names = dict(zip(given, inputs, strict=True))
-    return Contents({names[name]: rows for name, rows in found.rows.items()}, found.numbers)
+    rows = {names[name]: count for name, count in found.rows.items()}
+    return Contents(rows, found.numbers)
 
 
-def _steps(model: Any, prefix: str) -> Iterator[Step]:
+def _steps(model: Any, prefix: str) -> Iterator[OperatorStep]:
     """The operators of a model, and of the models that its branches and loops run."""
     for node in model.get_ordered_ops():
         sources = [value.get_node() for value in node.input_values()]
@@ -53,13 +54,13 @@ def _steps(model: Any, prefix: str) -> Iterator[Step]:
         for number, inner in enumerate(_inner(node)):
             within = f"{own[0]}.{number}."
             entries = tuple(within + one.get_friendly_name() for one in inner.get_parameters())
-            yield Step(Act.HAND_ON, names, entries)
+            yield OperatorStep(Act.HAND_ON, names, entries)
             yield from _steps(inner, within)
         if kind in _LOOKUPS and sources[1].get_type_name() != "Constant":
             yield from _lookup(node, prefix + sources[1].get_friendly_name())
         act = Act.HAND_ON if kind in _HANDING_ON else Act.OTHER
         numbers, are_ints = _clamped(node) if kind == "Clamp" else _numbers(kind, sources)
-        yield Step(Act.COUNT if kind in _COUNTING else act, names, own, numbers, are_ints)
+        yield OperatorStep(Act.COUNT if kind in _COUNTING else act, names, own, numbers, are_ints)
 
 
 def _inner(node: Any) -> list[Any]:
@@ -68,7 +69,7 @@ def _inner(node: Any) -> list[Any]:
     return [getattr(node, maker)() for maker in makers if hasattr(node, maker)]
 
 
-def _lookup(node: Any, index: str) -> Iterator[Step]:
+def _lookup(node: Any, index: str) -> Iterator[OperatorStep]:
     axis = 0
     if node.get_type_name() == "Gather":
         last = node.input_value(2).get_node()
@@ -78,7 +79,7 @@ def _lookup(node: Any, index: str) -> Iterator[Step]:
     shape = node.input_value(0).get_partial_shape()
     is_known = shape.rank.is_static and -len(shape) <= axis < len(shape)
     if is_known and shape[axis].is_static:
-        yield Step(Act.LOOK_UP, (index,), (), rows=shape[axis].get_length())
+        yield OperatorStep(Act.LOOK_UP, (index,), (), rows=shape[axis].get_length())
 
 
 def _clamped(node: Any) -> tuple[tuple[float, ...], bool]:

@@ -1,21 +1,88 @@
-"""What an export does with single inputs of one call: reads them, exchanges them, or ignores them."""
+"""Finds out which inputs of one call an export reads, exchanges or ignores."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..core.call import Values
 from ..core.path import Path
 from ..lab.runner import ModelRunner
 from ..materialise.arguments import close_arguments
-from .findings import Finding, Kind
-from .outputs import agrees, output_findings
+from ..pytrees.comparisons.agree import agreement
+from .findings import ExportFinding, Kind
 from .serve import Fitted
 
 __all__ = ["CallProbe"]
+
+
+# How the outputs of an export differ from the result of the model, for one call.
+#: tensors of more dimensions are not looked at in every order
+_MOST_DIMENSIONS = 4
+
+
+def agrees(expected: Any, got: Any, atol: float) -> bool:
+    """True where two leaves are the same, within the tolerance."""
+    return agreement([Path()], [expected], [got], atol=atol).holds
+
+
+def output_findings(
+    paths: Sequence[Path],
+    expected: Sequence[torch.Tensor],
+    results: Sequence[Any],
+    order: Sequence[int | None],
+    atol: float,
+) -> Iterator[ExportFinding]:
+    """Yields a finding for each wrong tensor of the result; ``results`` are the outputs of the
+    file, ``order`` says which of them is which tensor.
+    """
+    found = [[n for n, one in enumerate(results) if agrees(right, one, atol)] for right in expected]
+    is_fewer = len(results) < len(paths)
+    taken = {places[0] for places in found if places} if is_fewer else set()
+    for position, (path, right) in enumerate(zip(paths, expected, strict=True)):
+        where = f"output{path.code()}"
+        place, elsewhere = order[position], found[position]
+        if is_fewer and elsewhere:
+            continue
+        place = None if place in taken else place
+        got = results[place] if place is not None and place < len(results) else None
+        if got is not None and agrees(right, got, atol):
+            continue
+        if elsewhere:
+            text = f"is output {elsewhere[0]} of the file, where output {place} is expected"
+            yield ExportFinding(Kind.OUTPUT, where, text)
+        elif got is None:
+            text = f"the file does not give it: it has {len(results)} of {len(paths)} outputs"
+            yield ExportFinding(Kind.OUTPUT, where, text)
+        else:
+            yield ExportFinding(Kind.OUTPUT, where, _difference(right, got, atol))
+
+
+def _difference(right: torch.Tensor, got: Any, atol: float) -> str:
+    exchanged = _exchanged(right, got, atol)
+    if exchanged:
+        return f"is transposed: its dimensions stand in the order {list(exchanged)}"
+    if right.shape == got.shape and right.dtype != got.dtype:
+        return f"is {got.dtype}, the model gives {right.dtype}"
+    if right.shape != got.shape and right.numel() == got.numel():
+        return f"has the shape {tuple(got.shape)}, the model gives {tuple(right.shape)}"
+    return agreement([Path()], [right], [got], atol=atol).note.removeprefix("output: ")
+
+
+def _exchanged(right: torch.Tensor, got: torch.Tensor, atol: float) -> tuple[int, ...] | None:
+    """The order of dimensions in which the output is right; None where there is none."""
+    if right.ndim != got.ndim or not 2 <= right.ndim <= _MOST_DIMENSIONS:
+        return None
+    for order in itertools.permutations(range(right.ndim)):
+        if list(order) == sorted(order):
+            continue
+        if agrees(right.permute(order), got, atol):
+            return order
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +90,12 @@ class CallProbe:
     """One call beside what the model gives for it. ``values`` are the leaves of its arguments."""
 
     fitted: Fitted
-    values: Mapping[Path, Any]
+    values: Values
     subject: ModelRunner
     atol: float
 
-    def findings(self) -> Iterator[Finding]:
-        """What is wrong with the outputs for this call, and with the inputs that explain it."""
+    def findings(self) -> Iterator[ExportFinding]:
+        """The findings about the outputs of this call, and about the inputs that explain them."""
         given = {name: self.values.get(path) for name, path in self.fitted.inputs.items()}
         wanted = self._wanted(self.values)
         if wanted is None or any(value is None for value in given.values()):
@@ -41,19 +108,19 @@ class CallProbe:
         if moved:
             names = ", ".join(map(str, moved))
             text = f"the same call gives other results each time, in output {names} of the file"
-            yield Finding(Kind.UNSTABLE, "outputs", text)
+            yield ExportFinding(Kind.UNSTABLE, "outputs", text)
             return
         exchanged = self._exchanged(given, wanted)
         if exchanged is not None:
             left, right = exchanged
             text = f"the file takes {right} for it: the two inputs are exchanged"
-            yield Finding(Kind.INPUT, left, text)
+            yield ExportFinding(Kind.INPUT, left, text)
             return
         yield from self._ignored(given, wanted, results)
         order, paths = self.fitted.order, self.fitted.results
         yield from output_findings(paths, wanted, results, order, self.atol)
 
-    def _wanted(self, values: Mapping[Path, Any]) -> list[Any] | None:
+    def _wanted(self, values: Values) -> list[Any] | None:
         """The tensors of the model's result; None where it refuses the call or gives others."""
         try:
             arguments = close_arguments(self.fitted.graph.plan, values)
@@ -90,7 +157,7 @@ class CallProbe:
 
     def _ignored(
         self, given: Mapping[str, Any], wanted: Sequence[Any], results: Sequence[Any]
-    ) -> Iterator[Finding]:
+    ) -> Iterator[ExportFinding]:
         """The arguments that change what the model gives, and not what the file gives."""
         names = {path: name for name, path in self.fitted.inputs.items()}
         for leaf in self.fitted.graph.plan.inputs:
@@ -103,16 +170,16 @@ class CallProbe:
             name = names.get(leaf.path)
             if name is None:
                 text = "the model reads it, and the file has no such input"
-                yield Finding(Kind.INPUT, str(leaf.path), text)
+                yield ExportFinding(Kind.INPUT, str(leaf.path), text)
                 continue
             found = self._results({**given, name: changed})
             if found is not None and all(map(_same, results, found)):
                 text = "the model reads it, and the file gives the same whatever it is"
-                yield Finding(Kind.INPUT, str(leaf.path), text)
+                yield ExportFinding(Kind.INPUT, str(leaf.path), text)
 
 
 def _changed(value: Any) -> Any:
-    """The same values in other places, where that makes a difference."""
+    """Returns the same values in other places, where that makes a difference."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""What is known of an export: its axes, what is wrong, and the trials; for readers and for JSON."""
+"""The report of an export, for readers and for JSON: its axes, its faults, and the trials."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..core.alike import folded, folded_rows
+from ..core.drawing.alike import first_few, folded, folded_rows
 from ..core.verdict import Tally
-from ..report.text import as_text
+from ..report.text import PrintedTables, as_text, table_of, verdict_line
 from .axes import PLACES
-from .findings import Finding, Kind, told
+from .findings import ExportFinding, Kind
 
-__all__ = ["UNREADABLE", "AxisRow", "ExportReport"]
+__all__ = ["UNREADABLE", "ComparedAxis", "ExportReport"]
 
 _MOST_FAILURES = 6
 #: what is wrong with axes, and not with values, inputs or outputs
-_OF_AXES = (Kind.BAKED, Kind.NARROW, Kind.REFUSED, Kind.WRONG, Kind.TIED)
+_OF_AXES = (Kind.SPECIALIZED, Kind.NARROW, Kind.REFUSED, Kind.WRONG, Kind.TIED)
 _REPAIR = "# the export that would be right, where `model` is the model in evaluation mode:"
 #: what the verdict says of a file whose graph no reader shows
 UNREADABLE = "the graph of this file cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
-class AxisRow:
+class ComparedAxis:
     """One axis of an input: what the model takes, what the file declares, and what became of each
     place (at 0, 1, min, max and unseen sizes; empty for an axis that follows from others).
     """
@@ -39,8 +39,8 @@ class AxisRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport:
-    """Whether an export does what the model does.
+class ExportReport(PrintedTables):
+    """The comparison of an export with the model.
 
     ``findings`` name what is wrong by axis, input or output, ``remarks`` what was not found out,
     ``tally`` has every trial: the watched calls, other sizes, other values. ``is_readable`` is False
@@ -51,8 +51,8 @@ class ExportReport:
 
     model: str
     kind: str
-    axes: tuple[AxisRow, ...]
-    findings: tuple[Finding, ...]
+    axes: tuple[ComparedAxis, ...]
+    findings: tuple[ExportFinding, ...]
     tally: Tally
     remarks: tuple[str, ...] = ()
     is_readable: bool = True
@@ -67,8 +67,8 @@ class ExportReport:
         return self.tally.verified and not self.failures
 
     @property
-    def failures(self) -> tuple[Finding, ...]:
-        """What is wrong."""
+    def failures(self) -> tuple[ExportFinding, ...]:
+        """The findings that are failures."""
         return tuple(finding for finding in self.findings if finding.is_failure)
 
     @property
@@ -118,7 +118,7 @@ class ExportReport:
             ],
             "trials": {"passed": self.tally.passed, "total": self.tally.total},
             "failed": [
-                {"label": check.label, "outcome": check.outcome.value, "note": told(check.note)}
+                {"label": check.label, "outcome": check.outcome.value, "note": check.cause}
                 for check in self.tally.checks
                 if not check.passed
             ],
@@ -133,33 +133,30 @@ class ExportReport:
         ]
         parts += [self._table(graph, full) for graph in dict.fromkeys(r.graph for r in self.axes)]
         parts += [Text(f"  {text}") for text in self._lines(full)]
-        style = "bold green" if self.holds else "bold red"
-        parts.append(Text.assemble("verdict: ", (self.verdict, style)))
-        return Group(*parts)
+        return Group(*parts, verdict_line(self.verdict, self.holds))
 
     def _table(self, graph: str, full: bool) -> Table:
-        table = Table(title=Text(graph), title_justify="left")
-        for name in ("axis", "asked", "obtained", *PLACES):
-            table.add_column(name, overflow="fold")
         cells = [
             (row.axis, row.asked, row.obtained, *(row.held or ("",) * len(PLACES)))
             for row in self.axes
             if row.graph == graph
         ]
-        for row in cells if full else folded_rows(cells):
-            table.add_row(*map(Text, row))
-        return table
+        heads = ("axis", "asked", "obtained", *PLACES)
+        return table_of(Text(graph), heads, cells if full else folded_rows(cells))
 
     def _lines(self, full: bool) -> Sequence[str]:
         found = [
             f"{'WRONG' if finding.is_failure else 'note'}: {finding}" for finding in self.findings
         ]
-        failed = [check for check in self.tally.checks if not check.passed]
+        failed = [
+            f"{check.outcome.value}: {check.label}: {check.cause}"
+            for check in self.tally.checks
+            if not check.passed
+        ]
         lines = [
             *found,
             *(f"tried: {text}" for text in (self.tally.summary,) if text),
-            *(f"{c.outcome.value}: {c.label}: {told(c.note)}" for c in failed[:_MOST_FAILURES]),
-            *([f"... and {len(failed) - _MOST_FAILURES} more"] if failed[_MOST_FAILURES:] else []),
+            *first_few(failed, _MOST_FAILURES, "... and {} more"),
             *self.remarks,
         ]
         return lines if full else folded(lines)
@@ -169,8 +166,6 @@ class ExportReport:
         """The repair as it is printed below the report; empty without one."""
         return f"\n\n{_REPAIR}\n{self.repair.rstrip()}" if self.repair else ""
 
-    def __str__(self) -> str:
-        return f"{as_text(self.tables())}{self.repair_text}"
-
-    def __rich__(self) -> RenderableType:
-        return self.tables()
+    def text(self, *, full: bool = False) -> str:
+        """The report as text, as wide as the terminal, with the repair below it."""
+        return f"{as_text(self.tables(full=full))}{self.repair_text}"

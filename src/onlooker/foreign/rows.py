@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 
 from ..core.plan import LeafPlan, Plan
+from ..core.sizes.expression import Sizes
 from ..core.verdict import Check, Focus, Outcome, Tally
 from ..infer.sizes import is_possible, size_label
-from ..materialise.arguments import close_arguments, dtype_of, materialise
-from ..materialise.domains import domains_of
-from ..observing.store import Sample
+from ..materialise.arguments import Calls, dtype_of
 from ..pytrees.numbers import as_dtype
 from ..verify.trials import Trial
 
@@ -28,9 +27,9 @@ _MOST_COLUMNS = 16
 Try = Callable[[Trial], tuple[Tally, tuple[str, ...]]]
 
 
-def is_index(leaf: LeafPlan, samples: Sequence[Sample]) -> bool:
+def is_index(leaf: LeafPlan, calls: Calls) -> bool:
     """True for a tensor of ints that is no mask."""
-    if not leaf.is_tensor or domains_of(samples).of(leaf.path).is_mask:
+    if not leaf.is_tensor or calls.domains.of(leaf.path).is_mask:
         return False
     dtype = dtype_of(leaf.dtype)
     return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
@@ -47,11 +46,10 @@ class RowTrials:
     time.
     """
 
-    plan: Plan
-    samples: Sequence[Sample]
+    calls: Calls
     leaf: LeafPlan
     rows: int
-    sizes: Mapping[str, int]
+    sizes: Sizes
     attempt: Try
     is_over: Callable[[], bool]
     wrong: tuple[int, Check] | None = None
@@ -121,16 +119,18 @@ class RowTrials:
 
     def _call(self, low: int, high: int, column: int | None) -> tuple[Tally, tuple[str, ...]]:
         self._calls += 1
-        values = materialise(self.plan, self.sizes, self.samples, varied=False)
+        values = self.calls.values(self.sizes, varied=False)
         value = values[self.leaf.path].clone()
         part = value if column is None else value[..., column]
         ids = low + torch.arange(part.numel()) % (high - low)
         part.copy_(as_dtype(ids.reshape(part.shape), value.dtype))
         where = self.leaf.path if column is None else f"{self.leaf.path}[..., {column}]"
         label = f"{size_label(self.sizes)}, {where} from {low} to {high - 1}".removeprefix(", ")
-        arguments = close_arguments(self.plan, {**values, self.leaf.path: value})
+        arguments = self.calls.arguments_of({**values, self.leaf.path: value})
         sizes = tuple(self.sizes.items())
-        return self.attempt(Trial("unseen", label, arguments, sizes, self.plan, focus=Focus.GIVEN))
+        return self.attempt(
+            Trial("unseen", label, arguments, sizes, self.calls.plan, focus=Focus.GIVEN)
+        )
 
 
 def _failed(tally: Tally) -> Check | None:
@@ -141,9 +141,9 @@ def sizes_for(
     plan: Plan,
     leaf: LeafPlan,
     rows: int,
-    base: Mapping[str, int],
-    allows: Callable[[Mapping[str, int]], bool],
-) -> dict[str, int]:
+    base: Sizes,
+    allows: Callable[[Sizes], bool],
+) -> Sizes:
     """Sizes at which one tensor has room for many ids: those of ``base`` with one of its symbols
     grown, the first that is allowed.
     """

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
+from ..core.call import Values
 from ..core.contract import Contract
 from ..core.errors import UsageError
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
-from ..targets.onnx.feeds import match_inputs, plain_name, spellings
+from ..targets.onnx.runtime.feeds import match_inputs, plain_name, spellings
 from ..trace.graph import Graph
 from .exported import Exported
 
@@ -48,7 +49,7 @@ class Fitted:
 
 
 def fit(exported: Exported, graph: Graph) -> Fitted:
-    """How the calls of one graph become calls of an export.
+    """Finds for each input of an export the argument of the calls of one graph that it takes.
 
     :raises UsageError: ``inputs-do-not-match``
     """
@@ -63,9 +64,7 @@ def fit(exported: Exported, graph: Graph) -> Fitted:
     return Fitted(exported, graph, inputs, _order(exported, wanted, labels))
 
 
-def _with_constants(
-    names: Sequence[str], plan: Plan, examples: Mapping[Path, Any]
-) -> dict[str, Path]:
+def _with_constants(names: Sequence[str], plan: Plan, examples: Values) -> dict[str, Path]:
     """The leaf of each input, where the file takes arguments too that were the same in all calls."""
     constants = {
         leaf.path: leaf.constant.value for leaf in plan.leaves if leaf.constant is not None

@@ -11,7 +11,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 
 from ..torch_internals.operators import HigherOrderOperator, OpOverload
-from .contents import Act, Contents, Step, contents_of
+from .contents import Act, Contents, OperatorStep, contents_of
 
 __all__ = ["contents_of_program"]
 
@@ -67,16 +67,16 @@ def contents_of_program(program: torch.export.ExportedProgram) -> Contents:
         for spec in specs
         if spec.target in held and isinstance(held[spec.target], torch.Tensor)
     }
-    return contents_of(_Reader(known).steps(program.graph_module, ""), inputs)
+    return contents_of(_TorchReader(known).steps(program.graph_module, ""), inputs)
 
 
-class _Reader:
+class _TorchReader:
     """Gives the nodes of a graph and of all graphs inside of it as steps."""
 
     def __init__(self, known: Mapping[str, torch.Tensor]) -> None:
         self._known = known
 
-    def steps(self, module: GraphModule, prefix: str) -> Iterator[Step]:
+    def steps(self, module: GraphModule, prefix: str) -> Iterator[OperatorStep]:
         """The steps of one graph; ``prefix`` stands before the names of an inner one."""
         for node in module.graph.nodes:
             if node.op == "get_attr":
@@ -86,7 +86,7 @@ class _Reader:
             elif node.op == "call_function":
                 yield from self._of_function(node, prefix)
 
-    def _inner(self, node: Node, module: GraphModule, prefix: str) -> Iterator[Step]:
+    def _inner(self, node: Node, module: GraphModule, prefix: str) -> Iterator[OperatorStep]:
         """The steps of the graphs that an operator runs, whose inputs may be any of its operands."""
         operands = tuple(prefix + one.name for one in node.all_input_nodes if one.op != "get_attr")
         for number, one in enumerate(node.all_input_nodes):
@@ -95,10 +95,10 @@ class _Reader:
                 continue
             own = f"{prefix}{node.name}.{number}."
             names = [own + each.name for each in inner.graph.find_nodes(op="placeholder")]
-            yield Step(Act.HAND_ON, operands, tuple(names))
+            yield OperatorStep(Act.HAND_ON, operands, tuple(names))
             yield from self.steps(inner, own)
 
-    def _of_function(self, node: Node, prefix: str) -> Iterator[Step]:
+    def _of_function(self, node: Node, prefix: str) -> Iterator[OperatorStep]:
         inputs = tuple(
             prefix + one.name for one in node.all_input_nodes if self._constant(one) is None
         )
@@ -106,10 +106,10 @@ class _Reader:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)):
             numbers = self._numbers(node) if node.target in _OF_PYTHON else ()
-            yield Step(Act.COUNT, inputs, outputs, numbers, are_ints=True)
+            yield OperatorStep(Act.COUNT, inputs, outputs, numbers, are_ints=True)
             return
         if not isinstance(node.target, OpOverload):
-            yield Step(Act.HAND_ON, inputs, outputs)
+            yield OperatorStep(Act.HAND_ON, inputs, outputs)
             return
         name = node.target._opname
         yield from self._lookups(node, name, prefix)
@@ -119,9 +119,9 @@ class _Reader:
         beside = [one.meta.get("val") for one in node.all_input_nodes]
         are_ints = bool(beside) and all(_is_int(one) or _is_size(one) for one in beside)
         numbers = self._numbers(node) if name in _COMPARING else _cuts(node)
-        yield Step(act, inputs, outputs, numbers, are_ints or name in ("arange", "slice"))
+        yield OperatorStep(act, inputs, outputs, numbers, are_ints or name in ("arange", "slice"))
 
-    def _lookups(self, node: Node, name: str, prefix: str) -> Iterator[Step]:
+    def _lookups(self, node: Node, name: str, prefix: str) -> Iterator[OperatorStep]:
         """A step for each index that an operator takes rows of a table by."""
         found: list[tuple[Any, int, Any]] = []
         if name in _LOOKUPS and len(node.args) > _LOOKUPS[name][2]:
@@ -136,7 +136,7 @@ class _Reader:
                 continue
             rows = tensor.shape[dim] if tensor.ndim else 1
             if isinstance(rows, int):
-                yield Step(Act.LOOK_UP, (prefix + index.name,), (), rows=rows)
+                yield OperatorStep(Act.LOOK_UP, (prefix + index.name,), (), rows=rows)
 
     def _constant(self, node: Node) -> torch.Tensor | None:
         """The tensor of a small constant, also behind operators that hand it on; else None."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,25 +11,28 @@ from typing import Any
 import torch
 from torch.export.graph_signature import InputKind
 
-from .._api import InputObserver
+from ..core.call import Arguments
 from ..core.errors import ObservationError, RejectedCallError, UnsupportedError, UsageError
-from ..core.kinds import check_kind
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 from ..core.recording import Recording
+from ..core.sizes.expression import Sizes
+from ..core.support.kinds import check_kind
 from ..core.verdict import Check, Focus, Tally
 from ..hypotheses.overrides import Dims, RangesOption
 from ..hypotheses.ranges import from_one_on
 from ..infer.sizes import size_label
+from ..input_observer import InputObserver
 from ..lab.budget import BUDGET, BudgetOption
-from ..materialise.arguments import leaf_values
+from ..materialise.arguments import Calls, leaf_values
 from ..materialise.counting import sizes_of
 from ..observing.bind import as_args_kwargs
 from ..observing.state import kept_state
 from ..patches.quiet import quietly
-from ..program import Basis, Program
+from ..program import Program
 from ..pytrees.joins import join_specs, joined
 from ..serve.dispatch import Dispatcher
+from ..serve.runnable import ProgramAndModel
 from ..trace.graph import Graph
 from ..verify.check import checked_calls, sizes_of_specs
 from ..verify.effort import Effort
@@ -39,10 +42,10 @@ from ..verify.verify import run_trials
 from .axes import MOST_NUMBER, PLACES, Cell, held_sizes
 from .causes import input_findings, relation_findings, size_findings, trial_findings
 from .exported import Exported, Port
-from .findings import Finding, Kind, told
+from .findings import ExportFinding, Kind
 from .open import open_exported
 from .probing import CallProbe
-from .report import UNREADABLE, AxisRow, ExportReport
+from .report import UNREADABLE, ComparedAxis, ExportReport
 from .rows import RowTrials, is_index, sizes_for
 from .serve import Fitted, fit, stand_in
 from .torch_contents import contents_of_program
@@ -103,13 +106,13 @@ def verify_export(
     >>> baked = torch.export.export(model, (torch.ones(2, 4),))
     >>> report = onlooker.verify_export(observer, baked)
     >>> print(report.failures[0])
-    input.shape[0]: always 2 in the file, the model takes any batch, 1 and more (baked size)
+    input.shape[0]: always 2 in the file, the model takes any batch, 1 and more (specialized size)
     """
     file = open_exported(exported, component=component, machine_code=machine_code)
     options = {"static": static, "dynamic": dynamic, "ranges": ranges, "budget": budget}
     program = _program(watched, {"method_name": method_name, **options})
-    basis = _chosen(program.basis(), only)
-    given = check_request([g.plan for g in basis.graphs], atol, sizes, seed, trials, seconds)
+    basis = _chosen(program._program.beside_model(), only)
+    given = check_request(basis.contents.plans, atol, sizes, seed, trials, seconds)
     missed: list[str] = []
     if recording is not None:
         given += _recorded_sizes(basis, recording, missed)
@@ -141,11 +144,12 @@ def _program(watched: InputObserver | Program, options: dict[str, Any]) -> Progr
     return watched
 
 
-def _repair(program: Program, basis: Basis, file: Exported) -> str:
+def _repair(program: Program, basis: ProgramAndModel, file: Exported) -> str:
     """The export that would be right, as code to be pasted; empty where it cannot be written down."""
     to = "onnx" if file.kind == "onnx" else "torch"
     try:
-        return program._with_graphs(basis.graphs).code(to=to, variable="model")
+        own = program._program.with_graphs(basis.contents.graphs)
+        return Program(own).code(to=to, variable="model")
     except UnsupportedError as error:
         logger.info("no repair is written: %s", error)
         return ""
@@ -156,13 +160,13 @@ def _from_one_on(graph: Graph) -> Graph:
     return replace(graph, plan=from_one_on(graph.plan))
 
 
-def _chosen(basis: Basis, only: Sequence[str]) -> Basis:
+def _chosen(basis: ProgramAndModel, only: Sequence[str]) -> ProgramAndModel:
     """The graphs that are named, or all, and the calls that they serve.
 
     :raises UsageError: ``no-such-graph``
     """
-    basis = replace(basis, graphs=tuple(map(_from_one_on, basis.graphs)))
-    names = [graph.name for graph in basis.graphs]
+    graphs = tuple(map(_from_one_on, basis.contents.graphs))
+    names = [graph.name for graph in graphs]
     unknown = [name for name in only if name not in names]
     if unknown:
         raise UsageError(
@@ -171,8 +175,8 @@ def _chosen(basis: Basis, only: Sequence[str]) -> Basis:
             hint=f"They have {', '.join(names)}.",
         )
     if not only:
-        return basis
-    graphs = tuple(graph for graph in basis.graphs if graph.name in only)
+        return replace(basis, contents=replace(basis.contents, graphs=graphs))
+    graphs = tuple(graph for graph in graphs if graph.name in only)
     calls = {number for graph in graphs for number in graph.plan.calls}
     pairs = [
         (sample, kept)
@@ -186,24 +190,27 @@ def _chosen(basis: Basis, only: Sequence[str]) -> Basis:
             hint="Watch a call of this graph, or raise store_n_calls.",
         )
     samples, kept = zip(*pairs, strict=True)
-    return replace(basis, graphs=graphs, samples=samples, kept=kept)
+    contents = replace(basis.contents, graphs=graphs)
+    return replace(basis, contents=contents, samples=samples, kept=kept)
 
 
-def _recorded_sizes(basis: Basis, recording: Recording, missed: list[str]) -> list[dict[str, int]]:
+def _recorded_sizes(
+    basis: ProgramAndModel, recording: Recording, missed: list[str]
+) -> list[dict[str, int]]:
     """The sizes of the calls of a recording, the most frequent first; ``missed`` gets the calls
     that are of no graph.
 
     :raises UsageError: ``different-entry-points``
     """
-    plans = {graph.name: graph.plan for graph in basis.graphs}
+    plans = {graph.name: graph.plan for graph in basis.contents.graphs}
     counts: dict[tuple[tuple[str, int], ...], int] = {}
-    rows = checked_calls(basis.graphs, basis.recording, basis.joins, recording)
+    rows = checked_calls(basis.contents, recording)
     for row, call in zip(rows, recording.calls, strict=True):
         if not row.holds:
-            breach = row.breaches[0] if row.breaches else "no graph takes it"
-            missed.append(f"call {row.index} of the recording is outside: {breach}")
+            violation = row.violations[0] if row.violations else "no graph takes it"
+            missed.append(f"call {row.index} of the recording is outside: {violation}")
             continue
-        tree = joined(call.inputs, basis.joins, join_specs)
+        tree = joined(call.inputs, basis.contents.joins, join_specs)
         sizes = tuple(sizes_of_specs(plans[row.graph], tree).items())
         counts[sizes] = counts.get(sizes, 0) + call.count
     common = sorted(counts, key=lambda sizes: -counts[sizes])
@@ -215,45 +222,49 @@ class _Seen:
     """The plan and the sizes of a watched call, and whether the export serves it."""
 
     plan: Plan
-    sizes: dict[str, int]
+    sizes: Sizes
     holds: bool
 
 
 class _Judge:
     """An export beside the graphs of the model."""
 
-    def __init__(self, file: Exported, basis: Basis, atol: float) -> None:
+    def __init__(self, file: Exported, basis: ProgramAndModel, atol: float) -> None:
         self._file, self._basis, self._atol = file, basis, atol
         self._tally = Tally()
         self._cells: dict[str, list[Cell]] = {}
-        self._findings: list[Finding] = []
+        self._findings: list[ExportFinding] = []
         self._fitted: list[Fitted] = []
         self._remarks: list[str] = []
-        for graph in basis.graphs:
+        for graph in basis.contents.graphs:
             try:
                 self._fitted.append(fit(file, graph))
             except UsageError as error:
-                self._findings.append(Finding(Kind.INPUT, graph.name, error.message))
+                self._findings.append(ExportFinding(Kind.INPUT, graph.name, error.message))
         self._dispatcher = self._new_dispatcher()
 
     def _new_dispatcher(self) -> Dispatcher | None:
         graphs = [stand_in(fitted) for fitted in self._fitted]
         basis = self._basis
-        return Dispatcher(graphs, basis.recording.signature, basis.joins) if graphs else None
+        return (
+            Dispatcher(graphs, basis.contents.recording.signature, basis.contents.joins)
+            if graphs
+            else None
+        )
 
-    def _serve(self, arguments: dict[str, Any]) -> Any:
+    def _serve(self, arguments: Arguments) -> Any:
         if self._dispatcher is None:
             raise RejectedCallError(
                 "The inputs of the file are not those of the call.",
                 slug="call-refused",
                 hint="The report names the inputs that do not match.",
             )
-        args, kwargs = as_args_kwargs(self._basis.recording.signature, arguments)
+        args, kwargs = as_args_kwargs(self._basis.contents.recording.signature, arguments)
         return self._dispatcher(args, kwargs)
 
     def run(
         self,
-        given: Sequence[Mapping[str, int]],
+        given: Sequence[Sizes],
         *,
         seed: int,
         trials: int | None,
@@ -261,7 +272,7 @@ class _Judge:
     ) -> None:
         """Makes the trials: the watched calls first, then each symbol alone, then all others."""
         basis = self._basis
-        graphs = [_judged(graph, self._file) for graph in basis.graphs]
+        graphs = [_judged(graph, self._file) for graph in basis.contents.graphs]
         seen = self._watched_calls()
         contents = self._file.contents
         numbers = contents.numbers if contents is not None else ()
@@ -269,7 +280,7 @@ class _Judge:
         effort.begin()
         for graph in _one_a_kind(graphs):
             base = next((s.sizes for s in seen if s.holds and s.plan == graph.plan), None)
-            cells = held_sizes(graph.plan, basis.kept, base, self._attempt, numbers)
+            cells = held_sizes(Calls(graph.plan, basis.kept), base, self._attempt, numbers)
             self._cells[graph.name] = [*cells]
             if base is not None:
                 self._try_rows(graph.plan, base, effort)
@@ -287,7 +298,7 @@ class _Judge:
 
     def _kinds(self) -> list[Fitted]:
         """The first graph of each kind of calls, with the export beside it."""
-        first = {graph.name for graph in _one_a_kind(self._basis.graphs)}
+        first = {graph.name for graph in _one_a_kind(self._basis.contents.graphs)}
         return [fitted for fitted in self._fitted if fitted.graph.name in first]
 
     def _attempt(self, trial: Trial) -> tuple[Tally, tuple[str, ...]]:
@@ -295,20 +306,19 @@ class _Judge:
         self._tally += tally
         return tally, unlawful
 
-    def _try_rows(self, plan: Plan, base: Mapping[str, int], effort: Effort) -> None:
+    def _try_rows(self, plan: Plan, base: Sizes, effort: Effort) -> None:
         """Tries all ids of the tables that inputs of the file, or of the model, index."""
+        calls = Calls(plan, self._basis.kept)
         fitted = next(one for one in self._kinds() if one.graph.plan == plan)
         for leaf in plan.inputs:
             rows = _rows_of(fitted).get(leaf.path, 0)
-            if rows == 0 or not is_index(leaf, self._basis.kept):
+            if rows == 0 or not is_index(leaf, calls):
                 continue
             grown = sizes_for(plan, leaf, rows, base, partial(_is_declared, fitted))
             tried: list[RowTrials] = []
             for sizes in (grown, base):
                 if not tried or (tried[-1].wrong and sizes != grown):
-                    one = RowTrials(
-                        plan, self._basis.kept, leaf, rows, sizes, self._judged, effort.is_over
-                    )
+                    one = RowTrials(calls, leaf, rows, sizes, self._judged, effort.is_over)
                     one.run()
                     tried.append(one)
             first, last = tried[0], tried[-1]
@@ -321,14 +331,14 @@ class _Judge:
     def _note_rows(
         self, leaf: LeafPlan, rows: int, tried: RowTrials, wrong: tuple[int, Check] | None
     ) -> None:
-        """What the ids of one input showed; ``wrong`` is an id that is wrong in a watched call."""
+        """Notes the findings of the ids of one input; ``wrong`` is an id that is wrong in a watched call."""
         if wrong is not None:
             number, check = wrong
-            text = f"wrong with the id {number}, of {rows} rows: {told(check.note)}"
-            self._findings.append(Finding(Kind.VALUES, str(leaf.path), text))
+            text = f"wrong with the id {number}, of {rows} rows: {check.cause}"
+            self._findings.append(ExportFinding(Kind.VALUES, str(leaf.path), text))
         elif tried.wrong is not None:
-            text = f"wrong in a larger call, {size_label(tried.sizes)}: {told(tried.wrong[1].note)}"
-            self._findings.append(Finding(Kind.WRONG, str(leaf.path), text))
+            text = f"wrong in a larger call, {size_label(tried.sizes)}: {tried.wrong[1].cause}"
+            self._findings.append(ExportFinding(Kind.WRONG, str(leaf.path), text))
         if tried.left:
             self._remarks.append(
                 f"{tried.left} of the {rows} ids of {leaf.path} were not tried: the calls would be"
@@ -376,9 +386,9 @@ class _Judge:
 
     def report(self, missed: Sequence[str]) -> ExportReport:
         """All of it, as a value."""
-        contracts = [graph.contract for graph in self._basis.graphs]
+        contracts = [graph.contract for graph in self._basis.contents.graphs]
         found = list(self._findings)
-        rows: list[AxisRow] = []
+        rows: list[ComparedAxis] = []
         for fitted in self._kinds():
             cells = self._cells.get(fitted.graph.name, [])
             rows += _rows(fitted, cells)
@@ -386,9 +396,8 @@ class _Judge:
             found += input_findings(fitted)
             found += relation_findings(fitted, failed=self._tally.failed > 0)
         found = [*found, *trial_findings(self._tally, found, self._basis, self._fitted)]
-        recording = self._basis.recording
         return ExportReport(
-            f"{recording.model}.{recording.method}",
+            self._basis.contents.method,
             self._file.kind,
             tuple(rows),
             tuple(dict.fromkeys(found)),
@@ -448,7 +457,7 @@ def _rows_of(fitted: Fitted) -> dict[Path, int]:
     return found
 
 
-def _is_declared(fitted: Fitted, sizes: Mapping[str, int]) -> bool:
+def _is_declared(fitted: Fitted, sizes: Sizes) -> bool:
     """True for sizes that the file takes by its own words, and that the graph is proven for."""
     leaves = {leaf.path: leaf for leaf in fitted.graph.plan.inputs}
     for name, path in fitted.inputs.items():
@@ -461,7 +470,7 @@ def _is_declared(fitted: Fitted, sizes: Mapping[str, int]) -> bool:
     return fitted.graph.contract.holds(sizes)
 
 
-def _rows(fitted: Fitted, cells: Sequence[Cell]) -> Iterator[AxisRow]:
+def _rows(fitted: Fitted, cells: Sequence[Cell]) -> Iterator[ComparedAxis]:
     """A row for each axis that changes, or that the file says something else of."""
     names: dict[Path, str] = {path: name for name, path in fitted.inputs.items()}
     held = {
@@ -479,11 +488,11 @@ def _rows(fitted: Fitted, cells: Sequence[Cell]) -> Iterator[AxisRow]:
             obtained = _obtained(port, axis.dim)
             if not (expression.is_constant and obtained in (str(expression), "not said")):
                 own = held.get(str(expression), ())
-                yield AxisRow(fitted.graph.name, str(axis), str(expression), obtained, own)
+                yield ComparedAxis(fitted.graph.name, str(axis), str(expression), obtained, own)
 
 
 def _obtained(port: Port | None, dim: int | None) -> str:
-    """What the file says of one axis, in words."""
+    """The size that the file declares for one axis, in words."""
     if port is None:
         return "no input"
     if port.shape is None or dim is None or dim >= len(port.shape):

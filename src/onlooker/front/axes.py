@@ -12,11 +12,10 @@ from typing import Any
 import torch
 
 from ..core.errors import UsageError
-from ..core.path import Path
+from ..core.path import Path, label_of
 from ..core.spec import TensorSpec
 from ..core.structure import Tree
 from ..hypotheses.overrides import Range, is_symbol_name
-from ..infer.name import label_of
 from ..torch_internals.trees import torch_pytree
 
 __all__ = ["AskedAxes", "asked_by_axes", "asked_by_calls", "asked_by_shapes", "tensors_of"]
@@ -24,7 +23,7 @@ __all__ = ["AskedAxes", "asked_by_axes", "asked_by_calls", "asked_by_shapes", "t
 
 @dataclass(slots=True)
 class AskedAxes:
-    """What the user says of axes, by the path of the tensor as Python and by dimension.
+    """The wishes of the user about axes, by the path of the tensor as Python and by dimension.
 
     ``dynamic`` are those that have to change, ``free`` those that may change if the model lets them;
     all others stay as they are. ``names`` are what the user calls them, ``ranges`` the least and the
@@ -107,8 +106,8 @@ def asked_by_axes(
     input_names: Sequence[str],
     output_names: Sequence[str],
 ) -> AskedAxes:
-    """What ``dynamic_axes`` says: ``{"ids": {0: "batch"}, "logits": [0]}``. ``paths`` are the tensors
-    of the call, which ``input_names`` name.
+    """Reads ``dynamic_axes``, as ``{"ids": {0: "batch"}, "logits": [0]}``. ``paths`` are the
+    tensors of the call, which ``input_names`` name.
 
     :raises UsageError: ``bad-dynamic-axes``, ``no-such-name``, ``no-such-dimension``
     """
@@ -177,8 +176,8 @@ def _bad_axes(where: str, given: Any) -> UsageError:
 def asked_by_shapes(
     dynamic_shapes: Any, arguments: Mapping[str, Any], places: Mapping[int, Path]
 ) -> AskedAxes:
-    """What ``dynamic_shapes`` says, as torch.export takes it: a tuple in the order of the arguments,
-    or a dict by their names, with a dict or a list of dims for each tensor.
+    """Reads ``dynamic_shapes``, as torch.export takes it: a tuple in the order of the arguments, or
+    a dict by their names, with a dict or a list of dims for each tensor.
 
     ``arguments`` are those of the example by name, in the order of the signature, ``places`` the
     path of each tensor of it by identity.
@@ -236,7 +235,7 @@ def _read_tensor(
 
 
 def _parts(spec: Any, value: Any, where: str) -> list[tuple[Any, Any, str]]:
-    """What stands in a value, each with its own spec and place.
+    """Yields the parts of a value, each with its own spec and place.
 
     :raises UsageError: ``bad-dynamic-shapes``
     """
@@ -260,7 +259,7 @@ def _parts(spec: Any, value: Any, where: str) -> list[tuple[Any, Any, str]]:
 
 
 def _children(value: Any) -> list[Any] | None:
-    """What stands in a value, as torch.export opens it; None for a leaf."""
+    """The parts of a value, as torch.export opens it; None for a leaf."""
     node = torch_pytree.SUPPORTED_NODES.get(torch_pytree._get_node_type(value))
     return None if node is None else [*node.flatten_fn(value)[0]]
 

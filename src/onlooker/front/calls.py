@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from .._api import InputObserver
 from ..core.errors import ObservationError, UsageError
-from ..core.kinds import check_kind
+from ..core.support.kinds import check_kind
+from ..input_observer import InputObserver
 from ..model_source.lines import place_of_error
 
 __all__ = ["GivenCall", "as_calls", "watched"]

@@ -7,8 +7,7 @@ from typing import Any
 from ..hypotheses.overrides import AxisNames, Dims, RangesOption, overrides_of
 from ..lab.budget import BUDGET, BudgetOption
 from ..program import Program
-from ..targets.target import check_options
-from ..targets.targets import target_of
+from ..targets.targets import check_options, target_of
 from ..verify.request import SizesOption
 from .calls import watched
 
@@ -26,7 +25,7 @@ def export(
     ranges: RangesOption | None = None,
     names: AxisNames | None = None,
     budget: BudgetOption = BUDGET,
-    atol: float = 1e-5,
+    atol: float | None = None,
     sizes: SizesOption = (),
     seed: int = 0,
     trials: int | None = None,
@@ -60,20 +59,19 @@ def export(
     (True, torch.Size([7, 2]))
     """
     target = target_of(to)
-    check_options(target, options, target.options)
+    check_options(target, options, target.options, export)
     overrides_of(static, dynamic, ranges, names=names)
     observer = watched(model, calls, method)
     program = observer.export(
-        to="torch" if options else to,
+        to=to,
         method_name=method,
         static=static,
         dynamic=dynamic,
         ranges=ranges,
         names=names,
         budget=budget,
+        **options,
     )
-    if options:
-        program = program.to(to, **options)
     program.verify(
         atol=atol, sizes=sizes, seed=seed, trials=trials, seconds=seconds, agreement=agreement
     )

@@ -12,16 +12,17 @@ from typing import Any
 
 import torch
 
-from .._api import InputObserver
 from ..core.errors import ExportError, UnsupportedError, UsageError
-from ..core.formula import symbols_in
-from ..core.kinds import as_path, check_kind
 from ..core.path import Path
+from ..core.sizes.formula import symbols_in
 from ..core.spec import Axis
 from ..core.structure import Tree
+from ..core.support.kinds import as_path, check_kind
 from ..hypotheses.overrides import RangesOption
 from ..infer.sizes import is_possible
-from ..materialise.arguments import close_arguments, materialise
+from ..input_observer import InputObserver
+from ..keep.files import graphs_in_one_file
+from ..materialise.arguments import Calls
 from ..model_source.lines import place_of_error
 from ..observing.bind import bind, read_signature
 from ..program import Program
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """What is asked of a file, in the words of ``torch.onnx.export``."""
+    """The request for a file, in the words of ``torch.onnx.export``."""
 
     args: Any
     kwargs: Mapping[str, Any] | None
@@ -49,7 +50,8 @@ class FileRequest:
     dynamic_axes: Any
     dynamic_shapes: Any
     ranges: RangesOption | None
-    atol: float
+    atol: float | None
+    agreement: float | None
 
     def calls(self) -> list[GivenCall]:
         """The example, and the calls beside it."""
@@ -111,7 +113,7 @@ def export_file(
         asked = changing
     _check_changing(changing, asked, shapes)
     program = _exported(observer, asked, trees, request.ranges)
-    program = program._with_graphs(_of_one_form(program))
+    program = Program(program._program.with_graphs(_of_one_form(program)))
     _check_dynamic(program, asked)
     program = _named(program, asked, dict(zip(tensors, names, strict=False)), output_names)
     wanted = dict(options)
@@ -120,7 +122,7 @@ def export_file(
     made = program.to(target, **wanted)
     if target == "onnx":
         order_inputs(made.graphs[0].artifact.model, _labels(made.graphs[0], tensors))
-    made.verify(atol=request.atol)
+    made.verify(atol=request.atol, agreement=request.agreement)
     _check_verified(made, path)
     _write(made, f, path)
     return made
@@ -227,7 +229,7 @@ def _of_one_form(program: Program) -> tuple[Graph, ...]:
 
     :raises UnsupportedError: ``several-graphs`` for calls of several forms
     """
-    graphs = program._in_one_file()
+    graphs = graphs_in_one_file(program._program)
     other = next((graph for graph in graphs if graph.form != graphs[0].form), None)
     if other is None:
         return graphs
@@ -251,14 +253,17 @@ def _check_dynamic(program: Program, asked: AskedAxes) -> None:
     for path, dims in asked.dynamic.items():
         for dim in dims:
             axis = f"{path}.shape[{dim}]"
-            sizes = {graph.obtained.get(axis, "") for graph in program.graphs}
-            if not all(size.isdigit() for size in sizes):
+            sizes = [
+                str(size)
+                for graph in program.graphs
+                for own, _, size in graph.fixed_axes
+                if str(own) == axis
+            ]
+            if len(sizes) < len(program.graphs):
                 continue
             name = asked.names.get(path, {}).get(dim)
             called = f" ({name!r})" if name else ""
-            text = (
-                f"{axis}{called} cannot change: the model takes {' or '.join(sorted(sizes))} there."
-            )
+            text = f"{axis}{called} cannot change: the model takes {' or '.join(sorted(set(sizes)))} there."
             found.append((text, _why_fixed(program, axis)))
     if not found:
         return
@@ -294,17 +299,17 @@ def _why_fixed(program: Program, axis: str) -> str:
 
 
 def _refused_at(program: Program, graph: Graph, symbols: set[str]) -> str:
-    """What the model says of a call of another size, and the line that says it; empty where it takes
-    that call.
+    """Returns the error of the model for a call of another size, with its line; empty where the
+    model takes that call.
     """
-    basis = program.basis()
+    basis = program._program.beside_model()
     for name in symbols:
         sizes = {**graph.sizes, name: graph.sizes.get(name, 1) + 1}
         if not is_possible(graph.plan, sizes):
             continue
-        values = materialise(graph.plan, sizes, basis.kept)
+        arguments = Calls(graph.plan, basis.kept).arguments(sizes)
         try:
-            basis.subject.try_out(close_arguments(graph.plan, values))
+            basis.subject.try_out(arguments)
         except Exception as error:
             line = place_of_error(error)
             cause = error.__cause__ or error
@@ -347,11 +352,11 @@ def _named(
             outputs=replace(graph.outputs, labels=tuple(results)),
         )
         graphs.append(replace(made, axis_names=_axis_names(made, asked)))
-    return program._with_graphs(graphs)
+    return Program(program._program.with_graphs(graphs))
 
 
 def _labels(graph: Graph, paths: Sequence[Path]) -> list[str]:
-    """What the inputs of these paths are called, in this order."""
+    """The names of the inputs of these paths, in this order."""
     known = {leaf.path: label for leaf, label in zip(graph.plan.inputs, graph.labels, strict=True)}
     return [known[path] for path in paths if path in known]
 
@@ -374,14 +379,14 @@ def _output_labels(graph: Graph, output_names: Sequence[str]) -> list[str]:
 
 
 def _axis_names(graph: Graph, asked: AskedAxes) -> dict[str, dict[int, str]]:
-    """What the file calls axes: those of inputs as the user does, those of outputs as the user does
-    or as the inputs of the same size.
+    """Returns the names of axes in the file: those of inputs as the user gives them, those of
+    outputs as the user gives them or as the inputs of the same size have them.
     """
     found: dict[str, dict[int, str]] = {}
     spelled: dict[str, str] = {}
     for leaf, label in zip(graph.plan.inputs, graph.labels, strict=True):
         for dim, name in asked.names.get(leaf.path.code(), {}).items():
-            if graph.obtained.get(str(Axis(leaf.path, dim)), "").isdigit():
+            if graph.fixed_size(Axis(leaf.path, dim)) is not None:
                 continue
             found.setdefault(label, {})[dim] = name
             spelled.setdefault(str(leaf.shape[dim]), name)
@@ -420,12 +425,17 @@ def _check_verified(program: Program, path: FilePath | None) -> None:
     if report.verified:
         return
     failed = [check for check in report.tally.checks if not check.passed]
+    accepting = report.tally.accepting
+    given = ", ".join(f"{name}={value:g}" for name, value in accepting.items())
     first = f" First: {failed[0].label}: {failed[0].note}." if failed else ""
     what = "Nothing was written" if path is None else f"{path} was not written"
     error = ExportError(
-        f"{what}: {report.verdict}, {len(failed)} of {report.tally.total} trials failed.{first}",
+        f"{what}: {report.verdict}.{first}",
         slug="not-verified",
-        hint="error.program is the program, print(error.program.report) says all of it.",
+        hint=(
+            f"{f'Give {given} to accept these differences. ' if given else ''}error.program is the"
+            " program, print(error.program.report) says all of it."
+        ),
     )
     error.program = program
     raise error

@@ -1,1 +1,1 @@
-"""Plan -> Program: one exported graph per regime, behind one dispatcher."""
+"""Plan -> Program: the exported graphs, each with the sizes for which it is proven."""

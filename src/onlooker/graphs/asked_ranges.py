@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..core.errors import UsageError
+from ..core.sizes.expression import Sizes
 from ..hypotheses.overrides import Overrides
-from ..infer.sizes import Sizes
-from ..trace.linear import Linear
-from ..trace.path_condition import Atom
-from ..trace.regions import ProvenRegion
-from ..trace.search import PlanSearch
+from ..proofs.linear import Linear
+from ..proofs.path_condition import Atom
+from .one_plan.regions import ProvenRegion
+from .one_plan.search import PlanSearch
 
 __all__ = ["check_asked_ranges"]
 
@@ -41,24 +41,24 @@ def _refused(search: PlanSearch, name: str, low: int) -> Iterator[tuple[Atom, in
     for proven in search.graphs:
         for region in proven.regions:
             for bound in region.bounds:
-                sizes = _beyond(search, region, {**proven.pins, **region.pins}, bound, name, low)
+                sizes = _beyond(search, region, {**proven.fixed, **region.fixed}, bound, name, low)
                 if sizes is not None and not search.holds(sizes):
                     yield bound, sizes[name]
 
 
 def _beyond(
-    search: PlanSearch, region: ProvenRegion, pins: Sizes, bound: Atom, name: str, low: int
+    search: PlanSearch, region: ProvenRegion, fixed: Sizes, bound: Atom, name: str, low: int
 ) -> Sizes | None:
     """The first sizes beyond a bound on the path of a region, where all other sizes are as small as
     that path allows; None where there are none.
     """
     linear = Linear.of(bound.condition)
-    if linear is None or name in pins:
+    if linear is None or name in fixed:
         return None
     step = search.plan.symbol(name).step
     for least in (0, 1, 2):
         others = {symbol.name: max(symbol.low, least) for symbol in search.plan.symbols}
-        others |= pins
+        others |= fixed
         greatest = linear.greatest(name, others)
         if greatest is None:
             return None

@@ -21,7 +21,7 @@ from ..hypotheses.shared_graphs import find_drafts
 from ..infer.interest import DomainOfInterest, domain_of_interest
 from ..lab.lab import Lab
 from ..materialise.counting import watched_sizes
-from ..trace.prepare import Prepared
+from .prepare import Prepared
 
 __all__ = ["domain_of", "find_plans", "plan_of"]
 

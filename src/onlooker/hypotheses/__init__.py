@@ -1,1 +1,1 @@
-"""What is tested with the model: one file for each family of hypotheses."""
+"""Hypotheses about a model, tested with it: one file for each family."""

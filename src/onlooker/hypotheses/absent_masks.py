@@ -13,27 +13,28 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from ..core.errors import ExportError
-from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind
-from ..core.expression import Expression
+from ..core.experiment import BlindKind, BlindSpot
 from ..core.path import Name, Path
 from ..core.plan import Fill, Plan
+from ..core.sizes.expression import Expression
 from ..core.spec import TensorSpec
-from ..core.structure import LEAF, Structure, Tree
+from ..core.structure import LEAF, Result, Structure
 from ..infer.samples import Row, row_of_values
 from ..infer.sizes import example_sizes
 from ..infer.unify import Union
 from ..lab.example import Example, find_example
 from ..lab.lab import Lab, SpentError
 from ..lab.small_sizes import representative
-from ..materialise.arguments import close_arguments
+from ..materialise.arguments import Calls
 from ..observing.store import Sample
-from ..pytrees.agree import agreement
+from ..pytrees.comparisons.agree import agreement
 from .draft import Draft
+from .family import Family
 from .shared_graphs import is_neutral
 
 __all__ = ["AbsentMasks"]
@@ -48,11 +49,11 @@ _HIDDEN_PARTS = (1 << 30, 4)
 _DTYPES = (torch.int64, torch.bool)
 
 
-class AbsentMasks:
+class AbsentMasks(Family):
     """Ones are neutral for a mask that no call passed, so that a program may take one."""
 
-    question: ClassVar[str] = "which masks that no call passed does the model take?"
-    most_runs: ClassVar[int] = 160
+    question = "which masks that no call passed does the model take?"
+    most_runs = 160
 
     def __init__(self, draft: Draft, samples: Sequence[Sample], lab: Lab) -> None:
         self._draft, self._samples, self._lab = draft, samples, lab
@@ -90,25 +91,24 @@ class AbsentMasks:
                 yield parameter.name
 
     def _with_mask(self, draft: Draft, name: str) -> Draft:
-        plan = draft.plan()
-        lengths = list(_lengths(plan))
-        examples = tuple(_examples(plan, self._samples, self._lab)) if lengths else ()
-        test = _MaskTest(draft, plan, self._samples, self._lab, name, examples)
+        calls = Calls(draft.plan(), self._samples)
+        lengths = list(_lengths(calls.plan))
+        examples = tuple(_examples(calls, self._lab)) if lengths else ()
+        test = _MaskTest(draft, calls, self._lab, name, examples)
         claim = f"{name} may be given, and ones are its default"
         for part in _HIDDEN_PARTS:
             for length, dtype in lengths:
                 found = test.with_mask(length, dtype, part)
                 if found is not None:
                     detail = f"its shape is (batch, {length})"
-                    finding = Finding(FindingKind.CONFIRMED, detail)
-                    self._lab.record(finding=finding, claim=claim, argument=name)
+                    self._lab.record_claim(claim, True, argument=name, detail=detail)
                     return found
-        self._lab.record(finding=Finding(FindingKind.REFUTED), claim=claim, argument=name)
+        self._lab.record_claim(claim, False, argument=name)
         return draft.with_blind(BlindSpot(BlindKind.MASK_NEVER_PASSED, argument=name))
 
 
 def _lengths(plan: Plan) -> Iterator[tuple[Expression, torch.dtype]]:
-    """What the length of a mask may be: the sum of two lengths first, then one more than a
+    """Yields the lengths that a mask may have: the sum of two lengths first, then one more than a
     length, then a length.
     """
     first = {str(leaf.shape[0]) for leaf in plan.inputs if leaf.shape}
@@ -125,15 +125,15 @@ def _lengths(plan: Plan) -> Iterator[tuple[Expression, torch.dtype]]:
             yield length, dtype
 
 
-def _examples(plan: Plan, samples: Sequence[Sample], lab: Lab) -> Iterator[Example]:
+def _examples(calls: Calls, lab: Lab) -> Iterator[Example]:
     """A few calls of general sizes that the model takes without the mask.
 
     :raises SpentError: when the budget has ended
     """
     count = 0
-    for sizes in representative(plan, samples, lab, example_sizes(plan)):
+    for sizes in representative(calls, lab, example_sizes(calls.plan)):
         try:
-            yield find_example(plan, samples, lab, choices=[sizes], necessary=False)
+            yield find_example(calls, lab, choices=[sizes], necessary=False)
         except ExportError:
             continue
         count += 1
@@ -148,8 +148,7 @@ class _MaskTest:
     """
 
     draft: Draft
-    plan: Plan
-    samples: Sequence[Sample]
+    calls: Calls
     lab: Lab
     name: str
     examples: tuple[Example, ...]
@@ -160,7 +159,9 @@ class _MaskTest:
 
         :raises SpentError: when the budget has ended
         """
-        batch = next((e for leaf in self.plan.inputs for e in leaf.shape[:1] if e.is_symbol), None)
+        batch = next(
+            (e for leaf in self.calls.plan.inputs for e in leaf.shape[:1] if e.is_symbol), None
+        )
         if batch is None:
             return None
         rows: list[Row] = []
@@ -176,7 +177,10 @@ class _MaskTest:
             return None
         spec = TensorSpec(shape, str(dtype), _device(self.examples[-1].values))
         extended = self._extended(spec, rows)
-        if all(is_neutral(extended, form, self.samples, self.lab) for form in extended.union.forms):
+        if all(
+            is_neutral(extended, form, self.calls.samples, self.lab)
+            for form in extended.union.forms
+        ):
             logger.debug(
                 "%s was never passed and is neutral as ones of (%s, %s)", self.name, batch, length
             )
@@ -186,7 +190,7 @@ class _MaskTest:
     def _is_neutral(self, number: int, mask: torch.Tensor, part: int) -> bool:
         """True when ones change nothing, and zeros in either end of the mask change something."""
         example = self.examples[number]
-        arguments, expected = close_arguments(self.plan, example.values), example.outputs
+        arguments, expected = self.calls.arguments_of(example.values), example.outputs
         mask = mask.to(_device(example.values))
         got = self._run(arguments, mask, "of ones")
         if got is None or not _has_equal_leaves(expected, got):
@@ -212,7 +216,7 @@ class _MaskTest:
             return False
         return not _has_equal_leaves(self.examples[number].outputs, got)
 
-    def _run(self, arguments: Mapping[str, Any], mask: torch.Tensor, what: str) -> Tree[Any] | None:
+    def _run(self, arguments: Mapping[str, Any], mask: torch.Tensor, what: str) -> Result | None:
         """The result with the mask, None where the model refuses it."""
         why = f"{self.name} of shape {tuple(mask.shape)} {what}"
         return self.lab.try_run({**arguments, self.name: mask}, why=why, memo=True)
@@ -240,7 +244,7 @@ class _MaskTest:
         return replace(self.draft, union=grown, fills=fills).with_probes(*rows)
 
 
-def _has_equal_leaves(expected: Tree[Any], got: Tree[Any]) -> bool:
+def _has_equal_leaves(expected: Result, got: Result) -> bool:
     return agreement(expected.structure.paths(), expected.leaves, got.leaves).holds
 
 

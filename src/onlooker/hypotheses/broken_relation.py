@@ -5,18 +5,19 @@ the model run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from ..core.call import Values
 from ..core.experiment import FindingKind
-from ..core.path import Path
 from ..core.plan import Plan
+from ..core.sizes.expression import Sizes
 from ..core.spec import Axis
-from ..core.structure import Tree
-from ..infer.doubtful import DoubtfulRelation
-from ..infer.sizes import Sizes, stepped_sizes
+from ..core.structure import Result
+from ..infer.doubtful import DoubtfulRelation, argument_of
+from ..infer.sizes import stepped_sizes
 from ..lab.example import Example
 from ..lab.judge import have_same_ranks, perturbed, results_equal
 from ..lab.lab import Lab
@@ -24,7 +25,7 @@ from ..materialise.arguments import close_arguments
 from ..materialise.domains import Domains
 from ..materialise.tensors import resized
 from ..pytrees.numbers import altered, is_same
-from .axis_classes import size_of
+from .axes.classes import size_of
 from .reading import reads_difference
 
 __all__ = ["BrokenRelation"]
@@ -50,7 +51,7 @@ class BrokenRelation:
             domains,
         )
         self._sizes = _read_sizes(plan, example.values)
-        self.accepted: dict[Path, Any] = {}
+        self.accepted: Values = {}
 
     def finding(self) -> FindingKind:
         """``ACCEPTED`` where the model takes both sides longer, and reads what was added; else why
@@ -70,8 +71,9 @@ class BrokenRelation:
         shorter = self._changed(moved_axes, -1)
         return FindingKind.NO_SIZES if shorter is None else self._tested(shorter, ())
 
-    def _longer(self, axes: Sequence[Axis]) -> tuple[FindingKind, dict[Path, Any]]:
-        """What the model says to longer ``axes``, and the values that it was given.
+    def _longer(self, axes: Sequence[Axis]) -> tuple[FindingKind, Values]:
+        """Runs the model with longer ``axes``: returns the finding, and the values that it
+        was given.
 
         A stride skips a column more, and a patch up to 31: where nothing reads what is new, the
         axes become twice as long, so that what is new holds all that fits into the old size.
@@ -79,7 +81,8 @@ class BrokenRelation:
         name = self._symbol(axes)
         if name is None:
             return FindingKind.NO_SIZES, {}
-        found, values = FindingKind.NO_SIZES, dict[Path, Any]()
+        found = FindingKind.NO_SIZES
+        values: Values = {}
         numbers_of_steps = [1]
         if any(axis.dim != 0 for axis in axes):  # no stride goes over the rows of a batch
             numbers_of_steps.append(self._sizes[name] // self._plan.symbol(name).step)
@@ -99,7 +102,7 @@ class BrokenRelation:
         expression = self._plan.expression(axes[0]) if axes else None
         return str(expression) if expression is not None and expression.is_symbol else None
 
-    def _changed(self, axes: Sequence[Axis], way: int, *, least: int = 1) -> dict[Path, Any] | None:
+    def _changed(self, axes: Sequence[Axis], way: int, *, least: int = 1) -> Values | None:
         """The values with these axes larger or smaller by ``least`` steps or a few more, and with
         them what follows from them; the rest as it was.
         """
@@ -109,7 +112,7 @@ class BrokenRelation:
         sizes = stepped_sizes(self._plan, self._sizes, name, way, least=least)
         return None if sizes is None else self._resized(sizes)
 
-    def _resized(self, sizes: Sizes) -> dict[Path, Any]:
+    def _resized(self, sizes: Sizes) -> Values:
         values = dict(self._example.values)
         for leaf in self._plan.inputs:
             value = values.get(leaf.path)
@@ -118,37 +121,48 @@ class BrokenRelation:
                 values[leaf.path] = resized(value, shape)
             elif leaf.value is not None:
                 values[leaf.path] = leaf.value.evaluate(sizes)
-        return self._domains.lawful(values)
+        return self._domains.clamped(values)
 
-    def _tested(self, values: Mapping[Path, Any], longer: Sequence[Axis]) -> FindingKind:
+    def _tested(self, values: Values, longer: Sequence[Axis]) -> FindingKind:
         """``ACCEPTED`` where the model takes the values, and reads what is new in the ``longer``
         axes.
 
         Each argument has to be read by itself: a mask that is too long is not, though what grows
-        with it may be. An argument of which no other numbers are lawful tells nothing. Floats of
-        which the model reads none are free: no length of theirs matters.
+        with it may be. An argument of which no other numbers are valid tells nothing. Floats of
+        which the model reads none are free: no length of theirs matters. So are such masks beside
+        an argument that is read.
         """
         got = self._run(values, self._doubt.text)
         if got is None:
             return FindingKind.REFUSED
-        are_told = not longer
-        for root in dict.fromkeys(axis.path.root for axis in longer):
-            own = [axis for axis in longer if axis.path.root == root]
+        are_told, is_one_read = not longer, False
+        masks: list[list[Axis]] = []
+        for name in dict.fromkeys(map(argument_of, longer)):
+            own = [axis for axis in longer if argument_of(axis) == name]
             changed = perturbed(values, self._example.values, own, self._domains)
             if all(_is_same(changed[axis.path], values[axis.path]) for axis in own):
-                continue  # no other numbers are lawful there: positions count from 0
+                continue  # no other numbers are valid there: positions count from 0
             are_told = True
-            if self._reads_other(values, got, changed, f"other values of {root}"):
-                continue
-            others = [axis for axis in longer if axis.path.root != root]
-            if self._is_read_where_shown(values, own, others):
-                continue
-            if self._reads(values, got, own):
+            others = [axis for axis in longer if argument_of(axis) != name]
+            is_read = self._reads_other(values, got, changed, f"other values of {name}")
+            if is_read or self._is_read_where_shown(values, own, others):
+                is_one_read = True
+            elif all(self._is_binary(axis, values) for axis in own):
+                masks.append(own)
+            elif self._reads(values, got, own):
                 return FindingKind.UNREAD
+        if masks and (not is_one_read or any(self._reads(values, got, own) for own in masks)):
+            return FindingKind.UNREAD
         return FindingKind.ACCEPTED if are_told else FindingKind.UNREAD
 
+    def _is_binary(self, axis: Axis, values: Values) -> bool:
+        """True for an axis of a mask of ints or bools."""
+        value = values[axis.path]
+        is_int = isinstance(value, torch.Tensor) and not value.dtype.is_floating_point
+        return is_int and self._domains.of(axis.path).is_binary
+
     def _is_read_where_shown(
-        self, values: Mapping[Path, Any], own: Sequence[Axis], others: Sequence[Axis]
+        self, values: Values, own: Sequence[Axis], others: Sequence[Axis]
     ) -> bool:
         """True where the model reads what is new in its ``own`` axes once the new part of the
         ``others`` has other values: a mask that grows along may hide all that is new.
@@ -157,16 +171,14 @@ class BrokenRelation:
         shown = perturbed(values, former, others, self._domains)
         if all(_is_same(shown[axis.path], values[axis.path]) for axis in others):
             return False
-        root = own[0].path.root
-        got = self._run(shown, f"{self._doubt.text}, other values beside {root}")
+        beside = argument_of(own[0])
+        got = self._run(shown, f"{self._doubt.text}, other values beside {beside}")
         if got is None:
             return False
         changed = perturbed(shown, former, own, self._domains)
         return self._reads_other(shown, got, changed, "other values of all")
 
-    def _reads_other(
-        self, values: Mapping[Path, Any], got: Tree[Any], changed: Mapping[Path, Any], what: str
-    ) -> bool:
+    def _reads_other(self, values: Values, got: Result, changed: Values, what: str) -> bool:
         """True when the model takes changed values, and gives another result because of them."""
         why = f"{self._doubt.text}, {what}"
         other = self._run(changed, why)
@@ -174,24 +186,27 @@ class BrokenRelation:
             return False
         return reads_difference(self._plan, self._lab, (values, got), (changed, other), why=why)
 
-    def _reads(self, values: Mapping[Path, Any], got: Tree[Any], axes: Sequence[Axis]) -> bool:
-        """True unless these axes are of floats that the model does not read at all, though it may
-        return them.
+    def _reads(self, values: Values, got: Result, axes: Sequence[Axis]) -> bool:
+        """True unless these axes are of floats or masks that the model does not read at all, though
+        it may return them.
         """
         changed = dict(values)
-        for path in dict.fromkeys(axis.path for axis in axes):
-            value = values[path]
-            if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+        for axis in axes:
+            value = values[axis.path]
+            if self._is_binary(axis, values):
+                changed[axis.path] = _every_other_flipped(value)
+            elif isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
+                changed[axis.path] = altered(value)
+            else:
                 return True
-            changed[path] = altered(value)
-        changed = self._domains.lawful(changed)
-        if any(_is_same(changed[axis.path], values[axis.path]) for axis in axes):
+        valid = self._domains.clamped(changed)
+        if any(_is_same(valid[axis.path], values[axis.path]) for axis in axes):
             return True
         text = f"{self._doubt.text}, nothing of {axes[0].path.root} is read"
-        other = self._run(changed, text)
+        other = self._run(valid, text)
         return other is None or not results_equal(values, got, other)
 
-    def _run(self, values: Mapping[Path, Any], text: str) -> Tree[Any] | None:
+    def _run(self, values: Values, text: str) -> Result | None:
         """The result of the model, None where it refuses or gives a result of another form.
 
         :raises SpentError: when the budget has ended
@@ -207,6 +222,15 @@ class BrokenRelation:
         return got
 
 
+def _every_other_flipped(mask: torch.Tensor) -> torch.Tensor:
+    """Returns the mask with every other value turned over: a model may read a mask that hides all as
+    a mask that hides nothing.
+    """
+    flat = mask.reshape(-1).clone()
+    flat[::2] = (flat[::2] == 0).to(mask.dtype)
+    return flat.reshape(mask.shape)
+
+
 def _is_same(left: Any, right: Any) -> bool:
     """True for the same tensor, and for one with the same values."""
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
@@ -214,9 +238,9 @@ def _is_same(left: Any, right: Any) -> bool:
     return left is right or is_same(left, right)
 
 
-def _read_sizes(plan: Plan, values: Mapping[Path, Any]) -> Sizes:
+def _read_sizes(plan: Plan, values: Values) -> Sizes:
     """The size of each symbol in a call that obeys more relations than the plan has."""
-    sizes: Sizes = {}
+    sizes: dict[str, int] = {}
     for leaf in plan.inputs:
         for axis, expression in leaf.axes:
             if expression.is_symbol and values.get(leaf.path) is not None:

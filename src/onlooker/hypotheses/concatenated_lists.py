@@ -6,81 +6,143 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from ..core.call import Join
 from ..core.errors import UsageError
-from ..core.experiment import Finding, FindingKind
 from ..core.path import Path
-from ..core.structure import Tree
+from ..core.structure import Result, Tree
 from ..lab.lab import Lab, SpentError
 from ..lab.rerun import difference
-from ..materialise.domains import Domains, domains_of
+from ..materialise.domains import domains_of
 from ..materialise.tensors import resized
 from ..observing.store import Sample
-from ..pytrees.joins import Join, join_tensors, joined, joined_results, lists_of_tensors, split
+from ..pytrees.joins import join_tensors, joined, joined_results, lists_of_tensors, split
 from ..pytrees.open import close_tree, copy_tensors
+from .family import FormFamily
 
-__all__ = ["find_concatenated_lists"]
+__all__ = ["ConcatenatedLists"]
 
 logger = logging.getLogger(__name__)
 _DIMS = (0, 1)
 
 
-def find_concatenated_lists(samples: Sequence[Sample], lab: Lab) -> tuple[Join, ...]:
+class ConcatenatedLists(FormFamily):
     """The lists of tensors that the model reads as their concatenation, proven on observed calls.
 
     The model must give for the concatenated list what it gave for the list; a list of one tensor is
     cut in two for the same comparison, and one of one row has two rows before. A model that returns
     the list may return as many tensors.
     """
-    domains = domains_of(samples)
-    lists: dict[Path, list[tuple[Sample, tuple[torch.Tensor, ...]]]] = {}
-    for sample in samples:
-        for path, values in lists_of_tensors(sample.inputs):
-            lists.setdefault(path, []).append((sample, values))
-    found: list[Join] = []
-    try:
+
+    question = "which lists does the model only concatenate?"
+    all_tested = "every list was tested for being concatenated"
+
+    def joins(self) -> Iterator[Join]:
+        """The lists that are one tensor for graphs."""
+        lists: dict[Path, list[tuple[Sample, tuple[torch.Tensor, ...]]]] = {}
+        for sample in self._samples:
+            for path, values in lists_of_tensors(sample.inputs):
+                lists.setdefault(path, []).append((sample, values))
         for path, seen in lists.items():
-            parameter = lab.signature.get(path.root)
+            parameter = self._lab.signature.get(path.root)
             if parameter is not None and parameter.kind == "VAR_POSITIONAL":
                 continue  # the tuple that the method gets is made by Python: nobody sees it counted
-            if any(_asks_for_items(path, sample, lab) for sample, _ in seen):
+            if any(_asks_for_items(path, sample, self._lab) for sample, _ in seen):
                 continue
             sample, values = max(seen, key=lambda item: len(item[1]))
-            join = _concatenation_of(path, sample, values, domains, lab)
+            join = self._concatenation_of(path, sample, values)
             if join is not None:
-                found.append(join)
-    except SpentError as spent:
-        lab.note_unknown("every list was tested for being concatenated", spent)
-    return tuple(found)
+                yield join
+
+    def _concatenation_of(
+        self, path: Path, sample: Sample, values: tuple[torch.Tensor, ...]
+    ) -> Join | None:
+        """The dimension along which the model concatenates a list, if there is one."""
+        for dim in _DIMS:
+            join, own = Join(path, dim), sample
+            if len(values) == 1 and values[0].shape[dim : dim + 1] == (1,):
+                twice = self._of_two_rows(path, dim, sample)
+                if twice is None:
+                    continue
+                own = twice
+            other = _other_list(path, dim, own.inputs)
+            if other is None:
+                continue
+            found = self._giving_the_same(join, dim, other, own)
+            if self._lab.record_claim(str(join), found is not None, argument=path.root):
+                return found
+        return None
+
+    def _of_two_rows(self, place: Path, dim: int, sample: Sample) -> Sample | None:
+        """The call with two rows in the one tensor of its list, and valid values beside it; None
+        where the model refuses it.
+        """
+        values = dict(sample.inputs.items())
+        (path,) = [path for path in values if path.entries[:-1] == place.entries]
+        shape = list(values[path].shape)
+        shape[dim] = 2
+        domains = domains_of(self._samples)
+        made = domains.clamped({**values, path: resized(values[path], shape)})
+        inputs = Tree(sample.inputs.structure, tuple(made.values()))
+        outputs = self._result(inputs, f"{place} with two rows")
+        return None if outputs is None else replace(sample, inputs=inputs, outputs=outputs)
+
+    def _giving_the_same(
+        self, join: Join, dim: int, inputs: Tree[Any], sample: Sample
+    ) -> Join | None:
+        """The join with the lists in the result that are joined as well; None where the model gives
+        something else for these inputs.
+        """
+        got = self._result(inputs, str(join))
+        if got is None:
+            return None
+        before = _lists_like(sample.outputs, sample.inputs, join.path, dim)
+        after = _lists_like(got, inputs, join.path, dim)
+        found = replace(join, results=tuple(path for path in before if path in after))
+        expected, came = (joined_results(tree, (found,)) for tree in (sample.outputs, got))
+        return None if difference(expected, came) else found
+
+    def _result(self, inputs: Tree[Any], why: str) -> Result | None:
+        """Returns the result of the model; None where it refuses the call, or where the call cannot
+        be made.
+        """
+        try:
+            arguments = close_tree(inputs.structure, inputs.leaves)
+        except Exception as error:
+            logger.debug(
+                "another number of tensors cannot be given: %s: %s", type(error).__name__, error
+            )
+            return None
+        return self._lab.try_run(arguments, why=why, memo=True)
 
 
-class _Noting:
+class _NotingList:
     """A list or tuple that counts who asks how many items it has, or for another one than the first."""
 
     n_readings = 0
 
     def __len__(self) -> int:
-        _Noting.n_readings += 1
+        _NotingList.n_readings += 1
         return int(super().__len__())  # type: ignore[misc]
 
     def __getitem__(self, index: Any) -> Any:
-        _Noting.n_readings += not (type(index) is int and index == 0)
+        _NotingList.n_readings += not (type(index) is int and index == 0)
         return super().__getitem__(index)  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
-        _Noting.n_readings += 1
+        _NotingList.n_readings += 1
         return bool(super().__eq__(other))
 
     __hash__ = None  # type: ignore[assignment]
 
 
 _NOTING: dict[type, Any] = {
-    kind: type(kind.__name__, (_Noting, kind), {}) for kind in (list, tuple)
+    kind: type(kind.__name__, (_NotingList, kind), {}) for kind in (list, tuple)
 }
 
 
@@ -95,56 +157,18 @@ def _asks_for_items(path: Path, sample: Sample, lab: Lab) -> bool:
     except (UsageError, KeyError) as error:  # of an object that takes no other list
         logger.debug("%s cannot be counted: %s", path, error)
         return True
-    before = _Noting.n_readings
+    before = _NotingList.n_readings
     try:
         lab.run_within(arguments, contextlib.nullcontext(), why=f"whether {path} is counted")
     except SpentError:
         raise
     except Exception as error:
         logger.debug("%s: %s", type(error).__name__, error)
-    return _Noting.n_readings != before
-
-
-def _concatenation_of(
-    path: Path, sample: Sample, values: tuple[torch.Tensor, ...], domains: Domains, lab: Lab
-) -> Join | None:
-    """The dimension along which the model concatenates a list, if there is one."""
-    for dim in _DIMS:
-        join, own = Join(path, dim), sample
-        if len(values) == 1 and values[0].shape[dim : dim + 1] == (1,):
-            twice = _of_two_rows(path, dim, sample, domains, lab)
-            if twice is None:
-                continue
-            own = twice
-        other = _other_list(path, dim, own.inputs)
-        if other is None:
-            continue
-        found = _giving_the_same(join, dim, other, own, lab)
-        kind = FindingKind.CONFIRMED if found is not None else FindingKind.REFUTED
-        lab.record(finding=Finding(kind), claim=str(join), argument=path.root)
-        if found is not None:
-            return found
-    return None
-
-
-def _of_two_rows(
-    place: Path, dim: int, sample: Sample, domains: Domains, lab: Lab
-) -> Sample | None:
-    """The call with two rows in the one tensor of its list, and lawful values beside it; None where
-    the model refuses it.
-    """
-    values = dict(sample.inputs.items())
-    (path,) = [path for path in values if path.entries[:-1] == place.entries]
-    shape = list(values[path].shape)
-    shape[dim] = 2
-    made = domains.lawful({**values, path: resized(values[path], shape)})
-    inputs = Tree(sample.inputs.structure, tuple(made.values()))
-    outputs = _result(inputs, f"{place} with two rows", lab)
-    return None if outputs is None else replace(sample, inputs=inputs, outputs=outputs)
+    return _NotingList.n_readings != before
 
 
 def _other_list(place: Path, dim: int, inputs: Tree[Any]) -> Tree[Any] | None:
-    """The same call with another number of tensors in the list; None where they cannot be
+    """Returns the call with another number of tensors in the list; None where they cannot be
     concatenated.
     """
     values = dict(lists_of_tensors(inputs))[place]
@@ -159,35 +183,7 @@ def _other_list(place: Path, dim: int, inputs: Tree[Any]) -> Tree[Any] | None:
     return joined(inputs, (Join(place, dim),), join_tensors) if len(other_sizes) == 1 else None
 
 
-def _giving_the_same(
-    join: Join, dim: int, inputs: Tree[Any], sample: Sample, lab: Lab
-) -> Join | None:
-    """The join with the lists in the result that are joined as well; None where the model gives
-    something else for these inputs.
-    """
-    got = _result(inputs, str(join), lab)
-    if got is None:
-        return None
-    before = _lists_like(sample.outputs, sample.inputs, join.path, dim)
-    after = _lists_like(got, inputs, join.path, dim)
-    found = replace(join, results=tuple(path for path in before if path in after))
-    expected, came = (joined_results(tree, (found,)) for tree in (sample.outputs, got))
-    return None if difference(expected, came) else found
-
-
-def _result(inputs: Tree[Any], why: str, lab: Lab) -> Tree[Any] | None:
-    """What the model gives; None where it refuses the call, or where the call cannot be made."""
-    try:
-        arguments = close_tree(inputs.structure, inputs.leaves)
-    except Exception as error:
-        logger.debug(
-            "another number of tensors cannot be given: %s: %s", type(error).__name__, error
-        )
-        return None
-    return lab.try_run(arguments, why=why, memo=True)
-
-
-def _lists_like(outputs: Tree[Any], inputs: Tree[Any], place: Path, dim: int) -> list[Path]:
+def _lists_like(outputs: Result, inputs: Tree[Any], place: Path, dim: int) -> list[Path]:
     """The lists in a result whose tensors have the sizes of those that are joined."""
     wanted = [value.shape[dim] for value in dict(lists_of_tensors(inputs))[place]]
     return [

@@ -1,4 +1,4 @@
-"""What is known about the calls that one graph can serve: from it the plan is built."""
+"""A draft: calls that one graph can serve, and all that is known of them. The plan is built from it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from ..core.experiment import BlindSpot, Experiment
 from ..core.path import Path
-from ..core.plan import Fill, Plan, Symbol
-from ..core.spec import Axis
+from ..core.plan import Fill, Note, Plan, Symbol
+from ..core.spec import Axis, AxisSizes
 from ..infer.build import build_plan
 from ..infer.mine import Exclusions
 from ..infer.samples import Row, Table, axes_of, table_of_forms
@@ -37,10 +37,10 @@ class Draft:
     union: Union
     fills: Mapping[Path, Fill]
     probes: tuple[Row, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note | str, ...] = ()
     name: str = "main"
     overrides: Overrides = field(default_factory=Overrides)
-    lows: Mapping[Axis, int] = field(default_factory=dict)
+    lows: AxisSizes = field(default_factory=dict)
     empty: frozenset[Axis] = frozenset()
     experiments: tuple[Experiment, ...] = ()
     blind: tuple[BlindSpot, ...] = ()
@@ -81,11 +81,13 @@ class Draft:
         return replace(self, blind=(*self.blind, *spots))
 
     def plan(self) -> Plan:
-        """What was inferred so far."""
+        """Returns the plan as far as it was inferred."""
         table = self.table
         ranges = self.overrides.ranges
         static = tuple(
-            f"{axis} is pinned static" for axis in self._axes() if self.overrides.is_static(axis)
+            Note(f"{axis} is pinned static", (axis,))
+            for axis in self._axes()
+            if self.overrides.is_static(axis)
         )
         plan = build_plan(
             self.union,

@@ -1,35 +1,40 @@
-"""All families of hypotheses about the calls of one graph, in the order in which they are tested.
+"""All families of hypotheses, in the order in which they are tested.
 
 To add an idea, write one file with a class like those below, and add one line to :data:`FAMILIES`.
 
-Three questions come before a draft of a plan exists, and have files of their own: :mod:`.replay`
-(do the recorded calls give again what they gave?), :mod:`.concatenated_lists` (does the model only
-concatenate a list?) and
-:mod:`.shared_graphs` (can one graph serve several kinds of calls?).
+Questions about the form of all calls are asked first (:func:`joins_of`), then :mod:`.shared_graphs`
+says which calls one graph can serve, and the others are asked about each such draft
+(:func:`resolved`). Before all of them :mod:`.replay` asks whether the recorded calls give again what
+they gave.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from ..core.call import Join
 from ..lab.lab import Lab, SpentError
 from ..observing.store import Sample
 from .absent_masks import AbsentMasks
-from .axes import AxesThatMayChange, PinnedAxes
+from .axes.may_change import AxesThatMayChange, PinnedAxes
+from .concatenated_lists import ConcatenatedLists
 from .draft import Draft
 from .empty_sizes import EmptySizes
-from .family import Family
+from .family import Family, FormFamily
 from .observed_steps import ObservedSteps
 from .omitted_arguments import OmittedArguments
 from .relations import Relations
+from .unread_objects import UnreadObjects
 
-__all__ = ["FAMILIES", "resolved"]
+__all__ = ["FAMILIES", "joins_of", "resolved"]
 
 logger = logging.getLogger(__name__)
 
-FAMILIES: tuple[type[Family], ...] = (
+FAMILIES: tuple[type[FormFamily | Family], ...] = (
+    ConcatenatedLists,  # the model only concatenates a list
+    UnreadObjects,  # the model does not read an object that cannot be opened
     AxesThatMayChange,  # an axis that never changed may change, alone or together with others
     PinnedAxes,  # the caller says that an axis changes
     ObservedSteps,  # sizes that were all multiples of 16 are so by chance
@@ -39,6 +44,25 @@ FAMILIES: tuple[type[Family], ...] = (
     OmittedArguments,  # a call may leave out an argument that every call passed
     EmptySizes,  # a size that was never 0 may be 0
 )
+
+
+def joins_of(
+    samples: Sequence[Sample], lab: Lab, *, without: Collection[type[FormFamily]] = ()
+) -> tuple[Join, ...]:
+    """The lists and the objects that graphs take in another form than the calls have them.
+
+    What a family has found before the budget ends is kept.
+    """
+    found: list[Join] = []
+    for family in FAMILIES:
+        if issubclass(family, FormFamily) and family not in without:
+            logger.info("testing: %s", family.question)
+            try:
+                for join in family(samples, lab).joins():
+                    found.append(join)
+            except SpentError as spent:
+                lab.note_unknown(family.all_tested, spent)
+    return tuple(found)
 
 
 def resolved(draft: Draft, samples: Sequence[Sample], lab: Lab) -> Draft:
@@ -51,7 +75,8 @@ def resolved(draft: Draft, samples: Sequence[Sample], lab: Lab) -> Draft:
     n_records = len(lab.records)
     with lab.stages.stage("probe"):
         for family in families:
-            draft = _tested(family, draft, samples, lab)
+            if issubclass(family, Family):
+                draft = _tested(family, draft, samples, lab)
     return replace(draft, experiments=(*draft.experiments, *lab.records[n_records:]))
 
 

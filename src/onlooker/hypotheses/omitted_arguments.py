@@ -3,8 +3,9 @@
 ``generate()`` drops a mask that hides nothing, and some of its ways leave out flags that the
 configuration of the model says anyway. A tensor may be left out where the model gives for ones, or
 zeros, of its shape what it gives without it; a flag where it gives the same with it and without it.
-Both are tested on several sizes: each tensor alone, each flag alone at the sizes of two calls, and
-then all of them together. Where that does not hold, each flag is tested alone at all sizes, too.
+Experiments at two or three sizes only choose candidates: each argument alone, then all of them
+together. Traces and runs on each side of what the model decides settle what is true (``graphs``).
+Flags of calls of several kinds stay bound there, so they are not tested.
 
 A cache that was empty in some calls and absent in none is another question: the model may return
 one only where it was given one. The calls with an empty one are run without it. Where a mask may be
@@ -16,52 +17,42 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any, ClassVar
 
-from ..core.call import Call
-from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind
+from ..core.call import Arguments, Call, Values
 from ..core.path import Path
 from ..core.plan import Fill, LeafPlan, Plan
 from ..core.spec import ConstantSpec
-from ..core.structure import Tree
-from ..infer.sizes import Sizes, cut_sizes, example_sizes, is_possible, size_label
+from ..core.structure import Result
+from ..infer.sizes import cut_sizes, example_sizes, is_possible
 from ..lab.judge import results_agree
-from ..lab.lab import Lab, SpentError
+from ..lab.lab import Lab
 from ..lab.rerun import difference
 from ..lab.small_sizes import representative, short_call
 from ..lab.work import work_of
-from ..materialise.arguments import close_arguments, fill_of, leaf_values, materialise
+from ..materialise.arguments import Calls, fill_of, leaf_values
 from ..materialise.counting import sizes_of
 from ..materialise.domain import Domain
-from ..materialise.domains import Domains, domains_of
 from ..observing.store import Sample
 from .draft import Draft
+from .family import Family
 
 __all__ = ["OmittedArguments"]
 
 logger = logging.getLogger(__name__)
 
-#: choices of general sizes beside those of the first and the last call
-_CHOICES = 1
-#: the sizes at which flags are left out one by one: those of the last call, and of the first one
-_QUICK = 2
-
 #: what stands for each argument that is left out; None for a flag, which nothing has to stand for
 _Defaults = dict[Path, Fill | None]
 
 
-class OmittedArguments:
+class OmittedArguments(Family):
     """A call may leave out an argument that every call passed: a tensor with a neutral default,
     or a flag.
     """
 
-    question: ClassVar[str] = "which arguments that every call passed may be left out?"
-    most_runs: ClassVar[int] = 96
-
-    def __init__(self, draft: Draft, samples: Sequence[Sample], lab: Lab) -> None:
-        self._draft, self._lab = draft, lab
-        self._samples = draft.own(samples)
+    question = "which arguments that every call passed may be left out?"
+    #: what was found alone may not hold together
+    all_tested = "every argument was left out"
+    most_runs = 96
 
     def drafts(self) -> Iterator[Draft]:
         """The draft with a default for every tensor, and a word for every flag, that a call may
@@ -70,15 +61,16 @@ class OmittedArguments:
         self._draft = self._with_needed()
         yield self._draft
         plan = self._draft.plan()
-        candidates = [leaf for leaf in plan.leaves if _is_candidate(leaf, plan, self._lab)]
+        has_one_form = len(self._draft.union.forms) == 1
+        candidates = [
+            leaf
+            for leaf in plan.leaves
+            if (leaf.is_tensor or has_one_form) and _is_candidate(leaf, plan, self._lab)
+        ]
         if not self._samples or all(self._is_refused_without(leaf) for leaf in candidates):
             return
-        test = _OmissionTest(
-            plan,
-            self._lab,
-            tuple(_bases(plan, self._samples, self._lab)),
-            domains_of(self._samples),
-        )
+        calls = Calls(plan, self._samples)
+        test = _OmissionTest(calls, self._lab, tuple(_bases(calls, self._lab)))
         found = test.found(candidates)
         always_given = self._always_given(test.empty())
         if always_given:
@@ -111,8 +103,7 @@ class OmittedArguments:
             return False
         if self._lab.try_run(rest, why=claim, memo=True) is not None:
             return False
-        finding = Finding(FindingKind.REFUTED)
-        self._lab.record(finding=finding, claim=claim, argument=leaf.path.root)
+        self._lab.record_claim(claim, False, argument=leaf.path.root)
         return True
 
     def _always_given(self, roots: Collection[str]) -> tuple[str, ...]:
@@ -150,13 +141,7 @@ class OmittedArguments:
         rest = {name: value for name, value in short.arguments().items() if name != root}
         got, expected = self._lab.try_run(rest, why=claim, memo=True), self._lab.expected(short)
         holds = got is not None and expected is not None and not difference(expected, got)
-        kind = FindingKind.CONFIRMED if holds else FindingKind.REFUTED
-        self._lab.record(finding=Finding(kind), claim=claim, argument=root)
-        return holds
-
-    def untested(self, spent: SpentError) -> BlindSpot:
-        """All of them: what was found alone may not hold together."""
-        return BlindSpot(BlindKind.BUDGET, detail="every argument was left out", limit=spent.limit)
+        return self._lab.record_claim(claim, holds, argument=root)
 
 
 def _calls(draft: Draft) -> Iterator[Call]:
@@ -164,7 +149,7 @@ def _calls(draft: Draft) -> Iterator[Call]:
 
 
 def _n_leaves(call: Call, root: str) -> int | None:
-    """How many leaves an argument of a call has; None for one that is absent, or None itself."""
+    """Returns the number of leaves of an argument; None for one that is absent, or None itself."""
     structure = call.inputs.structure
     for entry, child in zip(structure.entries, structure.children, strict=True):
         if Path((entry,)).root == root:
@@ -204,49 +189,47 @@ class _Base:
     left out together with it.
     """
 
-    values: Mapping[Path, Any]
+    values: Values
     empty: frozenset[str] = frozenset()
 
 
-def _bases(plan: Plan, samples: Sequence[Sample], lab: Lab) -> Iterator[_Base]:
-    """At the sizes of the last call and of the first one, each as small as the model is the same
-    there, then at general ones, and at general ones with what may be empty.
+def _bases(calls: Calls, lab: Lab) -> Iterator[_Base]:
+    """At the sizes of the last call, as small as the model is the same there, then at general ones,
+    and at general ones with what may be empty.
     """
-    general = list(islice(representative(plan, samples, lab, example_sizes(plan)), _CHOICES))
-    observed = [sizes_of(plan, leaf_values(sample)) for sample in (samples[-1], samples[0])]
-    seen: list[Sizes] = []
-    for sizes in observed:
-        choices = [*(cut_sizes(plan, sizes, small) for small in general), sizes]
-        seen.append(next(representative(plan, samples, lab, choices), sizes))
-    for sizes in {size_label(sizes): sizes for sizes in (*seen, *general)}.values():
-        yield _Base(materialise(plan, sizes, samples))
+    plan = calls.plan
+    general = next(representative(calls, lab, example_sizes(plan)), None)
+    observed = calls.sizes_of(calls.samples[-1])
+    choices = [observed] if general is None else [cut_sizes(plan, observed, general), observed]
+    last = next(representative(calls, lab, choices), observed)
+    yield _Base(calls.values(last))
+    if general is None:
+        return
+    if general != last:
+        yield _Base(calls.values(general))
     roots = dict.fromkeys(leaf.path.root for leaf in plan.inputs)
     empty = frozenset(root for root in roots if _may_be_empty(plan, root)) - {*plan.needed}
-    for sizes in general if empty else ():
-        smallest = {**sizes, **{symbol.name: 0 for symbol in plan.symbols if symbol.allows(0)}}
-        if is_possible(plan, smallest):
-            values = materialise(plan, smallest, samples)
-            absent = [leaf for leaf in plan.inputs if leaf.path.root in empty]
-            yield _Base(
-                {**values, **{leaf.path: fill_of(leaf, smallest) for leaf in absent}}, empty
-            )
+    smallest = {**general, **{symbol.name: 0 for symbol in plan.symbols if symbol.allows(0)}}
+    if empty and is_possible(plan, smallest):
+        absent = [leaf for leaf in plan.inputs if leaf.path.root in empty]
+        fills = {leaf.path: fill_of(leaf, smallest) for leaf in absent}
+        yield _Base({**calls.values(smallest), **fills}, empty)
 
 
 @dataclass(frozen=True, slots=True)
 class _OmissionTest:
     """One plan, tested on some calls; the Lab remembers calls that were tried already."""
 
-    plan: Plan
+    calls: Calls
     lab: Lab
     bases: tuple[_Base, ...]
-    domains: Domains
 
     def empty(self) -> frozenset[str]:
         """The arguments that some of the calls leave out because they are empty."""
         return frozenset[str]().union(*(base.empty for base in self.bases))
 
     def given(self, roots: Collection[str]) -> _OmissionTest:
-        """The same test where these arguments are never left out: a call has to bring them."""
+        """Returns the same test for calls that have to bring these arguments."""
         bases = (replace(base, empty=base.empty.difference(roots)) for base in self.bases)
         return replace(self, bases=tuple(bases))
 
@@ -255,15 +238,7 @@ class _OmissionTest:
 
         :raises SpentError: when the budget has ended
         """
-        flags = [leaf for leaf in leaves if not leaf.is_tensor]
-        tensors = self.alone([leaf for leaf in leaves if leaf.is_tensor])
-        quick = {**tensors, **replace(self, bases=self.bases[:_QUICK]).alone(flags)}
-        ordered = {leaf.path: quick[leaf.path] for leaf in leaves if leaf.path in quick}
-        if len(flags) < 2 or not self._holds(ordered):
-            whole = {**tensors, **self.alone([leaf for leaf in flags if leaf.path in quick])}
-            ordered = {path: fill for path, fill in ordered.items() if path in whole}
-            return self.together(ordered)
-        return ordered
+        return self.together(self.alone(leaves))
 
     def found_beside(self, known: _Defaults, leaves: Sequence[LeafPlan]) -> _Defaults:
         """As :meth:`found`, where ``known`` holds among more arguments that are left out: further
@@ -281,14 +256,13 @@ class _OmissionTest:
         """
         found: _Defaults = {}
         for leaf in leaves:
-            for fill in _defaults_of(leaf, self.domains.of(leaf.path)):
+            for fill in _defaults_of(leaf, self.calls.domains.of(leaf.path)):
                 if self._holds({leaf.path: fill}):
                     found[leaf.path] = fill
                     break
-            kind = FindingKind.CONFIRMED if leaf.path in found else FindingKind.REFUTED
             detail = f"it is then as {found[leaf.path]}" if found.get(leaf.path) is not None else ""
-            claim = f"{leaf.path} may be left out"
-            self.lab.record(finding=Finding(kind, detail), claim=claim, argument=leaf.path.root)
+            claim, root = f"{leaf.path} may be left out", leaf.path.root
+            self.lab.record_claim(claim, leaf.path in found, argument=root, detail=detail)
         return found
 
     def together(self, found: _Defaults) -> _Defaults:
@@ -311,7 +285,7 @@ class _OmissionTest:
         roots = {path.root for path in omitted}
         n_held = 0
         for number, base in enumerate(self.bases):
-            arguments = close_arguments(self.plan, base.values)
+            arguments = self.calls.arguments_of(base.values)
             absent = roots | base.empty
             rest = {name: value for name, value in arguments.items() if name not in absent}
             without = self._run(rest, omitted, "left out")
@@ -329,37 +303,33 @@ class _OmissionTest:
             n_held += 1
         return n_held >= min(2, len(self.bases))
 
-    def _filled(
-        self, base: Mapping[Path, Any], omitted: Mapping[Path, Fill | None]
-    ) -> Tree[Any] | None:
+    def _filled(self, base: Values, omitted: Mapping[Path, Fill | None]) -> Result | None:
         """The result with the defaults; None where the model refuses it, a default is not in the
         domain of its leaf, or its size shows nowhere else.
         """
         known = sizes_of(
-            self.plan, {path: value for path, value in base.items() if path not in omitted}
+            self.calls.plan, {path: value for path, value in base.items() if path not in omitted}
         )
         values = dict(base)
-        for leaf in self.plan.inputs:
+        for leaf in self.calls.plan.inputs:
             fill = omitted.get(leaf.path)
             if fill is None:
                 continue
             values[leaf.path] = fill_of(replace(leaf, fill=fill), known)
             if values[leaf.path].shape != base[leaf.path].shape:
                 return None
-        if not self.domains.are_lawful(values):
+        if not self.calls.domains.are_valid(values):
             return None
-        return self._run(close_arguments(self.plan, values), omitted, "as a default")
+        return self._run(self.calls.arguments_of(values), omitted, "as a default")
 
-    def _run(
-        self, arguments: dict[str, Any], omitted: Collection[Path], what: str
-    ) -> Tree[Any] | None:
+    def _run(self, arguments: Arguments, omitted: Collection[Path], what: str) -> Result | None:
         why = f"{', '.join(map(str, omitted))} {what}"
         return self.lab.try_run(arguments, why=why, memo=True)
 
 
 def _defaults_of(leaf: LeafPlan, domain: Domain) -> tuple[Fill | None, ...]:
-    """What may stand for an argument that is left out: a mask hides nothing, anything else adds
-    nothing.
+    """Returns the values that may stand for an argument that is left out: a mask hides nothing,
+    anything else adds nothing.
     """
     if not leaf.is_tensor:
         return (None,)

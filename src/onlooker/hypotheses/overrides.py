@@ -1,4 +1,4 @@
-"""What the caller decided: axes that stay, axes that change, and ranges of symbols."""
+"""The decisions of the caller: axes that stay, axes that change, and ranges of symbols."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, Final, Literal
 
 from ..core.call import Call
 from ..core.errors import UsageError
-from ..core.formula import FUNCTIONS
 from ..core.plan import Plan
 from ..core.recording import Recording
+from ..core.sizes.formula import FUNCTIONS
 from ..core.spec import Axis, TensorSpec
+from ..core.support.kinds import is_count
 from ..infer.samples import Table
 
 __all__ = [
@@ -138,7 +139,7 @@ def _names_of(names: Any) -> dict[str, dict[int, str]]:
         raise _bad(f"names={names!r}", hint)
     found: dict[str, dict[int, str]] = {}
     for argument, given in (names or {}).items():
-        is_by_dim = isinstance(given, Mapping) and all(map(_is_count, given))
+        is_by_dim = isinstance(given, Mapping) and all(map(is_count, given))
         if not is_by_dim or not all(map(is_symbol_name, given.values())):
             raise _bad(f"names={{{argument!r}: {given!r}}}", hint)
         found[argument] = dict(given)
@@ -180,21 +181,17 @@ def _ranges_of(ranges: Any) -> tuple[dict[str, Range], frozenset[str]]:
 
 def _check_dims(word: str, dims: Dims) -> None:
     for name, numbers in dims.items():
-        if isinstance(numbers, (str, int)) or not all(_is_count(number) for number in numbers):
+        if isinstance(numbers, (str, int)) or not all(is_count(number) for number in numbers):
             raise _bad(
                 f"{word}={{{name!r}: {numbers!r}}}",
                 "Give a list of dimensions: {'input_ids': [0, 1]}.",
             )
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 def _is_range(limits: Any) -> bool:
     if not isinstance(limits, (tuple, list)) or len(limits) != 2:
         return False
-    if not all(limit is None or _is_count(limit) for limit in limits):
+    if not all(limit is None or is_count(limit) for limit in limits):
         return False
     return None in limits or limits[0] <= limits[1]
 

@@ -5,6 +5,15 @@ next best explanation is tried. Then each relation is broken alone. A relation i
 the model accepts a violation in both directions and the added elements change its output: a model
 that refuses confirms the relation, and so does one that ignores the surplus, as of a mask beyond
 the tokens. The axes of a dropped relation get symbols of their own.
+
+An example: calls had ``ids`` of 5 and of 7 tokens, each with ``tags`` as long. All relations are obeyed by a
+call with 9 and 9. Then ``tags.shape[1] == ids.shape[1]`` is broken alone::
+
+    ids    tags    the model                                what follows
+    9      10      refuses                                  the relation is confirmed
+    9      10      accepts, and its output is as before     it ignores the surplus: confirmed as well
+    9      10      accepts, and its output is another one   the other direction is tried
+    10     9       accepts, and its output is another one   dropped: ``tags`` gets a symbol of its own
 """
 
 from __future__ import annotations
@@ -14,25 +23,27 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import ClassVar
 
 from ..core.errors import ExportError, OnlookerError
-from ..core.experiment import BlindKind, BlindSpot, Finding, FindingKind
+from ..core.experiment import Finding, FindingKind
 from ..core.plan import Plan
+from ..core.sizes.expression import Sizes
 from ..core.spec import Axis
 from ..infer.build import build_plan
 from ..infer.doubtful import DoubtfulRelation, alternatives, doubtful_relations, readings_without
 from ..infer.mine import Derived, Exclusions, Mined, mine
 from ..infer.samples import Row, Table, row_of_values
-from ..infer.sizes import Sizes, choose_sizes, roomy_sizes
+from ..infer.sizes import choose_sizes, roomy_sizes
 from ..lab.example import Example, find_example
 from ..lab.lab import Lab, SpentError
 from ..lab.small_sizes import representative
+from ..materialise.arguments import Calls
 from ..materialise.domains import domains_of
 from ..observing.store import Sample
-from .axis_classes import size_of
+from .axes.classes import size_of
 from .broken_relation import BrokenRelation
 from .draft import Draft
+from .family import Family
 
 __all__ = ["Relations"]
 
@@ -49,17 +60,17 @@ _KEPT_BECAUSE = {
 }
 
 
-class Relations:
+class Relations(Family):
     """A relation between axes may be a coincidence: rows that break a false one, labels that
     confirm the others.
     """
 
-    question: ClassVar[str] = "which relations between axes are a coincidence?"
-    most_runs: ClassVar[int] = 48
+    question = "which relations between axes are a coincidence?"
+    all_tested = "every relation was tested"
+    most_runs = 48
 
     def __init__(self, draft: Draft, samples: Sequence[Sample], lab: Lab) -> None:
-        self._draft, self._lab = draft, lab
-        self._samples = draft.own(samples)
+        super().__init__(draft, samples, lab)
         self._domains = domains_of(self._samples)
         self._tested: set[str] = set()
         self._confirmed: dict[Axis, str] = {}
@@ -77,10 +88,6 @@ class Relations:
             yield self._current()
             raise
         yield self._current()
-
-    def untested(self, spent: SpentError) -> BlindSpot:
-        """The relations that were not tested."""
-        return BlindSpot(BlindKind.BUDGET, detail="every relation was tested", limit=spent.limit)
 
     def _current(self) -> Draft:
         return replace(self._draft, confirmed=dict(self._confirmed), exclusions=self._guess)
@@ -132,15 +139,14 @@ class Relations:
 
         :raises SpentError: when the budget has ended
         """
+        calls = Calls(plan, self._samples)
         most = 1 if self._guess is not None else _CHOICES
         if choices is None:
             roomy = roomy_sizes(plan, self._n_tested)
-            choices = representative(plan, self._samples, self._lab, roomy)
+            choices = representative(calls, self._lab, roomy)
         for choice in islice(choices, most):
             try:
-                return find_example(
-                    plan, self._samples, self._lab, choices=[choice], necessary=False
-                )
+                return find_example(calls, self._lab, choices=[choice], necessary=False)
             except OnlookerError as error:
                 logger.debug("%s", error)
         return None

@@ -5,24 +5,24 @@ filled, unnoticed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from ..core.call import Call
-from ..core.experiment import Finding, FindingKind
+from ..core.call import Call, Values
 from ..core.path import Path
 from ..core.plan import Fill, LeafPlan, Plan
+from ..core.sizes.expression import Sizes
 from ..core.spec import ConstantSpec, Spec, TensorSpec
-from ..core.structure import Structure, Tree
+from ..core.structure import Result, Structure, child_of
 from ..infer.unify import Form, Union, find_conflict, forms_of, growing_dim, union_of
 from ..lab.lab import Lab, SpentError
 from ..lab.small_sizes import short_call
 from ..materialise.arguments import close_arguments, fill_of, leaf_values
 from ..materialise.counting import sizes_of
 from ..observing.store import Sample
-from ..pytrees.agree import agreement
+from ..pytrees.comparisons.agree import agreement
 from .draft import Draft
 from .overrides import Overrides
 
@@ -35,6 +35,7 @@ _MOST_CHOICES = 12
 #: kept calls of one form that are run with the values
 _MOST_CALLS = 2
 _LISTS = ("list", "tuple")
+_CONTAINERS = (*_LISTS, "dict")
 _UNTESTED = "every way to serve several kinds of calls with one graph was tested"
 
 
@@ -74,8 +75,11 @@ def _joined(
     if conflict is not None:
         logger.debug("two graphs are needed: %s", conflict)
         return None
-    if any(_is_int_argument(union, path) for form in forms for path in union.missing(form)):
-        logger.debug("two graphs are needed: no int stands for one that is left out")
+    if any(_has_ints_alone(union, path) for form in forms for path in union.missing(form)):
+        logger.debug("two graphs are needed: no ints stand for an argument that is left out")
+        return None
+    if any(_lacks_item(form, path) for form in forms for path in union.missing(form)):
+        logger.debug("two graphs are needed: a list or a dict has more items in some calls")
         return None
     for number, fills in enumerate(islice(_fill_choices(union), _MOST_CHOICES)):
         draft = Draft(union, fills, overrides=overrides)
@@ -88,16 +92,37 @@ def _joined(
     return None
 
 
-def _is_int_argument(union: Union, path: Path) -> bool:
-    """True for a whole argument that is an int: where the signature has an int as its default, no
-    call lacks it.
+def _has_ints_alone(union: Union, path: Path) -> bool:
+    """True for a part of an argument that holds ints and no tensor, as ``sizes=[2, 3]`` does: the model
+    may do something else without it, so each kind of calls has a graph.
     """
+    specs = [spec for other, spec in union.leaves.items() if other.root == path.root]
     spec = union.leaves[path]
-    return isinstance(spec, ConstantSpec) and spec.is_int and len(path.entries) == 1
+    is_int = isinstance(spec, ConstantSpec) and spec.is_int
+    return is_int and not any(isinstance(other, TensorSpec) for other in specs)
+
+
+def _lacks_item(form: Form, path: Path) -> bool:
+    """True for an item of a list, a tuple or a dict that has other items in the calls of a form: the
+    model may count them. An argument that is not there, or empty, is settled by traces.
+    """
+    inputs = form.example.inputs
+    container: Structure | None = inputs.structure
+    for entry in path.entries[:-1]:
+        container = child_of(container, entry) if container is not None else None
+    is_argument = container is inputs.structure
+    return (
+        container is not None
+        and not is_argument
+        and container.kind in _CONTAINERS
+        and len(container.entries) > 0
+    )
 
 
 def _fill_choices(union: Union) -> Iterator[dict[Path, Fill]]:
-    """What the missing leaves may be: per argument a short list, the likeliest first."""
+    """Yields the values that the missing leaves may have: per argument a short list, the likeliest
+    first.
+    """
     by_argument: dict[str, dict[Path, None]] = {}
     for form in union.forms:
         for path in union.missing(form):
@@ -155,9 +180,7 @@ def is_neutral(
         claim = f"call {sample.call.index} gives the same with a default for {roots}"
         short = short_call(plan, sample, lab) or sample
         holds = _gives_the_same(plan, short, lab, claim, necessary)
-        kind = FindingKind.CONFIRMED if holds else FindingKind.REFUTED
-        lab.record(finding=Finding(kind), claim=claim, argument=next(iter(missing)).root)
-        if not holds:
+        if not lab.record_claim(claim, holds, argument=next(iter(missing)).root):
             return False
     return True
 
@@ -176,7 +199,7 @@ def _gives_the_same(plan: Plan, sample: Sample, lab: Lab, why: str, necessary: b
     return got is not None and expected is not None and _has_all_outputs(expected, got)
 
 
-def _filled_value(leaf: LeafPlan, values: Mapping[Path, Any], sizes: Mapping[str, int]) -> Any:
+def _filled_value(leaf: LeafPlan, values: Values, sizes: Sizes) -> Any:
     """The value of a leaf in a call: its own, else its fill, else its constant."""
     value = values.get(leaf.path)
     is_given = value is not None or (leaf.path in values and leaf.fill is None)
@@ -187,7 +210,7 @@ def _filled_value(leaf: LeafPlan, values: Mapping[Path, Any], sizes: Mapping[str
     return leaf.constant.value if leaf.constant is not None else None
 
 
-def _has_all_outputs(expected: Tree[Any], got: Tree[Any]) -> bool:
+def _has_all_outputs(expected: Result, got: Result) -> bool:
     """True when every output that was observed comes out with its value; there may be more, though not
     in a list of things alike: a result for each of two images is not that of one image.
     """

@@ -2,52 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ..core.experiment import Finding, FindingKind
+from ..core.call import Join
 from ..core.path import Path
-from ..lab.lab import Lab, SpentError
+from ..lab.lab import Lab
 from ..lab.rerun import difference
 from ..observing.store import Sample
-from ..pytrees.joins import Join, join_tensors, joined, joined_results, unknown_objects
+from ..pytrees.joins import join_tensors, joined, joined_results, unknown_objects
 from ..pytrees.unread import HandedBack, Unread
+from .family import FormFamily
 
-__all__ = ["find_unread_objects"]
+__all__ = ["UnreadObjects"]
 
 #: so many calls are run again for one object
 _MOST_CALLS = 3
 
 
-def find_unread_objects(samples: Sequence[Sample], lab: Lab) -> tuple[Join, ...]:
+class UnreadObjects(FormFamily):
     """The objects, and lists of nothing else, that the model does not read in the kept calls.
 
     Each call is run again with an object in their place that notices when it is read, and must give
     what it gave. The same object stands there in all that follows: a path of the model that reads it
     raises, and is in no graph.
     """
-    seen: dict[Path, list[Sample]] = {}
-    for sample in samples:
-        for path in unknown_objects(sample.inputs):
-            seen.setdefault(path, []).append(sample)
-    found: list[Join] = []
-    try:
+
+    question = "which objects does the model not read?"
+    all_tested = "every object was tested for being read"
+
+    def joins(self) -> Iterator[Join]:
+        """The objects for which any other serves."""
+        seen: dict[Path, list[Sample]] = {}
+        for sample in self._samples:
+            for path in unknown_objects(sample.inputs):
+                seen.setdefault(path, []).append(sample)
         for path, its in seen.items():
             join = Join(path, None)
             chosen = its if len(its) <= _MOST_CALLS else [its[0], its[len(its) // 2], its[-1]]
-            results = [_results_unread(join, sample, lab) for sample in chosen]
+            results = [_results_unread(join, sample, self._lab) for sample in chosen]
             holds = None not in results and len(set(results)) == 1
-            kind = FindingKind.CONFIRMED if holds else FindingKind.REFUTED
-            lab.record(finding=Finding(kind), claim=str(join), argument=path.root)
-            if holds:
-                found.append(replace(join, results=results[0] or ()))
-    except SpentError as spent:
-        lab.note_unknown("every object was tested for being read", spent)
-    return tuple(found)
+            if self._lab.record_claim(str(join), holds, argument=path.root):
+                yield replace(join, results=results[0] or ())
 
 
 def _results_unread(join: Join, sample: Sample, lab: Lab) -> tuple[Path, ...] | None:
-    """Where the result has the objects as they came; None where the model reads them."""
+    """Returns the places of the result that have the objects as they came; None where the model
+    reads them.
+    """
     inputs = joined(sample.inputs, (join,), join_tensors)
     before = Unread.n_readings
     again = lab.try_run(replace(sample, inputs=inputs).arguments(), why=str(join))

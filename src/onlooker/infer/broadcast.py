@@ -53,7 +53,11 @@ def _is_broadcast(small: Axis, large: Axis, rows: Sequence[Sizes]) -> bool:
     """True where two axes are equal in some call, in all others one of them is 1, and the first one is 1
     beside a larger one.
     """
-    sizes = [(row[small], row[large]) for row in rows]
-    fit = all(one == other or 1 in (one, other) for one, other in sizes)
-    are_equal = any(one == other > 1 for one, other in sizes)
-    return fit and are_equal and any(one == 1 < other for one, other in sizes)
+    are_equal = is_smaller = False
+    for row in rows:
+        one, other = row[small], row[large]
+        if one != other and 1 not in (one, other):
+            return False
+        are_equal = are_equal or one == other > 1
+        is_smaller = is_smaller or one == 1 < other
+    return are_equal and is_smaller

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ..core.expression import Expression
 from ..core.path import Entry, Path
-from ..core.plan import Evidence, Fill, LeafPlan, Plan, Relation, Symbol
+from ..core.plan import Evidence, Fill, LeafPlan, Note, Plan, Relation, Symbol
+from ..core.sizes.expression import Expression
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from .mine import Exclusions, Mined, mine
 from .name import Given, names_of
@@ -24,7 +24,7 @@ def build_plan(
     fills: Mapping[Path, Fill],
     *,
     name: str = "main",
-    notes: tuple[str, ...] = (),
+    notes: tuple[Note | str, ...] = (),
     ranges: Mapping[str, tuple[int | None, int | None]] | None = None,
     confirmed: Mapping[Axis, str] | None = None,
     exclusions: Exclusions | None = None,
@@ -58,8 +58,8 @@ def build_plan(
 
 
 def _counters(union: Union, fills: Mapping[Path, Fill]) -> dict[Path, Fill]:
-    """What stands for a count in a container that is absent: what it was where its tensors were not
-    there yet.
+    """Returns the count that a container stands for where it is absent: the count that it had where
+    its tensors were not there yet.
 
     An empty layer of a sliding window has no tensors and a count of 0. An absent cache is an empty
     one, and lacks both.
@@ -92,7 +92,7 @@ def _counters(union: Union, fills: Mapping[Path, Fill]) -> dict[Path, Fill]:
 
 
 def _counts(union: Union) -> dict[Path, int]:
-    """How many calls have each leaf."""
+    """Counts the calls that have each leaf."""
     counts = dict.fromkeys(union.leaves, 0)
     for form in union.forms:
         for path in form.leaves:

@@ -1,4 +1,4 @@
-"""Which relations of a table may hold by chance, and how the table reads without each of them."""
+"""Relations of a table that may hold by chance, and readings of the table without each of them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from ..core.path import Index
+from ..core.path import Attr, Index, Key, Path
 from ..core.spec import Axis
 from .mine import Derived, Exclusions, Mined, mine
 from .relations import Column
 from .samples import Table
 
-__all__ = ["DoubtfulRelation", "alternatives", "doubtful_relations", "readings_without"]
+__all__ = [
+    "DoubtfulRelation",
+    "alternatives",
+    "argument_of",
+    "doubtful_relations",
+    "readings_without",
+]
 
 #: classes of axes that have as few sizes in calls as these may be two classes that agree by chance
 _FEW_ROWS = 3
 #: a relation that held for as many distinct sizes in calls is no chance
 _BEYOND_DOUBT = 4
 _MOST_PARTS = 6
-#: a tensor of a list that is an argument: the name of the argument, and a number
-_IN_A_LIST = 2
+#: a dict of more tensors is a state, such as a cache
+_FEW_PARTS = 8
+#: a tensor in an argument: the name of the argument, and a number, a key or an attribute
+_IN_AN_ARGUMENT = 2
 _MOST_READINGS = 5
 _MOST_GUESSES = 8
 
@@ -43,32 +51,35 @@ def doubtful_relations(mined: Mined) -> Iterator[DoubtfulRelation]:
     several arguments.
 
     The leaves of one container, such as the layers of a cache, are one state, and are never taken
-    apart; the tensors of a plain list that differ in a size, as images do, are no such state.
+    apart. Tensors of a plain list that differ in a size, as images do, are no such state, and neither
+    are the few ones of a dict, such as a batch from a tokenizer: each stands for itself. The sizes of
+    an object that has its tensors as attributes may still be related by chance.
     """
-    lists = _lists_of_unlike(mined)
+    apart = _with_own_parts(mined)
     for derived in mined.derived.values():
         column = derived.column
         sources = [source for source in mined.columns if source.name in derived.proposed.symbols]
         if _distinct_in_calls(mined, column, *sources) >= _BEYOND_DOUBT:
             continue
-        places = {_place(axis, lists) for found in (column, *sources) for axis in found.axes}
-        if len(places) > 1 or not _is_inside(column.axes[0], lists):
+        places = {_place(axis, apart) for found in (column, *sources) for axis in found.axes}
+        is_shallow = any(len(axis.path.entries) <= _IN_AN_ARGUMENT for axis in column.axes)
+        if len(places) > 1 or is_shallow or not _is_inside(column.axes[0], apart):
             text = f"{column.axes[0]} == {_spelled(derived, sources)}"
             yield DoubtfulRelation(column.axes, (), text, Exclusions(free=_held(mined, column)))
     for column in mined.columns:
         if _distinct_in_calls(mined, column) >= _BEYOND_DOUBT:
             continue
-        for part in _parts(column, mined.n_calls, lists):
-            yield _doubtful_equality(mined, column, part, lists)
+        for part in _parts(column, mined.n_calls, apart):
+            yield _doubtful_equality(mined, column, part, apart)
 
 
 def _doubtful_equality(
-    mined: Mined, column: Column, part: tuple[Axis, ...], lists: frozenset[str]
+    mined: Mined, column: Column, part: tuple[Axis, ...], apart: frozenset[str]
 ) -> DoubtfulRelation:
     """The claim that a part of a class has the same size as the rest."""
     rest = tuple(axis for axis in column.axes if axis not in part)
     free = _held(mined, column) - {column.axes[0]} | {part[0]}
-    first_in_place = {_place(axis, lists): axis for axis in reversed(part)}
+    first_in_place = {_place(axis, apart): axis for axis in reversed(part)}
     moved = ", ".join(str(axis) for axis in part if axis in first_in_place.values())
     exclusions = Exclusions(apart=frozenset(part), free=free)
     return DoubtfulRelation(part, rest, f"{moved} == {rest[0]}", exclusions)
@@ -149,11 +160,23 @@ def _spelled(derived: Derived, sources: Sequence[Column]) -> str:
     return text
 
 
+def _with_own_parts(mined: Mined) -> frozenset[str]:
+    """The arguments whose tensors each stand for themselves: plain lists of which two tensors differed
+    in a size in some call, and dicts of few tensors.
+    """
+    named: dict[str, set[Path]] = {}
+    for axis in mined.class_of:
+        if _is_part(axis, Key):
+            named.setdefault(axis.path.root, set()).add(axis.path)
+    dicts = {root for root, paths in named.items() if len(paths) <= _FEW_PARTS}
+    return _lists_of_unlike(mined) | dicts
+
+
 def _lists_of_unlike(mined: Mined) -> frozenset[str]:
     """The arguments that are plain lists of tensors, of which two differed in a size in some call."""
     columns: dict[tuple[str, int | None], list[Column]] = {}
     for axis, column in mined.class_of.items():
-        if len(axis.path.entries) == _IN_A_LIST and isinstance(axis.path.entries[-1], Index):
+        if _is_part(axis, Index):
             columns.setdefault((axis.path.root, axis.dim), []).append(column)
     found = set()
     for (root, _), alike in columns.items():
@@ -163,24 +186,38 @@ def _lists_of_unlike(mined: Mined) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_inside(axis: Axis, lists: frozenset[str]) -> bool:
-    return len(axis.path.entries) > 1 and axis.path.root not in lists
+def argument_of(axis: Axis) -> str:
+    """The argument that an axis belongs to; a named tensor of a dict or an object counts as one, as in
+    a batch from a tokenizer.
+    """
+    is_named = _is_part(axis, Attr) or _is_part(axis, Key)
+    return str(axis.path) if is_named else axis.path.root
 
 
-def _place(axis: Axis, lists: frozenset[str]) -> tuple[str, int | None]:
-    """What is taken apart as a whole: a container, or one dimension of a tensor."""
-    if _is_inside(axis, lists):
+def _is_part(axis: Axis, kind: type[Attr] | type[Index] | type[Key]) -> bool:
+    """True for a tensor that stands in an argument itself, by such a step."""
+    entries = axis.path.entries
+    return len(entries) == _IN_AN_ARGUMENT and isinstance(entries[-1], kind)
+
+
+def _is_inside(axis: Axis, apart: frozenset[str]) -> bool:
+    return len(axis.path.entries) > 1 and axis.path.root not in apart
+
+
+def _place(axis: Axis, apart: frozenset[str]) -> tuple[str, int | None]:
+    """Returns the place that is taken apart as a whole: a container, or one dimension of a tensor."""
+    if _is_inside(axis, apart):
         return (axis.path.root, -1)
     return (str(axis.path), axis.dim)
 
 
-def _parts(column: Column, n_calls: int, lists: frozenset[str]) -> Iterator[tuple[Axis, ...]]:
-    """What may part from a class: first dimensions, one place, or two places where few rows hold
-    it together.
+def _parts(column: Column, n_calls: int, apart: frozenset[str]) -> Iterator[tuple[Axis, ...]]:
+    """Yields the axes that may part from a class: first dimensions, one place, or two places where
+    few rows hold it together.
     """
     places: dict[tuple[str, int | None], list[Axis]] = {}
     for axis in column.axes:
-        places.setdefault(_place(axis, lists), []).append(axis)
+        places.setdefault(_place(axis, apart), []).append(axis)
     groups = [tuple(axes) for axes in places.values()]
     if len(groups) < 2:
         return

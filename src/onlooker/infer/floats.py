@@ -21,8 +21,8 @@ _MOST_VALUES = 8
 
 
 def float_kind(spec: ConstantSpec) -> str:
-    """What two floats of one form have in common: their class, since numpy computes in other ways
-    than Python.
+    """Returns the class that two floats of one form have in common, since numpy computes in other
+    ways than Python.
 
     >>> float_kind(ConstantSpec(0.5))
     'float'

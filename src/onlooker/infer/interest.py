@@ -9,7 +9,8 @@ Worked example: calls had images of 64 and 96, batches of 2 and 3, and 16 channe
 of interest has batches of 1 to 3 (a batch of 1 is an everyday size) and images of 64 to 96. Of these
 the multiples of 16 come first, since all watched sides are even to that degree: they are worth a
 graph of their own. An image of 71 is worth a trace, but no further graph. The channels were the same
-in every call: no side of a condition on them is traced.
+in every call: no side of a condition on them is traced. Where the user says ``dynamic=`` of the images,
+those of 2 and more are in the domain, and where ``ranges=`` says from 1 on, those of 1 too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 
 from ..core.plan import LeafPlan, Plan, Symbol
-from .sizes import Sizes, grain
+from ..core.sizes.expression import Sizes
+from .sizes import alignment
 
 __all__ = ["DomainOfInterest", "SizesOfInterest", "domain_of_interest"]
 
@@ -93,10 +95,13 @@ class SizesOfInterest:
         """
         low, high = (self.watched[0], self.watched[-1]) if self.watched else (2, 2)
         if self.asked is not None:
-            low = self.asked[0]
-            high = max(2 * high, high + _MOST_BETWEEN) if self.asked[1] is None else self.asked[1]
+            low, greatest = self.asked
+            # a range without an end is looked at up to twice the greatest watched size
+            high = max(2 * high, high + _MOST_BETWEEN) if greatest is None else greatest
+        # of 1 to 5,000 all sizes up to 201 are looked at, and 40 of those above
         near = range(low, min(high, low + _MOST_BETWEEN) + 1)
-        far = range(near.stop, high + 1, max(1, (high - near.stop) // _MOST_SPREAD))
+        width = max(1, (high - near.stop) // _MOST_SPREAD)
+        far = range(near.stop, high + 1, width)
         found = dict.fromkeys((*self.watched, *self.everyday, *near, *far, high))
         return tuple(size for size in found if self.wants(size))
 
@@ -123,12 +128,12 @@ class DomainOfInterest:
     symbols: Mapping[str, SizesOfInterest] = field(default_factory=dict)
     calls: tuple[tuple[Sizes, int], ...] = ()
 
-    def wants(self, sizes: Mapping[str, int]) -> bool:
+    def wants(self, sizes: Sizes) -> bool:
         """True for sizes of which each is worth a graph of its own."""
         return all(self.symbols[name].wants(size) for name, size in sizes.items())
 
     def weight(self, holds: Callable[[Sizes], bool]) -> int:
-        """How many watched calls have sizes for which ``holds`` is true."""
+        """Counts the watched calls that have sizes for which ``holds`` is true."""
         return sum(count for sizes, count in self.calls if holds(sizes))
 
     def choices(self) -> Iterator[Sizes]:
@@ -138,12 +143,13 @@ class DomainOfInterest:
         yield from (dict(sizes) for sizes, _ in self.calls)
         for number, (base, _) in enumerate(self.calls[:_MOST_CALLS]):
             for symbol in self.symbols.values():
-                for size in symbol.choices() if number == 0 else _ends(symbol):
+                wanted = symbol.choices() if number == 0 else _ends(symbol)
+                for size in wanted:
                     yield {**base, symbol.name: size}
         for base, _ in self.calls[:1]:
             for one, other in combinations(self.symbols.values(), 2):
-                for pair in product(_ends(one), _ends(other)):
-                    yield {**base, **dict(zip((one.name, other.name), pair, strict=True))}
+                for size, other_size in product(_ends(one), _ends(other)):
+                    yield {**base, one.name: size, other.name: other_size}
 
     def further_choices(self) -> Iterator[Sizes]:
         """Sizes between those of the watched calls, and near to them, that are worth a trace, and no
@@ -194,22 +200,25 @@ def domain_of_interest(
     symbols = {}
     for symbol in plan.symbols:
         watched = tuple(sorted({sizes[symbol.name] for sizes, _ in calls}))
+        everyday = _everyday(plan, symbol, watched)
         asked = None
         if symbol.name in ranges:
             low, high = ranges[symbol.name]
             asked = symbol.least if low is None else low, high
         elif symbol.name in dynamic:
-            asked = symbol.least, symbol.high
+            # that an axis changes does not ask for an image of height 1, often a graph of its own
+            least = symbol.least if everyday else max(symbol.least, 2)
+            asked = min((least, *watched)), symbol.high
         symbols[symbol.name] = SizesOfInterest(
-            symbol.name, watched, asked, _everyday(plan, symbol, watched), _grid(symbol, watched)
+            symbol.name, watched, asked, everyday, _grid(symbol, watched)
         )
     return DomainOfInterest(symbols, tuple((dict(key), count) for key, count in ordered))
 
 
 def _grid(symbol: Symbol, watched: tuple[int, ...]) -> int:
-    """What divides the watched sizes: see :func:`grain`."""
+    """Returns the number that divides the watched sizes: see :func:`alignment`."""
     seen = Symbol(symbol.name, watched, symbol.low, symbol.high, symbol.step)
-    unit = grain(seen)
+    unit = alignment(seen)
     large = [size for size in watched if size > 1]
     while unit > symbol.step and unit % 2 == 0 and any(size % unit for size in large):
         unit //= 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..core.expression import Expression
 from ..core.plan import Evidence
+from ..core.sizes.expression import Expression
 from ..core.spec import Axis
-from .relations import FAMILIES, GUESSES, Column, Family, Grid, evidence, group_equal
+from .relations import FAMILIES, GUESSES, Column, Grid, RelationFamily, evidence, group_equal
 from .samples import Table
 
 __all__ = ["Derived", "Exclusions", "Mined", "mine"]
@@ -59,7 +59,7 @@ class Mined:
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
-    """What a table is not to be read as, to see what it says exclusions.
+    """The relations that a reading of a table leaves out, to see what it says without them.
 
     Axes that stand ``apart`` are a class of their own, the classes of ``free`` axes follow from no
     others, and the relations ``denied`` (the first axis of a class, and its expression as it was
@@ -105,7 +105,7 @@ def mine(table: Table, exclusions: Exclusions = _NONE) -> Mined:
 
 
 def _allowed(
-    family: Family,
+    family: RelationFamily,
     target: Column,
     grid: Grid,
     derived: Mapping[str, Derived],
@@ -130,7 +130,7 @@ def _origins(name: str, derived: Mapping[str, Derived]) -> set[str]:
 
 
 def _resolved(found: Derived, derived: Mapping[str, Derived]) -> Derived:
-    """The same relation, spelled in free classes."""
+    """Returns the relation with free classes in the place of derived ones."""
     expression = found.expression
     while any(symbol in derived for symbol in expression.symbols):
         expression = expression.replaced(

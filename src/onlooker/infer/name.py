@@ -11,12 +11,12 @@ import keyword
 import re
 from collections.abc import Callable, Sequence
 
-from ..core.path import Attr, Path
+from ..core.path import Attr, Key, Path, label_of
 from ..core.spec import Axis
 from .mine import Mined
 from .relations import Column
 
-__all__ = ["Given", "label_of", "names_of"]
+__all__ = ["Given", "names_of"]
 
 #: (part of the argument's name, dimension, name): the first rule that fits an axis of the class
 #: names it
@@ -91,9 +91,15 @@ def _role(column: Column) -> str | None:
         if (name := _cache_role(axis)) is not None:
             return name
     for part, dim, name in RULES:
-        if any(part in axis.path.root and axis.dim == dim for axis in column.axes):
+        if any(axis.dim == dim and _is_called(axis.path, part) for axis in column.axes):
             return name
     return None
+
+
+def _is_called(path: Path, part: str) -> bool:
+    """True where the argument, or the key of a mapping that the leaf has in it, is called so."""
+    keys = [str(entry.key) for entry in path if isinstance(entry, Key)]
+    return any(part in name for name in (path.root, *keys[-1:]))
 
 
 def _cache_role(axis: Axis) -> str | None:
@@ -109,25 +115,3 @@ def _fallback(axis: Axis) -> str:
     label = re.sub(r"\W", "_", label_of(axis.path))
     label = f"_{label}" if not label.isidentifier() or keyword.iskeyword(label) else label
     return label if axis.dim is None else f"{label}_dim_{axis.dim}"
-
-
-def label_of(path: Path) -> str:
-    """A short name for a leaf, without brackets, for the inputs of a program.
-
-    The layers of a cache are called as other exporters call them.
-
-    >>> from onlooker.core.path import Index, Name
-    >>> label_of(Path((Name("past_key_values"), Attr("layers"), Index(0), Attr("keys"))))
-    'past_key_values.0.key'
-    """
-    parts: list[str] = []
-    for entry in path:
-        step = entry.code().strip(".[]").strip("'\"")
-        if not (step == "layers" and isinstance(entry, Attr)):
-            parts.append(step)
-    if "layers" in [entry.name for entry in path if isinstance(entry, Attr)] and parts[-1] in (
-        "keys",
-        "values",
-    ):
-        parts[-1] = parts[-1].removesuffix("s")
-    return ".".join(part.replace(".", "_") for part in parts)

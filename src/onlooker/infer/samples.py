@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..core.call import Call
 from ..core.path import Path
 from ..core.plan import Fill
-from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
+from ..core.spec import Axis, AxisSizes, ConstantSpec, Spec, TensorSpec, axis_sizes
 from .unify import Form, forms_of
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Row",
     "Table",
     "axes_of",
-    "row_of",
     "row_of_values",
     "table_of",
     "table_of_forms",
@@ -31,7 +30,7 @@ class Row:
     """The sizes of one call or probe: absent axes are not in it."""
 
     label: str
-    sizes: Mapping[Axis, int]
+    sizes: AxisSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +76,6 @@ class Table:
         """The number of rows that are calls: the first ones."""
         return len(self.labels) - self.n_probes
 
-    def with_row(self, row: Row) -> Table:
-        """The table with one more row, of an experiment."""
-        return self.extended((), (row,))
-
     def extended(self, axes: Iterable[Axis], rows: Sequence[Row]) -> Table:
         """The table with further axes, which no row has so far, and with further rows, of
         experiments.
@@ -107,23 +102,6 @@ def axes_of(path: Path, spec: Spec) -> tuple[Axis, ...]:
     return ()
 
 
-def row_of(
-    label: str, leaves: Iterable[tuple[Path, Spec]], fills: Mapping[Path, Fill] | None = None
-) -> Row:
-    """The row of one call.
-
-    A leaf that the call lacks and that is filled by an empty tensor counts as size 0 on that axis:
-    an absent cache is a cache of length 0. A missing counter counts as its fill.
-    """
-    sizes: dict[Axis, int] = {}
-    for path, spec in leaves:
-        if isinstance(spec, TensorSpec):
-            sizes.update({Axis(path, dim): size for dim, size in enumerate(spec.shape)})
-        elif isinstance(spec, ConstantSpec) and spec.is_int and isinstance(spec.value, int):
-            sizes[Axis(path, None)] = spec.value
-    return Row(label, sizes | _filled({axis.path for axis in sizes}, fills or {}))
-
-
 def _filled(present: Collection[Path], fills: Mapping[Path, Fill]) -> dict[Axis, int]:
     """The sizes that the fills of missing leaves stand for."""
     sizes: dict[Axis, int] = {}
@@ -136,21 +114,8 @@ def _filled(present: Collection[Path], fills: Mapping[Path, Fill]) -> dict[Axis,
 
 
 def row_of_values(label: str, values: Mapping[Path, object]) -> Row:
-    """The row of real values: everything with a shape, and ints.
-
-    >>> from onlooker.core.path import Name
-    >>> row_of_values("probe 0", {Path((Name("n"),)): 3, Path((Name("flag"),)): True}).sizes
-    {Axis(path=Path(entries=(Name(name='n'),)), dim=None): 3}
-    """
-    sizes: dict[Axis, int] = {}
-    for path, value in values.items():
-        # asked of the class: an object that shall not be read may stand among the values
-        shape = getattr(value, "shape", None) if hasattr(type(value), "shape") else None
-        if shape is not None:
-            sizes.update({Axis(path, dim): int(size) for dim, size in enumerate(shape)})
-        elif isinstance(value, int) and not isinstance(value, bool):
-            sizes[Axis(path, None)] = value
-    return Row(label, sizes)
+    """The row of real values: everything with a shape, and ints."""
+    return Row(label, axis_sizes(values.items()))
 
 
 def table_of(calls: Iterable[Call], fills: Mapping[Path, Fill] | None = None) -> Table:

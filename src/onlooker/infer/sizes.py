@@ -8,28 +8,29 @@ import enum
 import logging
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from ..core.errors import ExportError
-from ..core.expression import Expression
 from ..core.plan import Plan, Symbol
+from ..core.sizes.expression import Expression, Sizes
 
 __all__ = [
     "Scale",
-    "Sizes",
+    "alignment",
     "alike_sizes",
+    "are_in_range",
     "choose_sizes",
     "cut_sizes",
     "even_sizes",
     "example_sizes",
     "expressed_sizes",
-    "grain",
     "is_below_observed",
     "is_general",
     "is_possible",
     "large_symbols",
+    "listed",
     "middle_sizes",
     "observed_sizes",
     "roomy_sizes",
@@ -41,8 +42,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
-
-Sizes = dict[str, int]
 
 #: sizes up to this one are taken from small primes, larger ones from the neighbourhood of what was
 #: seen
@@ -70,19 +69,12 @@ def static_sizes(plan: Plan) -> frozenset[int]:
     """The sizes of the axes that never change: a symbol with such a size could be taken for one
     of them.
     """
-    return frozenset(
-        int(e.value)
-        for leaf in plan.inputs
-        for e in (*leaf.shape, *([leaf.value] if leaf.value else []))
-        if e.is_constant
-    )
+    return frozenset(int(e.value) for leaf in plan.inputs for e in leaf.sizes if e.is_constant)
 
 
 def _changing(plan: Plan) -> list[Expression]:
     """The expressions that are no constants, each once."""
-    expressions = (
-        e for leaf in plan.inputs for e in (*leaf.shape, leaf.value) if e is not None and e.symbols
-    )
+    expressions = (e for leaf in plan.inputs for e in leaf.sizes if e.symbols)
     return list({str(e): e for e in expressions}.values())
 
 
@@ -92,7 +84,7 @@ def expressed_sizes(plan: Plan, sizes: Sizes) -> list[int]:
 
 
 class Scale(enum.Enum):
-    """How large chosen sizes are."""
+    """The scales on which sizes are chosen."""
 
     SMALL = enum.auto()  #: as small as possible
     EVEN = enum.auto()  #: small, and nearly as even as what was seen
@@ -112,7 +104,24 @@ def choose_sizes(plan: Plan, *, scale: Scale = Scale.USUAL, offset: int = 0) -> 
     """
     general = _General(plan)
     budget = iter(range(_MOST_TRIES))
-    sizes = _completed(plan, {}, general, scale, offset, budget)
+
+    def completed(sizes: Sizes) -> Sizes | None:
+        """The first general completion of some sizes, symbol by symbol; None where there is none."""
+        if len(sizes) == len(plan.symbols):
+            return sizes
+        symbol = plan.symbols[len(sizes)]
+        for candidate in _candidates(symbol, scale, offset):
+            trial = {**sizes, symbol.name: candidate}
+            if candidate in general.avoid or not general.holds(trial):
+                continue
+            if next(budget, None) is None:
+                return None
+            found = completed(trial)
+            if found is not None:
+                return found
+        return None
+
+    sizes = completed({})
     if sizes is None:
         ranges = ", ".join(
             f"{s.name} in {s.low}..{'' if s.high is None else s.high}" for s in plan.symbols
@@ -125,27 +134,8 @@ def choose_sizes(plan: Plan, *, scale: Scale = Scale.USUAL, offset: int = 0) -> 
     return sizes
 
 
-def _completed(
-    plan: Plan, sizes: Sizes, general: _General, scale: Scale, offset: int, budget: Iterator[int]
-) -> Sizes | None:
-    """The first general completion of some sizes, symbol by symbol; None where there is none."""
-    if len(sizes) == len(plan.symbols):
-        return sizes
-    symbol = plan.symbols[len(sizes)]
-    for candidate in _candidates(symbol, scale, offset):
-        trial = {**sizes, symbol.name: candidate}
-        if candidate in general.avoid or not general.holds(trial):
-            continue
-        if next(budget, None) is None:
-            return None
-        found = _completed(plan, trial, general, scale, offset, budget)
-        if found is not None:
-            return found
-    return None
-
-
 class _General:
-    """What sizes of a plan must be to tell its axes apart."""
+    """Sizes of a plan that tell its axes apart, and how they are found."""
 
     def __init__(self, plan: Plan) -> None:
         self.avoid = set(static_sizes(plan)) | {0, 1}
@@ -173,7 +163,12 @@ def is_general(plan: Plan, sizes: Sizes) -> bool:
     return not general.avoid & set(sizes.values()) and general.holds(sizes)
 
 
-def is_possible(plan: Plan, sizes: Mapping[str, int]) -> bool:
+def are_in_range(plan: Plan, sizes: Sizes) -> bool:
+    """True where each size is in the range and in the step of its symbol."""
+    return all(symbol.takes(sizes[symbol.name]) for symbol in plan.symbols)
+
+
+def is_possible(plan: Plan, sizes: Sizes) -> bool:
     """True when no axis has a negative size: a length may be too short for a kernel, or longer
     than what it fills.
     """
@@ -218,7 +213,7 @@ def large_symbols(plan: Plan) -> list[str]:
     return [symbol.name for symbol in plan.symbols if _is_large(symbol)]
 
 
-def cut_sizes(plan: Plan, sizes: Mapping[str, int], small: Mapping[str, int]) -> Sizes:
+def cut_sizes(plan: Plan, sizes: Sizes, small: Sizes) -> Sizes:
     """The sizes of a call, its large ones replaced by small ones."""
     return {
         s.name: small[s.name] if sizes[s.name] > max(_SMALL, small[s.name]) else sizes[s.name]
@@ -228,7 +223,10 @@ def cut_sizes(plan: Plan, sizes: Mapping[str, int], small: Mapping[str, int]) ->
 
 def _proposals(symbol: Symbol, scale: Scale) -> Iterator[int]:
     if scale is Scale.NEAR:
-        middle, step = (_least_seen(symbol) + max(symbol.observed, default=2)) // 2, grain(symbol)
+        middle, step = (
+            (_least_seen(symbol) + max(symbol.observed, default=2)) // 2,
+            alignment(symbol),
+        )
         around = [middle - middle % step + step * k for k in range(1, 8)]
         yield from sorted(
             around, key=lambda size: size // step % 2 == 0
@@ -237,16 +235,16 @@ def _proposals(symbol: Symbol, scale: Scale) -> Iterator[int]:
         yield from (middle + symbol.step * k for k in range(1, 24))
         yield from (middle - symbol.step * k for k in range(24))
     units = {
-        Scale.EVEN: _small_grain(symbol),
-        Scale.AS_EVEN: _even_grain(symbol),
-        Scale.TWICE: 2 * _small_grain(symbol),
+        Scale.EVEN: _small_alignment(symbol),
+        Scale.AS_EVEN: _even_alignment(symbol),
+        Scale.TWICE: 2 * _small_alignment(symbol),
     }
     unit = units.get(scale, symbol.step)
     yield from (prime * unit for prime in _PRIMES)
     yield from (symbol.step * k for k in range(2, 200))
 
 
-def grain(symbol: Symbol) -> int:
+def alignment(symbol: Symbol) -> int:
     """The largest power of two that divides most sizes that were seen: sides of images are
     rarely odd.
 
@@ -265,16 +263,16 @@ def grain(symbol: Symbol) -> int:
     return math.lcm(power, symbol.step)
 
 
-def _small_grain(symbol: Symbol) -> int:
-    """As :func:`grain`, but at most an eighth of the least large size: 16 for images of 224."""
-    return _at_most(grain(symbol), _least_seen(symbol) // 8, symbol.step)
+def _small_alignment(symbol: Symbol) -> int:
+    """As :func:`alignment`, but at most an eighth of the least large size: 16 for images of 224."""
+    return _at_most(alignment(symbol), _least_seen(symbol) // 8, symbol.step)
 
 
-def _even_grain(symbol: Symbol) -> int:
-    """As :func:`grain`, but at most a quarter of the least size: 32 for images of 224, which five
+def _even_alignment(symbol: Symbol) -> int:
+    """As :func:`alignment`, but at most a quarter of the least size: 32 for images of 224, which five
     layers that halve leave even.
     """
-    return _at_most(grain(symbol), _least_seen(symbol) // 4, symbol.step)
+    return _at_most(alignment(symbol), _least_seen(symbol) // 4, symbol.step)
 
 
 def _at_most(unit: int, most: int, step: int) -> int:
@@ -330,7 +328,7 @@ def even_sizes(plan: Plan, calls: Sequence[Sizes]) -> Iterator[Sizes]:
         replace(symbol, observed=tuple(sorted({call[symbol.name] for call in calls})))
         for symbol in plan.symbols
     )
-    if any(_even_grain(symbol) > symbol.step for symbol in watched):
+    if any(_even_alignment(symbol) > symbol.step for symbol in watched):
         choices = [(Scale.EVEN, 0), (Scale.EVEN, 1)]
         if _has_sides(plan):
             choices.insert(0, (Scale.AS_EVEN, 0))
@@ -355,7 +353,7 @@ def alike_sizes(plan: Plan, calls: Sequence[Sizes]) -> Iterator[Sizes]:
     }
     for sizes in example_sizes(plan):
         alike = {name: sizes[leader] for name, leader in leader_of.items()}
-        if all(symbol.takes(alike[symbol.name]) for symbol in plan.symbols):
+        if are_in_range(plan, alike):
             yield alike
 
 
@@ -424,8 +422,8 @@ def trial_sizes(
     middle: Sizes | None = None,
     least: Sizes | None = None,
     seed: int = 0,
-) -> list[tuple[str, Sizes]]:
-    """Sizes that neither the export nor ``used`` had, each with a label.
+) -> list[Sizes]:
+    """Sizes that neither the export nor ``used`` had.
 
     A ``middle`` size of every symbol, one of each and the ``least`` of each; then one symbol after the
     other at its least size and at one, the others at the middle, and beyond twice what was seen, the
@@ -433,28 +431,33 @@ def trial_sizes(
     but 0 gives other middle and large sizes.
     """
     middle = middle_sizes(plan, seed) if middle is None else middle
-    least = {s.name: _within(s, s.low) for s in plan.symbols} if least is None else least
-    ones = {s.name: _within(s, max(least[s.name], 1)) for s in plan.symbols}
+    least = {s.name: s.nearest(s.low) for s in plan.symbols} if least is None else least
+    ones = {s.name: s.nearest(max(least[s.name], 1)) for s in plan.symbols}
     shift = random.Random(seed).randrange(24) if seed else 0
     proposals = [middle, ones, least]
     for symbol in plan.symbols:
         name, far = symbol.name, 2 * max((*symbol.observed, 8)) + 1 + shift
         proposals += [{**middle, name: least[name]}, {**middle, name: ones[name]}]
-        proposals += [{**ones, name: _within(symbol, far)}]
+        proposals += [{**ones, name: symbol.nearest(far)}]
     if len(plan.symbols) > 1:
         size = max(middle.values())
         equal = {s.name: _EQUAL if least[s.name] <= _EQUAL else size for s in plan.symbols}
-        proposals.append({s.name: _within(s, equal[s.name]) for s in plan.symbols})
-    seen = [dict(sizes) for sizes in used]
+        proposals.append({s.name: s.nearest(equal[s.name]) for s in plan.symbols})
+    seen = list(used)
     trials = []
     for sizes in proposals:
         if sizes not in seen and is_possible(plan, sizes):
             seen.append(sizes)
-            trials.append((size_label(sizes), sizes))
+            trials.append(sizes)
     return trials
 
 
-def size_label(sizes: Mapping[str, int]) -> str:
+def listed(sizes: Sizes) -> str:
+    """The sizes in a sentence: ``batch = 5, sequence = 1``."""
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+
+
+def size_label(sizes: Sizes) -> str:
     """The sizes as text: ``batch=5, sequence=1``."""
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
@@ -463,19 +466,9 @@ def _inside(symbol: Symbol, wanted: int) -> int:
     """The size nearest to ``wanted``; in a range with two ends, one that was not seen if there is
     any.
     """
-    nearest = _within(symbol, wanted)
+    nearest = symbol.nearest(wanted)
     if symbol.high is None or nearest not in (*symbol.observed, symbol.low, symbol.high):
         return nearest
     inside = range(symbol.low + 1, min(symbol.high, symbol.low + _FAR_INSIDE))
     fresh = (size for size in inside if symbol.takes(size) and size not in symbol.observed)
     return next(fresh, nearest)
-
-
-def _within(symbol: Symbol, wanted: int) -> int:
-    """The size nearest above ``wanted``, or below it, that the range and the step of the symbol
-    allow.
-    """
-    step = symbol.step
-    least = -(-symbol.low // step) * step
-    size = max(-(-wanted // step) * step, least)
-    return size if symbol.high is None else max(min(size, symbol.high // step * step), least)

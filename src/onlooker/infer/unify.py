@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..core.call import Call
-from ..core.path import Attr, Name, Path
+from ..core.path import Attr, Entry, Path
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import Structure, Tree
 from .floats import Floats, float_kind, floats_of, merged_floats
@@ -62,7 +62,7 @@ def _absent(own: Spec | None, spec: Spec) -> bool:
 
 
 def _kinds(leaves: tuple[Spec, ...]) -> tuple[object, ...]:
-    """What the leaves of two calls of one form have in common: all but sizes and floats."""
+    """Returns of each leaf what two calls of one form have in common: all but sizes and floats."""
     return tuple(
         (
             (spec.dtype, len(spec.shape), spec.device)
@@ -97,27 +97,15 @@ def forms_of(calls: Iterable[Call]) -> tuple[Form, ...]:
 
 def union_of(forms: Sequence[Form]) -> Union:
     """The union of forms: every argument that one of them has, in its richest structure."""
-    children: dict[str, tuple[Structure, tuple[Spec, ...]]] = {}
+    parts: dict[Entry, Tree[Spec]] = {}
     for form in forms:
-        for name, (structure, specs) in _arguments(form.example.inputs).items():
-            known = children.get(name)
-            if known is None or _richness(specs) > _richness(known[1]):
-                children[name] = (structure, specs)
-    outer = forms[0].example.inputs.structure
-    names = tuple(Name(name) for name in children)
-    structure = Structure(outer.kind, names, tuple(s for s, _ in children.values()), outer.context)
-    specs = tuple(spec for _, group in children.values() for spec in group)
+        for entry, part in form.example.inputs.parts().items():
+            known = parts.get(entry)
+            if known is None or _richness(part.leaves) > _richness(known.leaves):
+                parts[entry] = part
+    tree = forms[0].example.inputs.with_parts(parts)
     floats = merged_floats(form.floats for form in forms)
-    return Union(structure, dict(zip(structure.paths(), specs, strict=True)), tuple(forms), floats)
-
-
-def _arguments(inputs: Tree[Spec]) -> dict[str, tuple[Structure, tuple[Spec, ...]]]:
-    start, result = 0, {}
-    for entry, child in zip(inputs.structure.entries, inputs.structure.children, strict=True):
-        stop = start + child.n_leaves
-        result[entry.code()] = (child, inputs.leaves[start:stop])
-        start = stop
-    return result
+    return Union(tree.structure, dict(tree.items()), tuple(forms), floats)
 
 
 def _richness(specs: Sequence[Spec]) -> tuple[int, int]:
@@ -127,8 +115,8 @@ def _richness(specs: Sequence[Spec]) -> tuple[int, int]:
 
 
 def find_conflict(union: Union) -> str | None:
-    """Why these forms cannot share a graph whatever is filled in; None where nothing speaks
-    against it.
+    """Returns the reason for which these forms cannot share a graph whatever is filled in; None
+    where nothing speaks against it.
     """
     for form in union.forms:
         for path, own in form.leaves.items():

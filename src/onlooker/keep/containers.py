@@ -8,6 +8,10 @@ which the codec can hold.
 from __future__ import annotations
 
 import collections
+import dataclasses
+import importlib
+import sys
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,14 +22,83 @@ from ..core.errors import UnsupportedError
 from ..core.path import Attr, Key
 from ..core.structure import Structure
 from ..disk.text import damaged
-from ..pytrees.layers import is_cache, is_layer
+from ..pytrees.layers import is_cache, is_cache_class, is_layer, is_layer_class
 from ..pytrees.nodes import ATOMS, qualified_name
 from ..pytrees.open import ARGUMENTS, NAMED_TUPLE
 from ..pytrees.openers import size_of
-from .classes import find_cache, find_named_tuple, find_output, find_record
 from .standin import StandIn
 
-__all__ = ["hidden_of", "with_builders"]
+__all__ = ["find_class", "hidden_of", "with_builders"]
+
+
+# Finds the class that a file names, without running what the file could choose.
+#
+# A class is used when its module is imported already, or is one of :data:`LIBRARIES`; and only when
+# it is of the kind that its place wants. A file that could have any module imported could run any
+# code.
+#: modules that are imported when a result has one of their classes: they have no code of models
+LIBRARIES = ("transformers.cache_utils", "transformers.modeling_outputs")
+
+
+def find_class(kind: str) -> type | None:
+    """The class of a qualified name, from a module that is there; None where there is none."""
+    parts = kind.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:cut])
+        if name not in sys.modules and name in LIBRARIES:
+            _import(name)
+        module = sys.modules.get(name)
+        if module is not None:
+            return _inside(module, parts[cut:])
+    return None
+
+
+def _import(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except Exception:  # not installed, or broken: a stand-in serves
+        return
+
+
+def _inside(found: Any, names: list[str]) -> type | None:
+    """Follows the names by plain attributes, and computes none."""
+    for name in names:
+        found = getattr(found, "__dict__", {}).get(name)
+    return found if isinstance(found, type) else None
+
+
+def find_output(kind: str) -> Any:
+    """A ``ModelOutput`` of transformers."""
+    cls = find_class(kind)
+    if cls is None or not issubclass(cls, OrderedDict):
+        return None
+    bases = {(base.__module__, base.__name__) for base in cls.__mro__}
+    return cls if ("transformers.utils.generic", "ModelOutput") in bases else None
+
+
+def find_cache(kind: str) -> Any:
+    """A cache of transformers, or a layer of one."""
+    cls = find_class(kind)
+    return cls if cls is not None and (is_cache_class(cls) or is_layer_class(cls)) else None
+
+
+def find_named_tuple(kind: str, names: tuple[str, ...]) -> Any:
+    """A named tuple with these fields."""
+    cls = find_class(kind)
+    return (
+        cls
+        if cls is not None and issubclass(cls, tuple) and getattr(cls, "_fields", None) == names
+        else None
+    )
+
+
+def find_record(kind: str, names: tuple[str, ...]) -> Any:
+    """A dataclass that has these fields."""
+    cls = find_class(kind)
+    if cls is None or not dataclasses.is_dataclass(cls):
+        return None
+    return cls if set(names) <= {f.name for f in dataclasses.fields(cls)} else None
+
 
 _BUILTIN: dict[str, Any] = {
     "list": list,
@@ -40,7 +113,8 @@ _SEQUENCES = frozenset({"list", "tuple", "torch.Size", "slice"})
 
 
 def hidden_of(structure: Structure) -> tuple[Any, ...]:
-    """What each container holds beside its children, in the order of a walk; None for most.
+    """Returns the values that each container holds beside its children, in the order of a walk;
+    None for most.
 
     :raises UnsupportedError: ``not-saved`` for a cache that holds an object, a configuration for
         instance

@@ -1,14 +1,15 @@
-"""A program <-> a folder: ``onlooker.json`` lists the files, ``plan.json`` holds the plans, a
-target its graphs.
+"""A program <-> a folder: what stands in it, and how it is written and read.
 
-========================  ==========================================================================
+========================  ===================================================================
 ``onlooker.json``         format, target, versions, size and SHA-256 of every other file, all
-timings ``plan.json``             plans, names, outputs, joins, signature, verdict: what dispatch
-needs ``report.json``           the report, for readers ``recording.json``        the specs of the
-calls ``*.pt2``, ``*.onnx``     the graphs, as their target writes them ``weights.safetensors``
-the weights of all graphs of torch ``values.safetensors``    the kept values of calls, only with
-``values=True`` ========================
-==========================================================================
+                          timings
+``plan.json``             plans, names, outputs, joins, signature, verdict: what dispatch needs
+``report.json``           the report, for readers
+``recording.json``        the specs of the calls
+``*.pt2``, ``*.onnx``     the graphs, as their target writes them
+``weights.safetensors``   the weights of all graphs of torch
+``values.safetensors``    the kept values of calls, only with ``values=True``
+========================  ===================================================================
 
 Several programs are such folders inside of one, whose ``onlooker.json`` names them.
 """
@@ -20,16 +21,13 @@ import os
 import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.call import ChangedArgument
 from ..core.errors import OnlookerError, SavedFileError
-from ..core.path import Path as FieldPath
-from ..core.progress import kept_when_interrupted, tell
 from ..core.recording import Recording
-from ..core.verdict import Tally
+from ..core.support.progress import kept_when_interrupted, tell
 from ..disk.atomic import is_being_saved, left_whole, new_folder
 from ..disk.codec import read_document, write_document
 from ..disk.files import read_file
@@ -43,18 +41,87 @@ from ..disk.manifest import (
     write_manifest,
 )
 from ..disk.text import damaged, read_json, write_json
-from ..observing.store import Sample
-from ..pytrees.joins import Join
+from ..serve.runnable import RunnableProgram
 from ..serve.state import ProgramState
-from ..targets.target import check_options, files_of
-from ..targets.targets import target_of
-from ..trace.graph import Graph
-from .record import ProgramRecord, check_program, graph_of, record_of, without_calls
+from ..targets.target import files_of
+from ..targets.targets import check_options, target_of
+from ..trace.graph import Graph, check_graphs
+from .record import (
+    ProgramRecord,
+    check_program,
+    contents_of,
+    graph_of,
+    record_of_program,
+    without_calls,
+)
 from .state import STATE_FILE, read_state, state_record, write_state
-from .timings import taken_timings, timed_graphs, timed_recording, untimed_recording, untimed_report
 from .values import VALUES, read_values, write_values
 
-__all__ = ["Kept", "load_folder", "save_folder", "save_folders"]
+__all__ = ["load_folder", "save_folder", "save_folders"]
+
+
+# How long everything took, in one field of a folder: all else of two runs on the same calls and
+# model is the same.
+def taken_timings(
+    graphs: Sequence[Graph], recording: Recording, report: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The seconds of each call, each export and each stage."""
+    return {
+        "calls": [call.seconds for call in recording.calls],
+        "graphs": [graph.seconds for graph in graphs],
+        "stages": {stage["stage"]: stage["seconds"] for stage in report["stages"]},
+    }
+
+
+def untimed_recording(recording: Recording) -> Recording:
+    """The recording without the seconds of its calls."""
+    return replace(recording, calls=tuple(replace(call, seconds=0.0) for call in recording.calls))
+
+
+def untimed_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The report without seconds."""
+    graphs = [
+        {name: value for name, value in graph.items() if name != "seconds"}
+        for graph in report["graphs"]
+    ]
+    return {name: value for name, value in {**report, "graphs": graphs}.items() if name != "stages"}
+
+
+def timed_recording(recording: Recording, timings: Mapping[str, Any], where: str) -> Recording:
+    """The recording with the seconds of its calls; a folder of an older version has them in the
+    recording.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    if not timings:
+        return recording
+    seconds = _numbers(timings, "calls", len(recording.calls), where)
+    pairs = zip(recording.calls, seconds, strict=True)
+    return replace(recording, calls=tuple(replace(call, seconds=took) for call, took in pairs))
+
+
+def timed_graphs(graphs: Sequence[Graph], timings: Mapping[str, Any], where: str) -> list[Graph]:
+    """The graphs with the seconds of their exports; a folder of an older version has them in the
+    plan.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    if not timings:
+        return list(graphs)
+    seconds = _numbers(timings, "graphs", len(graphs), where)
+    return [replace(graph, seconds=took) for graph, took in zip(graphs, seconds, strict=True)]
+
+
+def _numbers(timings: Mapping[str, Any], name: str, count: int, where: str) -> list[float]:
+    found = timings.get(name)
+    if (
+        not isinstance(found, list)
+        or len(found) != count
+        or not all(type(took) in (int, float) for took in found)
+    ):
+        raise damaged(f"{where} at timings", f"{count} numbers of seconds are wanted for {name}")
+    return [float(took) for took in found]
+
 
 #: the targets whose files are machine code, which loading runs
 _MACHINE_CODE = ("aoti",)
@@ -63,63 +130,56 @@ _MOST_READS = 40
 _PAUSE = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What a folder holds of a program."""
-
-    graphs: tuple[Graph, ...]
-    recording: Recording
-    samples: tuple[Sample, ...] = ()
-    refusals: tuple[str, ...] = ()
-    joins: tuple[Join, ...] = ()
-    limits: Mapping[FieldPath, tuple[float, float]] = field(default_factory=dict)
-    verdict: tuple[Tally, tuple[str, ...]] | None = None
-    state: ProgramState | None = None
-    untouched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    changed: tuple[ChangedArgument, ...] = ()
-
-
 def save_folder(
-    kept: Kept,
+    program: RunnableProgram,
     report: Mapping[str, object],
     directory: Path,
     *,
     values: bool,
     beside: Sequence[Path] = (),
-) -> tuple[Graph, ...]:
-    """Writes a program, and puts the folder in its place when it is complete; the graphs with the
-    names of their files. ``beside`` are files that are copied into it, and listed.
+) -> None:
+    """Writes a program, and puts the folder in its place when it is complete; its graphs then have
+    the names of their files. ``beside`` are files that are copied into it, and listed.
 
     :raises SavedFileError: ``folder-not-ours``, ``not-written``
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
     """
     with _as_before(directory), new_folder(directory) as folder:
-        return _written(kept, report, folder, values=values, beside=beside)
+        files = _written(program, report, folder, values=values, beside=beside)
+    _name_files(program, files)
 
 
 def save_folders(
-    programs: Mapping[str, tuple[Kept, Mapping[str, object]]],
+    programs: Mapping[str, tuple[RunnableProgram, Mapping[str, object]]],
     directory: Path,
     *,
     values: bool,
     beside: Sequence[Path] = (),
-) -> dict[str, tuple[Graph, ...]]:
+) -> None:
     """Writes several programs, each with its report, into folders of their names inside of one, and
-    puts that one in its place when it is complete; the graphs with the names of their files.
-    ``beside`` are files that are copied into the folder of the first one, and listed.
+    puts that one in its place when it is complete. ``beside`` are files that are copied into the
+    folder of the first one, and listed.
 
     :raises SavedFileError: ``folder-not-ours``, ``not-written``
     :raises UnsupportedError: ``not-saved``, ``program-not-saved``, ``tensor-not-saved``
     """
-    graphs: dict[str, tuple[Graph, ...]] = {}
+    files: dict[str, list[str]] = {}
     with _as_before(directory), new_folder(directory) as folder:
-        for name, (kept, report) in programs.items():
+        for name, (program, report) in programs.items():
             inner = folder / name
             inner.mkdir()
-            copied = () if graphs else beside
-            graphs[name] = _written(kept, report, inner, values=values, beside=copied)
+            copied = () if files else beside
+            files[name] = _written(program, report, inner, values=values, beside=copied)
         write_index(folder, list(programs))
-    return graphs
+    for name, (program, _) in programs.items():
+        _name_files(program, files[name])
+
+
+def _name_files(program: RunnableProgram, files: Sequence[str]) -> None:
+    """Notes the file of each graph."""
+    pairs = zip(program.contents.graphs, files, strict=True)
+    graphs = tuple(replace(graph, file=file) for graph, file in pairs)
+    program.contents = replace(program.contents, graphs=graphs)
 
 
 def _as_before(directory: Path) -> contextlib.AbstractContextManager[None]:
@@ -128,57 +188,45 @@ def _as_before(directory: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _written(
-    kept: Kept,
+    program: RunnableProgram,
     report: Mapping[str, object],
     folder: Path,
     *,
     values: bool,
     beside: Sequence[Path] = (),
-) -> tuple[Graph, ...]:
-    """Writes a program into an empty folder; the graphs with the names of their files."""
-    target = target_of(kept.graphs[0].target)
+) -> list[str]:
+    """Writes a program into an empty folder, and gives the name of the file of each graph."""
+    check_graphs(program.contents.graphs)
+    contents, state = replace(program.contents, limits=program.limits), program.state
+    target = target_of(contents.graphs[0].target)
     tell("saving", detail="graphs and weights")
-    files = target.write(kept.graphs, folder)
-    tally, unlawful = kept.verdict or (None, ())
-    record = ProgramRecord(
-        without_calls(kept.recording),
-        tuple(replace(record_of(graph), seconds=0.0) for graph in kept.graphs),
-        tuple(files),
-        kept.refusals,
-        kept.joins,
-        kept.limits,
-        tally,
-        unlawful,
-        None if kept.state is None else state_record(kept.state),
-        kept.untouched,
-        kept.changed,
-    )
+    files = target.write(contents.graphs, folder)
+    record = record_of_program(contents, files, None if state is None else state_record(state))
     documents = {
         "plan.json": write_document("plan", ProgramRecord, record),
         "report.json": untimed_report(report),
-        "recording.json": write_document("recording", Recording, untimed_recording(kept.recording)),
+        "recording.json": write_document(
+            "recording", Recording, untimed_recording(contents.recording)
+        ),
     }
     for name, document in documents.items():
         (folder / name).write_bytes(write_json(document))
-    kept_values = write_values(kept.samples, folder) if values else []
-    if kept.state is not None:
-        kept_values += write_state(kept.state, folder)
+    kept_values = write_values(program.samples, folder) if values else []
+    if state is not None:
+        kept_values += write_state(state, folder)
     own = [*documents, *files, *kept_values]
     copied = [path for path in beside if path.name not in (*own, MANIFEST)]
     for path in copied:
         shutil.copyfile(path, folder / path.name)
-    timings = taken_timings(kept.graphs, kept.recording, report)
+    timings = taken_timings(contents.graphs, contents.recording, report)
     tell("saving", detail="the digest of every file")
     write_manifest(folder, target.name, [*own, *(path.name for path in copied)], timings)
-    return tuple(
-        replace(graph, file=file)
-        for graph, file in zip(kept.graphs, files_of(kept.graphs, target, files), strict=True)
-    )
+    return files_of(contents.graphs, target, files)
 
 
 def load_folder(
     directory: Path, *, machine_code: bool = False, options: Mapping[str, Any] | None = None
-) -> Kept | dict[str, Kept]:
+) -> RunnableProgram | dict[str, RunnableProgram]:
     """The program of a folder that :func:`save_folder` wrote, checked at every step; those of a
     folder that :func:`save_folders` wrote, by their names.
 
@@ -218,7 +266,7 @@ def load_folder(
 
 
 def _state(directory: Path) -> tuple[int, int, int] | None:
-    """What is another one after the folder, or its list of files, was replaced."""
+    """Gives a value that changes when the folder, or its list of files, is replaced."""
     try:
         listed = os.stat(directory / MANIFEST)
         return os.stat(directory).st_ino, listed.st_ino, listed.st_mtime_ns
@@ -226,7 +274,7 @@ def _state(directory: Path) -> tuple[int, int, int] | None:
         return None
 
 
-def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> Kept:
+def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> RunnableProgram:
     manifest = read_manifest(directory)
     listed = manifest["files"]
     check_files(directory, listed)
@@ -241,25 +289,15 @@ def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> 
     graphs = timed_graphs(graphs, timings, listing)
     if manifest["target"] != record.graphs[0].target:
         raise damaged(where, "its target is not the one that is listed")
-    loaded = _read_graphs(graphs, record.files, listed, directory, machine_code, options)
+    is_contract = not set(record.files) & set(listed)
+    if not is_contract:
+        graphs = _read_graphs(graphs, record.files, listed, directory, machine_code, options)
     samples = read_values(recording, directory) if VALUES in listed else ()
-    state = None
+    state: ProgramState | None = None
     if record.state is not None:
         _check_listed([STATE_FILE], listed, directory)
         state = read_state(record.state, directory, where)
-    verdict = None if record.tally is None else (record.tally, record.unlawful)
-    return Kept(
-        tuple(loaded),
-        recording,
-        tuple(samples),
-        record.refusals,
-        record.joins,
-        record.limits,
-        verdict,
-        state,
-        record.untouched,
-        record.changed,
-    )
+    return RunnableProgram(contents_of(record, graphs, recording), samples, state=state)
 
 
 def _check_listed(names: Sequence[str], listed: Collection[str], directory: Path) -> None:

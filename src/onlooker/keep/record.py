@@ -10,25 +10,35 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..contract.checker import Checker
-from ..core.call import OUTPUT, ChangedArgument
+from ..core.call import OUTPUT, ChangedArgument, Join
+from ..core.contents import Outputs, ProgramContents
 from ..core.contract import Contract
 from ..core.errors import OnlookerError
 from ..core.path import Key, Path
 from ..core.plan import Plan
 from ..core.recording import Recording
+from ..core.sizes.expression import Expression
 from ..core.spec import ConstantSpec, OpaqueSpec
 from ..core.structure import Structure
 from ..core.verdict import Tally
 from ..disk.text import damaged
 from ..observing.bind import python_signature
-from ..pytrees.joins import Join
 from ..pytrees.open import spec_of
-from ..trace.graph import Graph, Outputs
+from ..trace.graph import Graph, no_graph
 from .containers import hidden_of, with_builders
 from .standin import StandIn
 from .state import StateRecord
 
-__all__ = ["GraphRecord", "ProgramRecord", "graph_of", "record_of"]
+__all__ = [
+    "GraphRecord",
+    "ProgramRecord",
+    "check_program",
+    "contents_of",
+    "graph_of",
+    "record_of",
+    "record_of_program",
+    "without_calls",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class GraphRecord:
     kinds: tuple[tuple[str, tuple[str, ...]], ...] = ()
     seconds: float = 0.0
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    decided: tuple[str, ...] = ()
     marks: Mapping[str, str] = dataclasses.field(default_factory=dict)
     input_names: tuple[str, ...] = ()
     axis_names: Mapping[str, Mapping[int, str]] = dataclasses.field(default_factory=dict)
@@ -86,8 +97,11 @@ class ProgramRecord:
 
 
 _OWN = frozenset(f.name for f in dataclasses.fields(GraphRecord))
+#: what stands for the size of an axis of an input that the graph does not use
+_UNUSED = "unused"
 #: the fields that are written as they are
 _SAME = _OWN & {f.name for f in dataclasses.fields(Graph)}
+_SAME_OF_PROGRAM = ("refusals", "joins", "limits", "unlawful", "untouched", "changed")
 _OUTPUTS = _OWN & {f.name for f in dataclasses.fields(Outputs)} - {"structure", "constants"}
 
 
@@ -100,13 +114,42 @@ def record_of(graph: Graph) -> GraphRecord:
     same: Any = {name: getattr(graph, name) for name in _SAME} | {
         name: getattr(outputs, name) for name in _OUTPUTS
     }
+    sizes = graph.exported_sizes
     return GraphRecord(
+        obtained={str(axis): _UNUSED if e is None else str(e) for axis, e in sizes.items()},
         plan_hidden=hidden_of(graph.plan.structure),
         structure=outputs.structure,
         hidden=hidden_of(outputs.structure),
         constants=tuple(_constant(value) for value in outputs.constants),
         **same,
     )
+
+
+def record_of_program(
+    program: ProgramContents[Graph], files: Sequence[str], state: StateRecord | None
+) -> ProgramRecord:
+    """The record of a program, whose graphs stand in these files.
+
+    :raises UnsupportedError: ``not-saved``
+    """
+    same: Any = {name: getattr(program, name) for name in _SAME_OF_PROGRAM}
+    return ProgramRecord(
+        recording=without_calls(program.recording),
+        graphs=tuple(replace(record_of(graph), seconds=0.0) for graph in program.graphs),
+        files=tuple(files),
+        tally=program.tally if program.tally != Tally() else None,
+        state=state,
+        **same,
+    )
+
+
+def contents_of(
+    record: ProgramRecord, graphs: Sequence[Graph], recording: Recording
+) -> ProgramContents[Graph]:
+    """The contents of the program of a record, with its graphs and its calls."""
+    same: Any = {name: getattr(record, name) for name in _SAME_OF_PROGRAM}
+    tally = record.tally or Tally()
+    return ProgramContents(graphs=tuple(graphs), recording=recording, tally=tally, **same)
 
 
 def _constant(value: Any) -> ConstantSpec | OpaqueSpec:
@@ -139,11 +182,13 @@ def graph_of(record: GraphRecord, where: str) -> Graph:
     same: Any = {name: getattr(record, name) for name in _SAME} | {"plan": plan}
     given: Any = {name: getattr(record, name) for name in _OUTPUTS}
     outputs = Outputs(structure=structure, constants=constants, **given)
-    return Graph(outputs=outputs, run=_nothing, artifact=None, **same)
-
-
-def _nothing(inputs: Sequence[Any]) -> Sequence[Any]:
-    raise AssertionError("a graph without a program")  # replaced before anybody can call it
+    same["exported_sizes"] = {
+        axis: None if text == _UNUSED else Expression.of_text(text)
+        for leaf in plan.inputs
+        for axis, _ in leaf.axes
+        if (text := record.obtained.get(str(axis))) is not None
+    }
+    return Graph(outputs=outputs, run=no_graph, artifact=None, **same)
 
 
 def _value(spec: ConstantSpec | OpaqueSpec) -> Any:
@@ -151,7 +196,7 @@ def _value(spec: ConstantSpec | OpaqueSpec) -> Any:
 
 
 def _check_plan(record: GraphRecord, where: str) -> None:
-    """What a plan has to fulfil so that calls can be served by it."""
+    """Passes for a plan by which calls can be served."""
     plan = record.plan
     inputs = [leaf.path for leaf in plan.inputs]
     if [leaf.path for leaf in plan.leaves] != list(plan.structure.paths()) and len(
@@ -164,14 +209,9 @@ def _check_plan(record: GraphRecord, where: str) -> None:
         raise damaged(where, "a name of an input is no name")
     known = {symbol.name for symbol in plan.symbols}
     for leaf in plan.inputs:
-        sizes = (*leaf.shape, *([leaf.value] if leaf.value is not None else []))
-        if not {name for size in sizes for name in size.symbols} <= known:
+        if not leaf.symbols <= known:
             raise damaged(where, f"{leaf.path} has a size that the plan does not know")
-        if (
-            leaf.fill is not None
-            and leaf.fill.kind == "empty"
-            and not 0 <= (leaf.fill.dim or 0) < len(leaf.shape)
-        ):
+        if leaf.empty_dim is not None and not 0 <= leaf.empty_dim < len(leaf.shape):
             raise damaged(where, f"{leaf.path} is filled along a dimension that it does not have")
 
 

@@ -1,4 +1,4 @@
-"""What a loaded program returns in place of a class that this process does not have."""
+"""Stands in a loaded program for a class that this process does not have."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def state_record(state: ProgramState) -> StateRecord:
 
 
 def _specs(tree: Tree[Any]) -> Tree[Spec]:
-    return Tree(tree.structure, tuple(map(spec_of, tree.leaves)))
+    return tree.each(spec_of)
 
 
 def write_state(state: ProgramState, folder: Path) -> list[str]:

@@ -32,7 +32,7 @@ _TABLE = "values.json"
 
 @dataclass(frozen=True, slots=True)
 class KeptCall:
-    """Which call was kept, and what its containers hold beside their leaves."""
+    """A kept call, with what its containers hold beside their leaves."""
 
     index: int
     counted: bool

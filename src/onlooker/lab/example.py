@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
+from ..core.call import Values
 from ..core.errors import ExportError
-from ..core.path import Path
 from ..core.plan import Plan
-from ..core.structure import Tree
-from ..infer.sizes import Sizes, even_sizes, example_sizes, is_general
-from ..materialise.arguments import close_arguments, leaf_values, materialise
-from ..materialise.counting import sizes_of
-from ..observing.store import Sample
+from ..core.sizes.expression import Sizes
+from ..core.structure import Result
+from ..infer.sizes import even_sizes, example_sizes, is_general, listed
+from ..materialise.arguments import Calls, leaf_values
 from .lab import Lab, SpentError
 from .small_sizes import representative
 from .work import work_of
@@ -31,25 +29,18 @@ class Example:
     """Sizes that the model accepts, the values of all leaves, and the result."""
 
     sizes: Sizes
-    values: Mapping[Path, Any]
-    outputs: Tree[Any]
+    values: Values
+    outputs: Result
 
 
-def _sizes_of_calls(plan: Plan, samples: Sequence[Sample]) -> list[Sizes]:
-    """The sizes of the kept calls that a plan was made of."""
-    own = (sample for sample in samples if sample.call.index in plan.calls)
-    return [sizes_of(plan, leaf_values(sample)) for sample in own]
-
-
-def _is_large(plan: Plan, samples: Sequence[Sample], lab: Lab) -> bool:
+def _is_large(calls: Calls, lab: Lab) -> bool:
     """True where a call of the plan is a lot of work."""
-    own = (sample for sample in samples if sample.call.index in plan.calls)
-    return any(work_of(lab.model, leaf_values(sample)) > lab.most_work for sample in own)
+    return any(work_of(lab.model, leaf_values(sample)) > lab.most_work for sample in calls.own)
 
 
-def _no_larger(plan: Plan, calls: Sequence[Sizes], choices: Iterable[Sizes]) -> Iterator[Sizes]:
+def _no_larger(plan: Plan, watched: Sequence[Sizes], choices: Iterable[Sizes]) -> Iterator[Sizes]:
     """The choices; the sizes of the smallest call of general sizes stand before a larger choice."""
-    general = [sizes for sizes in calls if is_general(plan, sizes)]
+    general = [sizes for sizes in watched if is_general(plan, sizes)]
     least = min(general, key=lambda sizes: math.prod(sizes.values()), default=None)
     for choice in choices:
         if least is not None and math.prod(least.values()) < math.prod(choice.values()):
@@ -58,41 +49,38 @@ def _no_larger(plan: Plan, calls: Sequence[Sizes], choices: Iterable[Sizes]) -> 
 
 
 def find_example(
-    plan: Plan,
-    samples: Sequence[Sample],
+    calls: Calls,
     lab: Lab,
     *,
-    fixed: Mapping[str, int] | None = None,
     choices: Iterable[Sizes] | None = None,
     necessary: bool = True,
 ) -> Example:
     """The first general sizes that the model itself accepts in eager mode.
 
-    ``choices`` are tried instead of the usual ones; ``fixed`` sizes are kept whatever is chosen. An
-    export cannot do without an example, so its runs are ``necessary``; for an experiment they are
-    not.
+    ``choices`` are tried instead of the usual ones. An export cannot do without an example, so its
+    runs are ``necessary``; for an experiment they are not.
 
     :raises ExportError: ``no-lawful-sizes`` when it refuses all that were tried
     :raises SpentError: for an experiment, when the budget has ended
     """
+    plan = calls.plan
     refusal: Exception | None = None
     if choices is None:
-        calls: list[Sizes] = []
+        watched: list[Sizes] = []
         usual = example_sizes(plan)
         if necessary:  # the graph shall be that of the watched calls
-            calls = _sizes_of_calls(plan, samples)
-            usual = chain(even_sizes(plan, calls), usual)
-        choices = representative(plan, samples, lab, usual)
-        if necessary and _is_large(plan, samples, lab):
-            choices = _no_larger(plan, calls, choices)
-    for choice in choices:
-        sizes = {**choice, **(fixed or {})}
-        why = "an example at " + ", ".join(f"{name} = {size}" for name, size in sizes.items())
+            watched = [calls.sizes_of(sample) for sample in calls.own]
+            usual = chain(even_sizes(plan, watched), usual)
+        choices = representative(calls, lab, usual)
+        if necessary and _is_large(calls, lab):
+            choices = _no_larger(plan, watched, choices)
+    for sizes in choices:
+        why = f"an example at {listed(sizes)}"
         for varied in (True, False):
-            values = materialise(plan, sizes, samples, varied=varied)
+            values = calls.values(sizes, varied=varied)
             try:
                 result = lab.run(
-                    close_arguments(plan, values), why=why, memo=True, necessary=necessary
+                    calls.arguments_of(values), why=why, memo=True, necessary=necessary
                 )
             except SpentError:
                 raise

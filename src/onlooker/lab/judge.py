@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ..core.path import Path
+from ..core.call import Values
 from ..core.spec import Axis
-from ..core.structure import Tree
+from ..core.structure import Result
 from ..materialise.domains import Domains
-from ..pytrees.agree import Agreement, agreement
+from ..pytrees.comparisons.agree import Agreement, agreement
 from ..pytrees.numbers import altered, as_dtype, as_numbers, is_same
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 _ROUNDING = 1e-5
 
 
-def results_agree(expected: Tree[Any], got: Tree[Any]) -> bool:
+def results_agree(expected: Result, got: Result) -> bool:
     """True when two results have the same containers and the same values, within the tolerance
     of their dtypes.
     """
@@ -39,16 +39,14 @@ def results_agree(expected: Tree[Any], got: Tree[Any]) -> bool:
     return agreement(expected.structure.paths(), expected.leaves, got.leaves).holds
 
 
-def results_equal(values: Mapping[Path, Any], first: Tree[Any], second: Tree[Any]) -> bool:
+def results_equal(values: Values, first: Result, second: Result) -> bool:
     """True when the model computes the same numbers, to the last bit; inputs (of ``values``) that
     it passes through do not count.
     """
     return _agreement_of_computed(values, first, second, atol=0.0).difference == 0.0
 
 
-def results_within_rounding(
-    values: Mapping[Path, Any], first: Tree[Any], second: Tree[Any]
-) -> bool:
+def results_within_rounding(values: Values, first: Result, second: Result) -> bool:
     """True when two ways to compute one result could differ as much as these two results do.
 
     A value that was read can change a result by less: of an untrained network of many layers, a
@@ -58,9 +56,9 @@ def results_within_rounding(
 
 
 def _agreement_of_computed(
-    values: Mapping[Path, Any], first: Tree[Any], second: Tree[Any], *, atol: float
+    values: Values, first: Result, second: Result, *, atol: float
 ) -> Agreement:
-    """How far apart the outputs are that are no inputs passed through."""
+    """Compares the outputs that are no inputs passed through: returns how far they are apart."""
     all_paths = list(first.structure.paths())
     paths, before, after = [], [], []
     for position in computed_outputs(values.values(), first.leaves):
@@ -70,7 +68,7 @@ def _agreement_of_computed(
     return agreement(paths, before, after, atol=atol)
 
 
-def have_same_ranks(expected: Tree[Any], got: Tree[Any]) -> bool:
+def have_same_ranks(expected: Result, got: Result) -> bool:
     """True when two results have as many leaves, and their tensors as many dimensions."""
     before = [getattr(leaf, "ndim", -1) for leaf in expected.leaves]
     after = [getattr(leaf, "ndim", -1) for leaf in got.leaves]
@@ -104,18 +102,16 @@ def _is_passed_through(leaf: Any, known: Mapping[tuple[Any, ...], list[torch.Ten
 
 
 def _fingerprint(value: torch.Tensor) -> tuple[Any, ...]:
-    """What equal tensors share, so that few are compared element by element."""
+    """Returns a value that equal tensors share, so that few are compared element by element."""
     first = as_numbers(value.detach()).reshape(-1)[0].item() if value.numel() else None
     return tuple(value.shape), value.dtype, value.device, first
 
 
-def perturbed(
-    values: Mapping[Path, Any], before: Mapping[Path, Any], axes: Sequence[Axis], domains: Domains
-) -> dict[Path, Any]:
-    """The values with other lawful numbers in what these axes have more than before; an int is as
+def perturbed(values: Values, before: Values, axes: Sequence[Axis], domains: Domains) -> Values:
+    """The values with other valid numbers in what these axes have more than before; an int is as
     it was before.
 
-    Numbers that were there before stay: where no others are lawful beside them, all stay as they
+    Numbers that were there before stay: where no others are valid beside them, all stay as they
     are.
     """
     for others in (_other_numbers, _nearer, _closer_together, _turned_round):
@@ -130,28 +126,26 @@ def perturbed(
             added = value.narrow(axis.dim, old_size, value.shape[axis.dim] - old_size)
             added.copy_(others(added, value, axis.dim))
             changed[axis.path] = value
-        lawful = domains.lawful(changed)
-        keeps = all(
-            _keeps(lawful[path], value, before.get(path)) for path, value in changed.items()
-        )
-        if keeps and all(_is_other(lawful[axis.path], values[axis.path]) for axis in axes):
-            return lawful
+        valid = domains.clamped(changed)
+        keeps = all(_keeps(valid[path], value, before.get(path)) for path, value in changed.items())
+        if keeps and all(_is_other(valid[axis.path], values[axis.path]) for axis in axes):
+            return valid
     return dict(values)
 
 
-def _keeps(lawful: Any, proposed: Any, before: Any) -> bool:
-    """True where what was made lawful has the numbers of the proposed tensor, so far as they
+def _keeps(valid: Any, proposed: Any, before: Any) -> bool:
+    """True where what was made valid has the numbers of the proposed tensor, so far as they
     were there before.
     """
-    if lawful is proposed:
+    if valid is proposed:
         return True
     known = tuple(slice(0, size) for size in getattr(before, "shape", ()))
-    return bool(torch.equal(as_numbers(lawful)[known], as_numbers(proposed)[known]))
+    return bool(torch.equal(as_numbers(valid)[known], as_numbers(proposed)[known]))
 
 
-def _is_other(lawful: Any, value: Any) -> bool:
+def _is_other(valid: Any, value: Any) -> bool:
     """True for an int, and for a tensor with other numbers."""
-    return not isinstance(value, torch.Tensor) or not value.numel() or not is_same(lawful, value)
+    return not isinstance(value, torch.Tensor) or not value.numel() or not is_same(valid, value)
 
 
 def _other_numbers(added: torch.Tensor, value: torch.Tensor, dim: int) -> torch.Tensor:
@@ -174,9 +168,9 @@ def _nearer(added: torch.Tensor, value: torch.Tensor, dim: int) -> torch.Tensor:
     if value.dtype == torch.bool or not added.numel() or added.shape[dim] == value.shape[dim]:
         return added
     numbers, present = as_numbers(value), as_numbers(added)
-    last = numbers.narrow(dim, value.shape[dim] - added.shape[dim] - 1, 1)
-    exact = present.dtype.is_floating_point or present.dtype.is_complex
-    return as_dtype(last + ((present - last) / 2 if exact else (present - last) // 2), value.dtype)
+    n_before = value.shape[dim] - added.shape[dim]
+    last = numbers.narrow(dim, n_before - 1, 1)
+    return as_dtype(_half_way(last, present), value.dtype)
 
 
 def _closer_together(added: torch.Tensor, value: torch.Tensor, dim: int) -> torch.Tensor:
@@ -184,13 +178,15 @@ def _closer_together(added: torch.Tensor, value: torch.Tensor, dim: int) -> torc
     if value.dtype == torch.bool or not added.numel():
         return added
     present = as_numbers(added)
-    first = present[..., :1]
-    exact = present.dtype.is_floating_point or present.dtype.is_complex
-    return as_dtype(
-        first + ((present - first) / 2 if exact else (present - first) // 2), value.dtype
-    )
+    return as_dtype(_half_way(present[..., :1], present), value.dtype)
+
+
+def _half_way(start: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
+    distance = end - start
+    is_exact = end.dtype.is_floating_point or end.dtype.is_complex
+    return start + (distance / 2 if is_exact else distance // 2)
 
 
 def _turned_round(added: torch.Tensor, value: torch.Tensor, dim: int) -> torch.Tensor:
-    """The same numbers in the other order: their sum stays."""
+    """Returns the numbers in the other order: their sum stays."""
     return as_dtype(as_numbers(added).flip(dim), value.dtype)

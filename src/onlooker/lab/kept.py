@@ -1,4 +1,5 @@
-"""What the calls of a model leave behind in Python: found while a watched call is run again.
+"""The changes in Python that calls of a model leave behind: found while a watched call is run
+again.
 
 The call is run twice in a row. What the first run changes and the second one changes once more, a
 counter or a list that grows, is *counted*: no later call finds it as it was. What the second run leaves
@@ -7,13 +8,16 @@ alone, a table for a size or the last result, is *remembered*.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.call import Arguments
+from ..observing.effects import MISSING, Effect
 from ..observing.module_state import are_equal
-from ..observing.reach import MISSING, Change, Snapshot
+from ..observing.reach import Snapshot
 
 __all__ = ["MOST_SIDES", "Kept", "Side"]
 
@@ -27,7 +31,7 @@ class Side:
     None for one that is served.
     """
 
-    arguments: dict[str, Any]
+    arguments: Arguments
     refusal: Exception | None = None
 
 
@@ -35,12 +39,15 @@ class Side:
 class Kept:
     """The places that calls change, by path: all of them, and the ``counted`` ones. ``lifted`` are
     those of them that only traces change, ``sides`` further calls, which leave behind what no watched call does.
+    ``difference`` says how a call after another one gives another result than it does by itself;
+    it is empty where none was found.
     """
 
-    changes: dict[str, Change] = field(default_factory=dict)
-    counted: dict[str, Change] = field(default_factory=dict)
+    changes: dict[str, Effect] = field(default_factory=dict)
+    counted: dict[str, Effect] = field(default_factory=dict)
     lifted: set[str] = field(default_factory=set)
     sides: list[Side] = field(default_factory=list)
+    difference: str = ""
 
     def look_at(self, model: Any, begun: Snapshot, run_again: Callable[[], Any]) -> None:
         """Notes what a run has changed since it has begun, from inside of it; ``run_again`` makes a
@@ -54,7 +61,7 @@ class Kept:
         with contextlib.suppress(Exception):  # a call that only the first state takes
             run_again()
         for path, change in _unwritten(after).items():
-            if not _is_equal(change.before, change.now):
+            if not _is_equal(change.before, change.after):
                 self.changes.setdefault(path, change)
                 self.counted[path] = self.changes[path]
         # a queue that is full: its last item is that of the last call, and moves on with the next one
@@ -67,11 +74,11 @@ class Kept:
         if len(self.sides) < MOST_SIDES or side.refusal is not None:
             self.sides.append(side)
 
-    def lift(self, changes: Iterable[Change]) -> None:
+    def lift(self, changes: Iterable[Effect]) -> None:
         """Counts what a trace changes among what calls count, to see whether a trace reads it."""
         for change in changes:
-            self.changes[change.path] = self.counted[change.path] = change
-            self.lifted.add(change.path)
+            self.changes[change.place] = self.counted[change.place] = change
+            self.lifted.add(change.place)
 
     def settle(self, paths: Iterable[str]) -> None:
         """Takes back what :meth:`lift` did."""
@@ -81,17 +88,17 @@ class Kept:
             self.changes.pop(path, None)
 
 
-def _is_in_one_queue(left: Change, right: Change) -> bool:
+def _is_in_one_queue(left: Effect, right: Effect) -> bool:
     """True for items of one list or deque."""
     one, other = left.holder, right.holder
-    if one is None or other is None or not hasattr(one, "values"):
+    if one is None or other is None or not isinstance(one.value, (list, collections.deque)):
         return False
     return type(left.key) is int and type(right.key) is int and one.is_about(other)
 
 
-def _unwritten(snapshot: Snapshot) -> Mapping[str, Change]:
+def _unwritten(snapshot: Snapshot) -> Mapping[str, Effect]:
     """The changes by path, but for writes to tensors: a graph carries those to buffers."""
-    return {change.path: change for change in snapshot.changes() if not change.is_write}
+    return {change.place: change for change in snapshot.effects() if not change.is_write}
 
 
 def _is_equal(left: Any, right: Any) -> bool:

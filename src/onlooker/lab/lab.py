@@ -7,22 +7,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.call import Signature
-from ..core.experiment import BlindKind, BlindSpot, Experiment, Finding, FindingKind
-from ..core.progress import Step, tell_step
-from ..core.spec import Axis
-from ..core.structure import Tree
+from ..core.call import Arguments, Signature
+from ..core.experiment import Finding, FindingKind
+from ..core.spec import AxisSizes
+from ..core.structure import Result
 from ..materialise.arguments import leaf_values
 from ..observing.store import Sample
-from .budget import BUDGET, Budget
+from .budget import Budget, CountedRuns, SpentError
 from .kept import Kept
 from .memo import Memo, key_of
 from .memory import is_out_of_memory
+from .record import Record
 from .repeated_blocks import EqualBlocks, equal_blocks_of
 from .runner import ModelRunner, opened
 from .stages import Stages
@@ -36,47 +35,30 @@ logger = logging.getLogger(__name__)
 _LONGEST = 300
 
 
-class SpentError(Exception):
-    """The budget, or the memory, ended before an experiment; a user never sees it. ``limit`` says
-    which end was reached.
-    """
+class Lab(CountedRuns, Record):
+    """Runs the model for experiments, under a budget (:class:`CountedRuns`), and writes down what each
+    one found (:class:`Record`).
 
-    def __init__(self, limit: str) -> None:
-        super().__init__(f"the budget of {limit} has ended")
-        self.limit = limit
-
-
-class Lab:
-    """Runs the model for experiments.
-
-    ``runs`` counts all of them, ``necessary`` those which no budget forbids: recorded calls that
-    are run again, the first try to serve several kinds of calls with one graph, the example of each
-    trace. ``budget`` bounds the others. ``records`` has one value per experiment, ``unknown`` what
-    was not tested since the budget ended. ``written`` are the arguments of kept calls in which a call
-    wrote to a tensor, as far as calls were run again, ``kept`` what they left behind in Python.
-    ``stages`` are the seconds of each stage, for the report.
+    ``written`` are the arguments of kept calls in which a call wrote to a tensor, as far as calls were
+    run again, ``kept`` what they left behind in Python. ``stages`` are the seconds of each stage, for
+    the report.
     """
 
     def __init__(
         self, subject: ModelRunner, budget: Budget | None = None, *, most_work: int = MOST_WORK
     ) -> None:
+        CountedRuns.__init__(self, budget or Budget())
+        Record.__init__(self)
         self.subject: ModelRunner = subject
-        self.budget: Budget = budget or Budget()
         self.most_work = most_work
         #: sizes of large symbols that are too small to stand for what was seen
         self.too_small: list[dict[str, int]] = []
         #: whether experiments were made without the repeated blocks of the model
         self.left_out_blocks: bool = False
-        self.runs: int = 0
-        self.necessary: int = 0
-        self.records: list[Experiment] = []
-        self.unknown: list[BlindSpot] = []
         self.written: set[str] = set()
         self.kept: Kept = Kept()
         self.stages: Stages = Stages()
         self._memo = Memo()
-        self._shares: list[tuple[int, str]] = []
-        self._began = time.monotonic()
 
     # ------------------------------------------------------------------------------------ the model
 
@@ -95,16 +77,11 @@ class Lab:
         """The signature of the method."""
         return self.subject.signature
 
-    @property
-    def ledger(self) -> Stages:
-        """The seconds of each stage, under the name that the export knows."""
-        return self.stages
-
     def untouched(self, *, traced: bool = False) -> contextlib.AbstractContextManager[None]:
         """See :meth:`ModelRunner.untouched`."""
         return self.subject.untouched(traced=traced)
 
-    def __call__(self, arguments: dict[str, Any]) -> Any:
+    def __call__(self, arguments: Arguments) -> Any:
         """The method itself, on the arguments themselves: a trace runs it, and counts as no run."""
         return self.subject(arguments)
 
@@ -121,7 +98,7 @@ class Lab:
         smallest = min(samples, key=lambda sample: rows_of(leaf_values(sample)), default=None)
         if repeats and smallest is not None:
             subject = replace(self.subject, repeats=repeats)
-            self._count(f"call {smallest.call.index} without repeated blocks", necessary=True)
+            self.count(f"call {smallest.call.index} without repeated blocks", necessary=True)
             try:
                 with self.stages.experiment(), repeats.watched() as unfit:
                     subject.try_out(dict(smallest.arguments()))
@@ -134,7 +111,7 @@ class Lab:
         finally:
             self.subject = replace(self.subject, repeats=EqualBlocks())
 
-    def expected(self, sample: Sample) -> Tree[Any] | None:
+    def expected(self, sample: Sample) -> Result | None:
         """The result of a kept call for the model as experiments run it: what was seen, or a run
         without the repeated blocks; None where it refuses the call.
 
@@ -149,13 +126,13 @@ class Lab:
 
     def run(
         self,
-        arguments: dict[str, Any],
+        arguments: Arguments,
         *,
         why: str,
         memo: bool = False,
         necessary: bool = False,
-        about: Mapping[Axis, int] | None = None,
-    ) -> Tree[Any]:
+        about: AxisSizes | None = None,
+    ) -> Result:
         """The result of the model for copies of the arguments. Others may have the same result: do
         not change it.
 
@@ -182,31 +159,31 @@ class Lab:
         self._note(about, why, Finding(FindingKind.ACCEPTED))
         return result
 
-    def _note(self, about: Mapping[Axis, int] | None, why: str, finding: Finding) -> None:
+    def _note(self, about: AxisSizes | None, why: str, finding: Finding) -> None:
         if about is not None:
             self.record(tuple(about), tuple(about.values()), finding=finding, claim=why)
 
-    def run_fake(self, arguments: dict[str, Any], *, why: str) -> Tree[Any]:
+    def run_fake(self, arguments: Arguments, *, why: str) -> Result:
         """The result for tensors without values: shapes only, at next to no cost. It counts as a
         run.
 
         :raises SpentError: when the budget has ended
         :raises Exception: what the model raises
         """
-        return self._run(self.subject.try_fake, arguments, "fake", why, memo=True, necessary=False)
+        return self._run(self.subject.try_fake, arguments, "fake", why)
 
     def run_fake_within(
-        self, arguments: dict[str, Any], within: contextlib.AbstractContextManager[Any], *, why: str
-    ) -> Tree[Any]:
+        self, arguments: Arguments, within: contextlib.AbstractContextManager[Any], *, why: str
+    ) -> Result:
         """As :meth:`run_fake`, inside a block that looks at the run, which nothing remembers.
 
         :raises SpentError: when the budget has ended
         :raises Exception: what the model raises
         """
         way = functools.partial(self.subject.try_fake, within=within)
-        return self._run(way, arguments, "fake", why, memo=False, necessary=False)
+        return self._run(way, arguments, "fake", why, memo=False)
 
-    def takes_shapes(self, arguments: dict[str, Any], *, why: str) -> bool:
+    def takes_shapes(self, arguments: Arguments, *, why: str) -> bool:
         """True when the model runs on tensors without values. It counts as a run.
 
         :raises SpentError: when the budget has ended
@@ -220,7 +197,7 @@ class Lab:
             return False
         return True
 
-    def shapes_of_run(self, arguments: dict[str, Any], *, why: str) -> tuple[Any, ...]:
+    def shapes_of_run(self, arguments: Arguments, *, why: str) -> tuple[Any, ...]:
         """The operators of a run on tensors without values, each with its shapes. It counts as a
         run.
 
@@ -228,14 +205,10 @@ class Lab:
         :raises Exception: what the model raises
         """
         way = self.subject.try_shapes
-        steps: tuple[Any, ...] = self._run(
-            way, arguments, "shapes", why, memo=True, necessary=False
-        ).leaves[0]
+        steps: tuple[Any, ...] = self._run(way, arguments, "shapes", why).leaves[0]
         return steps
 
-    def operators_of_run(
-        self, arguments: dict[str, Any], *, why: str
-    ) -> tuple[tuple[Any, ...], Tree[Any]]:
+    def operators_of_run(self, arguments: Arguments, *, why: str) -> tuple[tuple[Any, ...], Result]:
         """The operators of a run, each with the shapes that it was given, and the result. It counts
         as a run.
 
@@ -243,14 +216,13 @@ class Lab:
         :raises Exception: what the model raises
         """
         way = self.subject.try_operators
-        found: tuple[tuple[Any, ...], Tree[Any]] = self._run(
-            way, arguments, "operators", why, memo=True, necessary=False
-        ).leaves[0]
+        found: tuple[tuple[Any, ...], Result]
+        (found,) = self._run(way, arguments, "operators", why).leaves
         return found
 
     def try_run(
-        self, arguments: dict[str, Any], *, why: str, memo: bool = False, necessary: bool = False
-    ) -> Tree[Any] | None:
+        self, arguments: Arguments, *, why: str, memo: bool = False, necessary: bool = False
+    ) -> Result | None:
         """As :meth:`run`; None where the model refuses the arguments.
 
         :raises SpentError: when the budget has ended
@@ -263,7 +235,7 @@ class Lab:
             logger.debug("%s is refused: %s: %s", why, type(error).__name__, error)
             return None
 
-    def try_out(self, arguments: dict[str, Any]) -> Tree[Any]:
+    def try_out(self, arguments: Arguments) -> Result:
         """As :meth:`run`, for experiments with exported graphs.
 
         :raises SpentError: when the budget has ended
@@ -276,15 +248,15 @@ class Lab:
             raise
 
     def run_within(
-        self, arguments: dict[str, Any], within: contextlib.AbstractContextManager[Any], *, why: str
-    ) -> Tree[Any]:
+        self, arguments: Arguments, within: contextlib.AbstractContextManager[Any], *, why: str
+    ) -> Result:
         """The result of the model for the arguments themselves, inside a block that looks at the
         run.
 
         :raises SpentError: when the budget has ended
         :raises Exception: what the model raises
         """
-        self._count(why, necessary=False)
+        self.count(why, necessary=False)
         with self.stages.experiment(), self.untouched():
             with within:
                 result = self.subject(arguments)
@@ -293,24 +265,24 @@ class Lab:
     @contextlib.contextmanager
     def private_run(self, *, why: str) -> Iterator[None]:
         """A necessary run that the block makes itself, in another way than :meth:`run` does."""
-        self._count(why, necessary=True)
+        self.count(why, necessary=True)
         with self.stages.experiment(), self.untouched():
             yield
 
     def _run(
         self,
-        way: Callable[[dict[str, Any]], Tree[Any]],
-        arguments: dict[str, Any],
+        way: Callable[[Arguments], Result],
+        arguments: Arguments,
         kind: str,
         why: str,
         *,
-        memo: bool,
-        necessary: bool,
-    ) -> Tree[Any]:
+        memo: bool = True,
+        necessary: bool = False,
+    ) -> Result:
         key = self._key(kind, arguments) if memo else None
         if key is not None and self._memo.has(key):
             return self._memo.result(key)
-        self._count(why, necessary=necessary)
+        self.count(why, necessary=necessary)
         try:
             with self.stages.experiment():
                 result = way(arguments)
@@ -322,12 +294,12 @@ class Lab:
         self._memo.keep(key, result)
         return result
 
-    def _key(self, kind: str, arguments: dict[str, Any]) -> str | None:
+    def _key(self, kind: str, arguments: Arguments) -> str | None:
         """The name of a run in the memo; None where the arguments have no digest."""
         digest = key_of(arguments)
         return f"{kind} {bool(self.subject.repeats)} {digest}" if digest is not None else None
 
-    def remember(self, arguments: dict[str, Any], result: Tree[Any]) -> None:
+    def remember(self, arguments: Arguments, result: Result) -> None:
         """Keeps the result of a private run: :meth:`run` gives it again for equal arguments."""
         self._memo.keep(self._key("real", arguments), result)
 
@@ -338,91 +310,12 @@ class Lab:
         self._memo.forget()
         self.subject.keeper.forget()
 
-    # ----------------------------------------------------------------------------------- the budget
-
-    @contextlib.contextmanager
-    def share(self, most: int) -> Iterator[None]:
-        """Inside the block at most so many runs are made: no family of hypotheses takes the whole
-        budget.
-
-        The number is that of the default budget; with a larger one it is larger in proportion.
-        """
-        runs = self.in_proportion(most)
-        self._shares.append((self._counted + runs, f"{runs} runs for one kind of question"))
-        try:
-            yield
-        finally:
-            self._shares.pop()
-
-    def in_proportion(self, most: int) -> int:
-        """The number of runs that is ``most`` under the default budget, or under a smaller one."""
-        return most * max(self.budget.runs, BUDGET[0]) // BUDGET[0]
-
-    @property
-    def left(self) -> int:
-        """The number of runs that the budget, and the share of the block, still allow."""
-        ends = [end for end, _ in self._shares]
-        return max(min([self.budget.runs, *ends]) - self._counted, 0)
-
-    @property
-    def _counted(self) -> int:
-        """The runs that count against the budget."""
-        return self.runs - self.necessary
-
     def check_budget(self) -> None:
         """Passes when another run is allowed.
 
-        :raises SpentError: when the budget has ended
+        :raises SpentError: when the budget has ended, or runs have changed the model for good
         """
         if self.subject.keeper.lost:
             change = self.subject.keeper.lost[0]
             raise SpentError(f"runs that leave the model as it is ({change})")
-        seconds = self.budget.seconds
-        if seconds is not None and time.monotonic() - self._began >= seconds:
-            raise SpentError(f"{seconds:g} seconds")
-        if self._counted >= self.budget.runs:
-            raise SpentError(f"{self.budget.runs} runs")
-        for end, limit in self._shares:
-            if self._counted >= end:
-                raise SpentError(limit)
-
-    def _count(self, why: str, *, necessary: bool) -> None:
-        if necessary:
-            self.necessary += 1
-        else:
-            self.check_budget()
-        self.runs += 1
-        tell_step(Step("probing", self._counted, self.budget.runs, why, at_most=True))
-        if necessary:
-            logger.info("run %d: %s", self.runs, why)
-        else:
-            logger.info(
-                "run %d, experiment %d of at most %d: %s",
-                self.runs,
-                self._counted,
-                self.budget.runs,
-                why,
-            )
-
-    # ----------------------------------------------------------------------------------- the record
-
-    def record(
-        self,
-        axes: Sequence[Axis] = (),
-        sizes: Sequence[int] = (),
-        *,
-        finding: Finding,
-        label: str = "",
-        claim: str = "",
-        argument: str = "",
-    ) -> Experiment:
-        """Writes down one experiment, and gives the value that was written."""
-        experiment = Experiment(tuple(axes), tuple(sizes), finding, label, claim, argument)
-        self.records.append(experiment)
-        return experiment
-
-    def note_unknown(self, what: str, spent: SpentError) -> None:
-        """Writes down, once, what was not tested since the budget ended."""
-        spot = BlindSpot(BlindKind.BUDGET, detail=what, limit=spent.limit)
-        if spot not in self.unknown:
-            self.unknown.append(spot)
+        super().check_budget()

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ..core.structure import Tree
-from ..pytrees.digest import digest_of
+from ..core.structure import Result
+from ..pytrees.comparisons.digest import digest_of
 from ..pytrees.hidden import hidden_tensors
 from ..pytrees.open import open_arguments
 
@@ -34,14 +34,14 @@ class Memo:
     """
 
     def __init__(self) -> None:
-        self._outcomes: dict[str, Tree[Any] | Exception] = {}
+        self._outcomes: dict[str, Result | Exception] = {}
         self._bytes = 0
 
     def has(self, key: str | None) -> bool:
         """True when a run with these arguments was kept; never for arguments without a key."""
         return key is not None and key in self._outcomes
 
-    def result(self, key: str) -> Tree[Any]:
+    def result(self, key: str) -> Result:
         """The result of the run, or the error that the model raised.
 
         :raises Exception: what the model raised
@@ -51,7 +51,7 @@ class Memo:
             raise outcome.with_traceback(None)
         return outcome
 
-    def keep(self, key: str | None, outcome: Tree[Any] | Exception) -> None:
+    def keep(self, key: str | None, outcome: Result | Exception) -> None:
         """Keeps what a run gave, as long as there is room for it."""
         if key is None:
             return

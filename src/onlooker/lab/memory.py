@@ -1,4 +1,4 @@
-"""Where a run ended since there was no memory: that says nothing of the model."""
+"""Runs that ended since there was no memory: they say nothing of the model."""
 
 from __future__ import annotations
 

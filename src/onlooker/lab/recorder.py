@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
+from ..proofs.operators import facts_of
 from ..torch_internals.modes import TorchDispatchMode
 from ..torch_internals.operators import HigherOrderOperator
 from ..torch_internals.trees import tree_leaves
 
-__all__ = ["CountedOperators", "Operators", "ReachedError", "Recorder", "ScanStep"]
+__all__ = ["CountedOperators", "OperatorMode", "Operators", "ReachedError", "Recorder", "ScanStep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,29 @@ class ScanStep:
     outputs: tuple[Any, ...]
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+    """Inside the block the operators of torch run through :meth:`run`."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,  # torch gives it
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        return self.run(func, args, kwargs or {})
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs an operator; a subclass notes what it wants to know of it."""
+        raise NotImplementedError
+
+
+class Recorder(OperatorMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Inside the block every operator is recorded, with its arguments and its result, which stay
     alive.
 
@@ -37,10 +60,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has
     operators that take graphs are refused.
     """
 
-    supports_higher_order_operators = True
-
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.steps: list[tuple[Any, Any, dict[str, Any], Any]] = []
         self._is_paused = False
 
@@ -53,29 +74,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has
         finally:
             self._is_paused = before
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs an operator, and notes it."""
         if self._is_paused:
             return func(*args, **kwargs)
         if isinstance(func, HigherOrderOperator):
             if str(func) != "scan":
                 raise NotImplementedError(f"{func} is not recorded")
-            step = _first_step(*args, **kwargs)
-            result = func(*args, **kwargs)
-            self.steps.append((func, args[1:], {"step": step}, result))
-            return result
+            noted: Any = args[1:], {"step": _first_step(*args, **kwargs)}
+        else:
+            noted = args, kwargs
         result = func(*args, **kwargs)
-        self.steps.append((func, args, kwargs, result))
+        self.steps.append((func, *noted, result))
         return result
 
 
-class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+class Operators(OperatorMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Inside the block each operator is noted by its name and the shapes of its arguments; no tensor
     stays alive. Operators that take graphs are refused.
 
@@ -88,18 +102,14 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ha
     ['aten.ones.default', 'aten.ones.default', 'aten.add.Tensor']
     """
 
+    supports_higher_order_operators = False
+
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.names: list[tuple[str, tuple[Any, ...]]] = []
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs an operator, and notes it."""
         shapes = tuple(map(_layout, tree_leaves((args, kwargs))))
         self.names.append((str(func), shapes))
         return func(*args, **kwargs)
@@ -109,7 +119,7 @@ class ReachedError(Exception):
     """A run was ended on purpose; never seen by a user."""
 
 
-class CountedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+class CountedOperators(OperatorMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Inside the block operators are counted; with ``most`` the run ends after so many of them.
 
     >>> with CountedOperators() as run:
@@ -120,28 +130,21 @@ class CountedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
     :raises ReachedError: after ``most`` operators
     """
 
-    supports_higher_order_operators = True
-
     def __init__(self, most: int | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.count = 0
         self._most = most
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs an operator, and counts it."""
         if self._most is not None and self.count >= self._most:
             raise ReachedError
         self.count += 1
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _layout(leaf: Any) -> Any:
-    """What a kernel is chosen by: the layout of a tensor, and which arguments are left out."""
+    """Returns the layout of a tensor, and which arguments are left out: a kernel is chosen by them."""
     if not isinstance(leaf, torch.Tensor):
         return leaf is None
     if leaf.layout is not torch.strided:
@@ -155,7 +158,7 @@ def _first_step(body: Any, init: Any, rows: Any, additional_inputs: Any = ()) ->
     given = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in inputs)
     with Recorder() as recorder:
         outputs = body(*given)
-    if any(torch.Tag.nondeterministic_seeded in func.tags for func, *_ in recorder.steps):
+    if any(facts_of(func).draws for func, *_ in recorder.steps):
         raise NotImplementedError("a scan that draws random numbers is not recorded")
     shapes = [[tensor.shape for tensor in tensors[: len(init)]] for tensors in (given, outputs)]
     if shapes[0] != shapes[1]:

@@ -146,7 +146,7 @@ def _are_alike(left: torch.nn.Module, right: torch.nn.Module, apart: int) -> boo
 
 
 def _tensors(module: torch.nn.Module) -> dict[str, Any]:
-    """What there is to say of the parameters and buffers of a module itself, by name."""
+    """Returns a description of the parameters and buffers of a module itself, by name."""
     own = {**module._parameters, **module._buffers}
     return {
         name: tensor if tensor is None else (tensor.shape, tensor.dtype, tensor.device)

@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
-from ..core.structure import Tree
+from ..core.call import Arguments
+from ..core.structure import Result
 from ..observing.bind import as_args_kwargs
+from ..observing.effects import HeldTree
 from ..observing.store import Sample
-from ..pytrees.agree import agreement_of_trees
+from ..pytrees.comparisons.agree import agreement_of_trees
 from ..pytrees.open import open_tree
 from .lab import Lab
 from .runner import opened
@@ -29,7 +31,7 @@ def rerun(
     eval_mode: bool = False,
     with_hooks: bool = False,
     context: AbstractContextManager[Any] | None = None,
-) -> Tree[Any] | Exception:
+) -> Result | Exception:
     """The result of the call, or what it raises. The run is necessary: no budget forbids it.
 
     ``eval_mode`` puts every module into evaluation mode, ``with_hooks`` calls the model itself
@@ -43,10 +45,12 @@ def rerun(
                     vars(module)["training"] = False
             if not with_hooks:
                 arguments = sample.arguments()
-                before, begun = _writes(arguments), lab.subject.keeper.begun.again()
+                held = {name: HeldTree(open_tree(value)) for name, value in _tensors(arguments)}
+                begun = lab.subject.keeper.begun.again()
                 result = opened(lab(arguments))
-                after = _writes(arguments)
-                lab.written.update(name for name in before if before[name] != after[name])
+                for name, value in _tensors(arguments):
+                    if any(effect.is_write for effect in held[name].effects(open_tree(value))):
+                        lab.written.add(name)
                 if not eval_mode and context is None:
                     lab.kept.look_at(lab.model, begun, lambda: lab(sample.arguments()))
                 return result
@@ -59,19 +63,11 @@ def rerun(
         return error
 
 
-def _writes(arguments: dict[str, Any]) -> dict[str, list[int]]:
-    """How often the tensors of each argument were written to, an inference tensor, for which torch
-    counts no writes, left out; nothing of an argument that is opened by its class alone.
-    """
-    found = {}
-    for name, value in arguments.items():
-        if isinstance(value, (torch.Tensor, tuple)):
-            leaves = open_tree(value).leaves
-            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-            found[name] = [tensor._version for tensor in tensors if not tensor.is_inference()]
-    return found
+def _tensors(arguments: Arguments) -> list[tuple[str, Any]]:
+    """The arguments that are tensors or tuples: nothing of one that is opened by its class alone."""
+    return [one for one in arguments.items() if isinstance(one[1], (torch.Tensor, tuple))]
 
 
-def difference(left: Tree[Any], right: Tree[Any]) -> str:
+def difference(left: Result, right: Result) -> str:
     """The first leaf that differs, in words; nothing where all agree."""
     return agreement_of_trees(left, right).note

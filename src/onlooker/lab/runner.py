@@ -5,21 +5,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from ..core.call import OUTPUT, ChangedArgument, Signature
-from ..core.structure import LEAF, Structure, Tree
+from ..core.call import OUTPUT, Arguments, ChangedArgument, Signature
+from ..core.spec import OpaqueSpec
+from ..core.structure import LEAF, Result, Structure, Tree
 from ..core.surroundings import Autocast
 from ..observing.bind import as_args_kwargs
 from ..observing.cached_functions import without_remembered_fakes
+from ..observing.samples import Sample
 from ..observing.state import StateKeeper, kept_state, kept_weights
 from ..observing.surroundings import inside_autocast, outside_autocast
 from ..observing.tracked_state import with_changed_arguments
-from ..pytrees.open import copy_tensors, map_tensors
+from ..pytrees.open import copy_tensors, map_tensors, spec_of
 from ..pytrees.unread import open_result
 from ..torch_internals.fake_tensors import FakeTensorMode
 from ..torch_internals.trees import tree_leaves
@@ -29,7 +31,7 @@ from .repeated_blocks import EqualBlocks
 from .stateful import Stateful
 from .twin import twin_of
 
-__all__ = ["ModelRunner", "cuda_devices", "opened"]
+__all__ = ["ModelRunner", "cuda_devices", "objects_in_calls", "opened"]
 
 
 def cuda_devices() -> list[int]:
@@ -41,8 +43,8 @@ def cuda_devices() -> list[int]:
 
 
 def _uncompiled(traced: bool) -> contextlib.AbstractContextManager[Any]:
-    """Where compiled modules run as they were written; before anything was compiled, torch's
-    compiler is not loaded.
+    """Runs the block with compiled modules as they were written; before anything was compiled,
+    torch's compiler is not loaded.
     """
     if traced or "torch._dynamo.eval_frame" not in sys.modules:
         return contextlib.nullcontext()
@@ -61,13 +63,14 @@ class ModelRunner:
     counted here: a :class:`~onlooker.lab.lab.Lab` does that. ``copy_of`` is the model that was
     watched, where a changed copy of it was called instead. Without ``repeats`` all blocks run.
     Where there are ``changed`` arguments, a run gives them beside the result. ``keeper`` puts back
-    what a run changes.
+    what a run changes, and ``objects_keeper`` what it changes in the ``objects`` that watched calls
+    passed and that cannot be copied: they are the user's own.
     """
 
     model: Any
     method: str
     signature: Signature
-    former: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+    former: Mapping[str, Any] = field(default_factory=dict)
     autocast: tuple[Autocast, ...] = ()
     gradients: bool = False
     repeats: EqualBlocks = field(default_factory=EqualBlocks)
@@ -75,6 +78,8 @@ class ModelRunner:
     changed: tuple[ChangedArgument, ...] = ()
     original: Any = None
     keeper: StateKeeper = field(default_factory=StateKeeper, compare=False)
+    objects: tuple[Any, ...] = ()
+    objects_keeper: StateKeeper = field(default_factory=StateKeeper, compare=False)
 
     @classmethod
     def of_twin(cls, model: Any, *args: Any, **options: Any) -> ModelRunner:
@@ -84,14 +89,14 @@ class ModelRunner:
         return replace(runner, original=inner).with_new_twin()
 
     def with_new_twin(self) -> ModelRunner:
-        """The same with a twin of what the original is now: it may have changed since."""
+        """Returns the runner with a twin of the original as it is now: it may have changed since."""
         if self.original is None:
             return self
         twin = _around_twin(self.model, twin_of(self.original))
         return replace(self, model=twin, keeper=StateKeeper())
 
     def on_original(self) -> ModelRunner:
-        """The same without a twin."""
+        """Returns the runner of the original, without a twin."""
         if self.original is None:
             return self
         model = _around_twin(self.model, self.original)
@@ -104,7 +109,7 @@ class ModelRunner:
             return self.original
         return self.model.inner if isinstance(self.model, Stateful) else self.model
 
-    def __call__(self, arguments: dict[str, Any]) -> Any:
+    def __call__(self, arguments: Arguments) -> Any:
         """Runs the method as it is, on the arguments themselves, inside the autocast of the
         calls.
         """
@@ -154,6 +159,9 @@ class ModelRunner:
             torch.set_grad_enabled(self.gradients),
             _uncompiled(traced),
             kept_state(self.model, self.former, self.keeper),
+            kept_state(self.objects, {}, self.objects_keeper)
+            if self.objects
+            else contextlib.nullcontext(),
             contextlib.nullcontext() if traced else kept_weights(),
             without_remembered_fakes(self.model),
             torch.random.fork_rng(devices=cuda_devices()),
@@ -161,7 +169,7 @@ class ModelRunner:
             self.repeats.remove()
             yield
 
-    def try_out(self, arguments: dict[str, Any], copies: dict[str, Any] | None = None) -> Tree[Any]:
+    def try_out(self, arguments: Arguments, copies: Arguments | None = None) -> Result:
         """Runs the method on copies of the arguments, those that are given or new ones, and leaves
         no other trace.
         """
@@ -171,16 +179,16 @@ class ModelRunner:
 
     def try_fake(
         self,
-        arguments: dict[str, Any],
+        arguments: Arguments,
         within: contextlib.AbstractContextManager[Any] | None = None,
-    ) -> Tree[Any]:
+    ) -> Result:
         """Runs the method on tensors without values, inside a block that looks at the run: the result
         has shapes only, at next to no cost.
         """
         with self._without_values(arguments) as inputs, within or contextlib.nullcontext():
             return opened(self(inputs))
 
-    def try_shapes(self, arguments: dict[str, Any]) -> Tree[Any]:
+    def try_shapes(self, arguments: Arguments) -> Result:
         """Runs the method on tensors without values; the one leaf has its operators, each with the
         shapes that it gave.
         """
@@ -189,7 +197,7 @@ class ModelRunner:
         steps = tuple((str(func), _shapes_of(result)) for func, _, _, result in run.steps)
         return Tree(Structure(LEAF), (steps,))
 
-    def try_operators(self, arguments: dict[str, Any]) -> Tree[Any]:
+    def try_operators(self, arguments: Arguments) -> Result:
         """Runs the method on copies of the arguments; the one leaf has its operators, each with the
         shapes that it was given, and the result of the run.
         """
@@ -200,11 +208,18 @@ class ModelRunner:
             return Tree(Structure(LEAF), ((tuple(run.names), opened(result)),))
 
     @contextlib.contextmanager
-    def _without_values(self, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _without_values(self, arguments: Arguments) -> Iterator[Arguments]:
         """Inside the block tensors have no values; gives the arguments as such tensors."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with self.untouched(), _without_logs(), mode:
             yield map_tensors(mode.from_tensor, arguments)
+
+
+def objects_in_calls(samples: Iterable[Sample]) -> tuple[Any, ...]:
+    """Returns the objects in the kept calls that are neither tensors nor constants, each once."""
+    leaves = (leaf for sample in samples for leaf in sample.inputs.leaves)
+    found = {id(leaf): leaf for leaf in leaves if isinstance(spec_of(leaf), OpaqueSpec)}
+    return tuple(found.values())
 
 
 def _around_twin(model: Any, twin: Any) -> Any:
@@ -233,7 +248,7 @@ def _shapes_of(result: Any) -> list[tuple[int, ...]]:
     return [tuple(leaf.shape) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
-def opened(result: Any) -> Tree[Any]:
+def opened(result: Any) -> Result:
     """The leaves of a result, which hold nothing that was recorded for gradients."""
     tree = open_result(result)
     leaves = (leaf.detach() if _is_recorded(leaf) else leaf for leaf in tree.leaves)

@@ -1,4 +1,4 @@
-"""Which small sizes stand for large ones: a run at 5 tokens costs little, one at 500 does not.
+"""Small sizes that stand for large ones: a run at 5 tokens costs little, one at 500 does not.
 
 A convolution network refuses small images, or reduces them to one pixel, and a model may branch on
 a length. So small sizes are taken only where the model runs the same operators as near to what was
@@ -19,9 +19,9 @@ import torch
 
 from ..core.errors import ExportError
 from ..core.plan import Plan
+from ..core.sizes.expression import Sizes
 from ..infer.sizes import (
     Scale,
-    Sizes,
     choose_sizes,
     cut_sizes,
     example_sizes,
@@ -30,9 +30,7 @@ from ..infer.sizes import (
     large_symbols,
     size_label,
 )
-from ..materialise.arguments import close_arguments, leaf_values, materialise
-from ..materialise.counting import sizes_of
-from ..materialise.domains import domains_of
+from ..materialise.arguments import Calls, leaf_values
 from ..materialise.room import with_room
 from ..observing.store import Sample
 from .lab import Lab, SpentError
@@ -49,30 +47,28 @@ _WORTH_A_CUT = 1 / 5
 _MOST_CUTS = 2
 
 
-def representative(
-    plan: Plan, samples: Sequence[Sample], lab: Lab, choices: Iterable[Sizes]
-) -> Iterator[Sizes]:
+def representative(calls: Calls, lab: Lab, choices: Iterable[Sizes]) -> Iterator[Sizes]:
     """The choices without those that are smaller than what was seen and do not stand for it.
 
     Each has room for the values that have to stand in a row: see :func:`with_room`.
     """
-    domains = domains_of(samples)
     for choice in choices:
-        sizes = with_room(plan, domains, choice)
-        if not is_below_observed(plan, sizes) or _is_representative(plan, samples, lab, sizes):
+        sizes = with_room(calls, choice)
+        is_below = is_below_observed(calls.plan, sizes)
+        if not is_below or _is_representative(calls, lab, sizes):
             yield sizes
         else:
             logger.debug("%s is too small to stand for what was seen", size_label(sizes))
 
 
-def _is_representative(plan: Plan, samples: Sequence[Sample], lab: Lab, sizes: Sizes) -> bool:
+def _is_representative(calls: Calls, lab: Lab, sizes: Sizes) -> bool:
     """True for sizes that stand for what was seen; none do that are smaller than others that do
     not.
     """
-    large = {name: sizes[name] for name in large_symbols(plan)}
+    large = {name: sizes[name] for name in large_symbols(calls.plan)}
     if any(_is_within(large, other) for other in lab.too_small):
         return False
-    stands = _stands_for_large(plan, samples, lab, sizes)
+    stands = _stands_for_large(calls, lab, sizes)
     if not stands:
         lab.too_small.append(large)
     return stands
@@ -91,20 +87,20 @@ def short_call(plan: Plan, sample: Sample, lab: Lab) -> Sample | None:
     """
     if work_of(lab.model, leaf_values(sample)) < lab.most_work * _WORTH_A_CUT:
         return None
-    sizes = sizes_of(plan, leaf_values(sample))
-    domains = domains_of([sample])
+    calls = Calls(plan, [sample])
+    sizes = calls.sizes_of(sample)
     for choice in islice(example_sizes(plan), _MOST_CUTS):
-        small = with_room(plan, domains, choice)
+        small = with_room(calls, choice)
         cut = cut_sizes(plan, sizes, small)
         try:
-            values = materialise(plan, cut, [sample])
+            values = calls.values(cut)
             leaves = tuple(values[path] for path in sample.inputs.structure.paths())
             if _part_left(leaves, sample) > _MOST_LEFT:
                 continue
             short = replace(sample, inputs=replace(sample.inputs, leaves=leaves))
             why = f"call {sample.call.index} at {size_label(cut)}"
-            calls = (dict(one.arguments()) for one in (sample, short))
-            runs = [lab.shapes_of_run(call, why=f"{why}, without values") for call in calls]
+            both = (dict(one.arguments()) for one in (sample, short))
+            runs = [lab.shapes_of_run(call, why=f"{why}, without values") for call in both]
             if _are_alike(*runs):
                 return replace(short, outputs=lab.run(dict(short.arguments()), why=why, memo=True))
         except SpentError:
@@ -115,7 +111,7 @@ def short_call(plan: Plan, sample: Sample, lab: Lab) -> Sample | None:
 
 
 def _part_left(short: Sequence[Any], sample: Sample) -> float:
-    """How much is left of most arguments.
+    """Returns the share of most arguments that is left.
 
     A step that decodes one token is not long, though its cache and its mask are.
     """
@@ -127,21 +123,22 @@ def _part_left(short: Sequence[Any], sample: Sample) -> float:
     return statistics.median_high(parts.values()) if parts else 1.0
 
 
-def _stands_for_large(plan: Plan, samples: Sequence[Sample], lab: Lab, sizes: Sizes) -> bool:
+def _stands_for_large(calls: Calls, lab: Lab, sizes: Sizes) -> bool:
     """True where the operators and the sizes of 0 and 1 are those of sizes near to what was seen.
 
     Where that is not known, since the model needs values or the budget has ended, it is False. Of
     small symbols, such as a batch, both runs have the same sizes where that is possible.
     """
+    plan = calls.plan
     try:
-        large = with_room(plan, domains_of(samples), choose_sizes(plan, scale=Scale.NEAR))
+        large = with_room(calls, choose_sizes(plan, scale=Scale.NEAR))
         cut = {name: sizes[name] for name in large_symbols(plan)}
         alike = {**large, **cut}
         is_one = any(size < 2 for size in sizes.values())
         small = sizes if is_one or not is_general(plan, alike) else alike
         runs = [
             lab.shapes_of_run(
-                close_arguments(plan, materialise(plan, choice, samples)),
+                calls.arguments(choice),
                 why=f"operators at {size_label(choice)}, without values",
             )
             for choice in (large, small)

@@ -1,4 +1,4 @@
-"""Where the time went between the calls and the verdict."""
+"""The seconds of each stage between the calls and the verdict."""
 
 from __future__ import annotations
 

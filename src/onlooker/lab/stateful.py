@@ -67,6 +67,12 @@ class Stateful(torch.nn.Module):
         vars(self)["forward"] = forward
         self._made_of = method, signature, name, tuple(paths), tuple(unread), dict(initial or {})
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The attributes that calls write, and that nothing was found to depend on."""
+        call: _StatefulCall = vars(self)["_call"]
+        return call.unread
+
     @contextlib.contextmanager
     def lifted(self, stand_in: Callable[[str, Any], Any]) -> Iterator[None]:
         """Inside the block calls begin with stand-ins of the ``unread`` attributes, as far as there
@@ -80,7 +86,7 @@ class Stateful(torch.nn.Module):
             call.stand_in = _no_stand_in
 
     def around(self, inner: torch.nn.Module) -> Stateful:
-        """The same of another model."""
+        """Returns another model as a function of the same state."""
         return Stateful(inner, *self._made_of)
 
 

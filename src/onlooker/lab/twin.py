@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from ..observing.lineage import unnoted_copies
 from ..observing.reach import Snapshot
+from ..observing.wrapping.deepcopy_hook import unnoted_copies
 from ..pytrees.unread import Unread
 
 __all__ = ["twin_of"]

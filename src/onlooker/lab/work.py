@@ -1,4 +1,4 @@
-"""How much work one run of a model is, without running it and without a clock."""
+"""The work of one run of a model, counted without running it and without a clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from ..core.path import Path
-from ..torch_internals.modes import TorchDispatchMode
+from ..proofs.operators import facts_of
+from .recorder import CountedOperators
 
 __all__ = ["MOST_WORK", "CountedWork", "parameters_of", "rows_of", "work_of"]
 
@@ -64,7 +65,7 @@ def _rows(tensor: torch.Tensor) -> int:
     return tensor.numel()
 
 
-class CountedWork(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+class CountedWork(CountedOperators):  # type: ignore[no-untyped-call]  # torch has no types here
     """Inside the block the work of all operators that run is counted, in multiply-adds.
 
     Calling an operator and writing its result count as the multiply-adds that take as long, so that
@@ -72,54 +73,39 @@ class CountedWork(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
 
     >>> with CountedWork() as run:
     ...     _ = torch.ones(1000, 500) @ torch.ones(500, 2000)
-    >>> run.n_operators, run.of_calls, run.of_numbers > 1000 * 500 * 2000
+    >>> run.count, run.of_calls, run.of_numbers > 1000 * 500 * 2000
     (3, 600000, True)
     """
 
-    supports_higher_order_operators = True
-
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.n_operators: int = 0
+        super().__init__()
         self.of_numbers: int = 0
 
     @property
     def of_calls(self) -> int:
-        """What calling the operators costs, whatever the sizes of their tensors."""
-        return _OF_OPERATOR * self.n_operators
+        """The cost of calling the operators, whatever the sizes of their tensors."""
+        return _OF_OPERATOR * self.count
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,  # torch gives it
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Runs the operator and counts it."""
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        self.n_operators += 1
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs the operator and counts its work."""
+        result = super().run(func, args, kwargs)
         self.of_numbers += _multiply_adds(func, args, kwargs, result)
-        if not _is_view(func):
+        facts = facts_of(func)
+        if not facts.shared or facts.written:
             self.of_numbers += _OF_NUMBER * _numbers_of(result)
         return result
 
 
 def _multiply_adds(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
-    """Those of the operators that torch can count: products, convolutions, attention."""
+    """Counts the multiply-adds of operators that torch can count: products, convolutions,
+    attention.
+    """
     flops = flop_registry.get(getattr(func, "overloadpacket", None))
     if flops is None:
         return 0
     with contextlib.suppress(Exception):  # torch's functions know only the usual arguments
         return int(flops(*args, **kwargs, out_val=result)) // 2
     return 0
-
-
-def _is_view(func: Any) -> bool:
-    """True for an operator that gives its argument's own memory in another shape."""
-    schema = getattr(func, "_schema", None)
-    info = [] if schema is None else [argument.alias_info for argument in schema.arguments]
-    return any(alias is not None and not alias.is_write for alias in info)
 
 
 def _numbers_of(result: Any) -> int:

@@ -1,1 +1,1 @@
-"""Plan and Sizes -> real arguments: lawful tensors, grown from observed ones."""
+"""Plan and Sizes -> real arguments: valid tensors, grown from observed ones."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 
+from ..core.call import Arguments, Values
 from ..core.errors import ObservationError
-from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
+from ..core.sizes.expression import Sizes
 from ..observing.store import Sample
 from ..pytrees.open import close_tree, spec_of
-from .counting import counted
+from .counting import counted, sizes_of
 from .domains import Domains, domains_of
 from .tensors import filled_tensor, resized
 
-__all__ = ["close_arguments", "dtype_of", "fill_of", "leaf_values", "materialise"]
+__all__ = ["Calls", "close_arguments", "dtype_of", "fill_of", "leaf_values"]
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -25,32 +27,61 @@ def dtype_of(name: str) -> torch.dtype:
     return dtype
 
 
-def materialise(
-    plan: Plan,
-    sizes: Mapping[str, int],
-    samples: Sequence[Sample],
-    *,
-    varied: bool = True,
-    domains: Domains | None = None,
-) -> dict[Path, Any]:
-    """A value per leaf of the plan, for a size per symbol.
+class Calls:
+    """Makes calls of a plan, of any sizes, from the calls whose values were kept.
 
-    A leaf is grown from the call that has the most leaves among those that have it, and that the
-    plan is about where there is one; a leaf that no kept call has gets its fill. Every tensor stays
-    in the domain that the kept calls show; ``domains`` are these, where they are known already.
-
-    :raises ObservationError: ``no-values`` when a leaf has neither values nor a fill
+    ``own`` are the kept calls that the plan was made of. A leaf is grown from the call that has the
+    most leaves among those that have it, an own one where there is one; a leaf that no kept call has
+    gets its fill. Every tensor stays in the domain that the kept calls show.
     """
-    own = frozenset(plan.calls)
-    ordered = sorted(
-        samples, key=lambda sample: (sample.call.index not in own, -len(sample.inputs.leaves))
-    )
-    seen = [leaf_values(sample) for sample in ordered]
-    proposed = {leaf.path: _value(plan, leaf, sizes, seen, varied) for leaf in plan.leaves}
-    return (domains or domains_of(samples)).lawful(proposed)
+
+    def __init__(self, plan: Plan, samples: Iterable[Sample]) -> None:
+        self.plan, self.samples = plan, tuple(samples)
+        self.own = [sample for sample in self.samples if sample.call.index in plan.calls]
+
+    @cached_property
+    def domains(self) -> Domains:
+        """The domains that the kept calls show."""
+        return domains_of(self.samples)
+
+    @cached_property
+    def _seen(self) -> list[Values]:
+        """The values of the kept calls, those that leaves are grown from first."""
+        own = frozenset(self.plan.calls)
+        ordered = sorted(
+            self.samples,
+            key=lambda sample: (sample.call.index not in own, -len(sample.inputs.leaves)),
+        )
+        return [leaf_values(sample) for sample in ordered]
+
+    def sizes_of(self, sample: Sample) -> Sizes:
+        """The sizes of the symbols in a call."""
+        return sizes_of(self.plan, leaf_values(sample))
+
+    def values(self, sizes: Sizes, *, varied: bool = True) -> Values:
+        """A value per leaf of the plan, for a size per symbol.
+
+        :raises ObservationError: ``no-values`` when a leaf has neither values nor a fill
+        """
+        proposed = {
+            leaf.path: _value(self.plan, leaf, sizes, self._seen, varied)
+            for leaf in self.plan.leaves
+        }
+        return self.domains.clamped(proposed)
+
+    def arguments(self, sizes: Sizes) -> Arguments:
+        """The arguments by name, for a size per symbol.
+
+        :raises ObservationError: as :meth:`values`
+        """
+        return close_arguments(self.plan, self.values(sizes))
+
+    def arguments_of(self, values: Values) -> Arguments:
+        """The arguments by name, from a value per leaf."""
+        return close_arguments(self.plan, values)
 
 
-def leaf_values(sample: Sample) -> dict[Path, Any]:
+def leaf_values(sample: Sample) -> Values:
     """The values of a call by path; they are not copied."""
     return dict(zip(sample.inputs.structure.paths(), sample.inputs.leaves, strict=True))
 
@@ -58,8 +89,8 @@ def leaf_values(sample: Sample) -> dict[Path, Any]:
 def _value(
     plan: Plan,
     leaf: LeafPlan,
-    sizes: Mapping[str, int],
-    seen: Sequence[Mapping[Path, Any]],
+    sizes: Sizes,
+    seen: Sequence[Values],
     varied: bool,
 ) -> Any:
     if leaf.is_tensor:
@@ -103,21 +134,21 @@ def _best_source(candidates: Sequence[torch.Tensor], shape: Sequence[int]) -> to
     return max(candidates, key=lambda tensor: tensor.numel())
 
 
-def fill_of(leaf: LeafPlan, sizes: Mapping[str, int]) -> Any:
+def fill_of(leaf: LeafPlan, sizes: Sizes) -> Any:
     """The value of a leaf that a call does not have."""
     if leaf.fill is None:
         return None
     if not leaf.is_tensor:
         return leaf.fill.value
     shape = [expression.evaluate(sizes) for expression in leaf.shape]
-    if leaf.fill.kind == "empty" and leaf.fill.dim is not None:
-        shape[leaf.fill.dim] = 0
+    if leaf.empty_dim is not None:
+        shape[leaf.empty_dim] = 0
     return filled_tensor(leaf.fill.kind, shape, dtype_of(leaf.dtype), leaf.device)
 
 
-def close_arguments(plan: Plan, values: Mapping[Path, Any]) -> dict[str, Any]:
+def close_arguments(plan: Plan, values: Values) -> Arguments:
     """The arguments by name, from a value per leaf."""
-    arguments: dict[str, Any] = close_tree(
+    arguments: Arguments = close_tree(
         plan.structure, [values[path] for path in plan.structure.paths()]
     )
     return arguments

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import torch
 
-from ..core.call import Call
-from ..core.expression import Expression
+from ..core.call import Call, Values
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
+from ..core.sizes.expression import Expression, Sizes
 from ..core.spec import ConstantSpec, Spec
 from ..core.structure import Tree
 
 __all__ = ["counted", "known_sizes", "sizes_of", "values_of_specs", "watched_sizes"]
 
 
-def watched_sizes(plan: Plan, calls: Iterable[Call]) -> list[tuple[dict[str, int], int]]:
+def watched_sizes(plan: Plan, calls: Iterable[Call]) -> list[tuple[Sizes, int]]:
     """The sizes of the symbols in each recorded call of a plan, and how often there was such a
     call.
     """
-    found = []
+    found: list[tuple[Sizes, int]] = []
     for call in calls:
         if call.index in plan.calls:
             found.append((sizes_of(plan, values_of_specs(call.inputs)), call.count))
@@ -42,7 +41,7 @@ def sizes_of(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:
     return {symbol.name: sizes.get(symbol.name, symbol.low) for symbol in plan.symbols}
 
 
-def known_sizes(plan: Plan, values: Mapping[Path, object]) -> dict[str, int]:
+def known_sizes(plan: Plan, values: Mapping[Path, object]) -> Sizes:
     """The sizes of the symbols that given values show.
 
     A symbol that stands alone on some axis is read there; another one follows from a sum or a
@@ -87,8 +86,8 @@ def _empty(plan: Plan, values: Mapping[Path, object]) -> set[str]:
     return {
         name
         for leaf in missing
-        if leaf.fill is not None and leaf.fill.kind == "empty" and leaf.fill.dim is not None
-        for name in leaf.shape[leaf.fill.dim].symbols
+        if leaf.empty_dim is not None
+        for name in leaf.shape[leaf.empty_dim].symbols
     }
 
 
@@ -109,14 +108,14 @@ def _solve(rest: list[tuple[Expression, int]], sizes: dict[str, int], known: set
 
 
 def counted(
-    plan: Plan, leaf: LeafPlan, sizes: Mapping[str, int], seen: Sequence[Mapping[Path, Any]]
+    plan: Plan, leaf: LeafPlan, sizes: Sizes, seen: Sequence[Values]
 ) -> torch.Tensor | None:
     """The positions for other sizes, or None for a leaf that does not count them.
 
     Every observed value has to be consecutive along its last dimension, in all rows alike, and to
     begin at the size of one symbol (the length of the past), in two distinct calls at least.
     """
-    starts: list[tuple[int, dict[str, int]]] = []
+    starts: list[tuple[int, Sizes]] = []
     for values in seen:
         value = values.get(leaf.path)
         if isinstance(value, torch.Tensor):
@@ -140,7 +139,7 @@ def counted(
 
 
 def _start(value: torch.Tensor) -> int | None:
-    """Where consecutive ints begin; None for anything else."""
+    """Returns the first of consecutive ints; None for anything else."""
     if value.ndim == 0 or value.numel() == 0 or value.dtype not in (torch.int64, torch.int32):
         return None
     first = value.reshape(-1)[0]

@@ -1,24 +1,23 @@
-"""A domain, and how a proposed tensor is brought into it; a lawful one comes back as it is."""
+"""A domain, and how a proposed tensor is brought into it; a valid one comes back as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from ..core.spec import Axis
+from ..core.spec import Axis, AxisSizes
 from ..pytrees.numbers import as_dtype, as_numbers, is_same
 from .facts import NEAR, Fact
 from .repeats import Repeat, with_repeats
 
-__all__ = ["Domain", "brought"]
+__all__ = ["Domain", "clamped_to_domain"]
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What is known of the values of one tensor leaf; the default knows nothing. Rows lie along the
-    last dimension.
+    """All that is known of the values of one tensor leaf; the default knows nothing. Rows lie along
+    the last dimension.
 
     ``low`` and ``high`` are the least and the greatest value that was seen. ``hot`` and ``simplex``
     are the dimension, counted from the end, along which one number is 1 and the others 0, or along
@@ -48,7 +47,7 @@ class Domain:
 
     @property
     def is_plain(self) -> bool:
-        """True for floats of which every number is lawful, so far as one can tell."""
+        """True for floats of which every number is valid, so far as one can tell."""
         return not self.facts and not self.is_mask and self.hot is None and self.simplex is None
 
     @property
@@ -61,38 +60,38 @@ class Domain:
         """True for ints that count: each is one more than the one before."""
         return Fact.CONSECUTIVE in self.facts
 
-    def limit(self, sizes: Mapping[Axis, int]) -> int | None:
-        """The greatest lawful int beside tensors of these sizes, None where no size bounds it.
+    def limit(self, sizes: AxisSizes) -> int | None:
+        """The greatest valid int beside tensors of these sizes, None where no size bounds it.
 
-        An axis of size 0 bounds nothing: no index into it is lawful.
+        An axis of size 0 bounds nothing: no index into it is valid.
         """
         limits = [sizes[axis] - 1 for axis in self.below if sizes.get(axis, 0) > 0]
         limits += [sizes[axis] for axis in self.at_most if axis in sizes]
         return min(limits, default=None)
 
 
-def brought(value: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
-    """The nearest lawful tensor of the same shape, beside arguments of these sizes; a lawful one
+def clamped_to_domain(value: torch.Tensor, domain: Domain, sizes: AxisSizes) -> torch.Tensor:
+    """The nearest valid tensor of the same shape, beside arguments of these sizes; a valid one
     itself.
 
     >>> from onlooker.core.path import Name, Path
     >>> items = Axis(Path((Name("items"),)), 0)
     >>> offsets = Domain(frozenset({Fact.INTS, Fact.RISING}), 0, 5, first=0, at_most=(items,))
-    >>> brought(torch.tensor([0, 5, 0, 2]), offsets, {items: 4})
+    >>> clamped_to_domain(torch.tensor([0, 5, 0, 2]), offsets, {items: 4})
     tensor([0, 0, 0, 2])
     """
     if value.numel() == 0 or (domain.is_plain and not domain.is_mask):
         return value
     numbers = as_numbers(value.detach())
     if numbers.dtype.is_floating_point:
-        lawful = _floats(numbers, domain)
+        valid = _floats(numbers, domain)
     elif numbers.dtype.is_complex:
         return value
     elif domain.is_binary and domain.hot is None:
-        lawful = _repeated(numbers.to(torch.int64), domain, sizes).to(numbers.dtype)
+        valid = _repeated(numbers.to(torch.int64), domain, sizes).to(numbers.dtype)
     else:
-        lawful = _ints(numbers.to(torch.int64), domain, sizes).to(numbers.dtype)
-    return value if is_same(lawful, numbers) else as_dtype(lawful, value.dtype).contiguous()
+        valid = _ints(numbers.to(torch.int64), domain, sizes).to(numbers.dtype)
+    return value if is_same(valid, numbers) else as_dtype(valid, value.dtype).contiguous()
 
 
 # ------------------------------------------------------------------------------------------- floats
@@ -143,22 +142,27 @@ def _apart(numbers: torch.Tensor, *, falling: bool) -> torch.Tensor:
     halved, or 0 and 1.
     """
     length = numbers.shape[-1]
-    if length < 2 or bool((numbers.diff(dim=-1) != 0).all()):
+    if length < 2:
         return numbers
+    are_equal = numbers.diff(dim=-1) == 0
+    if not bool(are_equal.any()):
+        return numbers
+    # [2, 2, 8] has equal neighbours and becomes [2, 5, 8]; [4, 4, 4] has equal ends: [2, 3, 4]
     first, last = numbers[..., :1], numbers[..., -1:]
     other = torch.where(first == 0, torch.ones_like(first), first / 2)
-    ends = torch.cat([first, torch.where(first == last, other, last)], dim=-1)
-    ends = _ordered(ends, falling=falling)
+    last = torch.where(first == last, other, last)
+    ends = _ordered(torch.cat([first, last], dim=-1), falling=falling)
     first, last = ends[..., :1], ends[..., 1:]
-    steps = torch.arange(length, device=numbers.device).to(numbers.dtype)
-    tied = (numbers.diff(dim=-1) == 0).any(dim=-1, keepdim=True)
-    return torch.where(tied, first + (last - first) * (steps / (length - 1)), numbers)
+    places = torch.arange(length, device=numbers.device).to(numbers.dtype)
+    spread = first + (last - first) * (places / (length - 1))
+    is_tied = are_equal.any(dim=-1, keepdim=True)
+    return torch.where(is_tied, spread, numbers)
 
 
 # --------------------------------------------------------------------------------------------- ints
 
 
-def _ints(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+def _ints(numbers: torch.Tensor, domain: Domain, sizes: AxisSizes) -> torch.Tensor:
     if domain.hot is not None:
         return _one_hot(numbers, domain.hot)
     if domain.is_consecutive and numbers.ndim:
@@ -185,14 +189,15 @@ def _ints(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> t
     return numbers
 
 
-def _repeated(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+def _repeated(numbers: torch.Tensor, domain: Domain, sizes: AxisSizes) -> torch.Tensor:
     """The numbers with as many of each repeated value as the sizes ask for."""
     known = {repeat.value for repeat in domain.repeats}
-    others = (number for number in (int(domain.low), int(domain.high)) if number not in known)
-    return with_repeats(numbers, domain.repeats, sizes, next(others, int(domain.low)))
+    low, high = int(domain.low), int(domain.high)
+    other = high if low in known and high not in known else low
+    return with_repeats(numbers, domain.repeats, sizes, other)
 
 
-def _consecutive(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+def _consecutive(numbers: torch.Tensor, domain: Domain, sizes: AxisSizes) -> torch.Tensor:
     """Rows that count; past the greatest number that was seen only where longer calls went past
     it as well.
     """
@@ -212,7 +217,7 @@ def _consecutive(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int
     return counted if domain.extends else counted.clamp(max=int(domain.high))
 
 
-def _within(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+def _within(numbers: torch.Tensor, domain: Domain, sizes: AxisSizes) -> torch.Tensor:
     """Numbers above the limit begin again at the least one; those below zero stay."""
     limit = domain.limit(sizes)
     if limit is None or int(numbers.max()) <= limit:
@@ -244,7 +249,7 @@ def _with_highest(numbers: torch.Tensor, highest: int, *, falling: bool) -> torc
     return flat.reshape(numbers.shape)
 
 
-def _rising(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) -> torch.Tensor:
+def _rising(numbers: torch.Tensor, domain: Domain, sizes: AxisSizes) -> torch.Tensor:
     """Sorted rows with the right ends; without equal neighbours where there is room."""
     numbers, length = _ordered(numbers, falling=False), numbers.shape[-1]
     last = sizes.get(domain.last_is) if domain.last_is is not None else None
@@ -262,7 +267,7 @@ def _rising(numbers: torch.Tensor, domain: Domain, sizes: Mapping[Axis, int]) ->
 def _spread(
     numbers: torch.Tensor, domain: Domain, last: int | None, limit: int | None
 ) -> torch.Tensor:
-    """Rows from their least number to the greatest lawful one, in steps as even as ints can have
+    """Rows from their least number to the greatest valid one, in steps as even as ints can have
     them.
     """
     length = numbers.shape[-1]

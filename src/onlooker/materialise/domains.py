@@ -1,10 +1,19 @@
-"""The domain of each leaf: what the watched values say of the values that a lawful call may have.
+"""The domain of each leaf: what the watched values say of the values that a valid call may have.
 
 Ids, offsets, lengths, indices into another argument, sorted times, one-hot rows, probabilities,
 masks: the domains are inferred here and nowhere else. Whatever makes values (an example, a probe, a
-trial) proposes a tensor of the right shape, and :meth:`Domains.lawful` brings it into its domain
+trial) proposes a tensor of the right shape, and :meth:`Domains.clamped` brings it into its domain
 (``materialise.domain``). Where calls are few, a domain is rather too small than too large: an
 offset past the end lets eager read foreign memory.
+
+An example: two calls of an embedding bag, with ``ids`` of shape (n,) and ``offsets`` of shape (batch,)::
+
+    ids                     offsets         what is inferred
+    [7, 2, 9, 4]            [0, 2]          ids: ints, 9 at most
+    [3, 3, 8, 5, 2, 6]      [0, 1, 4]       offsets: sorted, begin with 0, below the size of ids
+
+For a trial with n = 5 and batch = 4, ``offsets`` may be proposed as [3, 9, 0, 1]. Brought into its domain it
+is [0, 1, 3, 4]: sorted, and 9 is no more than the last place of ``ids``.
 """
 
 from __future__ import annotations
@@ -16,11 +25,12 @@ from typing import Any
 
 import torch
 
+from ..core.call import Values
 from ..core.path import Path
-from ..core.spec import Axis
+from ..core.spec import Axis, AxisSizes, axis_sizes
 from ..observing.store import Sample
-from .domain import Domain, brought
-from .facts import Fact, Shown, shown_by
+from .domain import Domain, clamped_to_domain
+from .facts import Fact, TensorFacts, facts_of
 from .repeats import repeats_of
 
 __all__ = ["Domains", "domains_of", "limits_of"]
@@ -31,7 +41,7 @@ _ENOUGH_FLOATS = 4
 #: the logarithm of the number of orders in which the floats of all rows could have been: those of
 #: one row of three
 _ENOUGH_ORDERS = 1.7
-_SIZES = tuple[Mapping[Axis, int], ...]
+_SIZES = tuple[AxisSizes, ...]
 _UNKNOWN = Domain()
 
 
@@ -45,24 +55,29 @@ class Domains:
         """The domain of a leaf; one that knows nothing where no call had the leaf."""
         return self.by_path.get(path, _UNKNOWN)
 
-    def lawful(self, values: Mapping[Path, Any]) -> dict[Path, Any]:
-        """The values of a whole call, with each tensor brought into its domain; a lawful one
+    def clamped(self, values: Values) -> Values:
+        """The values of a whole call, with each tensor brought into its domain; a valid one
         stays the same object.
         """
-        sizes = _sizes_of(values)
-        return {path: self._lawful(path, value, sizes) for path, value in values.items()}
+        sizes = axis_sizes(values.items())
+        return {path: self._clamped(path, value, sizes) for path, value in values.items()}
 
-    def are_lawful(self, values: Mapping[Path, Any]) -> bool:
+    def changed(self, values: Values, proposed: Values) -> Values | None:
+        """The proposed values in their domains; None where these are the ``values`` of before."""
+        valid = self.clamped(proposed)
+        is_same = all(valid[path] is value for path, value in values.items())
+        return None if is_same else valid
+
+    def are_valid(self, values: Values) -> bool:
         """True when every tensor lies in its domain."""
-        lawful = self.lawful(values)
-        return all(lawful[path] is value for path, value in values.items())
+        return self.changed(values, values) is None
 
-    def _lawful(self, path: Path, value: Any, sizes: Mapping[Axis, int]) -> Any:
+    def _clamped(self, path: Path, value: Any, sizes: AxisSizes) -> Any:
         domain = self.by_path.get(path)
         return (
             value
             if domain is None or not isinstance(value, torch.Tensor)
-            else brought(value, domain, sizes)
+            else clamped_to_domain(value, domain, sizes)
         )
 
     def limits(self) -> dict[Path, tuple[float, float]]:
@@ -71,9 +86,14 @@ class Domains:
 
         Of offsets it is 0 alone: others would have to rise, and a script draws each by itself.
         """
-        kept = {p: d for p, d in self.by_path.items() if d.is_mask or Fact.INTS in d.facts}
-        highs = {p: d.low if d.first == 0 else d.high for p, d in kept.items()}
-        return {path: (float(domain.low), float(highs[path])) for path, domain in kept.items()}
+        found: dict[Path, tuple[float, float]] = {}
+        for path, domain in self.by_path.items():
+            if not domain.is_mask and Fact.INTS not in domain.facts:
+                continue
+            are_offsets = domain.first == 0
+            high = domain.low if are_offsets else domain.high
+            found[path] = float(domain.low), float(high)
+        return found
 
 
 def domains_of(samples: Sequence[Sample]) -> Domains:
@@ -82,14 +102,14 @@ def domains_of(samples: Sequence[Sample]) -> Domains:
         dict(zip(sample.inputs.structure.paths(), sample.inputs.leaves, strict=True))
         for sample in samples
     ]
-    sizes = tuple(_sizes_of(values) for values in calls)
+    sizes = tuple(axis_sizes(values.items()) for values in calls)
     paths = dict.fromkeys(path for values in calls for path in values)
     floats = frozenset(
         path for values in calls for path, value in values.items() if _is_floating(value)
     )
     found: dict[Path, Domain] = {}
     for path in paths:
-        seen = [(number, shown_by(values.get(path))) for number, values in enumerate(calls)]
+        seen = [(number, facts_of(values.get(path))) for number, values in enumerate(calls)]
         known = [(sizes[number], shown) for number, shown in seen if shown is not None]
         if known:
             found[path] = _domain(
@@ -102,18 +122,9 @@ def _is_floating(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _sizes_of(values: Mapping[Path, Any]) -> dict[Axis, int]:
-    """The size of every axis of a call; ints count as axes."""
-    sizes: dict[Axis, int] = {}
-    for path, value in values.items():
-        if isinstance(value, torch.Tensor):
-            sizes.update({Axis(path, dim): int(size) for dim, size in enumerate(value.shape)})
-        elif isinstance(value, int) and not isinstance(value, bool):
-            sizes[Axis(path, None)] = value
-    return sizes
-
-
-def _domain(path: Path, sizes: _SIZES, seen: Sequence[Shown], floats: frozenset[Path]) -> Domain:
+def _domain(
+    path: Path, sizes: _SIZES, seen: Sequence[TensorFacts], floats: frozenset[Path]
+) -> Domain:
     low, high = min(shown.low for shown in seen), max(shown.high for shown in seen)
     facts = frozenset.intersection(*(shown.facts for shown in seen))
     hides = any(Fact.HIDES in shown.facts for shown in seen)
@@ -132,7 +143,7 @@ def _is_called_mask(path: Path) -> bool:
 
 
 def _domain_of_floats(
-    seen: Sequence[Shown], facts: frozenset[Fact], low: float, high: float
+    seen: Sequence[TensorFacts], facts: frozenset[Fact], low: float, high: float
 ) -> Domain:
     kept: set[Fact] = set()
     orders = facts & {Fact.RISING, Fact.FALLING}
@@ -157,21 +168,25 @@ def _domain_of_floats(
     )
 
 
-def _hot(seen: Sequence[Shown]) -> int | None:
+def _hot(seen: Sequence[TensorFacts]) -> int | None:
     """The last dimension along which all rows of all calls are one-hot, where at least two rows
     differ.
     """
-    dims = frozenset.intersection(*(shown.hot for shown in seen))
-    places = {dim: {place for shown in seen for place in shown.hot_places(dim)} for dim in dims}
-    return max((dim for dim in dims if len(places[dim]) > 1), default=None)
+    found: list[int] = []
+    for dim in frozenset.intersection(*(shown.hot for shown in seen)):
+        places = {place for shown in seen for place in shown.hot_places(dim)}
+        if len(places) > 1:
+            found.append(dim)
+    return max(found, default=None)
 
 
-def _simplex(seen: Sequence[Shown]) -> int | None:
+def _simplex(seen: Sequence[TensorFacts]) -> int | None:
     """The last dimension along which the floats of all calls add up to 1, where it has two of
     them or more.
     """
     dims = frozenset.intersection(*(shown.simplex for shown in seen))
-    return max((dim for dim in dims if any(shown.shape[dim] > 1 for shown in seen)), default=None)
+    wide = [dim for dim in dims if any(shown.shape[dim] > 1 for shown in seen)]
+    return max(wide, default=None)
 
 
 # --------------------------------------------------------------------------------------------- ints
@@ -180,7 +195,7 @@ def _simplex(seen: Sequence[Shown]) -> int | None:
 def _domain_of_ints(
     path: Path,
     sizes: _SIZES,
-    seen: Sequence[Shown],
+    seen: Sequence[TensorFacts],
     facts: frozenset[Fact],
     low: float,
     high: float,
@@ -215,7 +230,7 @@ def _domain_of_ints(
     )
 
 
-def _settled(facts: frozenset[Fact], seen: Sequence[Shown]) -> frozenset[Fact]:
+def _settled(facts: frozenset[Fact], seen: Sequence[TensorFacts]) -> frozenset[Fact]:
     """The facts that rows of several values show: one value stands in every order."""
     longest = max(shown.row_length for shown in seen)
     if longest < 2:
@@ -229,8 +244,8 @@ def _settled(facts: frozenset[Fact], seen: Sequence[Shown]) -> frozenset[Fact]:
 _FEW = frozenset({Fact.INTS, Fact.BOOLS, Fact.BINARY, Fact.PADDED})
 
 
-def _start(sizes: _SIZES, seen: Sequence[Shown]) -> tuple[int | Axis | None, bool]:
-    """Where rows of consecutive ints begin, and whether longer ones go past what was seen."""
+def _start(sizes: _SIZES, seen: Sequence[TensorFacts]) -> tuple[int | Axis | None, bool]:
+    """Returns where rows of consecutive ints begin, and whether longer ones go past what was seen."""
     starts = [shown.start for shown in seen]
     lengths = [shown.row_length for shown in seen]
     if None not in starts and len(set(starts)) == 1:
@@ -243,8 +258,10 @@ def _start(sizes: _SIZES, seen: Sequence[Shown]) -> tuple[int | Axis | None, boo
 def _grows(lengths: Sequence[int], highs: Sequence[float]) -> bool:
     """True where there are rows of several lengths, and the longer ones have the greater values."""
     pairs = sorted(set(zip(lengths, highs, strict=True)))
-    rising = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
-    return len(pairs) > 1 and rising
+    for (length, high), (next_length, next_high) in pairwise(pairs):
+        if next_length <= length or next_high <= high:
+            return False
+    return len(pairs) > 1
 
 
 def _axes_of(sizes: _SIZES, numbers: Sequence[Any]) -> Iterator[Axis]:
@@ -254,7 +271,9 @@ def _axes_of(sizes: _SIZES, numbers: Sequence[Any]) -> Iterator[Axis]:
             yield axis
 
 
-def _bounds(sizes: _SIZES, seen: Sequence[Shown]) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+def _bounds(
+    sizes: _SIZES, seen: Sequence[TensorFacts]
+) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
     """The axes whose sizes are above all values, and those that the greatest value reaches but
     does not pass.
     """
@@ -271,14 +290,17 @@ def _bounds(sizes: _SIZES, seen: Sequence[Shown]) -> tuple[tuple[Axis, ...], tup
     return tuple(below), tuple(at_most)
 
 
-def _last_is(sizes: _SIZES, seen: Sequence[Shown]) -> Axis | None:
+def _last_is(sizes: _SIZES, seen: Sequence[TensorFacts]) -> Axis | None:
     """The axis that has as its size what each row ends with: boundaries of packed rows."""
     lasts = [shown.last for shown in seen]
-    is_shown = len(set(lasts)) > 1 or max(shown.row_length for shown in seen) > 2
-    return next(_axes_of(sizes, lasts), None) if is_shown and None not in lasts else None
+    longest = max(shown.row_length for shown in seen)
+    is_shown = len(set(lasts)) > 1 or longest > 2
+    if not is_shown or None in lasts:
+        return None
+    return next(_axes_of(sizes, lasts), None)
 
 
-def _total_is(path: Path, sizes: _SIZES, seen: Sequence[Shown]) -> Axis | None:
+def _total_is(path: Path, sizes: _SIZES, seen: Sequence[TensorFacts]) -> Axis | None:
     """The axis whose size is the sum of the values: lengths of packed rows.
 
     One sum says it only for the first dimension of another argument, and for positive numbers in
@@ -295,7 +317,7 @@ def _total_is(path: Path, sizes: _SIZES, seen: Sequence[Shown]) -> Axis | None:
     return next((axis for axis in axes if axis.dim == 0), None)
 
 
-def _highest_is(sizes: _SIZES, seen: Sequence[Shown]) -> Axis | None:
+def _highest_is(sizes: _SIZES, seen: Sequence[TensorFacts]) -> Axis | None:
     """The axis whose size is the greatest value: lengths of padded rows."""
     highs = [shown.high for shown in seen]
     return next(_axes_of(sizes, highs), None) if len(set(highs)) > 1 else None

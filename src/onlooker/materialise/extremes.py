@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-from ..core.path import Path
-from ..core.plan import Plan
-from ..observing.store import Sample
-from .domains import Domains, domains_of
+from ..core.call import Values
+from .arguments import Calls
 
 __all__ = ["BOUNDLESS", "EXTREME", "INFINITE", "LARGE", "extreme_values"]
 
@@ -28,22 +25,17 @@ BOUNDLESS = (1.0, float("inf"), -1.0, float("-inf"), 0.5, 2.0)
 
 
 def extreme_values(
-    plan: Plan,
-    values: Mapping[Path, Any],
-    samples: Sequence[Sample],
-    pattern: Sequence[float] = EXTREME,
-    *,
-    domains: Domains | None = None,
-) -> dict[Path, Any] | None:
+    calls: Calls, values: Values, pattern: Sequence[float] = EXTREME
+) -> Values | None:
     """The values with every float tensor overwritten by large, zero and negative numbers; None
     where there is none.
 
     Masks and ints stay as they are. A tensor of another domain (probabilities, sorted times) gets
     the extremes of its domain; where numbers are not finite, it stays.
     """
-    domains, changed = domains or domains_of(samples), dict(values)
+    domains, changed = calls.domains, dict(values)
     finite = all(math.isfinite(number) for number in pattern)
-    for leaf in plan.inputs:
+    for leaf in calls.plan.inputs:
         value = values[leaf.path]
         if not isinstance(value, torch.Tensor) or value.dtype not in _DTYPES or value.numel() == 0:
             continue
@@ -58,6 +50,4 @@ def extreme_values(
         numbers = torch.tensor(pattern, dtype=torch.float64)
         repeated = numbers.repeat(-(-value.numel() // len(pattern)))[: value.numel()]
         changed[leaf.path] = repeated.reshape(value.shape).to(value.device, value.dtype)
-    changed = domains.lawful(changed)
-    same = all(changed[path] is values[path] for path in values)
-    return None if same else changed
+    return domains.changed(values, changed)

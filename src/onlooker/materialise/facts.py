@@ -1,4 +1,4 @@
-"""What one watched tensor shows of its values; each tensor is looked at once."""
+"""Facts about the values of one watched tensor; each tensor is looked at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..pytrees.numbers import as_numbers
 from ..pytrees.unusual import unusual
 
-__all__ = ["NEAR", "Fact", "Shown", "shown_by"]
+__all__ = ["NEAR", "Fact", "TensorFacts", "facts_of"]
 
 #: a float below this one, or an infinity, hides a position: the tensor is a mask that is added
 _HIDES = -1e4
@@ -44,7 +44,7 @@ class Fact(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TensorFacts:
     """The facts of one tensor with elements.
 
     ``first`` and ``last`` are what all its rows begin and end with, ``start`` is ``first`` of
@@ -80,27 +80,27 @@ class Shown:
 
     @property
     def start(self) -> int | None:
-        """Where all rows of consecutive ints begin."""
+        """The first int of all rows of consecutive ints."""
         return self.first if Fact.CONSECUTIVE in self.facts else None
 
     def hot_places(self, dim: int) -> frozenset[int]:
-        """Where the rows along a one-hot dimension have their 1."""
+        """Returns the places at which the rows along a one-hot dimension have their 1."""
         return dict(self.places).get(dim, frozenset())
 
 
-def shown_by(value: object) -> Shown | None:
-    """What a tensor shows; None for one without elements, and for what is no tensor, or none
-    that compares.
+def facts_of(value: object) -> TensorFacts | None:
+    """Returns the facts that a tensor shows; None for one without elements, and for what is no
+    tensor, or none that compares.
     """
     if not isinstance(value, torch.Tensor) or value.numel() == 0 or unusual(value):
         return None
     if value not in _KNOWN:
         _KNOWN[value] = _looked_at(as_numbers(value.detach()))
-    found: Shown | None = _KNOWN[value]
+    found: TensorFacts | None = _KNOWN[value]
     return found
 
 
-def _looked_at(numbers: torch.Tensor) -> Shown | None:
+def _looked_at(numbers: torch.Tensor) -> TensorFacts | None:
     if numbers.dtype.is_complex:
         return None
     shape = tuple(numbers.shape)
@@ -110,7 +110,7 @@ def _looked_at(numbers: torch.Tensor) -> Shown | None:
     return _ints(numbers.to(torch.int64), shape, own)
 
 
-def _ints(numbers: torch.Tensor, shape: tuple[int, ...], facts: set[Fact]) -> Shown:
+def _ints(numbers: torch.Tensor, shape: tuple[int, ...], facts: set[Fact]) -> TensorFacts:
     low, high = int(numbers.min()), int(numbers.max())
     rows = numbers.reshape(-1, shape[-1]) if shape else numbers.reshape(1, 1)
     facts |= _orders(rows)
@@ -126,7 +126,7 @@ def _ints(numbers: torch.Tensor, shape: tuple[int, ...], facts: set[Fact]) -> Sh
         and bool((rows.sort(dim=-1).values.diff(dim=-1) == 1).all())
     ):
         facts.add(Fact.PERMUTATION)
-    return Shown(
+    return TensorFacts(
         frozenset(facts),
         shape,
         low,
@@ -166,8 +166,11 @@ def _counts(rows: torch.Tensor) -> tuple[tuple[int, int, bool, bool], ...]:
 
 def _is_inside(marks: torch.Tensor) -> bool:
     """True where every row with marks has them in one piece, with others before and behind."""
-    pieces = marks.to(torch.int8).diff(dim=1).clamp(min=0).sum(dim=1)
-    return bool((pieces <= 1).all()) and not bool(marks[:, [0, -1]].any())
+    # a row 0 0 1 1 0 has the steps 0 1 0 -1: one step up for each piece
+    steps = marks.to(torch.int8).diff(dim=1)
+    n_pieces = steps.clamp(min=0).sum(dim=1)
+    is_at_an_end = bool(marks[:, [0, -1]].any())
+    return bool((n_pieces <= 1).all()) and not is_at_an_end
 
 
 def _only(values: torch.Tensor) -> int | None:
@@ -198,8 +201,12 @@ def _of_binary(numbers: torch.Tensor, rows: torch.Tensor) -> set[Fact]:
     padded at one end.
     """
     steps = rows.diff(dim=-1)
-    is_padded = bool(((steps >= 0).all(dim=-1) | (steps <= 0).all(dim=-1)).all())
-    return {Fact.BINARY, Fact.PADDED} if is_padded and numbers.ndim == 2 else {Fact.BINARY}
+    is_rising = (steps >= 0).all(dim=-1)
+    is_falling = (steps <= 0).all(dim=-1)
+    is_padded = bool((is_rising | is_falling).all())
+    if is_padded and numbers.ndim == 2:
+        return {Fact.BINARY, Fact.PADDED}
+    return {Fact.BINARY}
 
 
 def _hot(numbers: torch.Tensor) -> dict[int, frozenset[int]]:
@@ -211,12 +218,12 @@ def _hot(numbers: torch.Tensor) -> dict[int, frozenset[int]]:
     return found
 
 
-def _floats(numbers: torch.Tensor, shape: tuple[int, ...]) -> Shown:
+def _floats(numbers: torch.Tensor, shape: tuple[int, ...]) -> TensorFacts:
     low, high = float(numbers.min()), float(numbers.max())
     if low < _HIDES:
-        return Shown(frozenset({Fact.HIDES}), shape, low, high)
+        return TensorFacts(frozenset({Fact.HIDES}), shape, low, high)
     if not (math.isfinite(low) and math.isfinite(high)):
-        return Shown(frozenset(), shape, low, high)
+        return TensorFacts(frozenset(), shape, low, high)
     rows = numbers.reshape(-1, shape[-1]) if shape else numbers.reshape(1, 1)
     facts = _orders(rows)
     orders = rows.shape[0] * math.lgamma(rows.shape[1] + 1)
@@ -233,7 +240,7 @@ def _floats(numbers: torch.Tensor, shape: tuple[int, ...]) -> Shown:
             if bool(((numbers == 0) | (numbers == 1)).all()):
                 facts |= _of_binary(numbers, rows)
                 hot = _hot(numbers)
-    return Shown(
+    return TensorFacts(
         frozenset(facts),
         shape,
         low,

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.path import Path
+from ..core.call import Values
 from ..core.plan import LeafPlan, Plan
 
 __all__ = ["drawn_floats", "float_choices", "watched_floats"]
@@ -26,7 +26,7 @@ def drawn_floats(leaf: LeafPlan) -> list[float]:
     """Finite values that no call had: between those of calls, beyond them, negative, zero, and
     small.
 
-    >>> from onlooker.core.path import Name
+    >>> from onlooker.core.path import Name, Path
     >>> from onlooker.core.spec import ConstantSpec
     >>> drawn_floats(LeafPlan(Path((Name("t"),)), floats=(ConstantSpec(1.0), ConstantSpec(3.0))))
     [2.0, 5.25, -1.125, -3.0, 0.0, 0.5, -1.0, 1e-06]
@@ -49,7 +49,7 @@ def drawn_floats(leaf: LeafPlan) -> list[float]:
     return [_like(watched[0], value) for value in fresh]
 
 
-def float_choices(plan: Plan, *, watched: bool = True) -> list[dict[Path, Any]]:
+def float_choices(plan: Plan, *, watched: bool = True) -> list[Values]:
     """A value for every float that is an input, as often as the one with the most values has some.
 
     The floats change together, and no two go through their values side by side. With ``watched``,

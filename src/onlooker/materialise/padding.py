@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from ..core.path import Path
-from ..core.plan import LeafPlan, Plan
+from ..core.call import Values
+from ..core.plan import LeafPlan
 from ..pytrees.numbers import is_same
+from .arguments import Calls
 from .domain import Domain
-from .domains import Domains
 
 __all__ = ["with_padding"]
 
 
-def with_padding(
-    plan: Plan, values: Mapping[Path, Any], domains: Domains, *, hidden: bool
-) -> dict[Path, Any] | None:
-    """The same values with padding masks that hide the beginning of rows, or nothing; None where
+def with_padding(calls: Calls, values: Values, *, hidden: bool) -> Values | None:
+    """Returns the values with padding masks that hide the beginning of rows, or nothing; None where
     that changes nothing.
 
     Where they are ``hidden``, half of the first row is, nothing of the second one, a third of the
@@ -27,8 +24,8 @@ def with_padding(
     """
     masks = [
         leaf.path
-        for leaf in plan.inputs
-        if _is_padding_mask(leaf, values[leaf.path], domains.of(leaf.path))
+        for leaf in calls.plan.inputs
+        if _is_padding_mask(leaf, values[leaf.path], calls.domains.of(leaf.path))
     ]
     if not masks:
         return None

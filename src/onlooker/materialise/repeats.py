@@ -9,15 +9,15 @@ with another number of such tokens is refused by the model. The number is found 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
 
 from ..core.path import Path
-from ..core.spec import Axis
-from .facts import Shown
+from ..core.spec import Axis, AxisSizes
+from .facts import TensorFacts
 
 __all__ = ["Repeat", "repeats_of", "with_repeats"]
 
@@ -25,7 +25,7 @@ __all__ = ["Repeat", "repeats_of", "with_repeats"]
 _ENOUGH = 3
 #: the most values of one tensor that are counted in every call
 _MOST = 4
-_SIZES = Sequence[Mapping[Axis, int]]
+_SIZES = Sequence[AxisSizes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Repeat:
     divided: int = 1
     even: bool = False
 
-    def count(self, sizes: Mapping[Axis, int]) -> int | None:
-        """How often the value stands beside arguments of these sizes; None where an axis is
+    def count(self, sizes: AxisSizes) -> int | None:
+        """Returns how often the value stands beside arguments of these sizes; None where an axis is
         missing, or the number would be no whole one.
         """
         if any(axis not in sizes for axis in self.axes):
@@ -59,7 +59,7 @@ class Repeat:
 
 
 def repeats_of(
-    path: Path, sizes: _SIZES, seen: Sequence[Shown], floats: Collection[Path] = ()
+    path: Path, sizes: _SIZES, seen: Sequence[TensorFacts], floats: Collection[Path] = ()
 ) -> tuple[Repeat, ...]:
     """The values of a tensor of ints whose number goes with the sizes of another argument.
 
@@ -97,26 +97,27 @@ class _Candidate:
     inside: bool
 
 
-def _common(both: Sequence[tuple[Mapping[Axis, int], Shown]]) -> Iterator[_Candidate]:
+def _common(both: Sequence[tuple[AxisSizes, TensorFacts]]) -> Iterator[_Candidate]:
     """The values that all these calls have, more often than by chance, beside others."""
     if not both:
         return
-    tables = [{entry[0]: entry[1:] for entry in shown.counts} for _, shown in both]
-    several = any(len(shown.shape) > 1 and shown.shape[0] > 1 for _, shown in both)
+    facts = [shown for _, shown in both]
+    tables = [{entry[0]: entry[1:] for entry in shown.counts} for shown in facts]
+    have_rows = any(len(shown.shape) > 1 and shown.shape[0] > 1 for shown in facts)
     for value in tables[0]:
         if not all(value in table for table in tables):
             continue
         counts, evens, insides = zip(*(table[value] for table in tables), strict=True)
-        is_all = all(count == s.count for count, (_, s) in zip(counts, both, strict=True))
-        if max(counts) >= _ENOUGH and not is_all:
-            yield _Candidate(value, counts, several and all(evens), all(insides))
+        is_nothing_else = list(counts) == [shown.count for shown in facts]
+        if max(counts) >= _ENOUGH and not is_nothing_else:
+            yield _Candidate(value, counts, have_rows and all(evens), all(insides))
 
 
 def _proportions(
     candidate: _Candidate,
     other: Path,
     n_dims: int,
-    both: Sequence[tuple[Mapping[Axis, int], Shown]],
+    both: Sequence[tuple[AxisSizes, TensorFacts]],
 ) -> Iterator[tuple[tuple[int, ...], Repeat]]:
     """The ways in which the numbers go with the sizes of an argument, each with a rank: the
     plainest is the least.
@@ -153,7 +154,7 @@ def _choices(n_dims: int) -> Iterator[tuple[int, ...]]:
 
 
 def with_repeats(
-    numbers: torch.Tensor, repeats: Sequence[Repeat], sizes: Mapping[Axis, int], other: int
+    numbers: torch.Tensor, repeats: Sequence[Repeat], sizes: AxisSizes, other: int
 ) -> torch.Tensor:
     """The numbers with as many of each value as the sizes ask for; themselves where they have
     them, or where there is no room.
@@ -181,7 +182,7 @@ def with_repeats(
 
 
 def _per_row(wanted: int, have: list[int], room: list[int], *, even: bool) -> list[int]:
-    """How many each row gets; the first rows keep what they have."""
+    """Returns how many places each row gets; the first rows keep what they have."""
     each, rest = divmod(wanted, len(have))
     if even and not rest and all(each <= h + r for h, r in zip(have, room, strict=True)):
         return [each] * len(have)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
 
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
+from ..core.sizes.expression import Sizes
 from ..core.spec import Axis
-from ..infer.sizes import Sizes, is_general, is_possible
-from .domains import Domains
+from ..infer.sizes import is_general, is_possible
+from .arguments import Calls
 from .repeats import Repeat
 
 __all__ = ["with_room"]
@@ -18,36 +18,31 @@ __all__ = ["with_room"]
 _MOST_TRIES = 64
 
 
-def with_room(
-    plan: Plan, domains: Domains, sizes: Mapping[str, int], fixed: Collection[str] = ()
-) -> Sizes:
+def with_room(calls: Calls, sizes: Sizes) -> Sizes:
     """The sizes, with rows so long that the values which have to stand in them do.
 
     13 images of four tokens need a text of 52 tokens and more. One row has room for all, unless the
     rows are as many as what they have room for: so the number of rows may shrink later on. Sizes
-    that are ``fixed``, and those that the number of values depends on, stay. Sizes that were general
-    stay general.
+    that the number of values depends on stay. Sizes that were general stay general.
     """
-    found = dict(sizes)
+    plan, found = calls.plan, sizes
     was_general = is_general(plan, found)
     for leaf in plan.inputs:
-        repeats = domains.of(leaf.path).repeats if leaf.is_tensor and leaf.shape else ()
+        repeats = calls.domains.of(leaf.path).repeats if leaf.is_tensor and leaf.shape else ()
         if not repeats:
             continue
         needed = _needed(plan, leaf, repeats, found)
         if needed is None or leaf.shape[-1].evaluate(found) > needed:
             continue
         bound = {name for r in repeats for axis in r.axes for name in _symbols(plan, axis)}
-        free = [n for n in leaf.shape[-1].symbols if n not in bound and n not in fixed]
+        free = [n for n in leaf.shape[-1].symbols if n not in bound]
         for name in free[-1:]:
             found = _grown(plan, leaf, found, name, needed, was_general=was_general)
     return found
 
 
-def _needed(
-    plan: Plan, leaf: LeafPlan, repeats: tuple[Repeat, ...], sizes: Mapping[str, int]
-) -> int | None:
-    """How many places a row needs; None where that is not known."""
+def _needed(plan: Plan, leaf: LeafPlan, repeats: tuple[Repeat, ...], sizes: Sizes) -> int | None:
+    """Returns how many places a row needs; None where that is not known."""
     known: dict[Axis, int] = {
         axis: expression.evaluate(sizes) for other in plan.inputs for axis, expression in other.axes
     }

@@ -1,4 +1,4 @@
-"""Grows a lawful tensor from a seen one: rows are repeated, ids stay in the vocabulary, masks
+"""Grows a valid tensor from a seen one: rows are repeated, ids stay in the vocabulary, masks
 stay masks.
 """
 
@@ -78,16 +78,21 @@ def _is_triangle(values: torch.Tensor) -> bool:
     """
     if values.ndim < 2 or min(values.shape[-2:]) < 2 or not _is_mask(values):
         return False
-    if not bool((values[..., 1:, 1:] == values[..., :-1, :-1]).all()):
-        return False  # not the same along each diagonal
+    # 1 0 0      each diagonal has one value, each row changes once at most: not at all in the last
+    # 1 1 0      row, and between the last two columns in the row above it
+    # 1 1 1
+    has_equal_diagonals = bool((values[..., 1:, 1:] == values[..., :-1, :-1]).all())
+    if not has_equal_diagonals:
+        return False
     changes = values[..., 1:] != values[..., :-1]
-    once = changes.sum(-1) <= 1
+    change_once = bool((changes.sum(-1) <= 1).all())
     last_row, row_above = changes[..., -1, :], changes[..., -2, :]
-    return bool(once.all()) and not bool(last_row.any()) and bool(row_above[..., -1].all())
+    ends_in_corner = not bool(last_row.any()) and bool(row_above[..., -1].all())
+    return change_once and ends_in_corner
 
 
 def _triangle(values: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """The same diagonals from the last row and column on, in matrices of another size."""
+    """Returns the same diagonals from the last row and column on, in matrices of another size."""
     rows, columns = values.shape[-2:]
     row_from_last = torch.arange(1 - shape[-2], 1)
     column_from_last = torch.arange(1 - shape[-1], 1)

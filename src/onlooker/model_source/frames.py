@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import enum
 import functools
 import os
@@ -11,18 +12,46 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function
 
 from .lines import is_of_python
 
-__all__ = ["TORCH", "Owner", "is_code_of_model", "is_own_code", "owner_of", "reading_frame"]
+__all__ = [
+    "STAND_INS",
+    "TORCH",
+    "Owner",
+    "frame_of_model",
+    "is_code_of_model",
+    "is_own_code",
+    "looked_up",
+    "owner_of",
+    "reading_frame",
+]
 
 #: the folder of torch, with the separator at its end
 TORCH = os.path.dirname(torch.__file__) + os.sep
 _ROOT = Path(__file__).parents[1]
 _OWN = str(_ROOT) + os.sep
 #: what stands for ``int``, ``range`` and texts of numbers in a trace: the line is the one that calls it
-_STAND_INS = ("size_ints.py", "size_functions.py", "rolled_loops.py", "number_texts.py")
-_BUILTINS = tuple(str(_ROOT / "repairs" / name) for name in _STAND_INS)
+STAND_INS = tuple(
+    str(_ROOT / "repairs" / folder / name)
+    for folder, name in (
+        ("numbers", "size_ints.py"),
+        ("numbers", "size_functions.py"),
+        ("numbers", "number_texts.py"),
+        *(
+            ("loops", name)
+            for name in (
+                "kept_between_steps.py",
+                "loop_results.py",
+                "rolled_loops.py",
+                "scans.py",
+                "step_recorder.py",
+                "steps.py",
+            )
+        ),
+    )
+)
 #: files of torch that implement operators: an operator decides again when the program runs
 _OPERATORS = (
     "_refs",
@@ -51,7 +80,7 @@ def owner_of(file: str) -> Owner:
     """Whose code a file has; what was made from text at run time has no file."""
     if file.startswith(TORCH):
         return Owner.OPERATOR if file[len(TORCH) :].startswith(_OPERATORS) else Owner.TORCH
-    if file in _BUILTINS:
+    if file in STAND_INS:
         return Owner.MADE
     if file.startswith(_OWN):
         return Owner.OWN
@@ -68,12 +97,36 @@ def is_own_code(file: str) -> bool:
     return file.startswith(_OWN)
 
 
+def looked_up(name: str, frame: FrameType) -> Any:
+    """Returns the value of a name in a running frame.
+
+    :raises LookupError: for a name that is not known there
+    """
+    for names in (frame.f_locals, frame.f_globals, vars(builtins)):
+        if name in names:
+            return names[name]
+    raise LookupError(name)
+
+
+def frame_of_model() -> FrameType | None:
+    """The innermost frame that runs code of a model; None where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_code_of_model(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
 def reading_frame(depth: int, func: Any = None) -> FrameType | None:
     """The innermost frame from a depth on that is the model's; None where code of torch asks, and
-    where our own code calls ``func`` by itself rather than handing on the call of a model.
+    where our own code calls ``func`` by itself rather than handing on the call of a model. A function
+    of torch that is Python, as ``Tensor.is_shared``, hands itself on: such frames are passed over.
     """
     frame: FrameType | None = sys._getframe(depth)
+    handing_on = (getattr(func, "__code__", None), handle_torch_function.__code__)
     while frame is not None:
+        if frame.f_code in handing_on:
+            frame = frame.f_back
+            continue
         file = frame.f_code.co_filename
         if is_code_of_model(file) and not is_of_python(file):
             return frame

@@ -14,13 +14,22 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-__all__ = ["SourceTest", "branch_asked_at", "codes_of", "has_positions", "tree_of"]
+__all__ = [
+    "SourceTest",
+    "branch_asked_at",
+    "codes_of",
+    "expressions_around",
+    "has_positions",
+    "tree_of",
+]
 
 _JUMPS = ("POP_JUMP", "JUMP_IF", "TO_BOOL")
 #: instructions between the one that makes a value and the one that asks whether it is true
 _BETWEEN = ("COPY", "EXTENDED_ARG", "CACHE", "TO_BOOL")
 #: a function that calls one of them may read its local names without naming them
 _READS_NAMES = frozenset({"locals", "vars", "eval", "exec", "_getframe"})
+#: a larger expression is not read
+_MOST_NODES = 64
 _Position = tuple[int | None, int | None, int | None, int | None]
 _Branch = ast.If | ast.IfExp | ast.Assign
 
@@ -190,3 +199,27 @@ def codes_of(file: str) -> frozenset[CodeType]:
         found.add(code)
         waiting += [item for item in code.co_consts if isinstance(item, CodeType)]
     return frozenset(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def expressions_around(code: CodeType, instruction: int) -> tuple[ast.expr, ...]:
+    """The expressions around an instruction, the innermost first; none where the file has changed
+    since the code was imported, or before Python 3.11.
+    """
+    if not has_positions() or instruction < 0:
+        return ()
+    tree = tree_of(code.co_filename)
+    if tree is None or code not in codes_of(code.co_filename):
+        return ()
+    positions = getattr(code, "co_positions")()  # noqa: B009  # not known to Python 3.10
+    line, last, column, end = list(positions)[instruction // 2]
+    found: list[ast.expr] = []
+    for node in ast.walk(tree):  # an expression comes after those around it
+        if not isinstance(node, ast.expr) or line is None or column is None:
+            continue
+        begin = (node.lineno, node.col_offset)
+        stop = (node.end_lineno, node.end_col_offset)
+        if begin <= (line, column) and (last, end) <= stop:
+            found.append(node)
+    small = [node for node in found if sum(1 for _ in ast.walk(node)) <= _MOST_NODES]
+    return tuple(reversed(small))

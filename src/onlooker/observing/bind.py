@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ..core.call import Parameter, Passing, Signature
-from ..core.spec import ConstantSpec
+from ..core.spec import ConstantSpec, OpaqueSpec
+from ..pytrees.open import spec_of
 
 __all__ = ["Binder", "as_args_kwargs", "bind", "python_signature", "read_signature"]
 
 _MOST_ROUTES = 256
 _CONSTANTS = (bool, int, float, str, type(None))
+#: objects that nobody can change, and that are the same in every process
+_LASTING = (enum.Enum, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
 def read_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Signature]:
@@ -34,10 +40,17 @@ def read_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Sig
                 if p.annotation is p.empty
                 else inspect.formatannotation(p.annotation).replace("'", "")
             ),
+            _object_of(p.default),
         )
         for p in signature.parameters.values()
     )
     return signature, Signature(parameters)
+
+
+def _object_of(default: Any) -> OpaqueSpec | None:
+    """The spec of a default that is an object which lasts."""
+    spec = spec_of(default) if isinstance(default, _LASTING) else None
+    return spec if isinstance(spec, OpaqueSpec) else None
 
 
 def bind(
@@ -100,7 +113,9 @@ class Binder:
 
 
 def _sources(passed: tuple[tuple[str, Passing], ...]) -> tuple[Any, ...]:
-    """Where each argument stands: a position or a slice among the positional ones, or its name."""
+    """Returns the source of each argument: a position or a slice among the positional ones, or its
+    name.
+    """
     found: list[Any] = []
     for position, (name, how) in enumerate(passed):
         if how is Passing.VAR_POSITIONAL:
@@ -113,7 +128,8 @@ def _sources(passed: tuple[tuple[str, Passing], ...]) -> tuple[Any, ...]:
 def as_args_kwargs(
     signature: Signature, values: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """How to call the method with arguments given by name.
+    """Returns the positional and the keyword arguments that call the method with arguments given by
+    name.
 
     Everything goes by keyword, but for positional-only parameters and those that stand before
     ``*args``.

@@ -1,4 +1,4 @@
-"""How much memory the kept values may take."""
+"""The memory that the kept values may take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from ..core.errors import UsageError
 
-__all__ = ["Budget", "free_bytes", "in_words"]
+__all__ = ["MemoryBudget", "free_bytes", "in_words"]
 
 GIB = 1 << 30
 #: of the memory that is free when watching begins, at most this share, and never more than this
@@ -20,7 +20,7 @@ _SPECS = 1 << 24
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-class Budget:
+class MemoryBudget:
     """The bytes that kept values may take: ``max_bytes`` in all, or a share of what is free on each
     device.
 

@@ -43,7 +43,9 @@ def copy_leaves(leaves: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def why_without_values(leaves: Iterable[Any]) -> str | None:
-    """Why the tensors have no values that could be kept; None where they have."""
+    """Returns the reason for which the tensors have no values that could be kept; None where they
+    have.
+    """
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
             continue

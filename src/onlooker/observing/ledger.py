@@ -15,22 +15,24 @@ from typing import Any
 import torch
 
 from ..core.call import Call, Passing
-from ..core.locks import lock_of
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
-from ..core.structure import Tree
+from ..core.structure import LEAF, Structure, Tree
+from ..core.support.locks import lock_of
 from ..core.surroundings import Surroundings
 from ..pytrees.open import NESTED, spec_of
-from .reader import Opener
+from ..pytrees.reopen import StructureReader
 
-__all__ = ["Form", "Ledger", "Row", "SpecNumbers"]
+__all__ = ["EntryForm", "Form", "Ledger", "Made", "Row", "SpecNumbers"]
 
 #: a call whose leaves are the numbers of their specs
 Row = tuple[int, ...]
 #: how a call was made: how each argument came, and what stood around it
-_Made = tuple[tuple[tuple[str, Passing], ...], Surroundings | None]
+Made = tuple[tuple[tuple[str, Passing], ...], Surroundings | None]
+#: the number of a structure, and a number for each of its leaves
+Form = tuple[int, Row]
 #: the structures of arguments and result, how the call was made, how many leaves are of the
 #: arguments, and the place of each leaf's spec among those of the entry
-Form = tuple[int, int, _Made, int, Row]
+EntryForm = tuple[int, int, Made, int, Row]
 _tensor_key = operator.attrgetter("shape", "dtype", "device")
 _BY_VALUE = (bool, int, str, type(None))
 #: what one call takes about, and one number in it, and one spec, with its places in tables
@@ -109,13 +111,13 @@ class SpecNumbers:
         return None if -1 in row else row
 
     def kinds(self, row: Row) -> Row:
-        """What makes a call a new kind of call: the ranks and dtypes of tensors, and constants
-        that are no sizes.
+        """Returns the marks by which a call is of a new kind: the ranks and dtypes of tensors, and
+        constants that are no sizes.
         """
         return tuple(map(self._kinds.__getitem__, row))
 
     def wide_kinds(self, row: Row) -> Row:
-        """The same, but of constants their classes only."""
+        """Returns these marks with the classes of constants alone."""
         return tuple(map(self._wide_kinds.__getitem__, row))
 
     def specs(self, row: Iterable[int]) -> dict[int, Spec]:
@@ -183,32 +185,35 @@ class Ledger:
 
     def __init__(self) -> None:
         self.numbers: SpecNumbers = SpecNumbers()
-        self.inputs: Opener = Opener()
-        self.outputs: Opener = Opener()
+        self.inputs: StructureReader = StructureReader()
+        self.outputs: StructureReader = StructureReader()
         self.n_calls: int = 0
         self.n_changes: int = 0
         self.nbytes: int = 0
         self._forms: dict[Any, int] = {}
-        self._form_list: list[Form] = []
+        self._form_list: list[EntryForm] = []
         self._entries: list[Row] = []
         self._first: dict[Row, int] = {}
         self._indices, self._counts, self._seconds = array("q"), array("q"), array("d")
 
     def add(
         self,
-        inputs: tuple[int, Row],
-        outputs: tuple[int, Row],
-        passed: tuple[tuple[str, Passing], ...],
+        inputs: Form,
+        outputs: Form,
+        made: Made,
         seconds: float,
-        surroundings: Surroundings | None = None,
         *,
-        alone: bool,
-    ) -> int:
+        alone: bool = False,
+        has_room: bool = True,
+    ) -> int | None:
         """Notes a call and gives the position of its entry; equal calls are one entry, but for one
-        that shall stand ``alone``.
+        that shall stand ``alone``. Where there is no room for a new entry nothing is noted, and the
+        position of one that is there is given.
         """
-        form, places = _form_of(inputs, outputs, (passed, surroundings))
+        form, places = _form_of(inputs, outputs, made)
         number = self._forms.get(form)
+        if not has_room:
+            return None if number is None else self._first.get((number, *places))
         entry = (self._new_form(form) if number is None else number, *places)
         index, self.n_calls = self.n_calls, self.n_calls + 1
         position = self._first.setdefault(entry, len(self._entries))
@@ -228,13 +233,12 @@ class Ledger:
             self.outputs.number(call.outputs.structure),
             self.numbers.of_specs(call.outputs.leaves),
         )
-        position = self.add(
-            inputs, outputs, call.passed, call.seconds, call.surroundings, alone=False
-        )
+        position = self.add(inputs, outputs, (call.passed, call.surroundings), call.seconds)
+        assert position is not None
         self._counts[position] += call.count - 1
         self.n_calls += call.count - 1
 
-    def _new_form(self, form: Form) -> int:
+    def _new_form(self, form: EntryForm) -> int:
         number = self._forms[form] = len(self._form_list)
         self._form_list.append(form)
         self.nbytes += _ENTRY_BYTES + 2 * _NUMBER_BYTES * len(form[4])
@@ -247,29 +251,17 @@ class Ledger:
         self._counts.append(count)
         self._seconds.append(seconds)
 
-    def position_of(
-        self,
-        inputs: tuple[int, Row],
-        outputs: tuple[int, Row],
-        passed: tuple[tuple[str, Passing], ...],
-        surroundings: Surroundings | None = None,
-    ) -> int | None:
-        """The position of the entry of such calls; None where there was none."""
-        form, places = _form_of(inputs, outputs, (passed, surroundings))
-        number = self._forms.get(form)
-        return None if number is None else self._first.get((number, *places))
-
     @property
     def entries(self) -> Sequence[Row]:
         """The entries, each the number of a form and numbers of specs; they are only added to."""
         return self._entries
 
     @property
-    def forms(self) -> Sequence[Form]:
+    def forms(self) -> Sequence[EntryForm]:
         """The forms of entries; they are only added to."""
         return self._form_list
 
-    def _rows(self, entry: Row) -> tuple[tuple[int, Row], tuple[int, Row], _Made]:
+    def _rows(self, entry: Row) -> tuple[Form, Form, Made]:
         structure_in, structure_out, made, n_inputs, pattern = self._form_list[entry[0]]
         row = tuple(entry[place + 1] for place in pattern)
         return (structure_in, row[:n_inputs]), (structure_out, row[n_inputs:]), made
@@ -297,7 +289,7 @@ class Ledger:
             made[1],
         )
 
-    def input_forms(self) -> set[tuple[int, Row]]:
+    def input_forms(self) -> set[Form]:
         """The kinds of the inputs of all calls."""
         rows = [self._rows(entry)[0] for entry in self._entries]
         return {(number, self.numbers.kinds(row)) for number, row in rows}
@@ -308,9 +300,7 @@ class Ledger:
         for position, entry in enumerate(self._entries):
             (number, row), outputs, (passed, surroundings) = self._rows(entry)
             tree: Tree[Any] = Tree(self.inputs.structures[number], row)
-            changed = change(
-                Call(self._indices[position], tree, Tree(self.outputs.structures[0], ()), passed)
-            )
+            changed = change(Call(self._indices[position], tree, Tree(Structure(LEAF), ()), passed))
             numbers: Any = changed.inputs.leaves
             inputs = self.inputs.number(changed.inputs.structure), numbers
             form, places = _form_of(inputs, outputs, (changed.passed, surroundings))
@@ -322,9 +312,7 @@ class Ledger:
         self.n_changes += 1
 
 
-def _form_of(
-    inputs: tuple[int, Row], outputs: tuple[int, Row], made: _Made
-) -> tuple[Form, Iterable[int]]:
+def _form_of(inputs: Form, outputs: Form, made: Made) -> tuple[EntryForm, Iterable[int]]:
     """The form of an entry, and its distinct numbers."""
     row = inputs[1] + outputs[1]
     places = dict.fromkeys(row, 0)

@@ -1,5 +1,5 @@
-"""What a model holds in the attributes of its modules beside its parameters: read and written by
-path, compared by value.
+"""The attributes of the modules of a model beside its parameters: read and written by path,
+compared by value.
 
 A path is written as Python has it, ``encoder.layers.0.conv.last_frames``: the name of the module,
 and the name of the attribute or buffer.
@@ -12,18 +12,19 @@ from typing import Any
 
 import torch
 
-from ..pytrees.agree import leaf_difference
+from ..pytrees.comparisons.agree import leaf_difference
 from ..pytrees.deepcopy import torch_deepcopy
 from ..pytrees.layers import is_cache
 from ..pytrees.nodes import ATOMS
-from ..pytrees.numbers import is_same
 from ..pytrees.open import open_tree
 
 __all__ = [
     "are_equal",
     "changed_paths",
     "copied_values",
+    "former_values",
     "held_values",
+    "plain_values",
     "put_values",
     "values_at",
 ]
@@ -31,6 +32,7 @@ __all__ = [
 #: what every module has, flags and hooks, and the mode, which is the user's own choice
 _COMMON = frozenset(vars(torch.nn.Module()))
 _DEEPEST = 4
+_PLAIN = (bool, int, float, str, type(None), tuple, torch.Tensor)
 
 
 def held_values(model: Any) -> dict[str, Any]:
@@ -48,6 +50,28 @@ def held_values(model: Any) -> dict[str, Any]:
         for prefix, module in _modules(model)
         for name, value in _own_values(module)
         if _can_be_state(value)
+    }
+
+
+def plain_values(model: Any) -> dict[str, Any]:
+    """The plain attributes of a model and of its submodules, by path: numbers, flags, text, tuples, and
+    tensors that are no buffers. The mode is the user's own choice, and may change after watching.
+    """
+    return {
+        f"{prefix}.{name}" if prefix else name: value
+        for prefix, module in _modules(model)
+        for name, value in vars(module).items()
+        if isinstance(value, _PLAIN) and name != "training"
+    }
+
+
+def former_values(model: Any, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the attributes that were other plain values ``before``; other tensors are others."""
+    now = plain_values(model)
+    return {
+        path: value
+        for path, value in before.items()
+        if path not in now or not _is_same_plain(value, now[path])
     }
 
 
@@ -91,14 +115,21 @@ def copied_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def values_at(model: Any, paths: Iterable[str]) -> dict[str, Any]:
     """The attributes at these paths, as far as they are there."""
-    tables = ((path, *_table(model, path)) for path in paths)
-    return {path: table[name] for path, table, name in tables if name in table}
+    found: dict[str, Any] = {}
+    for path in paths:
+        table, name = _table(model, path)
+        if name in table:
+            found[path] = table[name]
+    return found
 
 
 def _table(model: Any, path: str) -> tuple[dict[str, Any], str]:
-    """The dict that holds an attribute, and its name."""
+    """The dict that holds an attribute, and its name; an empty one where its module is gone."""
     prefix, _, name = path.rpartition(".")
-    module = model.get_submodule(prefix) if prefix else model
+    try:
+        module = model.get_submodule(prefix) if prefix else model
+    except AttributeError:
+        return {}, name
     is_buffer = isinstance(module, torch.nn.Module) and name in module._buffers
     return (module._buffers if is_buffer else vars(module)), name
 
@@ -119,8 +150,12 @@ def changed_paths(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[st
     >>> changed_paths({"n": 1, "x": torch.ones(2)}, {"x": torch.ones(2), "n": 2, "new": None})
     ('n', 'new')
     """
-    other = [path for path in now if path not in before or not are_equal(before[path], now[path])]
-    return (*other, *(path for path in before if path not in now))
+    found: list[str] = []
+    for path, value in now.items():
+        if path not in before or not are_equal(before[path], value):
+            found.append(path)
+    gone = [path for path in before if path not in now]
+    return (*found, *gone)
 
 
 def are_equal(left: Any, right: Any) -> bool:
@@ -133,7 +168,14 @@ def are_equal(left: Any, right: Any) -> bool:
     return all(map(_is_same_leaf, first.leaves, second.leaves))
 
 
+def _is_same_plain(left: Any, right: Any) -> bool:
+    """True for equal numbers and texts, and for one tensor, whatever its values."""
+    if left is right or isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        return left is right
+    return type(left) is type(right) and repr(left) == repr(right)
+
+
 def _is_same_leaf(left: Any, right: Any) -> bool:
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-        return is_same(left, right) or leaf_difference(left, right) == 0
-    return type(left) is type(right) and repr(left) == repr(right)
+        return leaf_difference(left, right) == 0
+    return _is_same_plain(left, right)

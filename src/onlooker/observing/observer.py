@@ -11,21 +11,21 @@ import torch
 
 from ..core.call import Signature
 from ..core.errors import ObservationError, UsageError
-from ..core.kinds import check_kind
-from ..core.locks import lock_of
 from ..core.recording import Recording
+from ..core.support.kinds import check_kind
+from ..core.support.locks import lock_of
+from ..pytrees.comparisons.same_object import difference_of
 from ..pytrees.nodes import qualified_name
-from ..pytrees.same_object import difference_of
-from .budget import Budget
+from .budget import MemoryBudget
 from .copies import unseen
-from .hook import check_method, replaced_method
-from .inner import advice_on_inner, method_signature
-from .instead import advice_on_parts
-from .state import Attributes, changed_since, read_attributes
+from .module_state import former_values, plain_values
 from .store import Store
 from .tracked_state import StateTracker, name_of_state
-from .twins import Twins
-from .wrapper import Around, own_attributes
+from .wrapped_model import advice_on_wrapped, method_signature
+from .wrapping.copies_of_model import CopiesOfModel
+from .wrapping.hook import check_method, replaced_method
+from .wrapping.submodule_calls import advice_on_parts
+from .wrapping.wrapper import Around, own_attributes
 
 __all__ = ["Watcher"]
 
@@ -50,9 +50,9 @@ class _Watched:
         self.where = ""
         self.part = ""
         self._lock = lock_of(self)
-        self.twins = self._new_twins()
-        self._before: Attributes = {}
-        self._former: Attributes = {}
+        self.copies = self._new_copies()
+        self._before: dict[str, Any] = {}
+        self._former: dict[str, Any] = {}
         self._n_of_copies = 0
         self._n_left_out = 0
 
@@ -62,12 +62,12 @@ class _Watched:
         return self.own if self.copy is None or self.own.n_calls else self.copy
 
     @property
-    def former(self) -> Attributes:
+    def former(self) -> dict[str, Any]:
         """The attributes that the copy overwrote while it was watched, as they were before."""
         return self._former
 
-    def _new_twins(self) -> Twins:
-        return Twins(self.own.model, self._same, self._changed, self._is_uncalled)
+    def _new_copies(self) -> CopiesOfModel:
+        return CopiesOfModel(self.own.model, self._same, self._changed, self._is_uncalled)
 
     def _is_uncalled(self) -> bool:
         """True while the model itself was not called."""
@@ -80,7 +80,7 @@ class _Watched:
         return self.own.watch(original, args, kwargs)
 
     def _changed(self, copy: Any, where: str) -> Around:
-        """What runs around the calls of a copy that differs from the model at the place
+        """Returns the block around the calls of a copy that differs from the model at the place
         ``where``.
         """
         if self.own.n_calls:
@@ -88,15 +88,15 @@ class _Watched:
         if self.copy is None:
             self.own.end_parts()
             self.copy, self.where = self.own.beside(copy), where
-            self._before = _attributes(copy)
+            self._before = _read(plain_values, copy)
             return self.copy.watch
         with unseen():
             differs = difference_of(self.copy.model, copy)
         return self._leave_out if differs else self.copy.watch
 
     def followed(self, name: str, part: Any) -> Around:
-        """What runs around the calls of a part that has all weights: the first such part that is
-        called while the model itself is not.
+        """Returns the block around the calls of a part that has all weights: the first such part
+        that is called while the model itself is not.
         """
 
         def around(
@@ -114,7 +114,7 @@ class _Watched:
         with self._lock, contextlib.suppress(Exception):  # what cannot be watched is only called
             if self.copy is None:
                 made = self.own.of_part(part)
-                self.part, self.copy, self._before = name, made, _attributes(part)
+                self.part, self.copy, self._before = name, made, _read(plain_values, part)
 
     def _leave_out(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -128,35 +128,35 @@ class _Watched:
         """
         self.own.end_block(method)
         if self.copy is not None:
-            self._former = {**_changed(self._before, self.copy.model), **self._former}
+            self._former = {**_read(former_values, self.copy.model, self._before), **self._former}
         if self.copy is not None and self.own.n_calls:
             self._n_left_out += self.copy.n_calls
             self.copy = None
-            self.twins = self._new_twins()
+            self.copies = self._new_copies()
         if self._n_left_out and self._is_uncalled():
-            self.store.missed.add(
+            self.store.unrecorded.add(
                 f"{self._n_left_out} calls of changed copies of the model were not seen"
             )
         self._n_left_out = 0
 
 
 class Watcher:
-    """What was watched of one model, by the name of the method, in the order of watching."""
+    """The stores of one model, by the name of the method, in the order of watching."""
 
     def __init__(self, max_bytes: int | None = None, *, state: bool = False) -> None:
         check_kind(state, bool, "state", "True or False")
-        self._budget = Budget(max_bytes)
+        self._budget = MemoryBudget(max_bytes)
         self._tracks_state = state
         self.model: Any = None
         self._watched: dict[str, _Watched] = {}
-        self._former: Attributes = {}
+        self._former: dict[str, Any] = {}
 
     @property
     def stores(self) -> dict[str, Store]:
         """The calls of each method."""
         return {method: watched.store for method, watched in self._watched.items()}
 
-    def former(self, store: Store) -> Attributes:
+    def former(self, store: Store) -> dict[str, Any]:
         """The attributes that the model of a store overwrote while it was watched, as they were
         before.
         """
@@ -165,13 +165,15 @@ class Watcher:
         return next(w.former for w in self._watched.values() if w.copy is store)
 
     def changed_copy(self, store: Store) -> str:
-        """Where the model of a store, a copy, differs from the watched one; empty for that
-        one.
+        """Returns the place where the model of a store, a copy, differs from the watched one; empty
+        for that one.
         """
         return next((w.where for w in self._watched.values() if w.copy is store), "")
 
     def followed_part(self, store: Store) -> str:
-        """Which part of the watched model the model of a store is; empty for another one."""
+        """Returns the place of the model of a store within the watched model; empty for another
+        one.
+        """
         return next((w.part for w in self._watched.values() if w.copy is store), "")
 
     @contextlib.contextmanager
@@ -205,9 +207,9 @@ class Watcher:
             )
         watched = self._watched.get(method) or _Watched(self._store(model, method))
         self._begin(watched, model, method)
-        before: Attributes = {}
+        before: dict[str, Any] = {}
         try:
-            before = _attributes(model)
+            before = _read(plain_values, model)
             self.model = model
             self._watched[method] = watched
             for store in filter(None, (watched.own, watched.copy)):
@@ -215,7 +217,7 @@ class Watcher:
             yield watched.own
         finally:
             self._end(watched, method)
-            self._former = {**_changed(before, model), **self._former}
+            self._former = {**_read(former_values, model, before), **self._former}
 
     def _begin(self, watched: _Watched, model: Any, method: str) -> None:
         """Puts the wrapper on; inside another block of the same method it is there, and sees
@@ -224,12 +226,12 @@ class Watcher:
         store = watched.own
         if store.blocks == 0:
             # the state that is followed is that of the model, not that of a copy
-            twins = watched.twins if store.state is None else None
-            if twins is not None:
+            of_model = watched.copies if store.state is None else None
+            if of_model is not None:
                 copies = [watched.copy.model] if watched.copy and not watched.part else []
-                store.hook.enter_context(twins.noted(*copies))
+                store.hook.enter_context(of_model.noted(*copies))
             store.place = store.hook.enter_context(
-                replaced_method(model, method, store.watch, twins)
+                replaced_method(model, method, store.watch, of_model)
             )
             if method == "forward" and own_attributes(model).get(_COMPILED) is not None:
                 hook = replaced_method(model, _COMPILED, store.watch_compiled)
@@ -272,24 +274,15 @@ class Watcher:
         name = method or next(iter(self.stores), "forward")
         store = self.stores.get(name)
         if store is None or not store.n_calls:
-            hint = f"{advice_on_inner(self.model)}{_instead(self.model, name, store)}{_ADVICE}"
+            hint = f"{advice_on_wrapped(self.model)}{_instead(self.model, name, store)}{_ADVICE}"
             raise ObservationError(_nothing_seen(name, store), slug="no-calls", hint=hint)
         return store
 
 
-def _attributes(model: Any) -> Attributes:
+def _read(read: Callable[..., dict[str, Any]], model: Any, *others: Any) -> dict[str, Any]:
+    """Calls ``read`` on a model; returns nothing where its class does not let it be read."""
     try:
-        return read_attributes(model)
-    except Exception:
-        logger.warning(
-            "The attributes of a %s cannot be read.", type(model).__name__, exc_info=True
-        )
-        return {}
-
-
-def _changed(before: Attributes, model: Any) -> Attributes:
-    try:
-        return changed_since(before, model)
+        return read(model, *others)
     except Exception:
         logger.warning(
             "The attributes of a %s cannot be read.", type(model).__name__, exc_info=True
@@ -312,8 +305,8 @@ def _nothing_seen(method: str, store: Store | None) -> str:
 
 
 def _instead(model: Any, method: str, store: Store | None) -> str:
-    """What was called in place of the method, and how often, with a space after it; nothing
-    where that is not known.
+    """Returns in words which method was called in place of the watched one, and how often, with a
+    space after it; nothing where that is not known.
     """
     if store is None:
         return ""

@@ -15,7 +15,7 @@ shallow copy of every holder, so that a comparison costs one identity per value.
 >>> snapshot = Snapshot.of(model)
 >>> model.seen.append(1)
 >>> model.counts["calls"][0] += 1
->>> [str(change) for change in snapshot.changes()]
+>>> [str(effect) for effect in snapshot.effects()]
 ['seen was deque([]) and is deque([1])', "counts['calls'][0] was 0 and is 1"]
 >>> snapshot.put_back()
 >>> model.seen, model.counts
@@ -33,12 +33,10 @@ import itertools
 import operator
 import os
 import random
-import reprlib
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -53,10 +51,11 @@ from typing import Any
 
 import torch
 
-from ..pytrees.numbers import is_same
+from ..pytrees.identity import slots_of
 from ..pytrees.unusual import unusual
+from .effects import MISSING, Effect, shown, was_written, write_mark
 
-__all__ = ["MISSING", "Change", "Holder", "ObjectState", "Snapshot", "is_file_of_user"]
+__all__ = ["Holder", "ObjectState", "Snapshot", "is_file_of_user"]
 
 #: values that cannot change, and that are compared by value
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -80,7 +79,6 @@ _CONTAINERS = frozenset(
 _MOST_HOLDERS = 400_000
 #: the values of tensors are copied up to so many bytes in all, once for each Lab
 _MOST_BYTES = 1 << 28
-MISSING: Any = object()
 #: modules of the standard library whose objects are not looked into: they are everybody's
 _LEFT_ALONE = frozenset(
     {"logging", "threading", "weakref", "importlib", "warnings", "re", "inspect", "ast", "io"}
@@ -95,101 +93,77 @@ _STEPPING = frozenset(
 _OWN = str(Path(__file__).resolve().parents[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What stands at ``path`` instead of what stood there; ``MISSING`` is nothing.
-
-    ``is_write`` is True for a tensor that is the same object with other values. ``holder`` is what
-    holds it, ``key`` where in it; None for a holder that changed as a whole.
-    """
-
-    path: str
-    before: Any
-    now: Any
-    is_write: bool = False
-    holder: Holder | None = None
-    key: Any = None
-
-    @property
-    def lasts(self) -> bool:
-        """True for a change that putting back leaves: a step of an iterator."""
-        return isinstance(self.holder, _Opaque)
-
-    def __str__(self) -> str:
-        if self.is_write:
-            return f"{self.path} was written in place"
-        return f"{self.path} was {_shown(self.before)} and is {_shown(self.now)}"
-
-
-def _shown(value: Any) -> str:
-    if value is MISSING:
-        return "absent"
-    if isinstance(value, torch.Tensor):
-        return f"a tensor of shape {list(value.shape)}"
-    try:
-        return reprlib.repr(value)
-    except Exception:
-        return f"a {type(value).__name__}"
-
-
 # ---------------------------------------------------------------------------------- holders
 
 
 class Holder:
-    """Something that can change in place, with a copy of what it held."""
+    """Something that can change in place, with a copy of what it held: ``saved``."""
 
-    __slots__ = ("path",)
-    path: str
+    __slots__ = ("path", "saved", "value")
 
-    def again(self) -> Holder | None:
-        """The same with what it holds now; None where a trace cannot look at it."""
-        return None
+    def __init__(self, path: str, value: Any) -> None:
+        self.path, self.value = path, value
+        self.saved: Any = self.read()
 
-    def put(self, key: Any, value: Any) -> None:
-        """Puts something at a key."""
+    def read(self) -> Any:
+        """A copy of what it holds now."""
         raise NotImplementedError
-
-    def is_about(self, other: Holder) -> bool:
-        """True for another holder of the same object."""
-        for name in ("table", "values", "value"):
-            if hasattr(self, name):
-                return getattr(self, name) is getattr(other, name, self)
-        return type(self) is type(other) and self.path == other.path
-
-    def at(self, key: Any) -> Any:
-        """What it held at a key."""
-        return MISSING
-
-    def keys_of(self, value: Any) -> list[Any]:
-        """The keys at which it held this very object."""
-        return []
 
     def is_unchanged(self) -> bool:
         """True where it holds what it held."""
-        raise NotImplementedError
+        return bool(self.read() == self.saved)
 
-    def changes(self) -> Iterator[Change]:
-        """What it holds instead."""
-        raise NotImplementedError
+    def effects(self) -> Iterator[Effect]:
+        """Yields the effects on what it held."""
+        yield Effect(self.path, self.saved, self.read(), holder=self)
 
     def put_back(self) -> None:
         """Gives it what it held."""
         raise NotImplementedError
 
+    @property
+    def lasts(self) -> bool:
+        """True where putting back leaves what it holds."""
+        return False
+
+    def again(self) -> Holder | None:
+        """Returns a holder of what the object holds now; None where a trace cannot look at it."""
+        cls: Any = type(self)
+        made: Holder = object.__new__(cls)
+        for name in slots_of(cls):
+            setattr(made, name, getattr(self, name))
+        made.saved = self.read()
+        return made
+
+    def items(self) -> Mapping[Any, Any]:
+        """Returns the items that it held, by keys."""
+        return {}
+
+    def put(self, key: Any, value: Any) -> None:
+        """Puts something at a key."""
+        self.value[key] = value
+
+    def is_about(self, other: Holder) -> bool:
+        """True for another holder of the same object."""
+        return self.value is other.value
+
 
 class _Table(Holder):
     """A dict: the attributes of its ``owner``, or a container."""
 
-    __slots__ = ("attributes", "owner", "saved", "table")
+    __slots__ = ("attributes", "owner")
 
     def __init__(
-        self, path: str, table: dict[Any, Any], *, attributes: bool, owner: Any = None
+        self, path: str, value: dict[Any, Any], *, attributes: bool, owner: Any = None
     ) -> None:
-        self.path, self.table, self.attributes, self.owner = path, table, attributes, owner
-        self.saved = dict(table)
+        self.path, self.value, self.saved = path, value, dict(value)
+        self.attributes, self.owner = attributes, owner
+
+    def read(self) -> dict[Any, Any]:
+        return dict(self.value)
 
     def is_unchanged(self) -> bool:
-        now, saved = self.table, self.saved
+        now, saved = self.value, self.saved
         if len(now) != len(saved):
             return False
         if not saved:
@@ -198,260 +172,245 @@ class _Table(Holder):
             map(operator.is_, now, saved)
         )
 
-    def changes(self) -> Iterator[Change]:
-        table = dict(self.table)
+    def effects(self) -> Iterator[Effect]:
+        table = self.read()
         same_keys = not self.attributes and table.keys() == self.saved.keys()
         if same_keys and list(table) != list(self.saved):  # as ``move_to_end`` leaves it
-            yield Change(self.path, list(self.saved), list(table), holder=self)
+            yield Effect(self.path, list(self.saved), list(table), holder=self)
         for key in dict.fromkeys((*self.saved, *table)):
             before, now = self.saved.get(key, MISSING), table.get(key, MISSING)
             if not _is_equal(before, now) and not self._is_bookkeeping(key):
-                yield Change(self.path_of(key), before, now, holder=self, key=key)
+                yield Effect(self.path_of(key), before, now, holder=self, key=key)
+
+    def again(self) -> Holder:
+        # most holders are dicts of modules
+        return _Table(self.path, self.value, attributes=self.attributes, owner=self.owner)
 
     def _is_bookkeeping(self, key: Any) -> bool:
         return isinstance(self.owner, torch.nn.Module) and key in _BOOKKEEPING
 
-    def again(self) -> Holder:
-        return _Table(self.path, self.table, attributes=self.attributes, owner=self.owner)
-
-    def put(self, key: Any, value: Any) -> None:
-        self.table[key] = value
-
-    def at(self, key: Any) -> Any:
-        return self.saved.get(key, MISSING)
-
-    def keys_of(self, value: Any) -> list[Any]:
-        return [key for key, item in self.saved.items() if item is value]
+    def items(self) -> Mapping[Any, Any]:
+        found: dict[Any, Any] = self.saved
+        return found
 
     def path_of(self, key: Any) -> str:
         """The path of a value."""
         if not self.attributes:
-            return f"{self.path}[{_shown(key)}]"
+            return f"{self.path}[{shown(key)}]"
         return f"{self.path}.{key}" if self.path else str(key)
 
     def put_back(self) -> None:
-        kind = _dict_of(self.table)
-        kind.clear(self.table)
-        kind.update(self.table, self.saved)
-
-
-def _dict_of(table: dict[Any, Any]) -> Any:
-    """The class whose methods change a dict, whatever a class of the user's makes of them."""
-    return collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict
+        # whatever a class of the user's makes of these methods
+        is_ordered = isinstance(self.value, collections.OrderedDict)
+        kind: Any = collections.OrderedDict if is_ordered else dict
+        kind.clear(self.value)
+        kind.update(self.value, self.saved)
 
 
 class _Sequence(Holder):
     """A list, a deque or a bytearray."""
 
-    __slots__ = ("saved", "values")
+    __slots__ = ()
 
-    def __init__(self, path: str, values: Any) -> None:
-        self.path, self.values = path, values
-        self.saved = list(_items_of(values))
+    def read(self) -> list[Any]:
+        return list(_items_of(self.value))
 
     def is_unchanged(self) -> bool:
-        now = self.values
+        now = self.value
         if len(self.saved) != (list.__len__(now) if isinstance(now, list) else len(now)):
             return False
         return all(map(operator.is_, _items_of(now), self.saved))
 
-    def changes(self) -> Iterator[Change]:
-        now = list(_items_of(self.values))
+    def effects(self) -> Iterator[Effect]:
+        now = self.read()
         if len(now) != len(self.saved):
             before: Any = list(self.saved)
-            if isinstance(self.values, collections.deque):
-                before = collections.deque(before, self.values.maxlen)
-            yield Change(self.path, before, self.values, holder=self)
+            if isinstance(self.value, collections.deque):
+                before = collections.deque(before, self.value.maxlen)
+            yield Effect(self.path, before, self.value, holder=self)
             return
         for number, (one, other) in enumerate(zip(self.saved, now, strict=True)):
             if not _is_equal(one, other):
-                yield Change(f"{self.path}[{number}]", one, other, holder=self, key=number)
+                yield Effect(f"{self.path}[{number}]", one, other, holder=self, key=number)
 
-    def again(self) -> Holder:
-        return _Sequence(self.path, self.values)
-
-    def put(self, key: Any, value: Any) -> None:
-        self.values[key] = value
-
-    def at(self, key: Any) -> Any:
-        return self.saved[key]
-
-    def keys_of(self, value: Any) -> list[Any]:
-        return [number for number, item in enumerate(self.saved) if item is value]
+    def items(self) -> Mapping[Any, Any]:
+        return dict(enumerate(self.saved))
 
     def put_back(self) -> None:
-        if isinstance(self.values, list):
-            list.__setitem__(self.values, slice(None), self.saved)
-        elif isinstance(self.values, collections.deque):
-            self.values.clear()
-            self.values.extend(self.saved)
+        if isinstance(self.value, list):
+            list.__setitem__(self.value, slice(None), self.saved)
+        elif isinstance(self.value, collections.deque):
+            self.value.clear()
+            self.value.extend(self.saved)
         else:
-            self.values[:] = bytes(self.saved)
+            self.value[:] = bytes(self.saved)
 
 
 def _items_of(values: Any) -> Iterable[Any]:
-    """What a list holds, whatever a class of the user's makes of it."""
+    """Returns the items of a list, whatever a class of the user's makes of it."""
     return list.__iter__(values) if isinstance(values, list) else values
 
 
 class _Set(Holder):
-    __slots__ = ("saved", "values")
+    __slots__ = ()
 
-    def __init__(self, path: str, values: set[Any]) -> None:
-        self.path, self.values, self.saved = path, values, set(values)
+    def read(self) -> set[Any]:
+        return set(self.value)
 
-    def is_unchanged(self) -> bool:
-        return len(self.values) == len(self.saved) and self.values == self.saved
-
-    def changes(self) -> Iterator[Change]:
-        yield Change(self.path, self.saved, self.values, holder=self)
-
-    def again(self) -> Holder:
-        return _Set(self.path, self.values)
+    def effects(self) -> Iterator[Effect]:
+        yield Effect(self.path, self.saved, self.value, holder=self)
 
     def put_back(self) -> None:
-        self.values.clear()
-        self.values.update(self.saved)
+        self.value.clear()
+        self.value.update(self.saved)
 
 
 class _Named(Holder):
-    """Some names of a namespace: globals that functions name, slots, or what a class holds."""
+    """Some names of a namespace: globals that functions name, slots, or what a class holds. ``get``,
+    ``set`` and ``delete`` are what the namespace has for a name.
+    """
 
-    __slots__ = ("read", "remove", "saved", "write")
+    __slots__ = ("delete", "get", "names", "set")
 
     def __init__(
         self,
         path: str,
         names: Iterable[str],
-        read: Callable[[str], Any],
-        write: Callable[[str, Any], None],
-        remove: Callable[[str], None],
+        get: Callable[[str], Any],
+        set: Callable[[str, Any], None],
+        delete: Callable[[str], None],
     ) -> None:
-        self.path, self.read, self.write, self.remove = path, read, write, remove
-        self.saved = {name: read(name) for name in names}
+        self.names, self.get, self.set, self.delete = tuple(names), get, set, delete
+        super().__init__(path, None)
+
+    @classmethod
+    def of_table(cls, path: str, names: Iterable[str], table: dict[str, Any]) -> _Named:
+        """Some keys of a dict."""
+        get = functools.partial(_at, table)
+        return cls(path, names, get, table.__setitem__, table.__delitem__)
+
+    @classmethod
+    def of_attributes(
+        cls, path: str, names: Iterable[str], obj: Any, get: Callable[[str], Any], kind: Any
+    ) -> _Named:
+        """Some attributes of an object, which are set and deleted as those of a ``kind``."""
+        put = functools.partial(kind.__setattr__, obj)
+        return cls(path, names, get, put, functools.partial(kind.__delattr__, obj))
+
+    def read(self) -> dict[str, Any]:
+        return {name: self.get(name) for name in self.names}
 
     def is_unchanged(self) -> bool:
-        return all(self.read(name) is value for name, value in self.saved.items())
+        return all(self.get(name) is value for name, value in self.saved.items())
 
-    def changes(self) -> Iterator[Change]:
+    def effects(self) -> Iterator[Effect]:
         for name, before in self.saved.items():
-            now = self.read(name)
+            now = self.get(name)
             if not _is_equal(before, now):
-                yield Change(f"{self.path}.{name}", before, now, holder=self, key=name)
+                yield Effect(f"{self.path}.{name}", before, now, holder=self, key=name)
 
-    def again(self) -> Holder:
-        return _Named(self.path, self.saved, self.read, self.write, self.remove)
+    def items(self) -> Mapping[Any, Any]:
+        found: dict[str, Any] = self.saved
+        return found
 
     def put(self, key: Any, value: Any) -> None:
-        self.write(key, value)
+        self.set(key, value)
 
-    def at(self, key: Any) -> Any:
-        return self.saved.get(key, MISSING)
-
-    def keys_of(self, value: Any) -> list[Any]:
-        return [name for name, item in self.saved.items() if item is value]
+    def is_about(self, other: Holder) -> bool:
+        return type(self) is type(other) and self.path == other.path
 
     def put_back(self) -> None:
         for name, before in self.saved.items():
-            if self.read(name) is not before:
+            if self.get(name) is not before:
                 if before is MISSING:
-                    self.remove(name)
+                    self.delete(name)
                 else:
-                    self.write(name, before)
+                    self.set(name, before)
+
+
+def _at(table: dict[str, Any], name: str) -> Any:
+    return table.get(name, MISSING)
 
 
 class ObjectState(Holder):
     """An object whose whole state is read and set: a source of random numbers, an array."""
 
-    __slots__ = ("equal", "read", "saved", "value", "write")
+    __slots__ = ("equal", "get", "set")
 
     def __init__(
         self,
         path: str,
         value: Any,
-        read: Callable[[], Any],
-        write: Callable[[Any], Any],
-        equal: Callable[[Any, Any], bool],
+        get: Callable[[], Any],
+        set: Callable[[Any], Any] | None,
+        equal: Callable[[Any, Any], bool] = operator.eq,
     ) -> None:
-        self.path, self.value, self.read, self.write, self.equal = path, value, read, write, equal
-        self.saved = read()
+        """Without ``set`` the state is seen and cannot be set, as that of a generator of Python."""
+        self.get, self.set, self.equal = get, set, equal
+        super().__init__(path, value)
+
+    def read(self) -> Any:
+        """The state of now."""
+        return self.get()
+
+    @property
+    def lasts(self) -> bool:
+        """True for a state that cannot be set."""
+        return self.set is None
 
     def is_unchanged(self) -> bool:
         """True where the state is what it was."""
-        return self.equal(self.saved, self.read())
+        return bool(self.equal(self.saved, self.read()))
 
-    def changes(self) -> Iterator[Change]:
+    def effects(self) -> Iterator[Effect]:
         """The state before and now."""
-        if not self.is_unchanged():
-            if isinstance(self.value, torch.Generator):  # its draws are operators of torch
-                yield Change(self.path, self.value, self.value, is_write=True)
-            else:
-                yield Change(self.path, self.saved, self.read(), holder=self)
+        if isinstance(self.value, torch.Generator):  # its draws are operators of torch
+            yield Effect(self.path, self.value, self.value, is_write=True)
+        else:
+            yield from super().effects()
 
     def again(self) -> Holder | None:
-        """The same with the state of now; the state of torch is a tensor, of which a trace has no
-        values.
+        """Returns a look at the state of now; the state of torch is a tensor, of which a trace has
+        no values.
         """
-        if isinstance(self.value, torch.Generator):
-            return None
-        return ObjectState(self.path, self.value, self.read, self.write, self.equal)
+        return None if isinstance(self.value, torch.Generator) else super().again()
 
     def put_back(self) -> None:
         """Sets the state that was read."""
-        self.write(self.saved)
+        if self.set is not None:
+            self.set(self.saved)
 
 
-class _Opaque(Holder):
-    """An object whose state is seen and cannot be set: a generator of Python."""
+class _WrittenTensor(Holder):
+    """A tensor that is no parameter; ``saved`` is a copy of it, or None."""
 
-    __slots__ = ("read", "saved", "value")
-
-    def __init__(self, path: str, value: Any, read: Callable[[], Any]) -> None:
-        self.path, self.value, self.read = path, value, read
-        self.saved = read()
-
-    def is_unchanged(self) -> bool:
-        return bool(self.read() == self.saved)
-
-    def changes(self) -> Iterator[Change]:
-        if not self.is_unchanged():
-            yield Change(self.path, self.saved, self.read(), holder=self)
-
-    def again(self) -> Holder:
-        return _Opaque(self.path, self.value, self.read)
-
-    def put_back(self) -> None:
-        return None
-
-
-class _Written(Holder):
-    """A tensor that is no parameter: torch counts the writes to it, but for an inference tensor."""
-
-    __slots__ = ("copy", "tensor", "version")
+    __slots__ = ("mark",)
 
     def __init__(self, path: str, tensor: torch.Tensor, copy: torch.Tensor | None) -> None:
-        self.path, self.tensor, self.copy = path, tensor, copy
-        self.version = None if tensor.is_inference() else tensor._version
+        self.path, self.value, self.saved = path, tensor, copy
+        self.mark = copy if tensor.is_inference() else write_mark(tensor)
+
+    @property
+    def lasts(self) -> bool:
+        return self.saved is None
 
     def is_unchanged(self) -> bool:
-        if self.version is not None:
-            return self.tensor._version == self.version
-        return self.copy is None or is_same(self.tensor, self.copy)
+        return not was_written(self.value, self.mark)
 
-    def changes(self) -> Iterator[Change]:
-        if not self.is_unchanged():
-            yield Change(self.path, self.copy, self.tensor, is_write=True)
+    def effects(self) -> Iterator[Effect]:
+        yield Effect(self.path, self.saved, self.value, is_write=True)
+
+    def again(self) -> Holder | None:
+        return None
 
     def put_back(self) -> None:
-        if self.copy is None:
+        if self.saved is None:
             return
-        if self.version is None:
-            with torch.inference_mode():
-                self.tensor.copy_(self.copy)
-            return
-        with torch.no_grad():
-            self.tensor.copy_(self.copy)
-        self.version = self.tensor._version
+        is_inference = self.value.is_inference()
+        with torch.inference_mode() if is_inference else torch.no_grad():
+            self.value.copy_(self.saved)
+        if not is_inference:
+            self.mark = write_mark(self.value)
 
 
 def _content_of(cell: CellType) -> Any:
@@ -472,7 +431,7 @@ def _is_equal(left: Any, right: Any) -> bool:
 
 
 class Snapshot:
-    """What everything in reach of an object held at one moment.
+    """All values in reach of an object at one moment.
 
     ``tensors`` are all tensors in reach, parameters among them, ``objects`` all holders and modules.
     ``is_whole`` is False where there was too much to look at.
@@ -508,7 +467,7 @@ class Snapshot:
         return made
 
     def again(self) -> Snapshot:
-        """What the same objects hold now, without tensors: for a moment inside of a trace."""
+        """Looks at the same objects once more, without tensors: for a moment inside of a trace."""
         made = Snapshot()
         fresh = (holder.again() for holder in self.holders)
         made.holders = [holder for holder in fresh if holder is not None]
@@ -518,23 +477,18 @@ class Snapshot:
         """The holders that hold something else now."""
         return [holder for holder in self.holders if not holder.is_unchanged()]
 
-    def changes(self) -> list[Change]:
+    def effects(self) -> list[Effect]:
         """All that is another now, by path."""
-        return [change for holder in self.changed() for change in holder.changes()]
+        return [effect for holder in self.changed() for effect in holder.effects()]
 
     def put_back(self) -> None:
         """Gives everything what it held."""
         for holder in self.changed():
             holder.put_back()
 
-    def lasting(self) -> list[Change]:
+    def lasting(self) -> list[Effect]:
         """The changes that putting back leaves."""
-        return [
-            change
-            for holder in self.changed()
-            if isinstance(holder, _Opaque) or (isinstance(holder, _Written) and holder.copy is None)
-            for change in holder.changes()
-        ]
+        return [effect for holder in self.changed() if holder.lasts for effect in holder.effects()]
 
     # -- one object
 
@@ -575,7 +529,7 @@ class Snapshot:
         if copies and self._bytes + value.nbytes <= _MOST_BYTES:
             self._bytes += value.nbytes
             copy = value.detach().clone()
-        self.holders.append(_Written(path, value, copy))
+        self.holders.append(_WrittenTensor(path, value, copy))
         yield from ()
 
     def _container(self, path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -583,7 +537,7 @@ class Snapshot:
             self.holders.append(_Table(path, value, attributes=False))
             for key, item in list(dict.items(value)):
                 if type(item) not in _ATOMS:
-                    yield f"{path}[{_shown(key)}]", item
+                    yield f"{path}[{shown(key)}]", item
         elif isinstance(value, (list, collections.deque)):
             self.holders.append(_Sequence(path, value))
             yield from _numbered(path, _items_of(value))
@@ -607,8 +561,7 @@ class Snapshot:
             table = getattr(value, "__dict__", None)
             if type(table) is dict:
                 yield from self._attributes(path, table, value)
-            slots = [name for name in _slots_of(cls) if name != "__dict__"]
-            if slots:
+            if slots := list(slots_of(cls)):
                 yield from self._slots(path, value, slots)
         if _is_of_user(cls):
             yield cls.__name__, cls
@@ -643,15 +596,7 @@ class Snapshot:
         def read(name: str) -> Any:
             return getattr(value, name, MISSING)
 
-        self.holders.append(
-            _Named(
-                path,
-                slots,
-                read,
-                functools.partial(object.__setattr__, value),
-                functools.partial(object.__delattr__, value),
-            )
-        )
+        self.holders.append(_Named.of_attributes(path, slots, value, read, object))
         for name in slots:
             item = read(name)
             if item is not MISSING and type(item) not in _ATOMS:
@@ -674,7 +619,9 @@ class Snapshot:
             yield path, value
 
     def _function(self, path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
-        """What a function of the user's holds: its closure, its defaults, and globals by name."""
+        """Yields what a function of the user's holds: its closure, its defaults, and globals by
+        name.
+        """
         if function.__dict__:
             yield from self._attributes(function.__qualname__, function.__dict__, function)
         wrapped = function.__dict__.get("__wrapped__")
@@ -701,27 +648,17 @@ class Snapshot:
         fresh = [one for one in stored if one not in known]
         if fresh:
             known.update(fresh)
-            self.holders.append(
-                _Named(
-                    module,
-                    fresh,
-                    lambda one: space.get(one, MISSING),
-                    space.__setitem__,
-                    space.__delitem__,
-                )
-            )
+            self.holders.append(_Named.of_table(module, fresh, space))
         for one in read:
             value = space.get(one, MISSING)
             if value is not MISSING and type(value) not in _ATOMS:
                 yield f"{module}.{one}", value
 
     def _file(self, module: ModuleType) -> Iterator[tuple[str, Any]]:
-        """What a Python module of the user's has beside functions and classes."""
+        """Yields the values in a Python module of the user's beside functions and classes."""
         name, space = module.__name__, vars(module)
         if module is os:
-            state = ObjectState(
-                "os.environ", os.environ, os.environ.copy, _set_environment, operator.eq
-            )
+            state = ObjectState("os.environ", os.environ, os.environ.copy, _set_environment)
             self.holders.append(state)
         if not _is_module_of_user(name):
             return
@@ -732,16 +669,13 @@ class Snapshot:
             if not _is_special(one) and not isinstance(value, kinds)
         ]
 
-        def read(one: str) -> Any:
-            return space.get(one, MISSING)
-
-        self.holders.append(_Named(name, data, read, space.__setitem__, space.__delitem__))
+        self.holders.append(_Named.of_table(name, data, space))
         for one in data:
             if type(space[one]) not in _ATOMS:
                 yield f"{name}.{one}", space[one]
 
     def _class(self, path: str, cls: type) -> Iterator[tuple[str, Any]]:
-        """What a class of the user's holds, and its methods."""
+        """Yields the bases, the attributes and the methods of a class of the user's."""
         for base in cls.__mro__:
             if base is cls or not _is_of_user(base):
                 continue
@@ -751,19 +685,9 @@ class Snapshot:
         own = {name: value for name, value in vars(cls).items() if not _is_special(name)}
         data = [name for name, value in own.items() if not _is_code(value)]
 
-        def read(name: str) -> Any:
-            return vars(cls).get(name, MISSING)
-
         if data:
-            self.holders.append(
-                _Named(
-                    cls.__name__,
-                    data,
-                    read,
-                    functools.partial(setattr, cls),
-                    functools.partial(delattr, cls),
-                )
-            )
+            read = functools.partial(_attribute_of_class, cls)
+            self.holders.append(_Named.of_attributes(cls.__name__, data, cls, read, type))
         for name, value in vars(cls).items():
             if type(value) not in _ATOMS and (_is_code(value) or not _is_special(name)):
                 yield f"{cls.__name__}.{name}", value
@@ -773,6 +697,10 @@ def _numbered(path: str, values: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     for number, value in enumerate(list(values)):
         if type(value) not in _ATOMS:
             yield f"{path}[{number}]", value
+
+
+def _attribute_of_class(cls: type, name: str) -> Any:
+    return vars(cls).get(name, MISSING)
 
 
 def _is_special(name: str) -> bool:
@@ -791,13 +719,13 @@ def _state_of(path: str, value: Any) -> Holder | None:
         read = functools.partial(value.get, MISSING)
         return ObjectState(path, value, read, functools.partial(_set_variable, value), _is_equal)
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        return ObjectState(path, value, value.getstate, value.setstate, operator.eq)
+        return ObjectState(path, value, value.getstate, value.setstate)
     if type(value) in _COUNTING:
-        return _Opaque(path, value, lambda: repr(value.__reduce__()))
+        return ObjectState(path, value, lambda: repr(value.__reduce__()), None)
     if type(value) in _STEPPING:
-        return _Opaque(path, value, lambda: operator.length_hint(value, -1))
+        return ObjectState(path, value, lambda: operator.length_hint(value, -1), None)
     if isinstance(value, GeneratorType):
-        return _Opaque(path, value, lambda: _place_in(value))
+        return ObjectState(path, value, lambda: _place_in(value), None)
     array = getattr(sys.modules.get("numpy"), "ndarray", None)
     if array is not None and isinstance(value, array) and value.dtype != object:
         return ObjectState(
@@ -830,7 +758,7 @@ def _sources_of_random_numbers() -> Iterator[Holder]:
     """The random numbers of torch, of Python and of numpy, which every model can draw."""
     for source in (torch.default_generator, *torch.cuda.default_generators):
         yield ObjectState("torch.random", source, source.get_state, source.set_state, torch.equal)
-    yield ObjectState("random", random, random.getstate, random.setstate, operator.eq)
+    yield ObjectState("random", random, random.getstate, random.setstate)
     drawn: Any = getattr(sys.modules.get("numpy"), "random", None)
     if drawn is not None:
         yield ObjectState("numpy.random", drawn, drawn.get_state, drawn.set_state, _is_same_state)
@@ -889,18 +817,6 @@ def _is_of_user(cls: type) -> bool:
 def _is_followed(cls: type) -> bool:
     """True for a class whose objects are looked into."""
     return str(cls.__module__).partition(".")[0] not in _LEFT_ALONE
-
-
-@functools.lru_cache(maxsize=4096)
-def _slots_of(cls: type) -> tuple[str, ...]:
-    """The names of the slots of a class and of its bases, as attributes have them."""
-    found: list[str] = []
-    for base in cls.__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            is_private = name.startswith("__") and not name.endswith("__")
-            found.append(f"_{base.__name__.lstrip('_')}{name}" if is_private else name)
-    return tuple(name for name in dict.fromkeys(found) if name != "__weakref__")
 
 
 @functools.lru_cache(maxsize=4096)

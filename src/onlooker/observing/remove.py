@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..core.call import Call, Passing, Signature
 from ..core.errors import UsageError
-from ..core.kinds import check_kind
-from ..core.structure import Structure, Tree
+from ..core.structure import Tree
+from ..core.support.kinds import check_kind
 
 __all__ = ["call_without", "names_to_remove", "tree_without"]
 
@@ -69,18 +69,5 @@ def call_without(call: Call, names: Collection[str]) -> Call:
 
 def tree_without(arguments: Tree[T], names: Collection[str]) -> Tree[T]:
     """The tree of the arguments without these."""
-    structure = arguments.structure
-    entries, children = [], []
-    leaves: list[Any] = []
-    start = 0
-    for entry, child in zip(structure.entries, structure.children, strict=True):
-        stop = start + child.n_leaves
-        if entry.code() not in names:
-            entries.append(entry)
-            children.append(child)
-            leaves += arguments.leaves[start:stop]
-        start = stop
-    kept = Structure(
-        structure.kind, tuple(entries), tuple(children), structure.context, structure.extra
-    )
-    return Tree(kept, tuple(leaves))
+    parts = arguments.parts().items()
+    return arguments.with_parts({entry: p for entry, p in parts if entry.code() not in names})

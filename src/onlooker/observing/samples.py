@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ..core.call import Call
+from ..core.call import Call, Join
 from ..core.structure import Tree
+from ..pytrees.joins import join_tensors, joined, joined_results
 from ..pytrees.numbers import is_same
 from ..pytrees.open import close_tree
-from .budget import Budget, in_words
+from .budget import MemoryBudget, in_words
 from .copies import copy_leaves, held_storages
-from .missed import Missed
+from .ledger import Form
+from .unrecorded_calls import UnrecordedCalls
 
-__all__ = ["Form", "Sample", "Samples"]
+__all__ = ["Sample", "Samples"]
 
-#: the number of a structure, and what makes the call a new kind of call
-Form = tuple[int, tuple[int, ...]]
 _MOST_TRIES = 2
 #: kinds of calls that differ in constants only: a number that is another one in each call is no new
 #: kind
@@ -47,6 +47,11 @@ class Sample:
         copied: dict[str, Any] = close_tree(self.inputs.structure, copy_leaves(self.inputs.leaves))
         return copied
 
+    def joined(self, joins: Sequence[Join]) -> Sample:
+        """The call as graphs see it: each joined list is a list of one tensor."""
+        inputs = joined(self.inputs, joins, join_tensors)
+        return replace(self, inputs=inputs, outputs=joined_results(self.outputs, joins))
+
 
 class Samples:
     """The kept calls: the first ones, as many as are wanted, and one of every kind.
@@ -55,11 +60,11 @@ class Samples:
     twice.
     """
 
-    def __init__(self, budget: Budget, missed: Missed) -> None:
+    def __init__(self, budget: MemoryBudget, unrecorded: UnrecordedCalls) -> None:
         self.samples: list[Sample] = []
         self.n_counted: int = 0
         self.dropped: list[str] = []
-        self._budget, self._missed = budget, missed
+        self._budget, self._unrecorded = budget, unrecorded
         self._n_wanted = 0
         self._is_full = False
         self._forms: dict[Form, int] = {}
@@ -134,7 +139,7 @@ class Samples:
 
     def _note(self, text: str) -> None:
         text = f"{text} (limit: {self._budget})"
-        self._missed.add(text)
+        self._unrecorded.add(text)
         self.dropped.append(text)
 
     def add(self, sample: Sample, form: Form) -> bool:

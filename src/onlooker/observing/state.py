@@ -1,4 +1,5 @@
-"""What a model keeps outside its inputs: attributes that a call overwrites, buffers that it writes.
+"""The state of a model outside its inputs: attributes that a call overwrites, buffers that it
+writes.
 
 A model may set its own window size from the last image, or count its calls. Probes and exports run
 it again, so what they change is put back; and they begin from what stood there before the model was
@@ -15,54 +16,16 @@ import torch
 
 from ..patches.swap import swapped
 from ..pytrees.numbers import is_same
-from .reach import Change, Snapshot
+from .effects import Effect
+from .module_state import put_values
+from .reach import Snapshot
 
-__all__ = ["Attributes", "StateKeeper", "changed_since", "kept_state", "read_attributes"]
-
-#: (name of the submodule, name of the attribute) -> value
-Attributes = dict[tuple[str, str], Any]
-
-_PLAIN = (bool, int, float, str, type(None), tuple, torch.Tensor)
-#: the mode is the user's own choice, and may change after watching
-_NOT_STATE = frozenset({"training"})
-
-
-def _modules(model: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(model, torch.nn.Module):
-        yield from model.named_modules()
-    else:
-        yield "", model
-
-
-def read_attributes(model: Any) -> Attributes:
-    """The plain attributes of a model and of its submodules: numbers, flags, text, tuples, and
-    tensors that are no buffers.
-    """
-    return {
-        (path, name): value
-        for path, module in _modules(model)
-        for name, value in vars(module).items()
-        if isinstance(value, _PLAIN) and name not in _NOT_STATE
-    }
-
-
-def changed_since(before: Attributes, model: Any) -> Attributes:
-    """The former values of the attributes that are others now."""
-    now = read_attributes(model)
-    return {
-        key: value for key, value in before.items() if key not in now or not _equal(now[key], value)
-    }
-
-
-def _equal(left: Any, right: Any) -> bool:
-    if left is right or isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
-        return left is right
-    return type(left) is type(right) and repr(left) == repr(right)
+__all__ = ["StateKeeper", "kept_state", "kept_weights"]
 
 
 @contextlib.contextmanager
 def kept_state(
-    model: Any, former: Mapping[tuple[str, str], Any], keeper: StateKeeper | None = None
+    model: Any, former: Mapping[str, Any], keeper: StateKeeper | None = None
 ) -> Iterator[None]:
     """Inside the block the ``former`` attributes stand; on exit all that the model can reach is what
     it was: see :mod:`~onlooker.observing.reach`.
@@ -71,10 +34,7 @@ def kept_state(
     """
     keeper = StateKeeper() if keeper is None else keeper
     snapshot = keeper.snapshot(model)
-    modules = dict(_modules(model)) if former else {}
-    for (path, name), value in former.items():
-        if path in modules:
-            vars(modules[path])[name] = value
+    put_values(model, former, former)
     try:
         yield
     finally:
@@ -111,12 +71,12 @@ class StateKeeper:
     """
 
     def __init__(self) -> None:
-        self.lost: tuple[Change, ...] = ()
+        self.lost: tuple[Effect, ...] = ()
         self.left: frozenset[str] = frozenset()
         self._known: tuple[Any, Snapshot] | None = None
 
     def snapshot(self, model: Any) -> Snapshot:
-        """What everything in reach holds now; the last snapshot where nothing has changed since."""
+        """Returns a snapshot of everything in reach; the last one where nothing has changed since."""
         if self._known is not None and self._known[0] is model and not self._known[1].changed():
             return self._known[1]
         self._known = model, Snapshot.of(model)
@@ -131,8 +91,8 @@ class StateKeeper:
         """Gives everything what it held."""
         self.left = frozenset()
         if snapshot.changed():
-            changes = snapshot.changes()
-            self.left = frozenset(change.path for change in changes if not change.is_write)
+            effects = snapshot.effects()
+            self.left = frozenset(one.place for one in effects if not one.is_write)
             snapshot.put_back()
             self.lost += tuple(snapshot.lasting())
 

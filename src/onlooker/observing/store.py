@@ -1,4 +1,4 @@
-"""What is kept of the calls: the specs of all, the values of a few."""
+"""The store of the calls of a model: the specs of all, the values of a few."""
 
 from __future__ import annotations
 
@@ -7,37 +7,24 @@ import inspect
 import itertools
 import logging
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..core.call import Call, Passing, Signature
-from ..core.locks import lock_of
 from ..core.recording import Recording
 from ..core.structure import Structure, Tree
-from ..core.surroundings import Surroundings
 from ..pytrees.nodes import qualified_name
-from ..pytrees.open import open_tree, opened_call, opened_result
-from ..torch_internals.modes import (
-    is_fx_symbolic_tracing,
-    jit_tracing_state,
-    number_of_function_modes,
-)
-from .bind import Binder
-from .budget import Budget
-from .copies import Copying, copy_leaves, why_without_values, without_function_modes
-from .forks import Elsewhere
-from .inner import method_signature
-from .instead import Parts
-from .ledger import Ledger
-from .missed import Missed, reason
+from ..pytrees.open import open_tree
+from .budget import MemoryBudget
+from .call_recorder import BegunCall, BoundCall, CallRecorder
+from .copies import Copying, copy_leaves, why_without_values
+from .ledger import Form
 from .remove import call_without, tree_without
-from .samples import Form, Sample, Samples
-from .surroundings import surroundings_now
+from .samples import Sample, Samples
 from .tracked_state import (
     Marks,
     StateTracker,
@@ -46,8 +33,12 @@ from .tracked_state import (
     stateful_result,
     with_state_parameter,
 )
-from .unkept import Unkept, note_unkept
-from .wrapper import Around
+from .unrecorded_calls import reason
+from .unsaved_values import UnsavedValues, note_unsaved
+from .wrapped_model import method_signature
+from .wrapping.forked_calls import ForkedCalls
+from .wrapping.submodule_calls import SubmoduleCalls
+from .wrapping.wrapper import Around
 
 __all__ = ["Sample", "Store", "copy_leaves"]
 
@@ -56,24 +47,8 @@ _numbers = itertools.count()
 _compiled: set[int] = set()
 
 
-@dataclass(slots=True)
-class _Begun:
-    """A call that has not returned yet; ``kept`` are its inputs where its values shall be kept.
-
-    ``marks`` are there where the state of the model is tracked.
-    """
-
-    inputs: Form
-    passed: tuple[tuple[str, Passing], ...]
-    surroundings: Surroundings
-    form: Form
-    kept: Tree[Any] | None = None
-    needed: Mapping[torch.device, int] | None = None
-    marks: Marks | None = None
-
-
-class Store:
-    """Records the calls of one method: thread-safe, and silent to the user whatever happens.
+class Store(CallRecorder):
+    """Records the calls of one method of a model that is watched.
 
     The values of the first ``n_values`` calls are kept, and of calls that bring a new structure or
     new constants, as far as the budget goes; of the others only the specs. For a call whose values
@@ -87,36 +62,32 @@ class Store:
         self,
         signature: inspect.Signature,
         recording: Recording,
-        budget: Budget | None = None,
+        budget: MemoryBudget | None = None,
         model: Any = None,
         state: StateTracker | None = None,
     ) -> None:
         """``model`` is the object whose calls these are, ``state`` follows what it keeps."""
+        super().__init__(signature)
         self.state = state
-        self._lock = lock_of(self)
         self.model = model
         self.signature = signature
         self.blocks = 0
         self.hook: contextlib.ExitStack = contextlib.ExitStack()
         self.place: Any = None
         self.number: int = next(_numbers)
-        self.missed: Missed = Missed()
         self.n_others: int = 0
         self.part_calls: Counter[str] = Counter()
-        self._parts: Parts | None = None
-        self._elsewhere = Elsewhere()
-        self._unkept: dict[Structure, Unkept] = {}
+        self._parts: SubmoduleCalls | None = None
+        self._forked = ForkedCalls()
+        self._unsaved: dict[Structure, UnsavedValues] = {}
         self._entry_point = recording
-        self._binder = Binder(signature)
-        self._ledger = Ledger()
-        self._budget = budget or Budget()
-        self._kept = Samples(self._budget, self.missed)
+        self._budget = budget or MemoryBudget()
+        self._kept = Samples(self._budget, self.unrecorded)
         self._counted_bytes = 0
         self.was_compiled: bool = False
         self._sees_compiled = False
         self._inside = threading.local()
         self._cached: tuple[Any, Recording] = ((), recording)
-        self._is_full = False
 
     @property
     def n_values(self) -> int:
@@ -142,13 +113,13 @@ class Store:
         return [plain_sample(sample, self.state.name) for sample in self._kept.samples]
 
     @property
-    def unkept(self) -> tuple[Unkept, ...]:
+    def unsaved(self) -> tuple[UnsavedValues, ...]:
         """Tensors for which no values could be kept, the first one of each structure."""
-        return tuple(self._unkept.values())
+        return tuple(self._unsaved.values())
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """What was not kept in the present block for want of room."""
+        """The values that were not kept in the present block for want of room."""
         return tuple(self._kept.dropped)
 
     @property
@@ -164,7 +135,7 @@ class Store:
     @property
     def n_calls(self) -> int:
         """The number of calls so far."""
-        return self._ledger.n_calls
+        return self.ledger.n_calls
 
     def beside(self, model: Any) -> Store:
         """A store for the calls of another object, with the same budget and as many values."""
@@ -185,16 +156,16 @@ class Store:
         """Adds calls that were seen elsewhere: their specs, and what was missed there."""
         with self._lock:
             for call in recording.calls:
-                self._ledger.add_call(call)
+                self.ledger.add_call(call)
             for text in recording.missed:
-                self.missed.add(text)
+                self.unrecorded.add(text)
 
     def begin_block(self, model: Any, followed: Callable[[str, Any], Around]) -> None:
         """Counts what is called instead, until the method is called; ``followed(name, part)`` gives
         what runs around the calls of a part that has all weights.
         """
         if not self.n_calls:
-            self._parts = Parts(model, followed)
+            self._parts = SubmoduleCalls(model, followed)
             self._parts.begin()
 
     def end_parts(self) -> None:
@@ -209,15 +180,17 @@ class Store:
         self.end_parts()
         self.n_others += self.place.n_others
         if not self.place.still_stands():
-            self.missed.add(
+            self.unrecorded.add(
                 f"{method} was replaced inside the block: calls after that were not seen"
             )
         if self.place.n_replicas:
-            self.missed.add(f"{self.place.n_replicas} calls of replicas of the model were not seen")
+            self.unrecorded.add(
+                f"{self.place.n_replicas} calls of replicas of the model were not seen"
+            )
         was_compiled = self.number in _compiled
         _compiled.discard(self.number)
         if was_compiled and not self._sees_compiled:
-            self.missed.add(
+            self.unrecorded.add(
                 f"{method} was compiled inside the block: calls of the compiled code were not seen"
             )
             self.was_compiled = True
@@ -229,9 +202,9 @@ class Store:
         with self._lock:
             paths = self.state.paths if self.state is not None else ()
             missed = self._missed_texts()
-            state = (self._ledger.n_calls, self._ledger.n_changes, missed, paths)
+            state = (self.ledger.n_calls, self.ledger.n_changes, missed, paths)
             if self._cached[0] != state:
-                calls = self._ledger.calls()
+                calls = self.ledger.calls()
                 signature = self._entry_point.signature
                 if self.state is not None:
                     calls = tuple(map(self.state.completed_call, calls))
@@ -242,14 +215,14 @@ class Store:
 
     @property
     def plain_recording(self) -> Recording:
-        """The same without the state of the calls."""
+        """Returns the recording without the state of the calls."""
         if self.state is None:
             return self.recording
-        calls = tuple(plain_call(call, self.state.name) for call in self._ledger.calls())
+        calls = tuple(plain_call(call, self.state.name) for call in self.ledger.calls())
         return replace(self._entry_point, calls=calls, missed=self._missed_texts())
 
     def _missed_texts(self) -> tuple[str, ...]:
-        return (*self.missed.texts(), *self._elsewhere.texts())
+        return (*self.unrecorded.texts(), *self._forked.texts())
 
     def watch(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -261,21 +234,9 @@ class Store:
             if not torch.compiler.is_exporting():
                 _note_compiled(self.number)
             return original(*args, **kwargs)
-        if jit_tracing_state() is not None or is_fx_symbolic_tracing():
-            return original(*args, **kwargs)
         if getattr(self._inside, "compiled", False):  # a part of a call that is recorded already
             return original(*args, **kwargs)
-        if number_of_function_modes():
-            return self._watch_under_modes(original, args, kwargs)
-        if self._parts is not None:
-            self.end_parts()
-        begun = self._begin(args, kwargs)
-        start = time.perf_counter()
-        result = original(*args, **kwargs)
-        seconds = time.perf_counter() - start
-        if begun is not None:
-            self._finish(begun, result, seconds)
-        return result
+        return super().watch(original, args, kwargs)
 
     def watch_compiled(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -292,52 +253,40 @@ class Store:
 
         return self.watch(run, args, kwargs)
 
-    def _watch_under_modes(
-        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """The same where the user has put a mode on that would see us reading shapes."""
-        with without_function_modes():
-            begun = self._begin(args, kwargs)
-        start = time.perf_counter()
-        result = original(*args, **kwargs)
-        seconds = time.perf_counter() - start
-        if begun is not None:
-            with without_function_modes():
-                self._finish(begun, result, seconds)
-        return result
-
-    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Begun | None:
-        if self._is_full:
-            self.missed.add(
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BegunCall | None:
+        if self._parts is not None:
+            self.end_parts()
+        if not self._has_room:
+            self.unrecorded.add(
                 f"a call after very many different ones was not recorded (limit: {self._budget})"
             )
             return None
-        try:
-            names, values, passed = self._binder(args, kwargs)
-            marks = None
-            if self.state is not None:
-                kept, marks = self.state.before()
-                names, values = (*names, self.state.name), [*values, kept]
-                passed = (*passed, (self.state.name, Passing.KEYWORD))
-            structure, leaves = self._ledger.inputs.open(
-                names, values, lambda: opened_call(names, values)
-            )
-            numbers = self._ledger.numbers
-            row = numbers.row(leaves)
-            form = (structure, numbers.kinds(row))
-            begun = _Begun((structure, row), passed, surroundings_now(), form)
-            begun.marks = marks
-            if self._kept.wants_more or self._kept.is_new(form):
-                with self._lock:
-                    keeps = self._kept.may_keep(form, (structure, numbers.wide_kinds(row)))
-                if keeps:
-                    begun.kept = self._copied(opened_call(names, values)[0], begun)
-            return begun
-        except Exception as error:
-            self._miss("before a call", error)
-            return None
+        return super()._begin(args, kwargs)
 
-    def _copied(self, tree: Tree[Any], begun: _Begun) -> Tree[Any] | None:
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+        names, values, passed = self._binder(args, kwargs)
+        if self.state is None:
+            return names, values, passed, None
+        kept, marks = self.state.before()
+        given = (self.state.name, Passing.KEYWORD)
+        return (*names, self.state.name), [*values, kept], (*passed, given), marks
+
+    def _completed(self, seen: Marks, result: Any) -> Any:
+        assert self.state is not None
+        return stateful_result(result, self.state.after(seen, self.n_calls))
+
+    def _look_at(self, begun: BegunCall, tree: Callable[[], Tree[Any]]) -> None:
+        wanted = self._kept.wants_more or self._kept.is_new(begun.kind)
+        if begun.inputs is None or not wanted:
+            return
+        structure, row = begun.inputs
+        with self._lock:
+            wide = structure, self.ledger.numbers.wide_kinds(row)
+            keeps = self._kept.may_keep(begun.kind, wide)
+        if keeps:
+            begun.kept = self._copied(tree(), begun)
+
+    def _copied(self, tree: Tree[Any], begun: BegunCall) -> Tree[Any] | None:
         """The tree with copies of its tensors; None where it has no values, or too many, or they
         cannot be copied.
         """
@@ -348,63 +297,48 @@ class Store:
                 before = begun.needed or {}
                 begun.needed = {d: before.get(d, 0) + n for d, n in copying.nbytes.items()}
                 with self._lock:
-                    if not self._kept.make_room(begun.needed, begun.form, index=self.n_calls):
+                    if not self._kept.make_room(begun.needed, begun.kind, index=self.n_calls):
                         return None
                 leaves = copying.run()
                 self._kept.remember(tree.leaves, leaves)
                 return Tree(tree.structure, leaves)
         except Exception as error:
             why = reason(error)
-        self._kept.failed(begun.form)
-        note_unkept(self._unkept, self.n_calls, tree)
-        self.missed.add(f"the values of a call were not kept: {why}")
+        self._kept.failed(begun.kind)
+        note_unsaved(self._unsaved, self.n_calls, tree)
+        self.unrecorded.add(f"the values of a call were not kept: {why}")
         return None
 
-    def _finish(self, begun: _Begun, result: Any, seconds: float) -> None:
-        try:
-            if self.state is not None and begun.marks is not None:
-                after = self.state.after(begun.marks, self.n_calls)
-                result = stateful_result(result, after)
-            structure, leaves = self._ledger.outputs.open(
-                None, (result,), lambda: opened_result(result)
-            )
-            row = self._ledger.numbers.row(leaves, identified=False)
-            outputs = None if begun.kept is None else self._copied(open_tree(result), begun)
-            with self._lock:
-                self._note(begun, (structure, row), outputs, seconds)
-        except Exception as error:
-            self._miss("after a call", error)
-
-    def _note(self, begun: _Begun, outputs: Form, values: Tree[Any] | None, seconds: float) -> None:
+    def _note(self, begun: BegunCall, outputs: Form | None, result: Any, seconds: float) -> None:
         """Notes a finished call, and keeps its values where there are some and they are still
         wanted.
         """
-        if self._elsewhere.is_child:
-            self._elsewhere.count()
-        keeps = begun.kept is not None and values is not None
-        keeps = keeps and (self._kept.wants_more or self._kept.is_new(begun.form))
-        self._ledger.add(
-            begun.inputs, outputs, begun.passed, seconds, begun.surroundings, alone=keeps
-        )
-        if self._ledger.nbytes + self._ledger.numbers.nbytes != self._counted_bytes:
-            self._count_bytes()
-        if keeps and begun.kept is not None and values is not None:
-            call = self._ledger.last_call()
-            self._kept.add(Sample(call, begun.kept, values, self._kept.wants_more), begun.form)
+        if begun.inputs is None or outputs is None:  # there is room for each call that begins
+            return
+        kept = begun.kept
+        values = None if kept is None else self._copied(open_tree(result), begun)
+        with self._lock:
+            if self._forked.is_child:
+                self._forked.count()
+            keeps = values is not None and (self._kept.wants_more or self._kept.is_new(begun.kind))
+            self.ledger.add(begun.inputs, outputs, begun.made, seconds, alone=keeps)
+            if self.ledger.nbytes + self.ledger.numbers.nbytes != self._counted_bytes:
+                self._count_bytes()
+            if keeps and kept is not None and values is not None:
+                call = self.ledger.last_call()
+                self._kept.add(Sample(call, kept, values, self._kept.wants_more), begun.kind)
 
     def _count_bytes(self) -> None:
         """Notes what the specs take by now; from some number of different calls on no further
         ones are recorded.
         """
-        total = self._ledger.nbytes + self._ledger.numbers.nbytes
+        total = self.ledger.nbytes + self.ledger.numbers.nbytes
         self._budget.spec_bytes += total - self._counted_bytes
         self._counted_bytes = total
-        self._is_full = not self._budget.has_room_for_specs
+        self._has_room = self._budget.has_room_for_specs
 
-    def _miss(self, when: str, error: Exception) -> None:
-        """A call that could not be recorded is named in the recording, never in the user's run."""
-        text = f"{when}: {reason(error)}"
-        self.missed.add(text)
+    def _fail(self, text: str) -> None:
+        super()._fail(text)
         with contextlib.suppress(Exception):
             logger.warning("A call of %s was not recorded: %s", self._entry_point.method, text)
 
@@ -413,14 +347,14 @@ class Store:
         had.
         """
         with self._lock:
-            had = {name for call in self._ledger.calls() for name, _ in call.passed}
-            self._ledger.change(lambda call: call_without(call, names))
-            by_index = {call.index: call for call in self._ledger.calls()}
+            had = {name for call in self.ledger.calls() for name, _ in call.passed}
+            self.ledger.change(lambda call: call_without(call, names))
+            by_index = {call.index: call for call in self.ledger.calls()}
             samples = [
                 self._without(sample, by_index[sample.call.index], names)
                 for sample in self._kept.samples
             ]
-            self._kept.replace(samples, self._ledger.input_forms())
+            self._kept.replace(samples, self.ledger.input_forms())
         return len(had & set(names))
 
     @staticmethod

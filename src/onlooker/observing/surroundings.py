@@ -1,4 +1,4 @@
-"""What stands around a call, read from torch and put there again."""
+"""The surroundings of a call, read from torch and put there again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..core.call import Call
+from ..core.drawing.alike import named_few
 from ..core.errors import ObservationError
 from ..core.surroundings import Autocast, Gradients, Surroundings
 from ..torch_internals.modes import is_any_autocast_enabled
@@ -69,9 +70,7 @@ def autocast_of(calls: Iterable[Call]) -> tuple[Autocast, ...]:
 def _different(found: list[tuple[list[int], tuple[Autocast, ...]]]) -> ObservationError:
     texts = []
     for numbers, state in found:
-        named = ", ".join(map(str, numbers[:_MOST_NAMED]))
-        more = len(numbers) - _MOST_NAMED
-        calls = f"{named} and {more} more" if more > 0 else named
+        calls = named_few([*map(str, numbers)], _MOST_NAMED)
         where = f"inside {' and '.join(map(str, state))}" if state else "without autocast"
         texts.append(f"{'calls' if len(numbers) > 1 else 'call'} {calls} {where}")
     return ObservationError(

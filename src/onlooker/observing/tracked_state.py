@@ -1,4 +1,5 @@
-"""Which attributes of a model its watched calls change, and their values before and after each call.
+"""The attributes of a model that its watched calls change, with their values before and after each
+call.
 
 A recorded call then has its state among its arguments, and its new state in its result: ``{"output":
 ..., "state": {"conv.frames": ...}}``. So sizes, relations and graphs of state are found as those of
@@ -7,19 +8,20 @@ any argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 
 from ..core.call import ARGUMENTS, OUTPUT, STATE, Call, ChangedArgument, Parameter, Signature
-from ..core.path import Key, Name
-from ..core.spec import ConstantSpec, Spec
-from ..core.structure import Structure, Tree
+from ..core.path import Entry, Key, Name
+from ..core.spec import ConstantSpec
+from ..core.structure import Tree
 from ..pytrees.adopt import holds_numbers, placed
 from ..pytrees.layers import is_cache
 from ..pytrees.open import open_tree, spec_of
+from .effects import HeldTree, was_written, write_mark
 from .module_state import are_equal, copied_values, held_values
 from .remove import call_without, tree_without
 from .samples import Sample
@@ -55,7 +57,7 @@ def with_state_parameter(signature: Signature, name: str) -> Signature:
 
 
 def stateful_result(result: Any, state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call with state gives: the result of the method, and the new state."""
+    """Returns the result of a call with state: that of the method, and the new state."""
     return {OUTPUT: result, STATE: dict(state)}
 
 
@@ -79,7 +81,7 @@ class Marks:
     """The attributes before a call: each object, and what tells whether it was written to."""
 
     values: Mapping[str, Any]
-    versions: Mapping[str, tuple[Any, ...]]
+    marks: Mapping[str, Any]
 
 
 class StateTracker:
@@ -111,7 +113,7 @@ class StateTracker:
     def before(self) -> tuple[dict[str, Any], Marks]:
         """The values of the known attributes before a call, and marks of all attributes."""
         values = held_values(self._model)
-        marks = Marks(values, {path: _versions(value) for path, value in values.items()})
+        marks = Marks(values, {path: _mark(value) for path, value in values.items()})
         return self._known(values), marks
 
     def after(self, marks: Marks, index: int) -> dict[str, Any]:
@@ -132,69 +134,61 @@ class StateTracker:
         if path not in values or path not in self.initial:
             return True
         value = values[path]
-        is_untouched = value is marks.values.get(path) and _versions(value) == marks.versions[path]
-        return not is_untouched and not are_equal(self.initial[path], value)
+        is_same = path in marks.values and value is marks.values[path]
+        if is_same and not _is_touched(value, marks.marks[path]):
+            return False
+        return not are_equal(self.initial[path], value)
 
     # ------------------------------------------------------------------------------ recorded calls
 
     def completed_call(self, call: Call) -> Call:
         """The call with the attributes that were found after it, which had their initial values."""
-        before, after = self._missing(call.index)
-        return replace(
-            call,
-            inputs=_completed(call.inputs, Name(self.name), self._specs(before), self.paths),
-            outputs=_completed(call.outputs, Key(STATE), self._specs(after), self.paths),
-        )
+        found: Call = self._completed(call, call.index, spec_of)
+        return found
 
     def completed_sample(self, sample: Sample) -> Sample:
-        """The same with values."""
-        before, after = self._missing(sample.call.index)
-        return replace(
-            sample,
-            call=self.completed_call(sample.call),
-            inputs=_completed(sample.inputs, Name(self.name), self._trees(before), self.paths),
-            outputs=_completed(sample.outputs, Key(STATE), self._trees(after), self.paths),
-        )
+        """Returns the sample of the completed call, with values."""
+        call = self.completed_call(sample.call)
+        found: Sample = self._completed(sample, call.index, _itself)
+        return replace(found, call=call)
 
-    def _missing(self, index: int) -> tuple[list[str], list[str]]:
-        """The attributes that the inputs of a call lack, and those that its outputs lack."""
+    def _completed(self, one: Any, index: int, leaf_of: Callable[[Any], Any]) -> Any:
+        """Inputs lack attributes that only later calls changed, and outputs those that later calls than
+        this one changed first.
+        """
         had = [path for path in self.paths if path in self.initial]
         before = [path for path in had if index <= self._found_in[path]]
-        return before, [path for path in before if index < self._found_in[path]]
-
-    def _trees(self, paths: Sequence[str]) -> dict[str, Tree[Any]]:
-        return {path: open_tree(self.initial[path]) for path in paths}
-
-    def _specs(self, paths: Sequence[str]) -> dict[str, Tree[Spec]]:
-        return {
-            path: Tree(tree.structure, tuple(map(spec_of, tree.leaves)))
-            for path, tree in self._trees(paths).items()
-        }
-
-
-class _Same:
-    """Equal for one and the same tensor, which lives as long."""
-
-    __slots__ = ("tensor",)
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.tensor is self.tensor
+        after = [path for path in before if index < self._found_in[path]]
+        trees = {path: open_tree(self.initial[path]) for path in before}
+        leaves = {path: tuple(map(leaf_of, tree.leaves)) for path, tree in trees.items()}
+        initial = {path: Tree(tree.structure, leaves[path]) for path, tree in trees.items()}
+        outputs = {path: initial[path] for path in after}
+        return replace(
+            one,
+            inputs=_completed(one.inputs, Name(self.name), initial, self.paths),
+            outputs=_completed(one.outputs, Key(STATE), outputs, self.paths),
+        )
 
 
-def _versions(value: Any) -> tuple[Any, ...]:
-    """What is another one when a value, or a tensor in it, was written to or replaced; torch counts
-    no writes to an inference tensor, which is never equal.
+def _itself(leaf: Any) -> Any:
+    return leaf
+
+
+def _mark(value: Any) -> Any:
+    """Returns a mark that tells later whether a value, or a tensor in it, was written to or
+    replaced.
     """
     if isinstance(value, torch.Tensor):
-        return (_Same(value), object() if value.is_inference() else value._version)
+        return write_mark(value, copies=False)
     if isinstance(value, (list, tuple, dict)) or is_cache(value):
-        tree = open_tree(value)
-        return (tree.structure, *(part for leaf in tree.leaves for part in _versions(leaf)))
-    return (value,)
+        return HeldTree(open_tree(value), copies=False)
+    return None
+
+
+def _is_touched(value: Any, mark: Any) -> bool:
+    if isinstance(mark, HeldTree):
+        return bool(mark.effects(open_tree(value)))
+    return was_written(value, mark)
 
 
 def _completed(
@@ -203,51 +197,29 @@ def _completed(
     """The tree with other entries in the dict at ``part``: those in ``order``, of its own and of the
     ``missing`` ones.
     """
-    children: list[Structure] = []
-    leaves: list[T] = []
-    start = 0
-    for entry, child in zip(tree.structure.entries, tree.structure.children, strict=True):
-        stop = start + child.n_leaves
-        own = Tree(child, tree.leaves[start:stop])
-        start = stop
-        if entry == part:
-            own = _merged(own, missing, order)
-        children.append(own.structure)
-        leaves += own.leaves
-    return Tree(replace(tree.structure, children=tuple(children)), tuple(leaves))
+    parts = tree.parts()
+    own = {_key(entry): value for entry, value in parts[part].parts().items()} | {**missing}
+    named: dict[Entry, Tree[T]] = {Key(path): own[path] for path in order if path in own}
+    structure = open_tree({path: None for path in order if path in own}).structure
+    empty: Tree[T] = Tree(structure, ())
+    parts[part] = empty.with_parts(named)
+    return tree.with_parts(parts)
 
 
-def _merged(tree: Tree[T], missing: Mapping[str, Tree[T]], order: Sequence[str]) -> Tree[T]:
-    parts = {**_entries(tree), **missing}
-    named = {path: parts[path] for path in order if path in parts}
-    empty = open_tree(dict.fromkeys(named)).structure
-    children = tuple(part.structure for part in named.values())
-    leaves = tuple(leaf for part in named.values() for leaf in part.leaves)
-    return Tree(replace(empty, children=children), leaves)
-
-
-def _entries(tree: Tree[T]) -> dict[str, Tree[T]]:
-    """The values of a dict, each as a tree."""
-    found: dict[str, Tree[T]] = {}
-    start = 0
-    for entry, child in zip(tree.structure.entries, tree.structure.children, strict=True):
-        stop = start + child.n_leaves
-        key = entry.key if isinstance(entry, Key) else entry.code()
-        found[key] = Tree(child, tree.leaves[start:stop])
-        start = stop
-    return found
+def _key(entry: Entry) -> Any:
+    return entry.key if isinstance(entry, Key) else entry.code()
 
 
 def plain_call(call: Call, name: str) -> Call:
     """A call without its state: the arguments and the result of the method itself."""
-    return replace(call_without(call, {name}), outputs=_entries(call.outputs)[OUTPUT])
+    return replace(call_without(call, {name}), outputs=call.outputs.parts()[Key(OUTPUT)])
 
 
 def plain_sample(sample: Sample, name: str) -> Sample:
-    """The same with values."""
+    """Returns the sample without the state: the arguments and the result of the method alone."""
     return replace(
         sample,
         call=plain_call(sample.call, name),
         inputs=tree_without(sample.inputs, {name}),
-        outputs=_entries(sample.outputs)[OUTPUT],
+        outputs=sample.outputs.parts()[Key(OUTPUT)],
     )

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.alike import folded
 from ..core.call import Call
-from ..core.expression import Expression
+from ..core.drawing.alike import folded
 from ..core.path import Path
+from ..core.sizes.expression import Expression
 from ..core.spec import Axis, ConstantSpec, TensorSpec
 from .subject import KnownGraph, Subject
 
-__all__ = ["Column", "columns_of"]
+__all__ = ["SizeColumn", "columns_of"]
 
 #: columns of expressions are left out beyond so many columns: their relations are drawn anyway
 _MOST_COLUMNS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SizeColumn:
     """The sizes that are ``text`` in the plans, call by call; None for a call that has no such
     axis. ``axes`` are the axes of this size.
     """
@@ -35,13 +35,13 @@ class Column:
         return tuple(sorted({size for size in self.values if size is not None}))
 
 
-def columns_of(subject: Subject) -> list[Column]:
+def columns_of(subject: Subject) -> list[SizeColumn]:
     """The symbols of all graphs, and then the expressions of axes, which are read from the calls."""
     symbols = dict.fromkeys(
         symbol.name for graph in subject.graphs for symbol in graph.plan.symbols
     )
     columns = [
-        Column(
+        SizeColumn(
             name,
             tuple(folded(_axes_of(subject.graphs, name))),
             tuple(sizes.get(name) for sizes in subject.sizes),
@@ -53,7 +53,7 @@ def columns_of(subject: Subject) -> list[Column]:
         if len(columns) >= _MOST_COLUMNS:
             break
         values = sizes_at(axes, subject.calls)
-        columns.append(Column(text, tuple(folded(map(str, axes))), values, is_symbol=False))
+        columns.append(SizeColumn(text, tuple(folded(map(str, axes))), values, is_symbol=False))
     return columns
 
 

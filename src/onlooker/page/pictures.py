@@ -1,21 +1,20 @@
-"""What each picture of a page draws, as numbers and texts: no picture knows another one's data."""
+"""Makes the data of each picture of a page, as numbers and texts; no picture knows another one's."""
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from ..core.alike import folded
-from ..core.expression import Expression
-from ..core.formula import read_formula
+from ..core.drawing.alike import folded
 from ..core.plan import Relation, Symbol
+from ..core.sizes.expression import Expression
+from ..core.sizes.formula import bounds_in
 from ..core.verdict import Check
 from ..emit.buckets import Bucket, buckets_of
 from ..emit.traffic import Row, Served
-from .columns import Column, sizes_at
+from .columns import SizeColumn, sizes_at
 from .subject import KnownGraph, Subject
 
 __all__ = ["guards_of", "joints_of", "proof_of", "relations_of", "spans_of", "waste_of"]
@@ -32,7 +31,7 @@ _BUCKETS = (1, 2, 4, 8)
 _MOST_SIZES, _MOST_SIZES_TOGETHER = 256, 32
 
 
-def joints_of(subject: Subject, columns: Sequence[Column]) -> list[dict[str, Any]]:
+def joints_of(subject: Subject, columns: Sequence[SizeColumn]) -> list[dict[str, Any]]:
     """Pairs of symbols: where the columns stand, the range of each graph, and the sizes that were
     tried.
     """
@@ -61,17 +60,12 @@ def _limits(graph: KnownGraph) -> dict[str, list[int | None]]:
         symbol.name: [symbol.low, symbol.high] for symbol in graph.plan.symbols
     }
     for constraint in graph.contract.constraints:
-        match read_formula(constraint.formula, list(found)):
-            case ast.Compare(
-                ast.Name(name), [ast.Lt() | ast.LtE() as op], [ast.Constant(int(number))]
-            ):
-                top = number - isinstance(op, ast.Lt)
-                high = found[name][1]
-                found[name][1] = top if high is None else min(top, high)
-            case ast.Compare(
-                ast.Name(name), [ast.Gt() | ast.GtE() as op], [ast.Constant(int(number))]
-            ):
-                found[name][0] = max(number + isinstance(op, ast.Gt), found[name][0] or 0)
+        name, low, high = bounds_in(constraint.formula) or ("", None, None)
+        if name in found and high is not None:
+            most = found[name][1]
+            found[name][1] = high if most is None else min(high, most)
+        if name in found and low is not None:
+            found[name][0] = max(low, found[name][0] or 0)
     return found
 
 
@@ -153,7 +147,7 @@ def spans_of(subject: Subject) -> list[dict[str, Any]]:
         groups: dict[tuple[str, str], list[str]] = {}
         for leaf in graph.plan.inputs:
             for axis, expression in leaf.axes:
-                obtained = graph.obtained.get(str(axis), "" if graph.report is None else "?")
+                obtained = graph.exported.get(str(axis), "")
                 groups.setdefault((str(expression), obtained), []).append(str(axis))
         for (asked, obtained), axes in groups.items():
             found.append(
@@ -188,7 +182,7 @@ def _span(asked: str, ranges: Mapping[str, Symbol], graph: KnownGraph) -> dict[s
     return {"seen": [size], "low": size, "high": size, "open": False}
 
 
-def proof_of(subject: Subject, columns: Sequence[Column]) -> dict[str, Any]:
+def proof_of(subject: Subject, columns: Sequence[SizeColumn]) -> dict[str, Any]:
     """The sizes of all trials. ``without`` are trials that name no sizes: those of watched calls,
     with the number that passed.
     """

@@ -1,9 +1,9 @@
-"""What one part of a page is about: an entry point with its calls, its graphs and their proof."""
+"""Makes the subject of one part of a page: an entry point with its calls, graphs and their proof."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..capture.combine import Seen
 from ..capture.summary import EntrySummary, plans_of
@@ -35,7 +35,11 @@ class KnownGraph:
     plan: Plan
     served: Served
     report: GraphReport | None = None
-    obtained: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def exported(self) -> dict[str, str]:
+        """The size that the program has at each axis, by the name of the axis."""
+        return {} if self.report is None else {row.axis: row.obtained for row in self.report.axes}
 
     @property
     def contract(self) -> Contract:
@@ -72,7 +76,7 @@ class Subject:
 
 
 def of_recording(recording: Recording) -> Subject:
-    """What a recording says by itself, without a model."""
+    """The subject of a recording alone, without a model."""
     calls = recording.calls
     facts = [("model", recording.model), ("method", recording.method)]
     remarks = [f"A call was not recorded: {text}." for text in recording.missed]
@@ -84,7 +88,7 @@ def of_recording(recording: Recording) -> Subject:
 
 
 def of_seen(seen: Seen, summary: EntrySummary) -> Subject:
-    """What all processes saw of one entry point, its calls in the order of time."""
+    """The subject of an entry point that processes saw, with its calls in the order of time."""
     calls = seen.recording.calls
     facts = [
         ("model", seen.entry.model),
@@ -107,7 +111,7 @@ def of_program(name: str, program: Program) -> Subject:
     served = {one.plan.name: one for one in program.served()}
     reports = {one.name: one for one in report.graphs}
     graphs = [
-        KnownGraph(graph.name, graph.plan, served[graph.name], reports[graph.name], graph.obtained)
+        KnownGraph(graph.name, graph.plan, served[graph.name], reports[graph.name])
         for graph in program.graphs
     ]
     facts = [("verdict", report.verdict)]
@@ -132,7 +136,7 @@ def of_program(name: str, program: Program) -> Subject:
 
 
 def _of_order(calls: Sequence[Call]) -> list[str]:
-    """What is not known of the order of calls that an observer counted."""
+    """A remark where an observer counted equal calls, whose order is not known then."""
     if all(call.count == 1 for call in calls):
         return []
     return ["Equal calls stand beside each other: a recording counts them at the first one."]

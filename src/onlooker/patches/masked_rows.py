@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from ..torch_internals.graph_modules import modules_of
+
 __all__ = ["masked_rows_give_zeros"]
 
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
@@ -33,11 +35,7 @@ def masked_rows_give_zeros(program: torch.export.ExportedProgram) -> Iterator[in
     Yields the number of attentions that were changed. On exit the graph is what it was. The change
     does not alter what the program computes in torch.
     """
-    modules = [  # a block of autocast is a graph of its own
-        module
-        for module in program.graph_module.modules()
-        if isinstance(module, torch.fx.GraphModule)
-    ]
+    modules = modules_of(program)
     added: list[list[Node]] = []
     try:
         for module in modules:

@@ -1,5 +1,5 @@
-"""What torch prints while it traces, and ExecuTorch while it converts and runs: kept for the error
-and for the log, and off the user's screen.
+"""The texts that torch prints while it traces, and ExecuTorch while it converts and runs: kept for
+the error and for the log, and off the user's screen.
 
 For each trace that fails on a value torch prints the graph so far to ``sys.stderr``, some hundred
 kilobytes for a real model, and most of these traces are only attempts. Of some traces torch also
@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from ..core.errors import OnlookerError
-from ..core.locks import lock_of
+from ..core.support.locks import lock_of
 
 __all__ = ["Printed", "quietly", "what_is_printed"]
 
@@ -37,11 +37,11 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 #: the file of the runtime's Python package; the package may not be there
 _EXECUTORCH = os.path.join(os.sep, "executorch", "runtime", "__init__.py")
 _lock = lock_of(sys.modules[__name__])
-_stand: _Stand | None = None
+_stand: _StreamStand | None = None
 
 
 class Printed:
-    """What was printed: its beginning, and how much there was."""
+    """The beginning of a printed text, and its length."""
 
     def __init__(self) -> None:
         self._kept: list[str] = []
@@ -60,7 +60,7 @@ class Printed:
         return f"{kept}\n[{self._length} characters in all]" if self._length > _MOST else kept
 
 
-class _Stand:
+class _StreamStand:
     """Stands for ``sys.stderr``: what comes from a file of these packages goes to those who listen, all
     else passes.
     """
@@ -116,13 +116,13 @@ def what_is_printed() -> Iterator[Printed]:
             logger.debug("printed meanwhile:\n%s", printed.text)
 
 
-def _begin(printed: Printed) -> _Stand | None:
+def _begin(printed: Printed) -> _StreamStand | None:
     global _stand
     with _lock:
         if sys.stderr is None:  # a program without a console
             return None
         if _stand is None or sys.stderr is not _stand:
-            _stand = _Stand(sys.stderr)
+            _stand = _StreamStand(sys.stderr)
             sys.stderr = _stand
             if not os.environ.get("TORCH_LOGS"):
                 _stand.handlers.extend(_handlers_of_torch())
@@ -132,7 +132,7 @@ def _begin(printed: Printed) -> _Stand | None:
         return _stand
 
 
-def _end(stand: _Stand, printed: Printed) -> None:
+def _end(stand: _StreamStand, printed: Printed) -> None:
     global _stand
     with _lock:
         stand.heard.remove(printed)

@@ -66,8 +66,9 @@ def _put(owner: Any, name: str, value: Any) -> tuple[Any, Callable[[], None]]:
 
 
 def _put_into_tables(owner: Any, name: str, value: Any) -> tuple[Any, Callable[[], None]]:
-    """The same for an object that may keep the value under another name, or in a table of its
-    own.
+    """Sets an attribute of an object that may keep it under another name, or in a table of its own.
+
+    Returns the value before, and a function that puts it back.
     """
     own = getattr(owner, "__dict__", {})
     tables = [own, *(own[table] for table in _TABLES if isinstance(own.get(table), dict))]

@@ -1,1 +1,1 @@
-"""What a trace decides about sizes, and what is proven of it."""
+"""The decisions of a trace about sizes, and what is proven of them."""

@@ -36,6 +36,7 @@ from ..torch_internals.tracing import inner_environment
 __all__ = [
     "Decision",
     "EndedByDecisionError",
+    "line_that_decides",
     "recorded_decisions",
     "taken_by",
 ]
@@ -54,6 +55,8 @@ _COMPARISONS = {
 _ASKING = frozenset({"evaluate", "bool_", "guard_bool", "__bool__"})
 #: methods of ours that hand a function of torch on, for the model that calls it
 _HANDING_ON = frozenset({"__torch_function__", "on_call"})
+#: methods of ours between a decision and the model
+_INSIDE = _HANDING_ON | {"evaluate_and_log", "line_that_decides", "warning"}
 _DECIDERS: list[Callable[[SymNode, FrameType | None], bool]] = []
 #: the attribute that a simplified comparison carries: its class and its two sides
 _SIDES = "_onlooker_sides"
@@ -151,6 +154,22 @@ def recorded_decisions(ends: Callable[[Decision], bool] | None = None) -> Iterat
             compare = _with_sides(name, getattr(SymNode, name))
             stack.enter_context(swapped(SymNode, name, compare))
         yield log
+
+
+def line_that_decides() -> str:
+    """The line of the model that has asked for the decision which is being taken; empty where the
+    trace asks by itself.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        kind = owner_of(file)
+        if kind is Owner.MODEL and not is_of_python(file):
+            return line_of(frame)
+        if kind is Owner.OWN and name not in _INSIDE:
+            return ""
+        frame = frame.f_back
+    return ""
 
 
 @contextlib.contextmanager

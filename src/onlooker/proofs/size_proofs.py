@@ -34,7 +34,7 @@ import sympy
 import torch
 from sympy.core.relational import Relational
 
-from ..core.floor import Floor
+from ..core.sizes.floor import Floor
 from ..torch_internals.sizes import FloorDiv, Max, Min, Mod, PythonMod
 
 __all__ = ["SizeProofs", "is_fact", "is_number", "is_periodic", "lower_bounds"]
@@ -53,8 +53,8 @@ _Form = Mapping[Any, tuple[int, int]]
 
 
 class SizeProofs:
-    """What holds for all sizes of a plan: symbols are integers from ``lows`` on, and satisfy
-    ``facts``.
+    """Proves equations and bounds for all sizes of a plan: symbols are integers from ``lows`` on,
+    and satisfy ``facts``.
 
     Of the facts those are used that hang on remainders alone, ``n % 4 == 0``, least sizes,
     ``n >= 8``, and expressions that are a number, ``a*b == 96``. The others may be left out, since
@@ -372,9 +372,9 @@ def _form_of(value: Any) -> _Form | None:
     )
 
 
-class _Term(NamedTuple):
-    """How an expression hangs on one symbol. ``slope`` is what it grows by in the mean, where
-    that is one number.
+class _SymbolTerm(NamedTuple):
+    """The dependence of an expression on one symbol. ``slope`` is what it grows by in the mean,
+    where that is one number.
     """
 
     degree: int
@@ -382,11 +382,11 @@ class _Term(NamedTuple):
     slope: Fraction | None
 
 
-def _quasi(value: Any) -> Mapping[Any, _Term] | None:
+def _quasi(value: Any) -> Mapping[Any, _SymbolTerm] | None:
     if value.is_Integer:
         return {}
     if value.is_Symbol:
-        return {value: _Term(1, 1, Fraction(1))}
+        return {value: _SymbolTerm(1, 1, Fraction(1))}
     if value.is_Add:
         return _sum([_quasi(arg) for arg in value.args])
     if value.is_Mul:
@@ -407,7 +407,9 @@ def _quasi(value: Any) -> Mapping[Any, _Term] | None:
     return None
 
 
-def _divided(form: Mapping[Any, _Term], divisor: int, *, is_division: bool) -> Mapping[Any, _Term]:
+def _divided(
+    form: Mapping[Any, _SymbolTerm], divisor: int, *, is_division: bool
+) -> Mapping[Any, _SymbolTerm]:
     """The quotient, or the remainder.
 
     Over one period a term with a slope grows by a fixed number; the remainder is back after as many
@@ -422,37 +424,39 @@ def _divided(form: Mapping[Any, _Term], divisor: int, *, is_division: bool) -> M
             slope = slope / divisor if is_division else Fraction(0)
         else:
             period *= divisor * total
-        found[symbol] = _Term(
+        found[symbol] = _SymbolTerm(
             degree if is_division else 0, period, slope if is_division else Fraction(0)
         )
     return found
 
 
-def _sum(forms: Sequence[Mapping[Any, _Term] | None]) -> Mapping[Any, _Term] | None:
-    found: dict[Any, _Term] = {}
+def _sum(forms: Sequence[Mapping[Any, _SymbolTerm] | None]) -> Mapping[Any, _SymbolTerm] | None:
+    found: dict[Any, _SymbolTerm] = {}
     for form in forms:
         if form is None:
             return None
         for symbol, term in form.items():
-            had = found.get(symbol, _Term(0, 1, Fraction(0)))
+            had = found.get(symbol, _SymbolTerm(0, 1, Fraction(0)))
             slope = None if had.slope is None or term.slope is None else had.slope + term.slope
-            found[symbol] = _Term(
+            found[symbol] = _SymbolTerm(
                 max(had.degree, term.degree), math.lcm(had.period, term.period), slope
             )
     return found
 
 
-def _product(forms: Sequence[Mapping[Any, _Term] | None], value: Any) -> Mapping[Any, _Term] | None:
-    found: dict[Any, _Term] = {}
+def _product(
+    forms: Sequence[Mapping[Any, _SymbolTerm] | None], value: Any
+) -> Mapping[Any, _SymbolTerm] | None:
+    found: dict[Any, _SymbolTerm] = {}
     factor = math.prod(int(arg) for arg in value.args if arg.is_Integer) if value.is_Mul else 1
     is_plain = sum(bool(form) for form in forms) == 1
     for form in forms:
         if form is None:
             return None
         for symbol, term in form.items():
-            had = found.get(symbol, _Term(0, 1, None))
+            had = found.get(symbol, _SymbolTerm(0, 1, None))
             slope = term.slope * factor if is_plain and term.slope is not None else None
-            found[symbol] = _Term(
+            found[symbol] = _SymbolTerm(
                 had.degree + term.degree, math.lcm(had.period, term.period), slope
             )
     return found

@@ -10,11 +10,12 @@ linear attention) are written in place.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from operator import is_
 from typing import Any
 
 import torch
 
-from ..core.path import Attr, Entry, Index, Key, Path
+from ..core.path import Attr, Entry, Key, Path
 from .layers import holds_tensors, is_cache
 from .nodes import is_plain
 from .open import open_tree, take_apart
@@ -124,7 +125,7 @@ def _moved(before: Any, value: Any) -> Any:
 
 
 def placed(result: Any, value: Any) -> Place | None:
-    """Where the result has this very object; None when it has not."""
+    """Returns the place of this very object in the result; None when it is not there."""
     if result is value:
         return ()
     items = (
@@ -147,7 +148,7 @@ def holds_numbers(value: Any) -> bool:
 
 
 def made_at(result: Any, place: Place) -> Any:
-    """What stands at a place of a result."""
+    """Returns the value at a place of a result."""
     return result[place[0]] if place else result
 
 
@@ -183,35 +184,34 @@ def take_over(given: Any, made: Any, written: Collection[Path], path: Path | Non
     here = Path() if path is None else path
     if isinstance(given, torch.Tensor):
         return _moved(given, made) if here in written else made
-    if given is made or type(given) is not type(made):
+    new = None if given is made or type(given) is not type(made) else _children(made)
+    if new is None:
         return made
+    known = _children(given) or {}
+    for entry, child in new.items():
+        if entry in known:
+            new[entry] = take_over(known[entry], child, written, here / entry)
     if type(given) is tuple:
-        pairs = zip(given, made, strict=False)
-        own = tuple(take_over(a, b, written, here / Index(i)) for i, (a, b) in enumerate(pairs))
-        is_same = len(given) == len(made) and all(a is b for a, b in zip(given, own, strict=True))
+        is_same = len(given) == len(made) and all(map(is_, given, new.values()))
         return given if is_same else made
     if type(given) is list:
-        before: dict[Entry, Any] = {Index(position): child for position, child in enumerate(given)}
-        given[:] = [_child(before, Index(i), child, written, here) for i, child in enumerate(made)]
-        return given
-    if isinstance(given, dict):
-        old: dict[Entry, Any] = {Key(key): child for key, child in given.items()}
-        new = {key: _child(old, Key(key), child, written, here) for key, child in made.items()}
+        given[:] = new.values()
+    elif isinstance(given, dict):
+        items = list(zip(made, new.values(), strict=True))
         given.clear()
-        given.update(new)
-        return given
-    opened, ours = take_apart(made), take_apart(given)
-    if opened is None:
-        return made
-    known = dict(ours.children) if ours is not None else {}
-    for entry, child in opened.children:
-        if not isinstance(entry, Attr):
+        given.update(items)
+    else:
+        attributes = {entry.name: c for entry, c in new.items() if isinstance(entry, Attr)}
+        if len(attributes) < len(new):
             return made
-        object.__setattr__(given, entry.name, _child(known, entry, child, written, here))
+        for name, child in attributes.items():
+            object.__setattr__(given, name, child)
     return given
 
 
-def _child(
-    known: Mapping[Entry, Any], entry: Entry, made: Any, written: Collection[Path], path: Path
-) -> Any:
-    return take_over(known[entry], made, written, path / entry) if entry in known else made
+def _children(value: Any) -> dict[Entry, Any] | None:
+    """Returns the children of a container, by the steps to them; None for a leaf."""
+    if isinstance(value, dict):
+        return {Key(key): child for key, child in value.items()}
+    opened = take_apart(value)
+    return None if opened is None else dict(opened.children)

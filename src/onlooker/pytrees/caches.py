@@ -84,7 +84,7 @@ class CacheKey(torch_pytree.MappingKey[str, Any]):
 
 @dataclasses.dataclass(slots=True)
 class _Leaves:
-    """What is collected while a cache is taken apart."""
+    """Collects the leaves of a cache while it is taken apart."""
 
     names: list[str] = dataclasses.field(default_factory=list)
     paths: list[Path] = dataclasses.field(default_factory=list)

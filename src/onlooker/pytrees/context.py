@@ -1,4 +1,4 @@
-"""What a cache holds beside its leaves: comparable, and written as JSON when a program is saved."""
+"""The content of a cache beside its leaves: comparable, and written as JSON when a program is saved."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from .describe_tensors import is_array
+from .descriptions.tensors import is_array
+from .identity import attributes_of
 from .layers import is_cache, is_layer
 from .nodes import ATOMS
 
@@ -122,12 +123,6 @@ def _dict(value: Any, memo: dict[int, Any]) -> Any:
 def _object(value: Any, memo: dict[int, Any]) -> Any:
     made = object.__new__(type(value))
     memo[id(value)] = made
-    attributes = dict(vars(value)) if hasattr(value, "__dict__") else {}
-    for cls in type(value).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                attributes[name] = getattr(value, name)
-    for name, child in attributes.items():
+    for name, child in attributes_of(value).items():
         object.__setattr__(made, name, _copy(child, memo))
     return made

@@ -12,7 +12,7 @@ from ..core.path import Path
 from ..core.structure import Structure
 from .identity import attributes_of
 
-__all__ = ["hidden_tensors"]
+__all__ = ["hidden_numbers", "hidden_tensors"]
 
 
 def hidden_tensors(structure: Structure) -> dict[Path, dict[str, torch.Tensor]]:
@@ -29,6 +29,14 @@ def hidden_tensors(structure: Structure) -> dict[Path, dict[str, torch.Tensor]]:
         if tensors:
             found[path] = tensors
     return found
+
+
+def hidden_numbers(structure: Structure) -> dict[Path, dict[str, tuple[object, str]]]:
+    """The values of :func:`hidden_tensors` as numbers, each with its dtype."""
+    return {
+        path: {name: (value.tolist(), str(value.dtype)) for name, value in tensors.items()}
+        for path, tensors in hidden_tensors(structure).items()
+    }
 
 
 def _objects(structure: Structure, path: Path) -> Iterator[tuple[Path, Structure]]:

@@ -1,5 +1,5 @@
-"""What an object is that cannot be opened, as a text: two arguments with equal texts are the same
-to a model.
+"""A text for an object that cannot be opened: two arguments with equal texts are the same to a
+model.
 
 A program is right for the objects that it was exported with. An object is told from others by its
 state (a configuration, a dtype, an array of numpy, a function by its code), read without running
@@ -9,6 +9,7 @@ itself: the text names this very object of this process.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import hashlib
@@ -32,6 +33,7 @@ __all__ = [
     "has_only_attributes",
     "identity_of",
     "is_named_only",
+    "slots_of",
 ]
 
 #: a text that is not longer is kept as it is, and read in messages
@@ -78,7 +80,7 @@ def identity_of(value: Any) -> str:
     if isinstance(value, torch.Generator):  # a graph is right for all, or there is none
         return f"{_ON}{value.device}"
     try:
-        text = "".join(_Reader().described(value))
+        text = "".join(_ObjectReader().described(value))
     except Exception:  # too large, too deep, or an object that raises where it should not
         text = _named(value)
     if len(text) <= _SHORT and text.isprintable():
@@ -111,27 +113,34 @@ def constant_text(value: Any) -> str:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """What an object holds itself: in its slots (a class of attrs has them by default), and in its
-    ``__dict__``.
+    """Returns the attributes that an object holds itself: in its slots (a class of attrs has them
+    by default), and in its ``__dict__``.
 
     No code of its class runs: a class may define ``__getattribute__`` as it likes.
     """
     held: dict[str, Any] = {}
-    for cls in reversed(type(value).__mro__):
-        for name in _slots(cls):
-            mangled = name.startswith("__") and not name.endswith("__")
-            own = f"_{cls.__name__.lstrip('_')}{name}" if mangled else name
-            member = vars(cls).get(own)
-            if isinstance(member, types.MemberDescriptorType):
-                try:
-                    held[own] = member.__get__(value, cls)
-                except AttributeError:  # a slot without a value
-                    continue
+    cls: Any = type(value)
+    for name, member in slots_of(cls).items():
+        with contextlib.suppress(AttributeError):  # a slot without a value
+            held[name] = member.__get__(value, cls)
     try:
         inside = object.__getattribute__(value, "__dict__")
     except AttributeError:
         return held
     return {**held, **inside} if isinstance(inside, dict) else held
+
+
+@functools.lru_cache(maxsize=4096)
+def slots_of(cls: type) -> dict[str, Any]:
+    """The slots of a class and of its bases, by the names that attributes have."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        for name in _slots(base):
+            is_private = name.startswith("__") and not name.endswith("__")
+            own = f"_{base.__name__.lstrip('_')}{name}" if is_private else name
+            if isinstance(member := vars(base).get(own), types.MemberDescriptorType):
+                found[own] = member
+    return found
 
 
 def _slots(cls: type) -> list[str]:
@@ -175,7 +184,7 @@ def _forget(key: int, number: int, _: Any) -> None:
         del _known[key]
 
 
-class _Reader:
+class _ObjectReader:
     """Describes one object and all that it holds, as pieces of text."""
 
     def __init__(self) -> None:
@@ -251,21 +260,21 @@ def has_only_attributes(cls: type, builtin: type = object) -> bool:
     return cls.__basicsize__ <= builtin.__basicsize__ + 8 * (slots + tables)
 
 
-def _unclear(reader: _Reader, value: Any) -> Iterator[str]:
+def _unclear(reader: _ObjectReader, value: Any) -> Iterator[str]:
     raise _UnclearError
     yield
 
 
-def _weak(reader: _Reader, value: weakref.ref[Any]) -> Iterator[str]:
+def _weak(reader: _ObjectReader, value: weakref.ref[Any]) -> Iterator[str]:
     yield "weakref"
     yield from reader.all_of((value(),))
 
 
-def _bytes(reader: _Reader, value: bytes) -> Iterator[str]:
+def _bytes(reader: _ObjectReader, value: bytes) -> Iterator[str]:
     yield repr(value) if len(value) <= _SHORT else f"bytes {hashlib.sha256(value).hexdigest()}"
 
 
-def _sequence(reader: _Reader, value: Any) -> Iterator[str]:
+def _sequence(reader: _ObjectReader, value: Any) -> Iterator[str]:
     base = list if isinstance(value, list) else tuple
     yield type(value).__name__
     yield from reader.all_of(base.__iter__(value))
@@ -273,14 +282,14 @@ def _sequence(reader: _Reader, value: Any) -> Iterator[str]:
         yield from reader.with_state(value)
 
 
-def _mapping(reader: _Reader, value: dict[Any, Any]) -> Iterator[str]:
+def _mapping(reader: _ObjectReader, value: dict[Any, Any]) -> Iterator[str]:
     yield type(value).__name__
     yield from reader.pairs(dict.items(value))
     if type(value) not in (dict, OrderedDict):
         yield from reader.with_state(value)
 
 
-def _set(reader: _Reader, value: Any) -> Iterator[str]:
+def _set(reader: _ObjectReader, value: Any) -> Iterator[str]:
     base = set if isinstance(value, set) else frozenset
     yield type(value).__name__
     yield str(sorted("".join(reader.described(child)) for child in base.__iter__(value)))
@@ -288,12 +297,12 @@ def _set(reader: _Reader, value: Any) -> Iterator[str]:
         yield from reader.with_state(value)
 
 
-def _partial(reader: _Reader, value: functools.partial[Any]) -> Iterator[str]:
+def _partial(reader: _ObjectReader, value: functools.partial[Any]) -> Iterator[str]:
     yield "partial"
     yield from reader.all_of((value.func, value.args, value.keywords, attributes_of(value)))
 
 
-def _function(reader: _Reader, value: types.FunctionType) -> Iterator[str]:
+def _function(reader: _ObjectReader, value: types.FunctionType) -> Iterator[str]:
     yield f"{value.__module__}.{value.__qualname__}"
     cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
     held = (value.__code__, value.__defaults__, value.__kwdefaults__, cells, vars(value))
@@ -301,16 +310,16 @@ def _function(reader: _Reader, value: types.FunctionType) -> Iterator[str]:
         yield from reader.all_of(held)
 
 
-def _code(reader: _Reader, value: types.CodeType) -> Iterator[str]:
+def _code(reader: _ObjectReader, value: types.CodeType) -> Iterator[str]:
     yield value.co_code.hex()
     yield from reader.all_of((value.co_consts, value.co_names, value.co_varnames))
 
 
-def _method(reader: _Reader, value: types.MethodType) -> Iterator[str]:
+def _method(reader: _ObjectReader, value: types.MethodType) -> Iterator[str]:
     yield from reader.all_of((value.__func__, value.__self__))
 
 
-def _builtin(reader: _Reader, value: types.BuiltinFunctionType) -> Iterator[str]:
+def _builtin(reader: _ObjectReader, value: types.BuiltinFunctionType) -> Iterator[str]:
     owner = getattr(value, "__self__", None)
     yield f"{getattr(value, '__module__', '')}.{value.__qualname__}"
     if owner is not None and not isinstance(owner, types.ModuleType):
@@ -325,7 +334,7 @@ def _array(value: Any) -> Iterator[str]:
     yield repr(value.item()) if not value.shape else hashlib.sha256(content).hexdigest()
 
 
-_Describe = Callable[[_Reader, Any], Iterator[str]]
+_Describe = Callable[[_ObjectReader, Any], Iterator[str]]
 #: per kind of object what describes it, the first that fits
 _DESCRIBED: tuple[tuple[type | tuple[type, ...], _Describe], ...] = (
     (torch.Tensor, _unclear),

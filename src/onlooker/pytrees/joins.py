@@ -5,11 +5,11 @@ the model never reads, however many, as one stand-in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
+from ..core.call import Join
 from ..core.path import Entry, Index, Path
 from ..core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from ..core.structure import LEAF, Structure, Tree
@@ -18,7 +18,6 @@ from .open import NESTED, spec_of
 from .unread import HandedBack, Unread, is_unknown
 
 __all__ = [
-    "Join",
     "join_specs",
     "join_tensors",
     "joined",
@@ -30,26 +29,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """The list at ``path`` counts as the list of one tensor: all of them, concatenated along
-    ``dim``. Without a dimension, what stands at ``path`` is objects that are not read, or one.
-
-    ``results`` are places in the result that have the same, as where a model returns an argument:
-    objects stand there as they came; lists of tensors count as one tensor too, and are split again
-    for the caller.
-    """
-
-    path: Path
-    dim: int | None
-    results: tuple[Path, ...] = ()
-
-    def __str__(self) -> str:
-        if self.dim is None:
-            return f"{self.path} is not read"
-        return f"{self.path} is joined along {self.dim}"
 
 
 def lists_of_tensors(tree: Tree[Any]) -> Iterator[tuple[Path, tuple[torch.Tensor, ...]]]:
@@ -67,7 +46,9 @@ def lists_of_tensors(tree: Tree[Any]) -> Iterator[tuple[Path, tuple[torch.Tensor
 
 
 def unknown_objects(tree: Tree[Any]) -> Iterator[Path]:
-    """Where objects stand of which only the class is known, alone or in a list of nothing else."""
+    """Yields the places of objects of which only the class is known, alone or in a list of nothing
+    else.
+    """
     leaves = dict(tree.items())
     inside: set[Path] = set()
     for path, node in _nodes(tree.structure, Path()):

@@ -1,5 +1,4 @@
-"""How the caches of transformers are opened: by what their objects hold, for every class of cache
-and layer.
+"""Caches of transformers, opened by what their objects hold, for every class of cache and layer.
 
 A cache is opened into its layers, a layer into its tensors (``keys``, ``values``,
 ``conv_states[0]`` ...) and its Python counters (``cumulative_length`` of a sliding window grows

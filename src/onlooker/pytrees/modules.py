@@ -1,5 +1,5 @@
-"""How a ``torch.nn.Module`` that is an argument is opened: its tensors are leaves, like those of
-any object.
+"""A ``torch.nn.Module`` that is an argument, opened: its tensors are leaves, like those of any
+object.
 
 ``torch.export`` takes the tensors of a module for the state of the program. For a module that is an
 argument, a cache that derives from ``torch.nn.Module`` for instance, that is wrong: they are other
@@ -71,10 +71,13 @@ def open_module(
 
 
 def _holds_tensor(module: torch.nn.Module, holds_tensor: Callable[[Any], bool]) -> bool:
-    own = (child for name, child in vars(module).items() if name not in _COMMON)
+    if any(_opens(child, holds_tensor) for child in module._modules.values()):
+        return True
     tables = [*module._parameters.values(), *module._buffers.values()]
-    inside = any(_opens(child, holds_tensor) for child in module._modules.values())
-    return inside or any(child is not None for child in tables) or any(map(holds_tensor, own))
+    if any(tensor is not None for tensor in tables):
+        return True
+    own = (child for name, child in vars(module).items() if name not in _COMMON)
+    return any(map(holds_tensor, own))
 
 
 def _opens(child: torch.nn.Module | None, holds_tensor: Callable[[Any], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""What a container is when it is taken apart."""
+"""One container that was taken apart."""
 
 from __future__ import annotations
 

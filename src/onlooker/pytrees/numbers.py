@@ -13,8 +13,7 @@ __all__ = ["altered", "as_dtype", "as_numbers", "as_numbers_dtype", "is_same"]
 
 def _of_torch(names: dict[str, torch.dtype]) -> dict[torch.dtype, torch.dtype]:
     """The dtypes of these names that this torch has."""
-    found = {getattr(torch, name, None): other for name, other in names.items()}
-    return {dtype: other for dtype, other in found.items() if dtype is not None}
+    return {getattr(torch, name): other for name, other in names.items() if hasattr(torch, name)}
 
 
 #: dtypes and a wider one that has each of their values

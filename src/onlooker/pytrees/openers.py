@@ -1,4 +1,4 @@
-"""How one level of a container is taken apart: the openers, in their order.
+"""The openers, in their order: each takes one level of a kind of container apart.
 
 Each class of containers has one opener; the first that knows a value gives its children, and what
 builds it again.
@@ -11,7 +11,7 @@ import functools
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -158,8 +158,11 @@ def _dataclass(value: Any) -> Opened | None:
     )
 
 
-def _rebuilt(cls: type, attributes: dict[str, Any]) -> Any:
-    obj: Any = object.__new__(cls)
+def _rebuilt(cls: Any, attributes: dict[str, Any]) -> Any:
+    try:
+        obj: Any = object.__new__(cls)
+    except TypeError:  # a class in C, such as types.SimpleNamespace, makes its objects itself
+        obj = cls.__new__(cls)
     for name, child in attributes.items():
         object.__setattr__(obj, name, child)
     return obj
@@ -216,7 +219,8 @@ def _plain_object(value: Any) -> Opened | None:
     if package in ("builtins", "numpy") or (package == "torch" and not has_only_attributes(cls)):
         return None
     attributes = attributes_of(value)
-    if not any(_holds_tensor(child) for child in attributes.values()):
+    holds_tensors = any(_holds_tensor(child) for child in attributes.values())
+    if not holds_tensors and not _waits_for_tensors(attributes):
         return None
     shown = {name: child for name, child in attributes.items() if _worth_opening(child)}
     hidden = {name: child for name, child in attributes.items() if name not in shown}
@@ -243,6 +247,20 @@ _OPENERS = (
 )
 
 
+def _waits_for_tensors(attributes: Mapping[str, Any]) -> bool:
+    """True for the attributes of an object that holds nothing yet, as a cache before the first call:
+    None or empty containers, and numbers or texts beside them.
+    """
+    values = list(attributes.values())
+    holds_nothing = any(value is None or _is_empty(value) for value in values)
+    return holds_nothing and all(isinstance(value, ATOMS) or _is_empty(value) for value in values)
+
+
+def _is_empty(value: Any) -> bool:
+    """True for a list or a dict without items."""
+    return type(value) in (list, dict) and not value
+
+
 def _worth_opening(value: Any) -> bool:
     return isinstance(value, (torch.Tensor, weakref.ref, *ATOMS)) or not is_leaf(value)
 
@@ -263,7 +281,7 @@ def _holds_tensor(value: Any) -> bool:
 
 
 def _held_by(value: Any) -> Iterator[Any]:
-    """What stands in an object: the items of a container, and its attributes."""
+    """Yields the values in an object: the items of a container, and its attributes."""
     if isinstance(value, dict):
         yield from dict.values(value)
     elif isinstance(value, (list, tuple)):

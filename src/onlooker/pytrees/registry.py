@@ -1,4 +1,4 @@
-"""What torch's pytrees know for a while: registered on entry, taken back exactly on exit."""
+"""Classes that torch's pytrees know for a while: registered on entry, taken back exactly on exit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.kinds import check_kind
-from ..core.locks import lock_of
+from ..core.support.kinds import check_kind
+from ..core.support.locks import lock_of
 from ..torch_internals.trees import fx_pytree, torch_pytree
 from .caches import flatten_cache, flatten_cache_with_keys, unflatten_cache
 from .context import dump_context, load_context
@@ -258,7 +258,7 @@ def _remove(cls: type) -> None:
 
 
 def _remove_from_optree(cls: type) -> None:
-    """The same in the C++ pytrees, which torch fills when the package optree is installed."""
+    """Removes a class from the C++ pytrees, which torch fills when the package optree is installed."""
     pending = torch_pytree._cxx_pytree_pending_imports
     pending[:] = [(args, kwargs) for args, kwargs in pending if args[0] is not cls]
     if torch_pytree._cxx_pytree_imported:

@@ -1,4 +1,4 @@
-"""What stands for objects that a model never reads, and notices when it reads them.
+"""A stand-in for objects that a model never reads: it notices when the model reads one.
 
 A tokenizer puts objects into its results that only it knows, one for each sentence. A model that
 passes them by is the same program for any of them, and for any number.

@@ -21,7 +21,8 @@ __all__ = ["Unusual", "unusual", "unusual_leaves"]
 
 @dataclass(frozen=True, slots=True)
 class Unusual:
-    """What a tensor is, in words, and the call or the step that makes a dense one of it.
+    """A kind of tensor that is not dense, in words, and the call or the step that makes a dense one
+    of it.
 
     >>> unusual(torch.eye(2).to_sparse())
     Unusual(what='a sparse tensor of the layout torch.sparse_coo', method='.to_dense()', advice='')
@@ -55,8 +56,8 @@ _TRANSFORMED = Unusual(
 
 
 def unusual(tensor: torch.Tensor) -> Unusual | None:
-    """What is unusual about a tensor; None for a dense one with values, on any device, of a
-    derived class too.
+    """Returns in words what is unusual about a tensor; None for a dense one with values, on any
+    device, of a derived class too.
     """
     if is_lazy(tensor):
         return _LAZY
@@ -94,5 +95,9 @@ def unusual_leaves(tree: Tree[Any]) -> list[tuple[Path, Unusual]]:
     >>> path.code(), found.method
     ('x[0]', '.to_dense()')
     """
-    tensors = ((path, leaf) for path, leaf in tree.items() if isinstance(leaf, torch.Tensor))
-    return [(path, found) for path, leaf in tensors if (found := unusual(leaf)) is not None]
+    rows: list[tuple[Path, Unusual]] = []
+    for path, leaf in tree.items():
+        found = unusual(leaf) if isinstance(leaf, torch.Tensor) else None
+        if found is not None:
+            rows.append((path, found))
+    return rows

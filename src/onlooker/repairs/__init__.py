@@ -1,1 +1,3 @@
-"""How torch is made to trace otherwise: each repair with its reason, its link, and when it may go."""
+"""Repairs: torch traces otherwise for a while. Each has its reason, its link, and says when it may
+go.
+"""

@@ -77,7 +77,7 @@ UNGUARDED = Repair(
     "no guards on 0 and 1",
     "A model that pads to multiples meets hundreds of guards, most about sizes of 0 or 1 that no example"
     " has. Each makes the next one slower. torch is asked to take the general side of these comparisons.",
-    until="tests/trace/test_guards.py::test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1",
+    until="tests/graphs/test_guards.py::test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/_config.py",
     wanted=_has_too_many,
     block=lambda _: shape_config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]

@@ -12,12 +12,11 @@ reads the copy, which it does at once. So it is with a pad of 0 where the model 
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
-
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
+from ..proofs.operators import shared_by, written_by
+from ..torch_internals.graph_modules import modules_of
 from ..torch_internals.tracing import scan_op
 from .neutral_branches import NEUTRAL_BRANCHES, NeutralBranches
 from .repair import Attempt, Repair, Retry
@@ -31,19 +30,13 @@ _MAYBE_COPIES = (
     torch.ops.aten.constant_pad_nd.default,
     torch.ops.aten.contiguous.default,
 )
-#: operators that give their first argument, or a part of it, for some sizes or dtypes
-_MAYBE_SAME = frozenset(
-    {"reshape", "flatten", "unflatten", "contiguous", "to", "type_as", "ravel", "narrow", "view_as"}
-)
 
 
 def may_write_to_copies(program: torch.export.ExportedProgram, *, pads: bool = False) -> bool:
     """True where an operator of the program may write to a contiguous copy, or to what was copied;
     with ``pads`` a pad is a copy, too, and what ``contiguous()`` gives.
     """
-    for module in program.graph_module.modules():
-        if not isinstance(module, GraphModule):
-            continue
+    for module in modules_of(program):
         nodes = module.graph.nodes
         clones = [
             node
@@ -52,7 +45,8 @@ def may_write_to_copies(program: torch.export.ExportedProgram, *, pads: bool = F
             and not all(user.target is scan_op for user in node.users)
         ]
         shared = {*clones, *(_origin(node.args[0]) for node in clones)}
-        if clones and any(_origin(node) in shared for node in _written(module.graph)):
+        written = (target for node in nodes for target in written_by(node))
+        if clones and any(_origin(target) in shared for target in written):
             return True
     return False
 
@@ -61,39 +55,11 @@ def _is_contiguous_copy(node: Node) -> bool:
     return node.target is _CLONE and node.kwargs.get("memory_format") is torch.contiguous_format
 
 
-def _written(graph: torch.fx.Graph) -> Iterator[Node]:
-    """The tensors that operators write to."""
-    for node in graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is None or not schema.is_mutable:
-            continue
-        for place, argument in enumerate(schema.arguments):
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
-            yield from [value] if isinstance(value, Node) else filter(_is_node, value or ())
-
-
-def _is_node(value: object) -> bool:
-    return isinstance(value, Node)
-
-
 def _origin(value: object) -> object:
     """The node whose memory a tensor may be in."""
-    while isinstance(value, Node) and value.args and _may_share(value):
-        value = value.args[0]
+    while isinstance(value, Node) and value.op == "call_function" and (shared := shared_by(value)):
+        value = shared[0]
     return value
-
-
-def _may_share(node: Node) -> bool:
-    """True for a part of a result, a view, and what may be its first argument."""
-    if node.target is operator.getitem:
-        return True
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return node.op == "call_function"
-    name = schema.name.rpartition("::")[2]
-    return name in _MAYBE_SAME or any(result.alias_info is not None for result in schema.returns)
 
 
 def _must_share_memory(attempt: Attempt) -> Retry | None:

@@ -19,7 +19,6 @@ it may share is traced again without. So is a model that asks for the memory of 
 from __future__ import annotations
 
 import ast
-import builtins
 import contextlib
 import inspect
 import operator
@@ -34,7 +33,7 @@ import torch
 from sympy.core.relational import Relational
 from torch.overrides import handle_torch_function
 
-from ..model_source.frames import is_code_of_model, is_own_code
+from ..model_source.frames import is_code_of_model, is_own_code, looked_up
 from ..model_source.lines import line_of
 from ..model_source.source_tests import SourceTest, branch_asked_at, has_positions
 from ..proofs.decisions import taken_by
@@ -207,7 +206,9 @@ def _caller() -> FrameType:
 
 
 def _conditions(value: SymNode, test: SourceTest, body: _Body) -> list[Any]:
-    """What holds where a test does, any of them: the value, and what an ``or`` asks after it."""
+    """Returns the conditions of which one holds where a test does: the value, and what an ``or``
+    asks after it.
+    """
     others = [body.number(operand) for operand in test.others]
     if not all(isinstance(other, (torch.SymBool, torch.SymInt)) or not other for other in others):
         raise _UnknownError
@@ -371,10 +372,12 @@ class _Body:
 
     def _named(self, name: str) -> Any:
         self._read.add(name)
-        for known in (self._names, self.frame.f_globals, vars(builtins)):
-            if name in known:
-                return known[name]
-        raise _UnknownError
+        if name in self._names:
+            return self._names[name]
+        try:
+            return looked_up(name, self.frame)
+        except LookupError:
+            raise _UnknownError from None
 
     def _attribute(self, node: ast.Attribute) -> Any:
         """An attribute that is a value where it stands: to read a property may do anything."""
@@ -428,7 +431,7 @@ class _Body:
         return tensor
 
     def _function(self, node: ast.expr) -> Any:
-        """What a name, or a name in modules, is."""
+        """Returns the value of a name, or of a name in modules."""
         if isinstance(node, ast.Name):
             return self._named(node.id)
         if isinstance(node, ast.Attribute):

@@ -18,8 +18,8 @@ import torch
 from ..model_source.frames import is_code_of_model
 from ..patches.swap import swapped
 from ..torch_internals.fake_tensors import FakeTensor, subclasses
+from .numbers.size_ints import wants_int_first
 from .repair import Attempt, Repair, Retry
-from .size_ints import wants_int_first
 
 __all__ = ["EQUAL_SIZES", "NOT_TRACING", "not_tracing"]
 
@@ -34,7 +34,7 @@ class _OfFakes(type(FakeTensor)):  # type: ignore[misc]
 
 
 class _Fake(FakeTensor, metaclass=_OfFakes):
-    """What stands for ``torch._subclasses.FakeTensor``."""
+    """Stands for ``torch._subclasses.FakeTensor``."""
 
 
 @contextlib.contextmanager
@@ -84,7 +84,7 @@ NOT_TRACING = Repair(
     "not tracing",
     "A model may ask whether it is traced, and compute something else then. Where it does, the code of the"
     " model is told that it is not traced, and the branch is traced as any other.",
-    until="tests/trace/test_mask_check.py::test_a_trace_that_refuses_sizes_of_the_model_is_made_as_a_call",
+    until="tests/trace/test_graph_check.py::test_a_trace_that_refuses_sizes_of_the_model_is_made_as_a_call",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/compiler/__init__.py",
     wanted=_is_refused_in_trace,
     block=lambda _: not_tracing(),

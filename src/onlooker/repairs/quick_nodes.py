@@ -1,4 +1,4 @@
-"""What torch notes at every node of a trace, in a quarter less of its time.
+"""The notes of torch at every node of a trace, made in a quarter less of its time.
 
 torch notes the Python frames of the model. It describes all frames of the process first, and leaves
 out those before the first ``forward`` afterwards. Here those are not described at all, and each line

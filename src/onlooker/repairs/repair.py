@@ -70,10 +70,11 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """How torch is asked for a trace.
+    """The request for a trace.
 
     ``on`` are the repairs that attempts wanted, ``off`` those that were given up. ``unrolled`` are the
-    lines of loops that are traced step by step, ``decided`` those of branches on sizes that Python
+    lines of loops that are traced step by step, ``refused_rows`` the rows of loops at some lines of which
+    the model itself makes an error, ``decided`` those of branches on sizes that Python
     decides. ``value_error`` is the error of torch about a branch on a value, after which values decide.
     ``lifted`` counts the traces that found something new that they change in Python. After a trace
     ``sizes_are_values`` is True where it read a size from a tensor.
@@ -82,31 +83,32 @@ class TraceRequest:
     on: frozenset[Repair] = frozenset()
     off: frozenset[Repair] = frozenset()
     unrolled: tuple[str, ...] = ()
+    refused_rows: tuple[tuple[str, int], ...] = ()
     decided: tuple[str, ...] = ()
     value_error: Exception | None = None
     lifted: int = 0
     sizes_are_values: bool = False
 
     def with_repair(self, *repairs: Repair) -> TraceRequest:
-        """The same request, with some repairs."""
+        """Returns the request with some repairs more."""
         return replace(self, on=self.on.union(repairs), off=self.off.difference(repairs))
 
     def dropping(self, repair: Repair) -> TraceRequest:
-        """The same request without a repair, which may be wanted again."""
+        """Returns the request without a repair, which may be wanted again."""
         return replace(self, on=self.on - {repair})
 
     def unrolling(self, lines: Iterable[str]) -> TraceRequest:
-        """The same request, with the loops at some lines of the model traced step by step."""
+        """Returns the request with the loops at some lines of the model traced step by step."""
         return replace(self, unrolled=(*self.unrolled, *lines))
 
     def without_repair(self, *repairs: Repair) -> TraceRequest:
-        """The same request, with some repairs given up."""
+        """Returns the request with some repairs given up."""
         return replace(self, on=self.on.difference(repairs), off=self.off.union(repairs))
 
 
 class Retry(NamedTuple):
-    """How to make the next attempt, and what the graph says of it; ``repair`` is the one that has to
-    be a part of the trace for the note to hold.
+    """The request for the next attempt, and a note of it for the graph; ``repair`` is the one that
+    has to be a part of the trace for the note to hold.
     """
 
     request: TraceRequest
@@ -115,7 +117,7 @@ class Retry(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What a repair knows before a trace."""
+    """The facts that a repair may use before a trace."""
 
     model: Any
     plan: Plan

@@ -7,29 +7,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .by_values import ANY_LENGTH, BY_VALUES
 from .encoder_padding import ENCODER_PADDING
-from .float_tensors import FLOAT_TENSORS
-from .greatest_sizes import GREATEST_SIZES
 from .guard_count import UNGUARDED
-from .implied_bounds import IMPLIED_BOUNDS
+from .loops.hit_rows import HIT_ROWS
+from .loops.recurrent_steps import RECURRENT_STEPS
+from .loops.rolled_loops import ROLLED_LOOPS
+from .loops.whole_rows import WHOLE_ROWS
 from .memory_copies import MEMORY_COPIES
 from .neutral_branches import NEUTRAL_BRANCHES
 from .not_tracing import EQUAL_SIZES, NOT_TRACING
-from .number_texts import NUMBER_TEXTS
+from .numbers.by_values import ANY_LENGTH, BY_VALUES
+from .numbers.float_tensors import FLOAT_TENSORS
+from .numbers.greatest_sizes import GREATEST_SIZES
+from .numbers.implied_bounds import IMPLIED_BOUNDS
+from .numbers.number_texts import NUMBER_TEXTS
+from .numbers.size_functions import SIZE_FUNCTIONS, SIZE_KEYS
+from .numbers.size_ints import SIZE_INTS
+from .numbers.size_tensors import FLOATS_DECIDE, SIZE_TENSORS
+from .numbers.sized_operators import SIZED_OPERATORS
 from .quick_nodes import QUICK_NODES
-from .recurrent_steps import RECURRENT_STEPS
 from .repair import Attempt, Repair, Retry, Setup, TraceRequest
 from .repeated_operators import REPEATED_OPERATORS
-from .rolled_loops import ROLLED_LOOPS
-from .size_functions import SIZE_FUNCTIONS, SIZE_KEYS
-from .size_ints import SIZE_INTS
-from .size_tensors import FLOATS_DECIDE, SIZE_TENSORS
-from .sized_operators import SIZED_OPERATORS
 from .unchanged_modules import UNCHANGED_MODULES
 from .unsolved_equations import UNSOLVED_EQUATIONS
 from .watched_sizes import WATCHED_SIZES
-from .whole_rows import WHOLE_ROWS
 
 __all__ = ["REPAIRS", "anew", "next_attempt", "repaired"]
 
@@ -41,6 +42,7 @@ REPAIRS: tuple[Repair, ...] = (
     NUMBER_TEXTS,
     WHOLE_ROWS,
     ROLLED_LOOPS,
+    HIT_ROWS,
     FLOAT_TENSORS,
     RECURRENT_STEPS,
     ENCODER_PADDING,
@@ -69,7 +71,7 @@ REPAIRS: tuple[Repair, ...] = (
 
 
 def next_attempt(attempt: Attempt) -> Retry | None:
-    """How to trace after an attempt; None where no repair helps, or none is needed."""
+    """Returns the way to trace after an attempt; None where no repair helps, or none is needed."""
     failed = [repair.failed for repair in REPAIRS if repair.failed is not None]
     for retry_after in (*failed, *(repair.after for repair in REPAIRS)):
         retry = retry_after(attempt)

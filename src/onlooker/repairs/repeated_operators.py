@@ -16,7 +16,6 @@ Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/
 from __future__ import annotations
 
 import contextlib
-import functools
 import operator
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from typing import Any
 import torch
 
 from ..patches.swap import swapped
+from ..proofs.operators import facts_of
 from ..torch_internals.fake_tensors import FakeTensor, in_kernel_invocation_manager
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.sizes import free_unbacked_symbols
@@ -34,7 +34,6 @@ from .repair import Repair
 
 __all__ = ["REPEATED_OPERATORS", "Blank", "operators_repeat"]
 
-_DEPENDS_ON_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _PLAIN = (
     type(None),
     bool,
@@ -51,7 +50,7 @@ _PLAIN = (
 @contextlib.contextmanager
 def operators_repeat() -> Iterator[None]:
     """Inside the block a trace of torch computes each operator once for the same sizes."""
-    known = _Known()
+    known = _Remembered()
     dispatch = proxy_tensor.ProxyTorchDispatchMode.__torch_dispatch__
 
     def remembered(
@@ -72,7 +71,7 @@ def operators_repeat() -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class _Known:
+class _Remembered:
     """The shapes of results by operator and arguments, in one trace."""
 
     results: dict[Hashable, _Results] = field(default_factory=dict)
@@ -87,8 +86,7 @@ class _Known:
             self.tracer = mode.tracer
         if (
             mode.tracer is not self.tracer
-            or not isinstance(func, OpOverload)
-            or not _is_pure(func)
+            or not facts_of(func).is_pure
             or torch.is_grad_enabled()
             or _autocast_is_on()
         ):
@@ -280,16 +278,6 @@ class _Blank(torch.Tensor):
 
 class _NotComparableError(Exception):
     """An argument does not show all that the shapes of the results depend on."""
-
-
-@functools.cache
-def _is_pure(func: OpOverload) -> bool:
-    return (
-        func.namespace in ("aten", "prims")
-        and not func._schema.is_mutable
-        and not _DEPENDS_ON_VALUES.intersection(func.tags)
-        and func is not torch.ops.aten.lift_fresh.default
-    )
 
 
 def _autocast_is_on() -> bool:

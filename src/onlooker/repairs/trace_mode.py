@@ -36,7 +36,9 @@ class Reader:
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """What a function gives for these arguments; ``func(*args, **kwargs)`` hands it on."""
+        """Returns the result of a function for these arguments; ``func(*args, **kwargs)`` hands it
+        on.
+        """
         return func(*args, **kwargs)
 
     def __enter__(self) -> Any:

@@ -1,11 +1,11 @@
-"""What neither calls nor experiments could tell, each with the run that would."""
+"""Lists the questions that neither calls nor experiments answered, each with the run that would."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..core.alike import folded
 from ..core.call import Signature
+from ..core.drawing.alike import folded
 from ..core.experiment import BlindKind, BlindSpot
 from ..core.plan import Plan
 
@@ -51,7 +51,7 @@ def blind_spots(
 
 
 def told_spots(plans: Sequence[Plan], unknown: Sequence[BlindSpot] = ()) -> tuple[str, ...]:
-    """What experiments could not tell, each once, without what no call passed."""
+    """The questions that experiments left open, each once, without arguments that no call passed."""
     return tuple(dict.fromkeys(map(str, _spots(plans, unknown))))
 
 

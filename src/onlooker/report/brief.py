@@ -10,19 +10,16 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from ..contract.served import ServedSizes
-from ..core.alike import folded, folded_rows
-from ..core.markup import heading, table
+from ..core.drawing.alike import folded, folded_rows
 from ..core.verdict import Focus, Tally
-from .data import GraphReport
-from .refused import Refusal
+from .data import GraphReport, ReportData
 
-__all__ = ["Section", "as_html", "as_renderable", "sections_of", "verdict_line"]
+__all__ = ["Section", "as_renderable", "sections_of"]
 
 #: how many lines of a kind are shown; the others are counted
 _MOST_FAILURES, _MOST_GRAPHS, _MOST_INPUTS, _MOST_OUTPUTS = 3, 5, 9, 5
@@ -50,51 +47,7 @@ class Section:
     lines: tuple[str, ...]
 
 
-class Reported(Protocol):
-    """What the sections are made of: see :class:`onlooker.report.report.Report`."""
-
-    @property
-    def model(self) -> str:
-        """The class of the model."""
-
-    @property
-    def method(self) -> str:
-        """The watched method."""
-
-    @property
-    def graphs(self) -> Sequence[GraphReport]:
-        """The graphs of the program."""
-
-    @property
-    def tally(self) -> Tally:
-        """The sum of the trials."""
-
-    @property
-    def scores(self) -> Sequence[str]:
-        """How near scores come to those of the model, where they were measured."""
-
-    @property
-    def served(self) -> Sequence[ServedSizes]:
-        """The sizes that graphs with the same inputs serve together."""
-
-    @property
-    def refusals(self) -> Sequence[Refusal]:
-        """What the program refuses."""
-
-    @property
-    def unknown(self) -> Sequence[str]:
-        """What neither calls nor experiments could tell."""
-
-    @property
-    def missed(self) -> Sequence[str]:
-        """The calls that were not recorded."""
-
-    @property
-    def calls(self) -> int:
-        """The number of watched calls."""
-
-
-def sections_of(report: Reported) -> list[Section]:
+def sections_of(report: ReportData) -> list[Section]:
     """The sections of a report, in the order in which a reader needs them; those without lines are
     left out.
     """
@@ -102,6 +55,7 @@ def sections_of(report: Reported) -> list[Section]:
         Section("program", (_program(report),)),
         Section("trials", tuple(_trials(report))),
         Section("failed", tuple(_failed(report.tally))),
+        Section("accept", tuple(_accepting(report.tally))),
         Section("graphs", tuple(_graphs(report))),
         Section("sizes", tuple(_sizes(report))),
         Section("inputs", tuple(_inputs(report.graphs))),
@@ -113,11 +67,6 @@ def sections_of(report: Reported) -> list[Section]:
         Section("more", ("text(full=True) of the report, or --full: evidence, conditions, time",)),
     ]
     return [section for section in found if section.lines]
-
-
-def verdict_line(verdict: str, verified: bool) -> Text:
-    """The verdict, green where it holds."""
-    return Text.assemble("verdict: ", (verdict, "bold green" if verified else "bold red"))
 
 
 def as_renderable(sections: Sequence[Section]) -> RenderableType:
@@ -147,16 +96,6 @@ def _wrapped(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, break_on_hyphens=False)
 
 
-def as_html(verdict: str, sections: Sequence[Section]) -> str:
-    """The same for notebooks."""
-    rows = [
-        ("" if number else section.heading, line)
-        for section in sections
-        for number, line in enumerate(section.lines)
-    ]
-    return heading(f"verdict: {verdict}") + table(("", ""), rows)
-
-
 def _first(lines: Iterator[str] | Sequence[str], most: int, what: str = "more") -> Iterator[str]:
     """The first lines, each cut to what a reader takes in, and how many more there are."""
     listed = list(lines)
@@ -169,7 +108,7 @@ def _cut(line: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4]} ..."
 
 
-def _program(report: Reported) -> str:
+def _program(report: ReportData) -> str:
     targets = dict.fromkeys(
         ", ".join([graph.target, *(f"{name}={value}" for name, value in graph.options)])
         for graph in report.graphs
@@ -177,7 +116,7 @@ def _program(report: Reported) -> str:
     return f"{report.model}.{report.method} as {' and '.join(targets)}"
 
 
-def _trials(report: Reported) -> Iterator[str]:
+def _trials(report: ReportData) -> Iterator[str]:
     tally = report.tally
     if tally.total:
         passed = [check.difference for check in tally.checks if check.passed]
@@ -189,6 +128,12 @@ def _trials(report: Reported) -> Iterator[str]:
     if tally.left_out:
         count = "1 trial was" if tally.left_out == 1 else f"{tally.left_out} trials were"
         yield f"{count} left out, since each run of the model is long: verify() again goes on"
+    if tally.drawn:
+        count = "1 trial draws" if len(tally.drawn) == 1 else f"{len(tally.drawn)} trials draw"
+        yield (
+            f"{count} random numbers, which the runtime does otherwise: shapes alone were compared"
+            f" ({'; '.join(tally.drawn)})"
+        )
     yield from report.scores
 
 
@@ -198,7 +143,15 @@ def _failed(tally: Tally) -> Iterator[str]:
     return _first(lines, _MOST_FAILURES)
 
 
-def _graphs(report: Reported) -> Iterator[str]:
+def _accepting(tally: Tally) -> Iterator[str]:
+    """Returns the options that accept the differences of a program of another precision."""
+    if tally.accepting:
+        given = ", ".join(f"{name}={value:g}" for name, value in tally.accepting.items())
+        typed = " ".join(f"--{name} {value:g}" for name, value in tally.accepting.items())
+        yield f"these differences: verify({given}), or {typed}"
+
+
+def _graphs(report: ReportData) -> Iterator[str]:
     """Each graph with the calls that it serves, and, of several, what tells it from the others."""
     several = len(report.graphs) > 1
     common = _common_constants(report.graphs)
@@ -209,9 +162,24 @@ def _graphs(report: Reported) -> Iterator[str]:
         own = folded(
             f"{path}={value}" for path, value in graph.constants if (path, value) not in common
         )
-        parts = [_served(graph), *own] if several else []
+        parts = [_given(graph, report.graphs), _served(graph), *own] if several else []
         lines.append(f"{line}: {'; '.join(filter(None, parts))}" if parts else line)
     return _first(lines, _MOST_GRAPHS, "graphs")
+
+
+def _given(graph: GraphReport, graphs: Sequence[GraphReport]) -> str:
+    """The arguments that some graphs take and others do not: those of this one, and those that its
+    calls leave out. One that is constant is told as such.
+    """
+    takes = {one.name: {row.root for row in one.inputs} for one in graphs}
+    known = dict.fromkeys(row.root for one in graphs for row in one.inputs)
+    some = [root for root in known if not all(root in own for own in takes.values())]
+    constant = {path for path, _ in graph.constants}
+    given = [root for root in some if root in takes[graph.name]]
+    absent = [root for root in some if root not in given and root not in constant]
+    told = [f"with {' and '.join(given)}"] if given else []
+    told += [f"without {' and '.join(absent)}"] if absent else []
+    return ", ".join(told)
 
 
 def _common_constants(graphs: Sequence[GraphReport]) -> list[tuple[str, str]]:
@@ -231,7 +199,7 @@ def _served(graph: GraphReport) -> str:
     return ", ".join(told) or "all sizes"
 
 
-def _sizes(report: Reported) -> Iterator[str]:
+def _sizes(report: ReportData) -> Iterator[str]:
     """Each symbol with the sizes that all graphs together serve, and those that calls had."""
     watched: dict[str, set[int]] = {}
     for graph in report.graphs:
@@ -292,7 +260,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _unknown(report: Reported) -> list[str]:
+def _unknown(report: ReportData) -> list[str]:
     return [*report.unknown, *(f"a call was not recorded: {text}" for text in report.missed)]
 
 
@@ -300,7 +268,7 @@ def _notes(graphs: Sequence[GraphReport]) -> list[str]:
     return folded(note for graph in graphs for note in graph.notes)
 
 
-def _refused(report: Reported) -> list[str]:
+def _refused(report: ReportData) -> list[str]:
     return [refusal.within(_LONGEST) for refusal in report.refusals]
 
 

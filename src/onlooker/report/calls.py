@@ -6,19 +6,18 @@ from collections import Counter
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from ..core.alike import folded_rows
+from ..core.drawing.alike import counted, folded_rows
 from ..core.leaves import LeafRow, leaf_rows
 from ..core.recording import Recording
-from .text import as_text, made_inside
+from .text import PrintedTables, made_inside, table_of
 
 __all__ = ["CallsReport", "LeafRow", "calls_report", "surroundings_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class CallsReport:
+class CallsReport(PrintedTables):
     """The calls of one method, leaf by leaf."""
 
     model: str
@@ -48,29 +47,13 @@ class CallsReport:
             "surroundings": dict(self.surroundings),
         }
 
-    def text(self, *, full: bool = False) -> str:
-        """The calls as text, as wide as the terminal; ``full`` gives each item of a list a row
-        of its own.
-        """
-        return as_text(self.tables(full=full))
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def __rich__(self) -> RenderableType:
-        return self.tables()
-
     def tables(self, *, full: bool = False) -> RenderableType:
         """The calls for a console of rich."""
-        calls = f"{self.total} {'call' if self.total == 1 else 'calls'}"
-        table = Table(title=f"{calls} of {self.model}.{self.method}", title_justify="left")
-        for name in ("input", "kind", "sizes that were seen", "calls"):
-            table.add_column(name, overflow="fold")
+        title = f"{counted(self.total, 'call')} of {self.model}.{self.method}"
+        heads = ("input", "kind", "sizes that were seen", "calls")
         cells = [row.cells for row in self.leaves]
-        for row in cells if full else folded_rows(cells):
-            table.add_row(*map(Text, row))
         return Group(
-            table,
+            table_of(title, heads, cells if full else folded_rows(cells)),
             *(Text(f"  {text}", style="dim") for text in made_inside(self.surroundings)),
             *(Text(f"  a call was not recorded: {text}", style="dim") for text in self.missed),
         )
@@ -89,7 +72,8 @@ def calls_report(recording: Recording) -> CallsReport:
 
 
 def surroundings_of(recording: Recording) -> tuple[tuple[str, int], ...]:
-    """What stood around the calls, in words, each with the number of calls that were made there.
+    """Returns the surroundings of the calls in words, each with the number of calls that were made
+    there.
 
     Calls of which nothing was noted are left out.
     """

@@ -1,5 +1,5 @@
-"""What a class needs to be built again, as Python: its import, and the flags that an opened
-structure keeps as text.
+"""The code that builds a class again: its import, and the flags that an opened structure keeps as
+text.
 
 The text comes from a structure, which may have been read from a file: only names, numbers, strings
 and plain containers of them are ever written into a script.

@@ -57,7 +57,7 @@ def _is_list(structure: Structure) -> bool:
 def as_classes(
     structure: Structure, path: Path, access: str, imports: Imports, hidden: Hidden, depth: int = 0
 ) -> Piece:
-    """What builds the classes again from the plain form, which is found at ``access``."""
+    """Builds the classes again from the plain form, which is found at ``access``."""
     if not holds_class(structure):
         return access
     pairs = list(zip(structure.entries, structure.children, strict=True))
@@ -137,7 +137,7 @@ def _each(piece: Piece, tail: str, whole: bool) -> Piece:
 def as_plain(
     structure: Structure, access: str, kept: Callable[[Path], bool], path: Path, depth: int = 0
 ) -> Piece:
-    """What takes a result apart into lists and dicts; leaves that ``kept`` refuses are left out."""
+    """Takes a result apart into lists and dicts; leaves that ``kept`` refuses are left out."""
     parts = plain_parts(structure, access, kept, path, depth)
     if structure.is_leaf:
         return access

@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..contract.other_side import Fate, OtherSides
 from ..contract.served import ServedSizes, served_sizes
+from ..core.contents import GraphContents, Outputs
 from ..core.contract import Constraint, Contract, Dropped, Origin
-from ..core.formula import negated, read_formula, variables_of
+from ..core.drawing.alike import first_few, listed_sizes
 from ..core.plan import LeafPlan, Plan
+from ..core.sizes.formula import negated, read_formula, variables_of
 from ..core.spec import Axis
+from ..core.verdict import Tally
 
-__all__ = ["AxisRow", "ConditionRow", "GraphReport", "InputRow", "OutputRow", "graph_report"]
+__all__ = [
+    "CHECK_KINDS",
+    "AxisRow",
+    "ConditionRow",
+    "GraphReport",
+    "InputRow",
+    "OutputRow",
+    "Refusal",
+    "ReportData",
+    "graph_report",
+]
+
+#: how the kinds of checks are called where their scores are told
+CHECK_KINDS = (("observed", "watched"), ("unseen", "unseen"))
+#: so many of the outputs that are farthest from the model are told
+_MOST_OUTPUTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class AxisRow:
-    """One axis: what was observed, what was asked for, and what the program itself holds."""
+    """One axis: what was observed, what was asked for, and what the program itself has.
+
+    ``changes`` is True where a symbol was asked for, ``narrowed`` where the program has a number
+    for it.
+    """
 
     axis: str
     observed: str
     asked: str
     obtained: str
     evidence: str = ""
-
-    @property
-    def narrowed(self) -> bool:
-        """True where a symbol was asked for and a number was obtained."""
-        return not self.asked.lstrip("-").isdigit() and self.obtained.lstrip("-").isdigit()
+    changes: bool = True
+    narrowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,59 +118,133 @@ class GraphReport:
     file: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Calls that a program refuses: ``what`` they are, ``why``, and what ``changes`` it.
+
+    >>> print(Refusal("sizes other than n 1 to 24", "model.py:12", "observer.export(ranges={'n': (1, None)})"))
+    sizes other than n 1 to 24 (model.py:12): observer.export(ranges={'n': (1, None)})
+    """
+
+    what: str
+    why: str = ""
+    change: str = ""
+
+    def __str__(self) -> str:
+        why = f" ({self.why})" if self.why else ""
+        return f"{self.what}{why}: {self.change}" if self.change else f"{self.what}{why}"
+
+    def within(self, most: int) -> str:
+        """Returns the text in as many characters: what changes it is told whole.
+
+        >>> print(Refusal("sizes other than n 1 to 24", "model.py:12", "watch one").within(40))
+        sizes other than n 1 to 2 ...: watch one
+        """
+        excess = len(str(self)) - most
+        if excess <= 0:
+            return str(self)
+        told = str(replace(self, change=""))
+        cut = f"{told[: max(len(told) - excess - 4, 0)]} ..."
+        return f"{cut}: {self.change}" if self.change else cut
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """All that is reported of a program.
+
+    ``unlawful`` are sizes that the model itself refuses, ``missed`` calls that were not recorded,
+    ``blind`` what neither calls nor probes could tell, with the run that would. ``stages`` are
+    seconds: of the calls that were observed, and of what was done with them; ``probes`` is how
+    often the model was run between the recording and the program. ``surroundings`` is what stood
+    around the calls, each with the number of calls. ``served`` are the sizes that graphs with
+    the same inputs serve together, ``refusals`` what the program refuses, with the line that
+    changes it, and ``unknown`` the blind spots that no refusal names; ``calls`` is the
+    number of watched calls.
+    """
+
+    model: str
+    method: str
+    graphs: tuple[GraphReport, ...]
+    tally: Tally
+    unlawful: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    blind: tuple[str, ...] = ()
+    stages: tuple[tuple[str, float], ...] = ()
+    probes: int = 0
+    surroundings: tuple[tuple[str, int], ...] = ()
+    served: tuple[ServedSizes, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    unknown: tuple[str, ...] = ()
+    calls: int = 0
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """A line with the scores of watched and of unseen calls, where they were measured; and one for
+        each of the outputs that are farthest from those of the model, of a program of another precision.
+        """
+        measured = [(words, self.tally.scores(kind)) for kind, words in CHECK_KINDS]
+        told = [
+            f"{scores.agreeing} of {scores.count} {words} tokens agree, scores differ by up to"
+            f" {scores.difference:.3g}"
+            for words, scores in measured
+            if scores.count
+        ]
+        farthest = sorted(self.tally.distances, key=lambda one: -one.program.mean_error)
+        outputs = first_few(list(map(str, farthest)), _MOST_OUTPUTS)
+        return (*(["; ".join(told)] if told else []), *outputs)
+
+
 def graph_report(
-    plan: Plan,
+    graph: GraphContents,
     *,
-    target: str,
-    obtained: Mapping[str, str],
-    contract: Contract,
-    sizes: Mapping[str, int],
-    notes: Sequence[str],
-    seconds: float,
     others: OtherSides | None = None,
-    options: Mapping[str, str] | None = None,
-    outputs: Sequence[OutputRow] = (),
     traffic: Sequence[tuple[Mapping[str, int], int]] = (),
-    file: str = "",
+    notes: Sequence[str] = (),
 ) -> GraphReport:
-    """The report of one graph, from its plan and from what was read in the exported program.
+    """The report of one graph.
 
     ``others`` knows which graph takes what this one does not; by default there is no other graph.
     ``traffic`` are the watched calls that it serves: sizes by symbol, and the number of calls.
+    ``notes`` are further ones, beside those of the graph.
     """
-    symbols = tuple((s.name, _listed(s.observed), s.range) for s in plan.symbols)
-    told = _without_ranges(plan, contract)
+    plan, contract = graph.plan, graph.contract
+    shown = _without_ranges(plan, contract)
+    fills = [leaf for leaf in plan.leaves if plan.may_be_absent(leaf)]
+    constants = [leaf for leaf in plan.leaves if leaf.constant is not None]
+    relations = [relation for relation in plan.relations if relation.family != "equal"]
+    others = others or OtherSides([(plan, contract)])
     return GraphReport(
         plan.name,
-        target,
+        graph.target,
         plan.calls,
-        tuple(row for leaf in plan.inputs for row in _axis_rows(plan, leaf, obtained)),
-        symbols,
-        tuple((str(r), str(r.evidence)) for r in plan.relations if r.family != "equal"),
-        tuple(
-            (leaf.path.code(), str(leaf.fill))
-            for leaf in plan.leaves
-            if leaf.fill is not None and not leaf.bound
-        ),
-        tuple(
-            (leaf.path.code(), str(leaf.constant))
-            for leaf in plan.leaves
-            if leaf.constant is not None
-        ),
-        tuple(sizes.items()),
-        tuple(notes),
-        seconds,
-        tuple(_needs(told)),
+        tuple(row for leaf in plan.inputs for row in _axis_rows(graph, leaf)),
+        tuple((s.name, listed_sizes(s.observed), s.range) for s in plan.symbols),
+        tuple((str(relation), str(relation.evidence)) for relation in relations),
+        tuple((leaf.path.code(), str(leaf.fill)) for leaf in fills),
+        tuple((leaf.path.code(), str(leaf.constant)) for leaf in constants),
+        tuple(graph.sizes.items()),
+        (*graph.notes, *notes),
+        graph.seconds,
+        tuple(_needs(shown)),
         contract.dropped,
-        tuple(_conditions(plan, told, sizes, others or OtherSides([(plan, contract)]))),
-        tuple((options or {}).items()),
+        tuple(_conditions(plan, shown, graph.sizes, others)),
+        tuple(graph.options.items()),
         tuple(map(_input_row, plan.inputs)),
-        tuple(outputs),
+        tuple(_output_rows(graph.outputs)),
         served_sizes([(plan.symbols, contract.regions)]),
         sum(count for _, count in traffic),
         tuple((s.name, _sizes_of(s.name, traffic)) for s in plan.symbols if traffic),
-        file,
+        graph.file,
     )
+
+
+def _output_rows(outputs: Outputs) -> Iterator[OutputRow]:
+    """The outputs of a graph, with what is known of their dtypes and shapes."""
+    is_known = len(outputs.kinds) == len(outputs.names)
+    kinds = outputs.kinds if is_known else (("", ()),) * len(outputs.names)
+    for name, (dtype, shape) in zip(outputs.names, kinds, strict=True):
+        is_number = dtype in ("int", "float", "")
+        yield OutputRow(name, dtype if is_number else f"{dtype}[{', '.join(shape)}]")
 
 
 def _without_ranges(plan: Plan, contract: Contract) -> Contract:
@@ -211,8 +304,8 @@ def _conditions(
 
 
 def _needs(contract: Contract) -> list[str]:
-    """What the sizes of a call must satisfy beside the plan: constraints, or several regions of
-    which one must hold.
+    """Returns the conditions on the sizes of a call beside the plan: constraints, or several
+    regions of which one must hold.
     """
     if len(contract.regions) == 1:
         return [str(constraint) for constraint in contract.regions[0].constraints]
@@ -220,21 +313,35 @@ def _needs(contract: Contract) -> list[str]:
     return [f"one of {len(regions)}: {text}" for text in regions]
 
 
-def _axis_rows(plan: Plan, leaf: LeafPlan, obtained: Mapping[str, str]) -> list[AxisRow]:
+def _axis_rows(graph: GraphContents, leaf: LeafPlan) -> list[AxisRow]:
     if leaf.is_float:
         seen = ", ".join(map(str, leaf.floats[:3])) + (" ..." if len(leaf.floats) > 3 else "")
         return [AxisRow(leaf.path.code(), seen, "any float", "any float")]
-    expressions = list(enumerate(leaf.shape)) if leaf.is_tensor else [(None, leaf.value)]
+    plan = graph.plan
+    fixed = {axis for axis, _, _ in graph.fixed_axes}
     rows = []
-    for dim, expression in expressions:
-        if expression is None:
-            continue
-        axis = str(Axis(leaf.path, dim))
-        observed = _observed(plan, str(expression)) if expression.symbols else str(expression)
+    for axis, expression in leaf.axes:
+        asked = str(expression)
         rows.append(
-            AxisRow(axis, observed, str(expression), obtained.get(axis, "?"), _evidence(plan, axis))
+            AxisRow(
+                str(axis),
+                _observed(plan, asked) if expression.symbols else asked,
+                asked,
+                _exported(graph, axis),
+                _evidence(plan, str(axis)),
+                changes=not expression.is_constant,
+                narrowed=axis in fixed,
+            )
         )
     return rows
+
+
+def _exported(graph: GraphContents, axis: Axis) -> str:
+    """The size that the program has at an axis, in words."""
+    if axis not in graph.exported_sizes:
+        return "?"
+    size = graph.exported_sizes[axis]
+    return "unused" if size is None else str(size)
 
 
 def _evidence(plan: Plan, axis: str) -> str:
@@ -243,12 +350,6 @@ def _evidence(plan: Plan, axis: str) -> str:
 
 def _observed(plan: Plan, text: str) -> str:
     return next(
-        (_listed(s.observed) for s in plan.symbols if s.name == text),
+        (listed_sizes(s.observed) for s in plan.symbols if s.name == text),
         "follows from its symbols",
     )
-
-
-def _listed(values: Sequence[int]) -> str:
-    if len(values) <= 5:
-        return ", ".join(map(str, values))
-    return f"{values[0]}, {values[1]} ... {values[-1]} ({len(values)} sizes)"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import overload
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from ..core.experiment import Experiment
 from ..core.plan import Plan
-from .text import as_text
+from .text import PrintedTables, table_of
 
 __all__ = ["ExperimentRow", "Experiments", "experiments_of"]
 
@@ -35,7 +33,7 @@ class ExperimentRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Experiments(Sequence[ExperimentRow]):
+class Experiments(PrintedTables, Sequence[ExperimentRow]):
     """All experiments, in their order. ``print`` shows a table, and a notebook too."""
 
     rows: tuple[ExperimentRow, ...]
@@ -59,17 +57,9 @@ class Experiments(Sequence[ExperimentRow]):
         """One dict a row, for JSON and for ``pandas.DataFrame``."""
         return [{**asdict(row), "changed": list(row.changed)} for row in self.rows]
 
-    def tables(self) -> RenderableType:
-        """The table, for a console of rich."""
-        table = Table(title=f"{len(self.rows)} experiments", title_justify="left")
-        for column in _COLUMNS:
-            table.add_column(column, overflow="fold")
-        for row in self.rows:
-            table.add_row(*_cells(row))
-        return table
-
-    def __str__(self) -> str:
-        return as_text(self.tables())
+    def tables(self, *, full: bool = False) -> RenderableType:
+        """The table, for a console of rich: every experiment is a row in any case."""
+        return table_of(f"{len(self.rows)} experiments", _COLUMNS, map(_cells, self.rows))
 
     def __repr__(self) -> str:
         found: dict[str, int] = {}
@@ -77,14 +67,6 @@ class Experiments(Sequence[ExperimentRow]):
             found[row.finding] = found.get(row.finding, 0) + 1
         parts = ", ".join(f"{count} {finding}" for finding, count in found.items())
         return f"<Experiments: {parts or 'none'}>"
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{column}</th>" for column in _COLUMNS)
-        lines = [
-            "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) for row in self.rows
-        ]
-        body = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def experiments_of(plans: Sequence[Plan]) -> Experiments:

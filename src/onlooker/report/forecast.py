@@ -1,4 +1,4 @@
-"""What an export would do, before it is made: graphs, sizes, what stays as it is, and the time.
+"""A forecast of an export, before it is made: graphs, sizes, what stays as it is, and the time.
 
 The rows are made of plans and of the domain of interest; nothing is traced. So the number of graphs is
 the least one: a trace may find that a model branches on sizes, and then calls of the domain may need
@@ -11,22 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from ..core.alike import folded, folded_rows
+from ..core.drawing.alike import counted, first_few, folded, folded_rows, listed_sizes
 from ..core.experiment import FindingKind
 from ..core.plan import Plan
 from ..core.spec import Axis
 from ..infer.interest import DomainOfInterest, SizesOfInterest
-from .text import as_text
+from .text import PrintedTables, table_of
 
 __all__ = ["FixedRow", "Forecast", "GraphForecast", "SizeRow", "graph_forecast"]
 
 #: as many rows of a kind are shown; the others are counted
 _MOST_ROWS = 12
-#: as many watched sizes are listed, else the least and the greatest ones
-_MOST_SIZES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +63,8 @@ class GraphForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """What an export to ``target`` would do.
+class Forecast(PrintedTables):
+    """The plan of an export to ``target``, before it is made.
 
     ``experiments`` are those that were made with the model to find this out, None where there is no
     model. ``seconds`` is an estimate of the processor time of export and verification, None where there
@@ -87,25 +84,22 @@ class Forecast:
         """The forecast as JSON takes it."""
         return {"schema": 1, **asdict(self)}
 
-    def __str__(self) -> str:
-        return as_text(self.tables())
-
     def tables(self, *, full: bool = False) -> RenderableType:
         """The forecast for a console of rich."""
         parts: list[RenderableType] = [Text(line) for line in self._head()]
         for graph in self.graphs:
-            named = f"{graph.name}, {_counted(graph.calls, 'call')}" if len(self.graphs) > 1 else ""
+            named = f"{graph.name}, {counted(graph.calls, 'call')}" if len(self.graphs) > 1 else ""
             parts += _of_graph(graph, named, full)
         parts += [Text(f"not known: {text}") for text in _shown(self.unknown, full)]
         return Group(*parts)
 
     def _head(self) -> Iterator[str]:
-        count = _counted(len(self.graphs), "graph")
-        yield f"plan of {self.model}.{self.method} for {self.target}, of {_counted(self.calls, 'call')}"
+        count = counted(len(self.graphs), "graph")
+        yield f"plan of {self.model}.{self.method} for {self.target}, of {counted(self.calls, 'call')}"
         if self.experiments is None:
             yield f"{count} at most, by the calls alone: with --build the model is asked, too"
         else:
-            runs = _counted(self.experiments, "experiment")
+            runs = counted(self.experiments, "experiment")
             yield f"{count}, and more where the model branches on sizes that the calls need"
             yield f"the model was run for {runs}, and nothing was traced"
         if self.seconds is not None:
@@ -120,18 +114,18 @@ def _of_graph(graph: GraphForecast, title: str, full: bool) -> Iterator[Renderab
             (
                 row.symbol,
                 ", ".join(_shown(row.axes, full, most=3)),
-                _listed(row.watched),
+                listed_sizes(row.watched),
                 row.made_for,
                 f"--range {row.symbol}=LOW:HIGH",
             )
             for row in graph.sizes
         ]
-        yield _table(("size", "of", "watched", "made for", "to change that"), cells)
+        yield table_of(None, ("size", "of", "watched", "made for", "to change that"), cells)
     if graph.fixed:
         fixed = [(row.axis, row.size, row.why, row.option) for row in graph.fixed]
         rows = fixed if full else folded_rows(fixed)
         shown = rows if full else rows[:_MOST_ROWS]
-        yield _table(("stays as it is", "size", "why", "to change that"), shown)
+        yield table_of(None, ("stays as it is", "size", "why", "to change that"), shown)
         if len(rows) > len(shown):
             yield Text(f"  and {len(rows) - len(shown)} more: --full has them")
     yield from (Text(f"relation: {text}") for text in _shown(graph.relations, full))
@@ -140,32 +134,11 @@ def _of_graph(graph: GraphForecast, title: str, full: bool) -> Iterator[Renderab
         yield Text(f"constants, other values are refused: {', '.join(constants)}")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table()
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
-
-
 def _shown(lines: Sequence[str], full: bool, *, most: int = _MOST_ROWS) -> list[str]:
     """The lines; unless in full, items of lists are drawn together, and of many the rest is counted."""
     if full:
         return list(lines)
-    found = list(folded(lines))
-    more = len(found) - most
-    return [*found[:most], f"and {more} more"] if more > 0 else found
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    if len(sizes) <= _MOST_SIZES:
-        return ", ".join(map(str, sizes))
-    return f"{sizes[0]}, {sizes[1]}, ... {sizes[-1]} ({len(sizes)} sizes)"
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+    return first_few(folded(lines), most, "and {} more")
 
 
 def _time(seconds: float) -> str:

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
-from ..core.kinds import check_kind
-from ..core.progress import Listener, Step, listening
+from ..core.support.kinds import check_kind
+from ..core.support.progress import Listener, Step, listening
 
-__all__ = ["Shown", "progress", "shown_on"]
+__all__ = ["ProgressView", "progress", "shown_on"]
 
 #: seconds without a line after which a step is a line of its own; twice as many after each such line
 _SILENCE = 30.0
 
 
-class Shown(Protocol):
-    """What shows progress: a text for what begins, the steps of the library, and what it logs."""
+class ProgressView(Protocol):
+    """Shows progress: a text for what begins, the steps of the library, and what it logs."""
 
     def say(self, text: str) -> None:
         """Shows what begins."""
@@ -30,7 +30,7 @@ class Shown(Protocol):
         """Shows where the work stands."""
 
 
-class _Lines:
+class _ProgressLines:
     """One line a stage, with the time since the start; of a stage that lasts a line now and then."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -63,13 +63,13 @@ class _Lines:
 
 
 @contextmanager
-def shown_on(stream: TextIO) -> Iterator[Shown]:
+def shown_on(stream: TextIO) -> Iterator[ProgressView]:
     """Shows progress on a stream; a terminal is as before afterwards, also after Ctrl-C."""
     from rich.console import Console
 
     console = Console(file=stream)
     if not console.is_terminal:
-        yield _Lines(stream)
+        yield _ProgressLines(stream)
         return
     from rich.progress import (
         BarColumn,

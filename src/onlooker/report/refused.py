@@ -1,22 +1,22 @@
-"""What a program refuses, and the one line that changes it."""
+"""Lists the calls that a program refuses, each with the line that changes it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from ..contract.other_side import FateKind
 from ..contract.served import ServedSizes, SizeSet, served_sizes
-from ..core.alike import folded
 from ..core.call import Signature
-from ..core.contract import Contract
-from ..core.formula import read_formula, variables_of
-from ..core.marks import said_of
+from ..core.contents import GraphContents
+from ..core.drawing.alike import first_few, folded
+from ..core.marks import refused_of
 from ..core.plan import LeafPlan, Plan
+from ..core.sizes.formula import read_formula, variables_of
 from ..core.spec import ConstantSpec
-from .data import ConditionRow, GraphReport
+from .data import ConditionRow, GraphReport, Refusal
 
-__all__ = ["Refusal", "ServedTogether", "refusals_of", "served_together"]
+__all__ = ["ServedTogether", "refusals_of", "served_together"]
 
 #: cases that are told of sizes that no few words describe
 _MOST_CASES = 2
@@ -26,66 +26,37 @@ _WATCH = "watch such a call, and export again"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Calls that a program refuses: ``what`` they are, ``why``, and what ``changes`` it.
-
-    >>> print(Refusal("sizes other than n 1 to 24", "model.py:12", "observer.export(ranges={'n': (1, None)})"))
-    sizes other than n 1 to 24 (model.py:12): observer.export(ranges={'n': (1, None)})
-    """
-
-    what: str
-    why: str = ""
-    change: str = ""
-
-    def __str__(self) -> str:
-        why = f" ({self.why})" if self.why else ""
-        return f"{self.what}{why}: {self.change}" if self.change else f"{self.what}{why}"
-
-    def within(self, most: int) -> str:
-        """The same in as many characters: what changes it is told whole.
-
-        >>> print(Refusal("sizes other than n 1 to 24", "model.py:12", "watch one").within(40))
-        sizes other than n 1 to 2 ...: watch one
-        """
-        excess = len(str(self)) - most
-        if excess <= 0:
-            return str(self)
-        told = str(replace(self, change=""))
-        cut = f"{told[: max(len(told) - excess - 4, 0)]} ..."
-        return f"{cut}: {self.change}" if self.change else cut
-
-
-@dataclass(frozen=True, slots=True)
 class ServedTogether:
-    """What some graphs with the same inputs serve together; ``graphs`` are their numbers."""
+    """The sizes that graphs with the same inputs serve together; ``graphs`` are their numbers."""
 
     graphs: tuple[int, ...]
     served: ServedSizes
 
 
-def served_together(graphs: Sequence[tuple[Plan, Contract]]) -> tuple[ServedTogether, ...]:
+def served_together(graphs: Sequence[GraphContents]) -> tuple[ServedTogether, ...]:
     """The sizes that graphs with the same inputs serve together, for each kind of inputs."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    for number, (plan, _) in enumerate(graphs):
-        groups.setdefault(_form(plan), []).append(number)
+    for number, graph in enumerate(graphs):
+        groups.setdefault(_form(graph.plan), []).append(number)
     found = []
     for numbers in groups.values():
-        parts = [(graphs[number][0].symbols, graphs[number][1].regions) for number in numbers]
+        members = [graphs[number] for number in numbers]
+        parts = [(graph.plan.symbols, graph.contract.regions) for graph in members]
         found.append(ServedTogether(tuple(numbers), served_sizes(parts)))
     return tuple(found)
 
 
 def refusals_of(
-    plans: Sequence[Plan],
+    graphs: Sequence[GraphContents],
     groups: Sequence[ServedTogether],
     reports: Sequence[GraphReport],
-    marks: Sequence[Mapping[str, str]],
     signature: Signature,
 ) -> tuple[Refusal, ...]:
-    """What the graphs of a program refuse: sizes first, then arguments that no call had, then other
-    values of constants, then tensors without the marks that the model reads. ``plans``, ``reports``
-    and ``marks`` are those of the graphs, in their order.
+    """Returns what the graphs of a program refuse: sizes first, then arguments that no call had,
+    then other values of constants, then tensors without the marks that the model reads. ``reports``
+    are those of the graphs, in their order.
     """
+    plans = [graph.plan for graph in graphs]
     sizes: list[Refusal] = []
     for group in groups:
         rows = [row for number in group.graphs for row in reports[number].conditions]
@@ -94,13 +65,13 @@ def refusals_of(
         of_graphs = [reports[number].served.sets for number in group.graphs]
         fixed = set.intersection(*(_of_numbers(sets) for sets in of_graphs))
         sizes += _refused_sizes(group.served, rows, plans[group.graphs[0]], where, fixed)
-    return (*sizes, *_arguments(plans, signature), *_constants(plans), *_marks(marks))
+    return (*sizes, *_arguments(plans, signature), *_constants(plans), *_marks(graphs))
 
 
-def _marks(marks: Sequence[Mapping[str, str]]) -> Iterator[Refusal]:
-    """What the model reads of tensors beside sizes and values, each kind once."""
-    for mark, line in {key: line for read in marks for key, line in read.items()}.items():
-        yield Refusal(f"calls without {said_of(mark)}", line)
+def _marks(graphs: Sequence[GraphContents]) -> Iterator[Refusal]:
+    """A refusal for each kind of property, beside sizes and values, that the model reads of tensors."""
+    for mark, line in {key: line for graph in graphs for key, line in graph.marks.items()}.items():
+        yield Refusal(refused_of(mark), line)
 
 
 def _of_numbers(sets: Sequence[SizeSet]) -> set[str]:
@@ -114,9 +85,8 @@ def _form(plan: Plan) -> tuple[object, ...]:
 
 
 def _leaf_form(leaf: LeafPlan) -> tuple[object, ...]:
-    sizes = (*leaf.shape, *([leaf.value] if leaf.value is not None else []))
     kind = leaf.dtype, leaf.is_float, leaf.constant, leaf.opaque
-    return (leaf.path, *kind, tuple(map(str, sizes)))
+    return (leaf.path, *kind, tuple(map(str, leaf.sizes)))
 
 
 def _refused_sizes(
@@ -126,7 +96,7 @@ def _refused_sizes(
     where: str,
     fixed: Collection[str],
 ) -> Iterator[Refusal]:
-    """What is refused of each term that a reader takes in; the other conditions are counted."""
+    """A refusal for each term that a reader takes in; the other conditions are counted."""
     for symbol in plan.symbols:
         if symbol.limit:
             yield Refusal(f"{where}{symbol.name} beyond {symbol.high}", symbol.limit)
@@ -192,8 +162,7 @@ def _arguments(plans: Sequence[Plan], signature: Signature) -> Iterator[Refusal]
 
 
 def _named(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join([*names[:_MOST_NAMES], *([f"{more} more"] if more > 0 else [])])
+    return ", ".join(first_few(names, _MOST_NAMES))
 
 
 def _is_none(leaf: LeafPlan) -> bool:

@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Group, RenderableType
 
-from ..contract.served import ServedSizes
-from ..core.verdict import Tally
-from .brief import as_html, as_renderable, sections_of, verdict_line
-from .data import GraphReport
-from .refused import Refusal
-from .text import as_text, made_inside, render
+from ..contract.other_side import OtherSides
+from ..core.call import changed_in
+from ..core.contents import GraphContents, ProgramContents
+from ..core.drawing.alike import first_few
+from ..core.experiment import BlindSpot
+from ..core.traffic import CheckedCall
+from .blind import blind_spots, told_spots
+from .brief import as_renderable, sections_of
+from .calls import surroundings_of
+from .data import CHECK_KINDS, GraphReport, ReportData, graph_report
+from .refused import refusals_of, served_together
+from .text import PrintedTables, made_inside, render, verdict_line
 
-__all__ = ["Report"]
+__all__ = ["Report", "report_of"]
 
 _MOST_OUTSIDE = 6
-#: how the kinds of checks are called where their scores are told
-_KINDS = (("observed", "watched"), ("unseen", "unseen"))
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a program asked for, observed and obtained, what was tried and what failed.
-
-    ``unlawful`` are sizes that the model itself refuses, ``missed`` calls that were not recorded,
-    ``blind`` what neither calls nor probes could tell, with the run that would. ``stages`` are
-    seconds: of the calls that were observed, and of what was done with them; ``probes`` is how
-    often the model was run between the recording and the program. ``surroundings`` is what stood
-    around the calls, each with the number of calls. ``served`` are the sizes that graphs with
-    the same inputs serve together, ``refusals`` what the program refuses, with the line that
-    changes it, and ``unknown`` the blind spots that no refusal names; ``calls`` is the
-    number of watched calls.
+class Report(ReportData, PrintedTables):
+    """The requests, observations, graphs and trials of a program, with what failed.
 
     ``text()`` is for a person, and short; ``text(full=True)`` has all evidence.
     """
-
-    model: str
-    method: str
-    graphs: tuple[GraphReport, ...]
-    tally: Tally
-    unlawful: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
-    blind: tuple[str, ...] = ()
-    stages: tuple[tuple[str, float], ...] = ()
-    probes: int = 0
-    surroundings: tuple[tuple[str, int], ...] = ()
-    served: tuple[ServedSizes, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    unknown: tuple[str, ...] = ()
-    calls: int = 0
 
     def __repr__(self) -> str:
         return f"<Report of {self.model}.{self.method}: {self.verdict}>"
@@ -61,7 +43,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """Whether the program is verified, in a sentence: that of the tally."""
+        """A sentence that says whether the program is verified: that of the tally."""
         return self.tally.verdict
 
     @property
@@ -71,15 +53,19 @@ class Report:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What was not tried, which calls were not recorded, and what nobody could know."""
+        """The lines about sizes that were not tried, calls that were not recorded, and what is unknown."""
         unlawful = (
-            f"not lawful for the model itself, not counted: {text}" for text in self.unlawful
+            f"not valid for the model itself, not counted: {text}" for text in self.unlawful
+        )
+        drawn = (
+            f"draws random numbers, shapes alone compared: {text}" for text in self.tally.drawn
         )
         missed = (f"a call was not recorded: {text}" for text in self.missed)
         blind = (f"blind spot: {text}" for text in self.blind)
         made = made_inside(self.surroundings)
         return (
             *unlawful,
+            *drawn,
             *self._outside(),
             *self.scores,
             *made,
@@ -91,21 +77,8 @@ class Report:
     def _outside(self) -> tuple[str, ...]:
         """One line with the sizes outside all contracts that were tried, the first ones."""
         sizes = self.tally.refused
-        more = len(sizes) - _MOST_OUTSIDE
-        shown = "; ".join([*sizes[:_MOST_OUTSIDE], *([f"{more} more"] if more > 0 else [])])
+        shown = "; ".join(first_few(sizes, _MOST_OUTSIDE))
         return (f"outside the contracts, and refused: {shown}",) if sizes else ()
-
-    @property
-    def scores(self) -> tuple[str, ...]:
-        """One line with the scores of watched and of unseen calls, where they were measured."""
-        measured = [(words, self.tally.scores(kind)) for kind, words in _KINDS]
-        told = [
-            f"{scores.agreeing} of {scores.count} {words} tokens agree, scores differ by up to"
-            f" {scores.difference:.3g}"
-            for words, scores in measured
-            if scores.count
-        ]
-        return ("; ".join(told),) if told else ()
 
     def _times(self) -> tuple[str, ...]:
         """One line with the time of each stage; a share is never rounded to nothing or to the
@@ -151,11 +124,26 @@ class Report:
                     "count": scores.count,
                     "difference": _finite(scores.difference),
                 }
-                for kind, _ in _KINDS
+                for kind, _ in CHECK_KINDS
                 if (scores := self.tally.scores(kind)).count
             },
+            "distances": [
+                {
+                    "output": one.output,
+                    "kind": one.kind,
+                    "count": one.program.count,
+                    "mean_error": _finite(one.program.mean_error),
+                    "largest_error": _finite(one.program.largest_error),
+                    "cosine": _finite(one.program.cosine),
+                    "agreeing": one.program.agreeing,
+                    "rows": one.program.rows,
+                    "rounding": None if one.rounding is None else _finite(one.rounding.mean_error),
+                }
+                for one in self.tally.distances
+            ],
             "tally": {focus.value: count for focus, count in self.tally.counts.items()},
             "refused": list(self.tally.refused),
+            "drawn": list(self.tally.drawn),
             "left_out": self.tally.left_out,
             "blocked": list(self.tally.blocked),
             "unlawful": list(self.unlawful),
@@ -169,12 +157,6 @@ class Report:
             "probes": self.probes,
         }
 
-    def text(self, *, full: bool = False) -> str:
-        """The report as text, as wide as the terminal: short, or ``full``, with all evidence and
-        each item of a list in a row of its own.
-        """
-        return as_text(self.tables(full=full))
-
     def tables(self, *, full: bool = False) -> RenderableType:
         """The report for a console of rich."""
         if full:
@@ -186,15 +168,57 @@ class Report:
         """Some sections of the short report, by their headings, for a console of rich."""
         return as_renderable([one for one in sections_of(self) if one.heading in headings])
 
-    def _repr_html_(self) -> str:
-        """The short report, for notebooks."""
-        return as_html(self.verdict, sections_of(self))
 
-    def __str__(self) -> str:
-        return self.text()
+def report_of(
+    program: ProgramContents[Any],
+    calls: Sequence[tuple[CheckedCall, Mapping[str, int]]] = (),
+    *,
+    unknown: Sequence[BlindSpot] = (),
+    stages: tuple[tuple[str, float], ...] = (),
+    probes: int = 0,
+) -> Report:
+    """The report of a program. ``calls`` are those that it was made from, each with the graph that
+    serves it and its sizes; ``unknown`` are blind spots of no graph alone.
+    """
+    graphs, recording = program.graphs, program.recording
+    traffic: dict[str, list[tuple[Mapping[str, int], int]]] = {}
+    for call, sizes in calls:
+        traffic.setdefault(call.graph, []).append((sizes, call.count))
+    others = OtherSides([(graph.plan, graph.contract) for graph in graphs])
+    reports = tuple(
+        graph_report(
+            graph,
+            others=others,
+            traffic=traffic.get(graph.name, ()),
+            notes=_notes_of_changed(graph) if program.changed else (),
+        )
+        for graph in graphs
+    )
+    groups = served_together(graphs)
+    return Report(
+        recording.model,
+        recording.method,
+        reports,
+        program.tally,
+        program.unlawful,
+        (*recording.missed, *program.refusals),
+        blind_spots(program.plans, recording.signature, unknown),
+        stages=stages,
+        probes=probes,
+        surroundings=surroundings_of(recording),
+        served=tuple(group.served for group in groups),
+        refusals=refusals_of(graphs, groups, reports, recording.signature),
+        unknown=told_spots(program.plans, unknown),
+        calls=len(recording),
+    )
 
-    def __rich__(self) -> RenderableType:
-        return self.tables()
+
+def _notes_of_changed(graph: GraphContents) -> list[str]:
+    return [
+        f"{name} is changed by the call and not returned: the graph gives it beside the result,"
+        " and the program brings that of the caller to this state"
+        for name in changed_in(graph.outputs.structure)
+    ]
 
 
 def _finite(difference: float) -> float | str:

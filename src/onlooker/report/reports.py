@@ -9,15 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.verdict import Tallies
-from .brief import verdict_line
 from .report import Report
-from .text import as_text
+from .text import PrintedTables, table_of, verdict_line
 
 __all__ = ["Reports"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class Reports(PrintedTables):
     """The report of each program by its name, and one verdict over all."""
 
     reports: tuple[tuple[str, Report], ...]
@@ -34,7 +33,7 @@ class Reports:
 
     @property
     def verdict(self) -> str:
-        """Whether all programs are verified, in a sentence: that of the tallies."""
+        """A sentence that says whether all programs are verified: that of the tallies."""
         return self.tallies.verdict
 
     def to_dict(self) -> dict[str, object]:
@@ -44,10 +43,6 @@ class Reports:
             "verdict": self.verdict,
             "programs": {name: report.to_dict() for name, report in self.reports},
         }
-
-    def text(self, *, full: bool = False) -> str:
-        """The reports as text, as wide as the terminal: short, or ``full``, with all evidence."""
-        return as_text(self.tables(full=full))
 
     def tables(self, *, full: bool = False) -> RenderableType:
         """The reports for a console of rich: the verdict, a row for each, then one after the
@@ -59,24 +54,18 @@ class Reports:
             parts += [Text(), Text(f"{name}:", style="bold"), report.tables(full=full)]
         return Group(*parts, Text())
 
-    def __str__(self) -> str:
-        return self.text()
-
-    def __rich__(self) -> RenderableType:
-        return self.tables()
-
 
 def _summary(reports: tuple[tuple[str, Report], ...]) -> Table:
-    table = Table(title="all programs", title_justify="left")
-    for column in ("name", "method", "graphs", "passed", "of", "verified"):
-        table.add_column(column, overflow="fold")
-    for name, report in reports:
-        table.add_row(
+    heads = ("name", "method", "graphs", "passed", "of", "verified")
+    rows = [
+        (
             name,
-            Text(f"{report.model}.{report.method}"),
+            f"{report.model}.{report.method}",
             str(len(report.graphs)),
             str(report.tally.passed),
             str(report.tally.total),
             "yes" if report.verified else Text("no", style="red"),
         )
-    return table
+        for name, report in reports
+    ]
+    return table_of("all programs", heads, rows)

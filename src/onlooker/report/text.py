@@ -5,22 +5,67 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ..core.alike import folded, folded_rows
+from ..core.drawing.alike import first_few, folded, folded_rows
 from ..core.verdict import Check, Tally
 from .data import AxisRow, GraphReport
 
-__all__ = ["as_text", "made_inside", "render"]
+__all__ = ["PrintedTables", "as_text", "made_inside", "render", "table_of", "verdict_line"]
 
 _MOST_FAILURES = 8
 #: columns of what goes into no terminal
 _WIDTH = 118
+#: columns of a notebook, in which no line of a short report is cut
+_WIDEST = 240
+
+
+class PrintedTables:
+    """Prints tables in a terminal, as text and in a notebook: a class of this kind makes the
+    ``tables``.
+    """
+
+    __slots__ = ()
+
+    def tables(self, *, full: bool = False) -> RenderableType:
+        """All of it for a console of rich; ``full`` gives each item of a list a row of its own."""
+        raise NotImplementedError
+
+    def text(self, *, full: bool = False) -> str:
+        """All of it as text, as wide as the terminal: short, or ``full``, with all evidence."""
+        return as_text(self.tables(full=full))
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __rich__(self) -> RenderableType:
+        return self.tables()
+
+    def _repr_html_(self) -> str:
+        console = Console(file=io.StringIO(), width=_WIDEST, record=True)
+        console.print(self.tables())
+        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+def table_of(
+    title: str | Text | None, heads: Sequence[str], rows: Iterable[Sequence[str | Text]]
+) -> Table:
+    """A table, in which every text of a user is only a text."""
+    table = Table(title=title, title_justify="left")
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return table
+
+
+def verdict_line(verdict: str, holds: bool) -> Text:
+    """The verdict, green where it holds."""
+    return Text.assemble("verdict: ", (verdict, "bold green" if holds else "bold red"))
 
 
 def as_text(renderable: RenderableType) -> str:
@@ -65,9 +110,7 @@ def render(
     parts += [Text(f"  tried: {tally.summary}")] if tally.summary else []
     parts += [Text(f"  {text}") for text in _failures(tally)]
     parts += [Text(f"  {text}", style="dim") for text in _each(remarks, full)]
-    style = "bold green" if tally.verified else "bold red"
-    parts.append(Text.assemble("verdict: ", (verdict, style)))
-    return Group(*parts)
+    return Group(*parts, verdict_line(verdict, tally.verified))
 
 
 def _each(lines: Sequence[str], full: bool) -> Sequence[str]:
@@ -77,42 +120,39 @@ def _each(lines: Sequence[str], full: bool) -> Sequence[str]:
 def _axes_table(graph: GraphReport, full: bool) -> Table:
     made = ", ".join([graph.target, *(f"{name}={value}" for name, value in graph.options)])
     title = Text(f"{graph.name} ({made}), calls {_listed(graph.calls)}")
-    table = Table(title=title, title_justify="left")
-    for name in ("input", "asked", "obtained"):
-        table.add_column(name, overflow="fold")
     rows: dict[str, list[AxisRow]] = {}
     for row in graph.axes:
         rows.setdefault(row.axis.partition(".shape[")[0], []).append(row)
     cells = [_cells(path, axes) for path, axes in rows.items()]
-    for path, asked, obtained, style in cells if full else folded_rows(cells):
-        table.add_row(Text(path), Text(f"[{asked}]"), Text(f"[{obtained}]", style=style))
-    return table
+    shown = [
+        (path, f"[{asked}]", Text(f"[{obtained}]", style=style))
+        for path, asked, obtained, style in (cells if full else folded_rows(cells))
+    ]
+    return table_of(title, ("input", "asked", "obtained"), shown)
 
 
 def _cells(path: str, axes: Sequence[AxisRow]) -> tuple[str, str, str, str]:
     """The path, what was asked and obtained of its axes, and a colour where the program takes
     less than it should.
     """
-    asked, obtained = ", ".join(row.asked for row in axes), ", ".join(row.obtained for row in axes)
-    return path, asked, obtained, "red" if any(row.narrowed for row in axes) else ""
+    asked = ", ".join(row.asked for row in axes)
+    obtained = ", ".join(row.obtained for row in axes)
+    colour = "red" if any(row.narrowed for row in axes) else ""
+    return path, asked, obtained, colour
 
 
 def _symbol_table(graph: GraphReport) -> Table:
-    table = Table(title="symbols", title_justify="left")
-    for name in ("symbol", "observed or probed", "in the program"):
-        table.add_column(name, overflow="fold")
-    for name, observed, limits in graph.symbols:
-        table.add_row(escape(name), observed, limits)
-    return table
+    return table_of("symbols", ("symbol", "observed or probed", "in the program"), graph.symbols)
 
 
 def _lines(graph: GraphReport, full: bool) -> list[RenderableType]:
     lines = [f"relation {text}: {found}" for text, found in graph.relations]
     lines += [f"absent {path} is filled: {text}" for path, text in graph.fills]
-    constants = ", ".join(_each([f"{path}={value}" for path, value in graph.constants], full))
-    lines += [f"constants: {constants}"] if constants else []
+    constants = [f"{path}={value}" for path, value in graph.constants]
+    if constants:
+        lines.append(f"constants: {', '.join(_each(constants, full))}")
     sizes = ", ".join(f"{name}={size}" for name, size in graph.sizes)
-    lines += [f"exported with {sizes or 'no changing size'} in {graph.seconds:.1f} s"]
+    lines.append(f"exported with {sizes or 'no changing size'} in {graph.seconds:.1f} s")
     lines += [f"needs {text}" for text in graph.needs]
     lines += [f"  {condition}" for condition in graph.conditions]
     lines += [f"dropped: {text}" for text in _dropped(graph, full)]
@@ -144,22 +184,18 @@ def _dropped(graph: GraphReport, full: bool) -> list[str]:
 
 
 def _trial_table(tally: Tally) -> Table:
-    table = Table(title="trials", title_justify="left")
-    for name in ("kind", "passed", "of", "largest difference"):
-        table.add_column(name)
+    rows = []
     for kind in dict.fromkeys(check.kind for check in tally.checks):
         checks = [check for check in tally.checks if check.kind == kind]
         passed = [check for check in checks if check.passed]
         worst = max((check.difference for check in passed), default=0.0)
-        table.add_row(kind, str(len(passed)), str(len(checks)), f"{worst:.2g}")
-    return table
+        rows.append((kind, str(len(passed)), str(len(checks)), f"{worst:.2g}"))
+    return table_of("trials", ("kind", "passed", "of", "largest difference"), rows)
 
 
 def _failures(tally: Tally) -> list[str]:
-    failed = [check for check in tally.checks if not check.passed]
-    lines = [_failure(check) for check in failed[:_MOST_FAILURES]]
-    more = len(failed) - _MOST_FAILURES
-    return [*lines, f"... and {more} more"] if more > 0 else lines
+    lines = [_failure(check) for check in tally.checks if not check.passed]
+    return first_few(lines, _MOST_FAILURES, "... and {} more")
 
 
 def _failure(check: Check) -> str:

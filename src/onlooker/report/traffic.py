@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from ..core.alike import folded_rows
+from ..core.drawing.alike import counted, first_few, folded_rows
 from ..core.traffic import CheckedCall
-from .text import as_text
+from .text import PrintedTables, table_of
 
-__all__ = ["BreachRow", "Conformity"]
+__all__ = ["Conformity", "ViolationRow"]
 
 _MOST_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class BreachRow:
+class ViolationRow:
     """One way in which calls fall outside: the argument or axis, what it has to be, what it was,
     and how often.
     """
@@ -34,7 +32,7 @@ class BreachRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Conformity:
+class Conformity(PrintedTables):
     """New calls against a program: which graph serves each, which none serves, by which axis or
     argument.
     """
@@ -67,15 +65,15 @@ class Conformity:
         return tuple(counts.items())
 
     @property
-    def breaches(self) -> tuple[BreachRow, ...]:
-        """What keeps calls outside, the most frequent first."""
+    def violations(self) -> tuple[ViolationRow, ...]:
+        """The reasons that keep calls outside, the most frequent first."""
         found: dict[tuple[str, str, str, str], list[tuple[str, CheckedCall]]] = {}
         for call in self.calls:
-            for breach in call.breaches:
-                key = (call.graph, breach.kind.value, breach.where, breach.expected)
-                found.setdefault(key, []).append((breach.got, call))
+            for violation in call.violations:
+                key = (call.graph, violation.kind.value, violation.where, violation.expected)
+                found.setdefault(key, []).append((violation.got, call))
         rows = [
-            BreachRow(
+            ViolationRow(
                 *key,
                 tuple(dict.fromkeys(got for got, _ in seen)),
                 tuple(call.index for _, call in seen),
@@ -85,10 +83,13 @@ class Conformity:
         ]
         return tuple(sorted(rows, key=lambda row: -row.count))
 
+    #: the name of 0.1
+    breaches = violations
+
     @property
     def verdict(self) -> str:
         """One sentence: how many calls fall outside."""
-        calls = f"{self.total} {'call' if self.total == 1 else 'calls'}"
+        calls = counted(self.total, "call")
         return (
             f"all of {calls} are served"
             if self.holds
@@ -114,44 +115,23 @@ class Conformity:
                     "calls": list(row.calls),
                     "count": row.count,
                 }
-                for row in self.breaches
+                for row in self.violations
             ],
         }
-
-    def text(self, *, full: bool = False) -> str:
-        """The check as text, as wide as the terminal; ``full`` gives each item of a list a row
-        of its own.
-        """
-        return as_text(self.tables(full=full))
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def __rich__(self) -> RenderableType:
-        return self.tables()
 
     def tables(self, *, full: bool = False) -> RenderableType:
         """The check for a console of rich."""
         parts: list[RenderableType] = [Text(f"calls against {self.program}", style="bold")]
         parts += [Text(f"  {name} serves {count}") for name, count in self.served]
-        if self.breaches:
-            parts.append(_table(self.breaches, full))
+        if self.violations:
+            cells = [_cells(row) for row in self.violations]
+            heads = ("calls", "argument or axis", "has to be", "was", "why")
+            parts.append(table_of("outside", heads, cells if full else folded_rows(cells)))
         parts.append(Text(self.verdict, style="bold green" if self.holds else "bold red"))
         return Group(*parts)
 
 
-def _table(rows: Sequence[BreachRow], full: bool) -> Table:
-    table = Table(title="outside", title_justify="left")
-    for name in ("calls", "argument or axis", "has to be", "was", "why"):
-        table.add_column(name, overflow="fold")
-    cells = [_cells(row) for row in rows]
-    for row in cells if full else folded_rows(cells):
-        table.add_row(*map(Text, row))
-    return table
-
-
-def _cells(row: BreachRow) -> tuple[str, ...]:
-    more = len(row.got) - _MOST_SHOWN
-    shown = (*row.got[:_MOST_SHOWN], *([f"{more} more"] if more > 0 else []))
+def _cells(row: ViolationRow) -> tuple[str, ...]:
+    shown = first_few(row.got, _MOST_SHOWN)
     why = f"{row.kind} ({row.graph})" if row.graph else row.kind
     return str(row.count), row.where, row.expected, "; ".join(shown), why

@@ -1,5 +1,5 @@
-"""What containers hold beside their leaves: a graph is right for the flags that it was exported
-with.
+"""The content of containers beside their leaves: a graph is right for the flags that it was
+exported with.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from ..core.path import Path
 from ..core.structure import Structure
-from ..core.traffic import Breach, BreachKind
+from ..core.traffic import Violation, ViolationKind
 from ..pytrees.open import ARGUMENTS
 
 __all__ = ["conflict", "flags_of"]
@@ -22,8 +22,9 @@ _FOLLOWS = frozenset(
 )
 
 
-def conflict(planned: Structure, given: Structure, path: Path | None = None) -> Breach | None:
-    """Where a call of another structure does not fit; None where it does.
+def conflict(planned: Structure, given: Structure, path: Path | None = None) -> Violation | None:
+    """Returns the violation at the place where a call of another structure does not fit; None where
+    it does.
 
     A container without leaves counts as absent: what then stands for it was proven neutral. One
     that lacks some leaves waits for its first tokens, so its flags need not be there yet, but those
@@ -33,12 +34,12 @@ def conflict(planned: Structure, given: Structure, path: Path | None = None) -> 
     if planned.is_leaf or given.is_leaf:
         return None
     if {planned.kind, given.kind} <= _PLAIN and planned.kind != given.kind:
-        return Breach(BreachKind.CLASS, str(here), f"a {planned.kind}", f"a {given.kind}")
+        return Violation(ViolationKind.CLASS, str(here), f"a {planned.kind}", f"a {given.kind}")
     if not given.n_leaves:
         return None
     if planned.kind not in _PLAIN and given.kind not in _PLAIN:
         if planned.kind != given.kind:
-            return Breach(BreachKind.CLASS, str(here), f"a {planned.kind}", f"a {given.kind}")
+            return Violation(ViolationKind.CLASS, str(here), f"a {planned.kind}", f"a {given.kind}")
         if planned.context != given.context:
             found = _flag_conflict(planned, given, here)
             if found is not None:
@@ -52,7 +53,7 @@ def conflict(planned: Structure, given: Structure, path: Path | None = None) -> 
     return None
 
 
-def _flag_conflict(planned: Structure, given: Structure, path: Path) -> Breach | None:
+def _flag_conflict(planned: Structure, given: Structure, path: Path) -> Violation | None:
     wanted, came = flags_of(planned.context), flags_of(given.context)
     waits = set(planned.entries) - set(given.entries)
     for name in (*wanted, *(name for name in came if name not in wanted)):
@@ -65,7 +66,7 @@ def _flag_conflict(planned: Structure, given: Structure, path: Path) -> Breach |
             continue
         plain = name.strip("'")
         expected, got = _said(left, plain, planned), _said(right, plain, given)
-        return Breach(BreachKind.FLAG, f"{path}.{plain}", expected, got)
+        return Violation(ViolationKind.FLAG, f"{path}.{plain}", expected, got)
     return None
 
 

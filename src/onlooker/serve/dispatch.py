@@ -2,7 +2,7 @@
 serve.
 
 The first call of a structure is opened and compared with every plan. What was found is kept: the
-way to the leaves (:class:`~onlooker.pytrees.reopen.Layout`) and, per graph, from the leaves to its
+way to the leaves (:class:`~onlooker.pytrees.reopen.StructureReader`) and, per graph, from the leaves to its
 inputs (:class:`~onlooker.serve.route.Route`). Further calls of that structure cost a small amount
 per leaf.
 """
@@ -11,26 +11,27 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import is_
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from ..contract.checker import Checker
-from ..core.call import Signature
+from ..core.call import Join, Signature
 from ..core.contract import Contract
+from ..core.drawing.alike import first_few
 from ..core.errors import OnlookerError, RejectedCallError
 from ..core.path import Path
 from ..core.structure import Structure, Tree
-from ..core.traffic import Breach, BreachKind
+from ..core.traffic import Violation, ViolationKind
 from ..observing.bind import bind, python_signature
-from ..pytrees.joins import Join, join_tensors, joined, split_as
-from ..pytrees.open import close_tree, open_arguments
-from ..pytrees.reopen import Layout, closer_of
+from ..pytrees.joins import join_tensors, joined, split_as
+from ..pytrees.open import close_tree, opened_call
+from ..pytrees.reopen import StructureReader, closer_of
 from ..trace.graph import Graph
-from .marks import MarksOfCalls, order_breach
+from .marks import MarksOfCalls, order_violation
 from .route import Mismatch, Route
 from .undoing import Undoing
 
@@ -38,18 +39,19 @@ __all__ = ["Dispatcher", "Finish", "Mismatch"]
 
 #: makes of a result what the caller gets, and may refuse
 Finish = Callable[[dict[str, Any], Any], Any]
-_MOST_LAYOUTS = 16
+_Routes: TypeAlias = tuple[Route | Mismatch, ...]
 _MOST_STRUCTURES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """Calls of one structure: how their leaves are read, and where each graph finds its inputs
-    in them.
+class _KnownCalls:
+    """Calls that came before: how their leaves are read, and where each graph finds its inputs in them,
+    by their structure. Of calls without a list that is joined, also by its number.
     """
 
-    layout: Layout
-    routes: tuple[Route | Mismatch, ...]
+    reader: StructureReader = field(default_factory=StructureReader)
+    routes: dict[Structure, _Routes] = field(default_factory=dict)
+    unjoined: dict[int, _Routes] = field(default_factory=dict)
 
 
 class Dispatcher:
@@ -73,8 +75,7 @@ class Dispatcher:
         self._orders: dict[
             tuple[int, tuple[str, ...]], tuple[tuple[str, int | str], ...] | None
         ] = {}
-        self._known: dict[tuple[str, ...], list[_Known]] = {}
-        self._routes: dict[Structure, tuple[Route | Mismatch, ...]] = {}
+        self._known = _KnownCalls()
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of the call, in the classes of the model; as :meth:`serve`."""
@@ -102,7 +103,7 @@ class Dispatcher:
         :raises UnsupportedError: ``no-kernels``
         """
         leaves, routes, opened = self._opened(values)
-        failed: dict[str, tuple[Breach, ...]] = {}
+        failed: dict[str, tuple[Violation, ...]] = {}
         for graph, route in zip(self.graphs, routes, strict=True):
             inputs = self._inputs(graph, route, leaves)
             if inputs is None:
@@ -116,34 +117,47 @@ class Dispatcher:
                 with undoing.on_refusal(inputs):
                     return graph, values, self._answer(graph, inputs, values, opened, finish)
             except Mismatch as mismatch:
-                failed[graph.name] = mismatch.breaches
+                failed[graph.name] = mismatch.violations
         reasons = []
         hint = "Watch such a call and export again, or change the call."
         for graph, route in zip(self.graphs, routes, strict=True):
-            reason = Mismatch(*failed.get(graph.name) or self._breaches(graph, route, leaves))
+            reason = Mismatch(*failed.get(graph.name) or self._violations(graph, route, leaves))
             reasons.append(f"{graph.name}: {reason}" if len(self.graphs) > 1 else str(reason))
-            if all(breach.kind is BreachKind.BOUND for breach in reason.breaches):
+            if all(violation.kind is ViolationKind.BOUND for violation in reason.violations):
                 hint = "The model itself refuses such sizes: change the call."
         if any(isinstance(leaf, np.ndarray) for leaf in leaves):
             hint = "The graphs take tensors: pass torch.from_numpy(array)."
-        raise RejectedCallError(
+        at_run = [one for found in failed.values() for one in found]
+        refusal = RejectedCallError(
             f"No graph of this program takes the call. {'; '.join(reasons)}.",
             slug="call-refused",
             hint=hint,
         )
+        refusal.reason = "; ".join(one.got for one in at_run if one.kind is ViolationKind.PROGRAM)
+        raise refusal
 
     def taker(self, values: dict[str, Any]) -> Graph | None:
         """The graph that would serve the arguments; None where no graph takes them."""
+        taken = self.taken(values)
+        return None if taken is None else taken[0]
+
+    def taken(self, values: dict[str, Any]) -> tuple[Graph, list[Any]] | None:
+        """The graph that would serve the arguments, and its inputs, in the order of its plan; None
+        where no graph takes them.
+        """
         leaves, routes, _ = self._opened(values)
-        pairs = zip(self.graphs, routes, strict=True)
-        return next((g for g, route in pairs if self._inputs(g, route, leaves) is not None), None)
+        for graph, route in zip(self.graphs, routes, strict=True):
+            inputs = self._inputs(graph, route, leaves)
+            if inputs is not None:
+                return graph, inputs
+        return None
 
     def run(self, graph: Graph, tree: Tree[Any]) -> Any:
         """The result of one graph; :class:`Mismatch` when it does not take the call."""
         route = _route(graph, tree.structure, self.signature)
         inputs = self._inputs(graph, route, tree.leaves)
         if inputs is None:
-            raise Mismatch(*self._breaches(graph, route, tree.leaves))
+            raise Mismatch(*self._violations(graph, route, tree.leaves))
         undoing = Undoing.of(graph)
         with contextlib.nullcontext() if undoing is None else undoing.on_refusal(inputs):
             return self._close(graph, _results(graph, inputs))
@@ -156,18 +170,18 @@ class Dispatcher:
         opened: Tree[Any] | None,
         finish: Finish | None,
     ) -> Any:
-        """What the caller gets from a graph."""
+        """Returns the result that a graph gives to the caller."""
         results = self._handed_back(graph, _results(graph, inputs), values)
         result = self._close(graph, results, opened)
         return result if finish is None else finish(values, result)
 
-    def breaches(self, graph: Graph, tree: Tree[Any]) -> tuple[Breach, ...]:
-        """Why a graph does not take a call, whose tensors may be without values; nothing when it
-        does.
+    def violations(self, graph: Graph, tree: Tree[Any]) -> tuple[Violation, ...]:
+        """Returns the reasons for which a graph does not take a call, whose tensors may be without
+        values; nothing when it does.
         """
         route = _route(graph, tree.structure, self.signature)
         inputs = self._inputs(graph, route, tree.leaves)
-        return self._breaches(graph, route, tree.leaves) if inputs is None else ()
+        return self._violations(graph, route, tree.leaves) if inputs is None else ()
 
     def _inputs(
         self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]
@@ -181,39 +195,41 @@ class Dispatcher:
             inputs = route.inputs(leaves)
         except Mismatch:
             return None
-        if not self._checkers[graph.name](inputs):
-            return None
-        ways = self._ways[graph.name]
-        if ways and (absent := route.left_out(leaves)) and not ways[absent](inputs):
+        if not self._checker(graph, route, leaves)(inputs):
             return None
         name = graph.name
         marks = self._marks[name] if name in self._marks else self._marks_of(graph)
-        return None if marks is not None and any(marks.breaches(inputs)) else inputs
+        return None if marks is not None and any(marks.violations(inputs)) else inputs
+
+    def _checker(self, graph: Graph, route: Route, leaves: Sequence[Any]) -> Checker:
+        """Returns what checks the sizes of a call: those of the graph, or those of the way in which the
+        call leaves out options.
+        """
+        ways = self._ways[graph.name]
+        absent = route.left_out(leaves) if ways else None
+        return ways[absent] if absent else self._checkers[graph.name]
 
     def _marks_of(self, graph: Graph) -> MarksOfCalls | None:
-        """What a graph needs of the tensors of a call; None for nothing."""
+        """Returns the marks that a graph needs the tensors of a call to have; None for nothing."""
         if graph.name not in self._marks:
             self._marks[graph.name] = MarksOfCalls(graph) or None
         return self._marks[graph.name]
 
-    def _breaches(
+    def _violations(
         self, graph: Graph, route: Route | Mismatch, leaves: Sequence[Any]
-    ) -> tuple[Breach, ...]:
-        """Why :meth:`_inputs` has none; reasons are texts, and made for calls alone that no
-        graph takes.
+    ) -> tuple[Violation, ...]:
+        """Returns the reasons for which :meth:`_inputs` has none; reasons are texts, and made for
+        calls alone that no graph takes.
         """
         if isinstance(route, Mismatch):
-            return route.breaches
+            return route.violations
         try:
             inputs = route.inputs(leaves)
-            found = tuple(self._checkers[graph.name].breaches(inputs))
-            absent = route.left_out(leaves)
-            if absent and not found:
-                found = tuple(self._ways[graph.name][absent].breaches(inputs))
+            found = tuple(self._checker(graph, route, leaves).violations(inputs))
             marks = self._marks_of(graph)
-            return found or (tuple(marks.breaches(inputs)) if marks is not None else ())
+            return found or (tuple(marks.violations(inputs)) if marks is not None else ())
         except Mismatch as mismatch:
-            return mismatch.breaches
+            return mismatch.violations
 
     def _handed_back(
         self, graph: Graph, leaves: list[Any], values: Mapping[str, Any]
@@ -259,37 +275,34 @@ class Dispatcher:
     def _order(
         self, count: int, names: tuple[str, ...]
     ) -> tuple[tuple[str, int | str], ...] | None:
-        """Where each argument of such a call stands; None when some are gathered in a tuple."""
+        """Returns the place of each argument of such a call; None when some are gathered in a
+        tuple.
+        """
         places, _ = bind(self._python, tuple(range(count)), {name: name for name in names})
         if any(type(place) is tuple for place in places.values()):
             return None
         return tuple(places.items())
 
-    def _opened(
-        self, values: dict[str, Any]
-    ) -> tuple[Sequence[Any], tuple[Route | Mismatch, ...], Tree[Any] | None]:
+    def _opened(self, values: dict[str, Any]) -> tuple[Sequence[Any], _Routes, Tree[Any] | None]:
         """The leaves of the arguments, and per graph the way from them to its inputs, or why
         there is none; then the arguments as they were, where lists were joined.
         """
-        given = tuple(values.values())
-        names = tuple(values)
-        for known in self._known.get(names, ()):
-            leaves = known.layout.read(given)
-            if leaves is not None:
-                return leaves, known.routes, None
-        opened = open_arguments(values)
+        names, given = tuple(values), tuple(values.values())
+        if len(self._known.routes) >= _MOST_STRUCTURES:
+            self._known = _KnownCalls()
+        known = self._known
+        number, leaves = known.reader.open(names, given, lambda: opened_call(names, given))
+        routes = known.unjoined.get(number)
+        if routes is not None:
+            return leaves, routes, None
+        opened = Tree(known.reader.structures[number], tuple(leaves))
         tree = joined(opened, self.joins, join_tensors)
-        routes = self._routes.get(tree.structure)
+        routes = known.routes.get(tree.structure)
         if routes is None:
             routes = tuple(_route(graph, tree.structure, self.signature) for graph in self.graphs)
-            if len(self._routes) < _MOST_STRUCTURES:
-                self._routes[tree.structure] = routes
+            known.routes[tree.structure] = routes
         if tree.structure == opened.structure and all(map(is_, tree.leaves, opened.leaves)):
-            layouts = (
-                self._known.setdefault(names, []) if len(self._known) < _MOST_STRUCTURES else []
-            )
-            layouts.insert(0, _Known(Layout(given, opened.structure.children), routes))
-            del layouts[_MOST_LAYOUTS:]
+            known.unjoined[number] = routes
             return tree.leaves, routes, None
         return tree.leaves, routes, opened
 
@@ -303,11 +316,16 @@ def _checkers_of_ways(graph: Graph) -> dict[frozenset[str], Checker]:
 
 
 def _unread_results(graph: Graph, joins: Sequence[Join]) -> list[tuple[int, Path]]:
-    """Which leaves of the result are objects of the call that the model does not read, and where
-    the call has them.
+    """Returns the leaves of the result that are objects of the call that the model does not read,
+    and their places in the call.
     """
-    given = {place: join.path for join in joins if join.dim is None for place in join.results}
-    paths = graph.outputs.structure.paths() if given else ()
+    given: dict[Path, Path] = {}
+    for join in joins:
+        if join.dim is None:
+            given |= dict.fromkeys(join.results, join.path)
+    if not given:
+        return []
+    paths = graph.outputs.structure.paths()
     return [(position, given[path]) for position, path in enumerate(paths) if path in given]
 
 
@@ -333,7 +351,7 @@ def _contiguous(graph: Graph, inputs: Sequence[Any]) -> list[Any] | None:
 
 
 def _route(graph: Graph, structure: Structure, signature: Signature) -> Route | Mismatch:
-    reason = order_breach(graph.marks, graph.plan, structure, signature)
+    reason = order_violation(graph.marks, graph.plan, structure, signature)
     if reason is not None:
         return Mismatch(reason)
     try:
@@ -352,17 +370,35 @@ def _results(graph: Graph, inputs: list[Any]) -> list[Any]:
     except Exception as error:  # a graph may index or divide before it refuses
         laid = _contiguous(graph, inputs)
         if laid is None:
-            raise _refusal(error) from error
+            raise _refusal(graph, error) from error
     try:
         return graph(laid)
     except Exception as error:  # a graph may index or divide before it refuses
-        raise _refusal(error) from error
+        raise _refusal(graph, error) from error
 
 
-def _refusal(error: Exception) -> Mismatch:
+#: what runtimes say where an assertion about values does not hold: torch, ONNX Runtime by the name of
+#: a node, and our runner of OpenVINO
+_ASSERTIONS = (
+    "Runtime assertion failed",
+    "assertion_of_the_model",
+    "an assertion of the model does not hold",
+)
+#: so many lines of the model are named
+_MOST_LINES = 3
+
+
+def _refusal(graph: Graph, error: Exception) -> Mismatch:
+    """Returns the error of a graph that refused a call when it was run."""
+    if any(words in str(error) for words in _ASSERTIONS):
+        lines = first_few(graph.decided, _MOST_LINES, "{} more lines")
+        return Mismatch(Violation(ViolationKind.VALUES, "the call", "; at ".join(lines), ""))
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return Mismatch(
-        Breach(
-            BreachKind.PROGRAM, "the program", "", lines[0][:300] if lines else type(error).__name__
+        Violation(
+            ViolationKind.PROGRAM,
+            "the program",
+            "",
+            lines[0][:300] if lines else type(error).__name__,
         )
     )

@@ -1,4 +1,4 @@
-"""What stands for leaves that a call does not have: made for the sizes of the call."""
+"""Makes values for leaves that a call does not have, for the sizes of the call."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import sympy
 import torch
 
-from ..core.expression import Expression
 from ..core.plan import LeafPlan, Plan
+from ..core.sizes.expression import Expression, Sizes
 from ..materialise.arguments import dtype_of
 from ..materialise.counting import sizes_of
 
@@ -60,7 +60,7 @@ class Filler:
             for position in positions[1:]:
                 inputs[position] = tensor if empty else make(wanted, dtype=dtype, device=device)
 
-    def _sizes(self, inputs: Sequence[Any]) -> Mapping[str, int]:
+    def _sizes(self, inputs: Sequence[Any]) -> Sizes:
         """As :func:`sizes_of`; expressions are looked into only where a symbol stands nowhere
         alone.
         """
@@ -97,16 +97,16 @@ def _sources(plan: Plan) -> dict[str, list[tuple[int, int | None]]]:
 
 def _shape(leaf: LeafPlan) -> Shape:
     dims = [_size(expression) for expression in leaf.shape]
-    if leaf.fill is not None and leaf.fill.kind == "empty" and leaf.fill.dim is not None:
-        dims[leaf.fill.dim] = _constant(0)
+    if leaf.empty_dim is not None:
+        dims[leaf.empty_dim] = _constant(0)
     return lambda sizes: tuple([size(sizes) for size in dims])
 
 
-def _constant(size: int) -> Callable[[Mapping[str, int]], int]:
+def _constant(size: int) -> Callable[[Sizes], int]:
     return lambda sizes: size
 
 
-def _size(expression: Expression) -> Callable[[Mapping[str, int]], int]:
+def _size(expression: Expression) -> Callable[[Sizes], int]:
     if expression.is_constant:
         return _constant(expression.evaluate({}))
     names = expression.symbols

@@ -7,30 +7,31 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
-from ..core.call import Signature
+from ..core.call import Arguments, Signature
 from ..core.errors import RejectedCallError, UsageError
-from ..core.locks import lock_of
 from ..core.structure import kinds_in
-from ..core.surroundings import Autocast
-from ..lab.effects import Effect, effects_of, objects_in
+from ..core.support.locks import lock_of
+from ..lab.effects import ArgumentEffects, effects_of, objects_in
 from ..lab.runner import ModelRunner
 from ..observing.bind import as_args_kwargs
-from ..observing.hook import check_method, replaced_method
-from ..observing.inner import method_signature
+from ..observing.surroundings import autocast_of
+from ..observing.wrapped_model import method_signature
+from ..observing.wrapping.hook import check_method, replaced_method
+from ..observing.wrapping.submodule_calls import part_of_class
 from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
 from ..pytrees.nodes import qualified_name
 from ..pytrees.open import open_tree
 from .dispatch import Dispatcher
+from .runnable import RunnableProgram
 from .state import MethodDispatcher, of_another_class
 
 __all__ = ["Installed", "installed"]
 
 
 class Installed:
-    """What an installed program has served so far.
+    """Counts the calls that an installed program has served so far.
 
     ``calls`` counts the calls of each graph by its name, ``eager`` those that ran on the model
     itself (only with ``fallback=True``), ``refusals`` says why, once per reason.
@@ -53,7 +54,7 @@ class Installed:
         self._returned = {
             kind for graph in dispatcher.graphs for kind in kinds_in(graph.outputs.structure)
         }
-        self._effects: dict[tuple[Any, ...], dict[str, Effect]] = {}
+        self._effects: dict[tuple[Any, ...], dict[str, ArgumentEffects]] = {}
         self._lock = lock_of(self)
 
     def serve(
@@ -101,10 +102,10 @@ class Installed:
 
     def _known_effects(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> dict[str, Effect]:
-        """What the model does to the objects among the arguments, and to caches of classes that no
-        graph returns; it is asked once per graph and structure of these, unless the program knows
-        that they stay as they are. A graph stands for one way through the model.
+    ) -> dict[str, ArgumentEffects]:
+        """Returns the effects of the model on the objects among the arguments, and on caches of
+        classes that no graph returns; they are found once per graph and structure of these, unless
+        the program knows that they stay as they are. A graph stands for one way through the model.
 
         :raises RejectedCallError: ``call-does-not-bind``, ``cache-not-returned``
         """
@@ -126,14 +127,14 @@ class Installed:
             self._effects[key] = self._asked(original, held, values)
         effects = self._effects[key]
         for name, effect in effects.items():
-            if effect.changed and effect.place is None:
+            if effect.effects and effect.returned is None:
                 raise _not_returned(name)
         return effects
 
     def _asked(
         self, original: Callable[..., Any], names: Mapping[str, Any], values: Mapping[str, Any]
-    ) -> dict[str, Effect]:
-        def run(arguments: dict[str, Any]) -> Any:
+    ) -> dict[str, ArgumentEffects]:
+        def run(arguments: Arguments) -> Any:
             args, kwargs = as_args_kwargs(self._dispatcher.signature, arguments)
             return self._subject.within(original, args, kwargs)
 
@@ -171,16 +172,16 @@ def _with_callers_caches(values: Mapping[str, Any], result: Any, returned: Colle
 
 
 def _with_callers_objects(
-    effects: Mapping[str, Effect], values: Mapping[str, Any], result: Any
+    effects: Mapping[str, ArgumentEffects], values: Mapping[str, Any], result: Any
 ) -> Any:
     """The result, in which every object that the model gives back is the one that came in."""
     for name, effect in effects.items():
-        if effect.place is not None:
-            if effect.changed:
-                made = made_at(result, effect.place)
+        if effect.returned is not None:
+            if effect.effects:
+                made = made_at(result, effect.returned)
                 if take_over(values[name], made, effect.written) is not values[name]:
                     raise of_another_class(name, values[name])
-            result = put(result, effect.place, values[name])
+            result = put(result, effect.returned, values[name])
     return result
 
 
@@ -214,28 +215,30 @@ def _check_signature(given: Signature, dispatcher: Dispatcher | MethodDispatcher
 
 @contextlib.contextmanager
 def installed(
-    dispatcher: Dispatcher | MethodDispatcher,
-    models: Sequence[Any],
-    method: str,
-    *,
-    fallback: bool = False,
-    autocast: tuple[Autocast, ...] = (),
-    untouched: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    program: RunnableProgram, model: Any = None, *, fallback: bool = False
 ) -> Iterator[Installed]:
-    """Inside the block ``method`` of each model runs on the graphs; on exit ``vars(model)`` is what
-    it was.
+    """Inside the block the watched method of a model, by default of the one that was watched, runs
+    on the graphs; on exit ``vars(model)`` is what it was.
 
-    ``autocast`` is what the watched calls were made in, ``untouched`` what
-    :func:`~onlooker.serve.effects.untouched_arguments` found.
+    Where the watched model called a copy of itself, the method of the copy is replaced too.
 
-    :raises UsageError: ``no-such-method``, ``another-signature``
+    :raises UsageError: ``no-such-method``, ``no-model``, ``another-signature``
     """
-    for model in models:
-        check_method(model, method)
-        _check_signature(method_signature(model, method)[1], dispatcher)
-    subject = ModelRunner(models[0], method, dispatcher.signature, autocast=autocast)
-    served = Installed(dispatcher, fallback, subject, untouched)
+    recording, serving = program.contents.recording, program.method
+    subject = program.lab.subject if program.lab is not None else None
+    own = () if subject is None else (subject.watched, subject.copy_of)
+    chosen = program.watched.watched if model is None else model
+    chosen = part_of_class(chosen, recording.model)
+    is_own = any(chosen is one for one in own)
+    models = [one for one in own if type(one) is type(chosen)] if is_own else [chosen]
+    for one in models:
+        check_method(one, recording.method)
+        _check_signature(method_signature(one, recording.method)[1], serving)
+    runner = ModelRunner(
+        models[0], recording.method, serving.signature, autocast=autocast_of(recording.calls)
+    )
+    served = Installed(serving, fallback, runner, program.contents.untouched)
     with contextlib.ExitStack() as stack:
-        for model in models:
-            stack.enter_context(replaced_method(model, method, served.serve))
+        for one in models:
+            stack.enter_context(replaced_method(one, recording.method, served.serve))
         yield served

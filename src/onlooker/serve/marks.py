@@ -4,7 +4,7 @@ whether the tensors that the graph writes can be written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,28 +12,32 @@ from torch.export.graph_signature import InputKind
 
 from ..core.call import ARGUMENTS, Signature
 from ..core.marks import (
+    ATTRIBUTES,
+    CLASSES,
     FINITE,
     GRADIENTS,
     IDENTITY,
+    INFERENCE,
     MEMORY,
     NUMBERS,
     ORDER,
-    PARAMETERS,
     UNRECORDED,
     WRITES,
     said_of,
+    setting_mark,
+    settings_in,
 )
 from ..core.path import Key
 from ..core.plan import Plan
 from ..core.structure import Structure
-from ..core.traffic import Breach, BreachKind
+from ..core.traffic import Violation, ViolationKind
+from ..proofs.operators import written_placeholders
 from ..pytrees.numbers import as_numbers
 from ..torch_internals.tensor_marks import base_of_tensor, is_view, version_of_tensor
 from ..trace.graph import Graph
-from ..trace.graph_effects import written_placeholders
 from ..trace.order_reads import of_var_keyword, orders_differ
 
-__all__ = ["MarksOfCalls", "order_breach"]
+__all__ = ["MarksOfCalls", "order_violation"]
 
 
 class MarksOfCalls:
@@ -41,6 +45,8 @@ class MarksOfCalls:
 
     def __init__(self, graph: Graph) -> None:
         self._marks: Mapping[str, str] = graph.marks
+        self._tests = [(mark, test) for mark, test in _DIFFERENCES.items() if mark in graph.marks]
+        self._settings = tuple(settings_in(graph.marks))
         self._paths = [leaf.path for leaf in graph.plan.inputs]
         self._written = _written_inputs(graph)
         #: a cache that comes back is not looked through at each call
@@ -50,38 +56,37 @@ class MarksOfCalls:
         """False where any tensors do."""
         return bool(self._marks or self._written)
 
-    def breaches(self, inputs: Sequence[Any]) -> Iterator[Breach]:
+    def violations(self, inputs: Sequence[Any]) -> Iterator[Violation]:
         """Each input with a mark that the graph was not traced with, or that cannot be written."""
         for position in self._written:
             value = inputs[position]
             reason = _why_unwritable(value) if isinstance(value, torch.Tensor) else ""
             if reason:
                 expected = f"a tensor that can be written: the call changes {self._paths[position]}"
-                yield Breach(BreachKind.CONDITION, "this graph", expected, reason)
+                yield Violation(ViolationKind.CONDITION, "this graph", expected, reason)
         if not self._marks:
             return
         if UNRECORDED in self._marks and torch.is_grad_enabled():
-            yield self._breach(UNRECORDED, "the call", "which is not")
+            yield self._violation(UNRECORDED, "the call", "which is not")
+        for name, value in self._settings:
+            now = str(getattr(torch, name)())
+            if now != value:
+                yield self._violation(setting_mark(name, value), "one", f"where it is {now}")
         seen: dict[int, int] = {}
         for position, value in enumerate(inputs):
             if not isinstance(value, torch.Tensor):
                 continue
             where = str(self._paths[position])
-            if GRADIENTS in self._marks and value.requires_grad:
-                yield self._breach(GRADIENTS, where, "which does")
-            if MEMORY in self._marks and not _is_plain(value):
-                yield self._breach(MEMORY, where, "which is not")
-            if PARAMETERS in self._marks and isinstance(value, torch.nn.Parameter):
-                yield self._breach(PARAMETERS, where, "which is one")
-            if WRITES in self._marks and (value.is_inference() or version_of_tensor(value)):
-                yield self._breach(WRITES, where, "which was")
+            for mark, difference_of in self._tests:
+                if got := difference_of(value):
+                    yield self._violation(mark, where, got)
             if NUMBERS in self._marks and self._has_nan(position, value):
-                yield self._breach(NUMBERS, where, "which has NaN")
+                yield self._violation(NUMBERS, where, "which has NaN")
             if FINITE in self._marks and self._has_infinite(position, value):
-                yield self._breach(FINITE, where, "which has infinite ones")
+                yield self._violation(FINITE, where, "which has infinite ones")
             first = seen.setdefault(id(value), position)
             if IDENTITY in self._marks and first != position:
-                yield self._breach(IDENTITY, where, f"which is {self._paths[first]}")
+                yield self._violation(IDENTITY, where, f"which is {self._paths[first]}")
 
     def _has_infinite(self, position: int, value: torch.Tensor) -> bool:
         if not self._has_floats(position, value):
@@ -102,9 +107,9 @@ class MarksOfCalls:
         total = value.sum()  # is NaN where a number is, and where infinite ones meet
         return bool(total.isnan()) and bool(value.isnan().any())
 
-    def _breach(self, mark: str, where: str, got: str) -> Breach:
+    def _violation(self, mark: str, where: str, got: str) -> Violation:
         expected = f"{said_of(mark)}, because of {self._marks[mark]}"
-        return Breach(BreachKind.CONDITION, "this graph", expected, f"{where}, {got}")
+        return Violation(ViolationKind.CONDITION, "this graph", expected, f"{where}, {got}")
 
 
 def _written_inputs(graph: Graph) -> tuple[int, ...]:
@@ -129,7 +134,9 @@ def _written_inputs(graph: Graph) -> tuple[int, ...]:
 
 
 def _why_unwritable(value: torch.Tensor) -> str:
-    """Why torch refuses an operator of the model that writes to this tensor; empty where it does not."""
+    """Returns the reason for which torch refuses an operator of the model that writes to this
+    tensor; empty where it does not.
+    """
     base = base_of_tensor(value)
     owner = value if base is None else base
     if torch.is_grad_enabled() and owner.requires_grad and owner.is_leaf:
@@ -143,18 +150,56 @@ def _why_unwritable(value: torch.Tensor) -> str:
     return ""
 
 
-def _is_plain(value: torch.Tensor) -> bool:
-    is_strided = value.layout == torch.strided
-    if not is_strided or not value.is_contiguous():
-        return False
-    return value.storage_offset() == 0 and not is_view(value)
+def _gradients_of(value: torch.Tensor) -> str:
+    if value.requires_grad:
+        return "which does"
+    return "" if value.grad is None else "which has a gradient"
 
 
-def order_breach(
+def _memory_of(value: torch.Tensor) -> str:
+    if value.layout != torch.strided or not value.is_contiguous():
+        return "which is not"
+    if value.storage_offset() != 0 or is_view(value):
+        return "which is not"
+    if value.is_neg() or value.is_conj():
+        return "which stands in memory negated"
+    is_shared = value.device.type == "cpu" and value.is_shared()  # type: ignore[no-untyped-call]
+    return "which is in shared memory" if is_shared else ""
+
+
+def _attributes_of(value: torch.Tensor) -> str:
+    return f"which has {', '.join(vars(value))}" if vars(value) else ""
+
+
+def _class_of(value: torch.Tensor) -> str:
+    kind = type(value)
+    return "" if kind is torch.Tensor else f"which is a {kind.__qualname__}"
+
+
+def _inference_of(value: torch.Tensor) -> str:
+    return "which was" if value.is_inference() else ""
+
+
+def _writes_of(value: torch.Tensor) -> str:
+    return "which was" if value.is_inference() or version_of_tensor(value) else ""
+
+
+#: how a tensor differs from those of a trace, by the mark that the model reads; empty where it does not
+_DIFFERENCES: dict[str, Callable[[torch.Tensor], str]] = {
+    GRADIENTS: _gradients_of,
+    MEMORY: _memory_of,
+    ATTRIBUTES: _attributes_of,
+    CLASSES: _class_of,
+    INFERENCE: _inference_of,
+    WRITES: _writes_of,
+}
+
+
+def order_violation(
     marks: Mapping[str, str], plan: Plan, given: Structure, signature: Signature
-) -> Breach | None:
-    """Why a call with other orders of its dicts is not taken; None where the orders are those of the
-    plan, or are not read.
+) -> Violation | None:
+    """Returns the violation of a call with other orders of its dicts; None where the orders are
+    those of the plan, or are not read.
     """
     if ORDER not in marks:
         return None
@@ -169,4 +214,4 @@ def order_breach(
         return None
     got = ", ".join(entry.code() for entry in found) if found is not None else ", ".join(shared[1])
     expected = f"{said_of(ORDER)}, because of {marks[ORDER]}"
-    return Breach(BreachKind.CONDITION, "this graph", expected, got)
+    return Violation(ViolationKind.CONDITION, "this graph", expected, got)

@@ -1,5 +1,5 @@
-"""How calls of one structure become the inputs of one graph: found once, then followed for every
-call.
+"""The way from calls of one structure to the inputs of one graph: found once, then followed for
+every call.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from ..contract.checker import kind_of
-from ..core.alike import folded
 from ..core.call import Signature
+from ..core.drawing.alike import folded
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
-from ..core.spec import ConstantSpec, OpaqueSpec
+from ..core.spec import ConstantSpec, OpaqueSpec, Spec
 from ..core.structure import Structure, child_of
-from ..core.traffic import Breach, BreachKind
+from ..core.traffic import Violation, ViolationKind
 from ..materialise.arguments import dtype_of
 from ..pytrees.open import spec_of
 from .contexts import conflict
@@ -35,14 +35,14 @@ _Tensors = tuple[_Kind, tuple[tuple[int, int, LeafPlan], ...]]
 
 
 class Mismatch(Exception):
-    """Why one graph does not take a call; never seen by a user."""
+    """The reason for which one graph does not take a call; never seen by a user."""
 
-    def __init__(self, *breaches: Breach) -> None:
-        super().__init__(*breaches)
-        self.breaches = breaches
+    def __init__(self, *violations: Violation) -> None:
+        super().__init__(*violations)
+        self.violations = violations
 
     def __str__(self) -> str:
-        return "; ".join(folded(breach.said for breach in self.breaches))
+        return "; ".join(folded(violation.said for violation in self.violations))
 
 
 class Route:
@@ -150,7 +150,7 @@ class Route:
             elif came != opaque:
                 got = came.beside(opaque) if isinstance(came, OpaqueSpec) else str(came)
                 expected = f"the {opaque} of the watched calls"
-                raise Mismatch(Breach(BreachKind.CONSTANT, str(path), expected, got))
+                raise Mismatch(Violation(ViolationKind.CONSTANT, str(path), expected, got))
         if is_other:
             self._check_way(leaves)
         for source, path, default in self._rest:
@@ -174,6 +174,7 @@ class Route:
         filler = self._fillers.get(key)
         if filler is None:
             _check_filled(absent)
+            _check_absent_sets(self._plan, [leaf for _, leaf in (*self._missing, *absent)])
             _check_determined(self._plan, [leaf for _, leaf in (*self._missing, *absent)])
             filler = self._fillers[key] = Filler(self._plan, [*self._missing, *absent])
         filler.fill(inputs)
@@ -203,17 +204,19 @@ def _place_tensors(
 
 def default_float(leaf: LeafPlan, signature: Signature) -> float | None:
     """The float that a call which leaves out this argument means; None where it is no float."""
-    parameter = signature.get(leaf.path.root) if len(leaf.path.entries) == 1 else None
-    default = (
-        parameter.default.value if parameter is not None and parameter.default is not None else None
-    )
-    return float(default) if isinstance(default, float) and leaf.takes_float(default) else None
+    number = _default_constant(leaf, signature)
+    return float(number) if isinstance(number, float) and leaf.takes_float(number) else None
 
 
 def _default_int(leaf: LeafPlan, signature: Signature) -> int | None:
     """The int that a call which leaves out this argument means; None where it is no int."""
-    default = default_of(leaf.path, signature)
-    return default.value if default is not None and type(default.value) is int else None
+    number = _default_constant(leaf, signature)
+    return number if type(number) is int else None
+
+
+def _default_constant(leaf: LeafPlan, signature: Signature) -> Any:
+    default = signature.default_of(leaf.path)
+    return default.value if isinstance(default, ConstantSpec) else None
 
 
 def checked_float(leaf: LeafPlan, value: Any) -> float:
@@ -224,7 +227,9 @@ def checked_float(leaf: LeafPlan, value: Any) -> float:
     """
     if not leaf.takes_float(value):
         raise Mismatch(
-            Breach(BreachKind.TYPE, str(leaf.path), f"a {leaf.float_class}", str(spec_of(value)))
+            Violation(
+                ViolationKind.TYPE, str(leaf.path), f"a {leaf.float_class}", str(spec_of(value))
+            )
         )
     return float(value)
 
@@ -243,11 +248,11 @@ def _place_ints(
             absent.append((target, leaf))
         else:
             kind = "an int of 64 bits" if type(value) is int else "an int"
-            raise Mismatch(Breach(BreachKind.TYPE, str(leaf.path), kind, str(spec_of(value))))
+            raise Mismatch(Violation(ViolationKind.TYPE, str(leaf.path), kind, str(spec_of(value))))
 
 
-def _other_kind(leaf: LeafPlan, value: Any) -> Breach:
-    return Breach(BreachKind.TYPE, str(leaf.path), kind_of(leaf), str(spec_of(value)))
+def _other_kind(leaf: LeafPlan, value: Any) -> Violation:
+    return Violation(ViolationKind.TYPE, str(leaf.path), kind_of(leaf), str(spec_of(value)))
 
 
 def _check_needed(plan: Plan, structure: Structure) -> None:
@@ -257,7 +262,7 @@ def _check_needed(plan: Plan, structure: Structure) -> None:
     for name in plan.needed:
         if name not in given:
             expected = "given, as in every observed call"
-            raise Mismatch(Breach(BreachKind.ABSENT, name, expected, "nothing"))
+            raise Mismatch(Violation(ViolationKind.ABSENT, name, expected, "nothing"))
 
 
 def _check_empty(plan: Plan, structure: Structure) -> None:
@@ -269,14 +274,16 @@ def _check_empty(plan: Plan, structure: Structure) -> None:
         came = child_of(structure, entry)
         if child.kind in _EMPTY and not child.entries and (came is None or came.is_leaf):
             expected = f"an empty {child.kind}, as in the watched calls"
-            raise Mismatch(Breach(BreachKind.ABSENT, entry.code(), expected, "nothing"))
+            raise Mismatch(Violation(ViolationKind.ABSENT, entry.code(), expected, "nothing"))
     for path, kind in _empty_in(structure, plan.structure):
         leaves = [
             leaf for leaf in plan.leaves if leaf.path.entries[: len(path.entries)] == path.entries
         ]
-        if not leaves or any(leaf.fill is None or leaf.fill.kind != "empty" for leaf in leaves):
+        if not leaves or any(leaf.empty_dim is None for leaf in leaves):
             expected = "with items, as in the watched calls" if leaves else "left out"
-            raise Mismatch(Breach(BreachKind.UNKNOWN, str(path), expected, f"an empty {kind}"))
+            raise Mismatch(
+                Violation(ViolationKind.UNKNOWN, str(path), expected, f"an empty {kind}")
+            )
 
 
 def _empty_in(
@@ -296,10 +303,29 @@ def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
     for _, leaf in missing:
         if leaf.fill is None or leaf.bound:
             raise Mismatch(
-                Breach(
-                    BreachKind.ABSENT, str(leaf.path), "given, as in every observed call", "nothing"
+                Violation(
+                    ViolationKind.ABSENT,
+                    str(leaf.path),
+                    "given, as in every observed call",
+                    "nothing",
                 )
             )
+
+
+def _check_absent_sets(plan: Plan, missing: Sequence[LeafPlan]) -> None:
+    """Arguments without which the model was found to compute something else, all of them together,
+    are not left out together.
+    """
+    absent = _roots_of(missing)
+    for names in plan.never_absent:
+        if absent == set(names):
+            expected = "given" if len(names) == 1 else f"given, or another of {', '.join(names)}"
+            got = "nothing, for which the model computes something else"
+            raise Mismatch(Violation(ViolationKind.ABSENT, names[0], expected, got))
+
+
+def _roots_of(leaves: Sequence[LeafPlan]) -> set[str]:
+    return {leaf.path.root for leaf in leaves}
 
 
 def _check_together(plan: Plan, places: Mapping[Path, int]) -> None:
@@ -308,14 +334,14 @@ def _check_together(plan: Plan, places: Mapping[Path, int]) -> None:
     """
     groups: dict[tuple[str, int], list[LeafPlan]] = {}
     for leaf in plan.inputs:
-        if leaf.fill is not None and leaf.fill.kind != "empty":
+        if leaf.fill is not None and leaf.empty_dim is None:
             groups.setdefault((leaf.path.root, leaf.calls), []).append(leaf)
     for leaves in groups.values():
         given = [leaf for leaf in leaves if leaf.path in places]
         for leaf in leaves if given else ():
             if leaf.path not in places:
                 expected = f"given, as in every observed call with {given[0].path}"
-                raise Mismatch(Breach(BreachKind.ABSENT, str(leaf.path), expected, "nothing"))
+                raise Mismatch(Violation(ViolationKind.ABSENT, str(leaf.path), expected, "nothing"))
 
 
 def _check_determined(plan: Plan, missing: Sequence[LeafPlan]) -> None:
@@ -325,24 +351,17 @@ def _check_determined(plan: Plan, missing: Sequence[LeafPlan]) -> None:
     made = [
         leaf
         for leaf in missing
-        if leaf.is_tensor and leaf.fill is not None and leaf.fill.kind != "empty"
+        if leaf.is_tensor and leaf.fill is not None and leaf.empty_dim is None
     ]
     others = [leaf for leaf in plan.inputs if leaf not in made]
-    shown = [e for leaf in others for e in (*leaf.shape, *([leaf.value] if leaf.value else []))]
-    known = {name for expression in shown for name in expression.symbols}
+    known = {name for leaf in others for name in leaf.symbols}
     for leaf in made:
-        unknown = {name for e in leaf.shape for name in e.symbols} - known
+        unknown = leaf.symbols - known
         if unknown:
             expected = (
                 f"given, since nothing else in the call says its {', '.join(sorted(unknown))}"
             )
-            raise Mismatch(Breach(BreachKind.ABSENT, str(leaf.path), expected, "nothing"))
-
-
-def default_of(path: Path, signature: Signature) -> ConstantSpec | None:
-    """The default of a whole argument, where the signature has a constant as one."""
-    parameter = signature.get(path.root) if len(path.entries) == 1 else None
-    return parameter.default if parameter is not None else None
+            raise Mismatch(Violation(ViolationKind.ABSENT, str(leaf.path), expected, "nothing"))
 
 
 def _absent_options(plan: Plan, places: Mapping[Path, int], signature: Signature) -> frozenset[str]:
@@ -351,16 +370,18 @@ def _absent_options(plan: Plan, places: Mapping[Path, int], signature: Signature
     """
     found: set[str] = set()
     for leaf in plan.leaves:
-        baked = leaf.constant if leaf.is_constant else None
+        constant = leaf.constant if leaf.is_constant else None
         is_object = leaf.opaque is not None and len(leaf.path.entries) == 1
-        if (baked is not None or is_object) and leaf.path not in places:
-            default = default_of(leaf.path, signature)
-            if default != (baked or leaf.opaque) and not _waits(leaf, plan):
+        if (constant is not None or is_object) and leaf.path not in places:
+            default = signature.default_of(leaf.path)
+            if default != (constant or leaf.opaque) and not _waits(leaf, plan):
                 if any(
                     path.root == leaf.path.root for path in places
                 ):  # it is there, but for a part
-                    expected = str(baked or leaf.opaque)
-                    raise Mismatch(Breach(BreachKind.CONSTANT, str(leaf.path), expected, "nothing"))
+                    expected = str(constant or leaf.opaque)
+                    raise Mismatch(
+                        Violation(ViolationKind.CONSTANT, str(leaf.path), expected, "nothing")
+                    )
                 found.add(leaf.path.root)
     return frozenset(found)
 
@@ -373,80 +394,82 @@ def _waits(leaf: LeafPlan, plan: Plan) -> bool:
     return any(one.fill is not None for one in beside)
 
 
-def _left_out(plan: Plan, names: Collection[str], signature: Signature) -> Iterator[Breach]:
-    """What a call that leaves out these options means by it, beside what the graph was traced with."""
+def _left_out(plan: Plan, names: Collection[str], signature: Signature) -> Iterator[Violation]:
+    """A violation for each left-out option that the graph has as a constant, with what its default means."""
     for leaf in plan.leaves:
         fixed = leaf.opaque or (leaf.constant if leaf.is_constant else None)
         if fixed is not None and leaf.path.root in names:
-            default = default_of(leaf.path, signature)
+            default = signature.default_of(leaf.path)
             got = "nothing" if default is None else f"its default, {default}"
-            yield Breach(BreachKind.CONSTANT, str(leaf.path), str(fixed), got)
+            yield Violation(ViolationKind.CONSTANT, str(leaf.path), str(fixed), got)
 
 
 def _constants(
     plan: Plan, places: Mapping[Path, int], signature: Signature
-) -> list[tuple[int, type, Any, Path, ConstantSpec | None]]:
+) -> list[tuple[int, type, Any, Path, Spec | None]]:
     """The leaves that must be as they were observed, each with the default of its argument."""
-    found: list[tuple[int, type, Any, Path, ConstantSpec | None]] = []
+    found: list[tuple[int, type, Any, Path, Spec | None]] = []
     for leaf in plan.leaves:
-        baked, source = leaf.constant, places.get(leaf.path)
-        if leaf.is_constant and baked is not None and source is not None:
-            default = default_of(leaf.path, signature)
-            found.append((source, type(baked.value), baked.value, leaf.path, default))
+        constant, source = leaf.constant, places.get(leaf.path)
+        if leaf.is_constant and constant is not None and source is not None:
+            default = signature.default_of(leaf.path)
+            found.append((source, type(constant.value), constant.value, leaf.path, default))
     return found
 
 
 def _objects(
     plan: Plan, places: Mapping[Path, int], signature: Signature
-) -> list[tuple[int, Path, OpaqueSpec, ConstantSpec | None]]:
+) -> list[tuple[int, Path, OpaqueSpec, Spec | None]]:
     """The leaves that are objects which could not be opened, and must be the same as they were, each
     with the default of its argument.
     """
-    found: list[tuple[int, Path, OpaqueSpec, ConstantSpec | None]] = []
+    found: list[tuple[int, Path, OpaqueSpec, Spec | None]] = []
     for leaf in plan.leaves:
         source = places.get(leaf.path)
         if leaf.opaque is not None and source is not None:
-            found.append((source, leaf.path, leaf.opaque, default_of(leaf.path, signature)))
-        elif leaf.opaque is not None and leaf.calls == len(plan.calls):
+            found.append((source, leaf.path, leaf.opaque, signature.default_of(leaf.path)))
+        elif (
+            leaf.opaque is not None
+            and leaf.calls == len(plan.calls)
+            and leaf.opaque != signature.default_of(leaf.path)
+        ):
             expected = f"the {leaf.opaque} of the watched calls"
-            raise Mismatch(Breach(BreachKind.CONSTANT, str(leaf.path), expected, "nothing"))
+            raise Mismatch(Violation(ViolationKind.CONSTANT, str(leaf.path), expected, "nothing"))
     return found
 
 
-def _is_default(value: Any, default: ConstantSpec | None) -> bool:
+def _is_default(value: Any, default: Spec | None) -> bool:
     return default is not None and spec_of(value) == default
 
 
-def _check_constant(path: Path, constant: Any, value: Any, default: ConstantSpec | None) -> bool:
+def _check_constant(path: Path, constant: Any, value: Any, default: Spec | None) -> bool:
     """True for a call that passes the default instead; the comparison is exact: NaN is NaN, and 0.0
     is not -0.0.
     """
-    baked = ConstantSpec(constant)
-    came = spec_of(value)
-    if came == baked:
+    expected, came = ConstantSpec(constant), spec_of(value)
+    if came == expected:
         return False
     if default is not None and came == default:
         return True
-    raise Mismatch(Breach(BreachKind.CONSTANT, str(path), str(baked), str(came)))
+    raise Mismatch(Violation(ViolationKind.CONSTANT, str(path), str(expected), str(came)))
 
 
 def _rest(
     plan: Plan, places: Mapping[Path, int], signature: Signature
-) -> list[tuple[int, Path, ConstantSpec | None]]:
+) -> list[tuple[int, Path, Spec | None]]:
     """The leaves that the graph has no place for, and the defaults of the signature for them."""
     known = {leaf.path for leaf in plan.leaves}
-    found = []
-    for path, source in places.items():
-        if path not in known:
-            parameter = signature.get(path.root)
-            found.append((source, path, parameter.default if parameter is not None else None))
-    return found
+    return [
+        (source, path, signature.default_of(path))
+        for path, source in places.items()
+        if path not in known
+    ]
 
 
-def _check_rest(path: Path, default: ConstantSpec | None, value: Any) -> None:
-    """It must be what the signature says anyway; an empty part of a cache is no cache."""
-    is_empty = isinstance(value, torch.Tensor) and value.numel() == 0 and len(path.entries) > 1
-    is_nothing = value is None and len(path.entries) > 1
-    if is_empty or is_nothing or (default is not None and default == spec_of(value)):
+def _check_rest(path: Path, default: Spec | None, value: Any) -> None:
+    """Passes for the default of a whole argument: a call with it is the call without it. A part of
+    an argument has no default: an empty tensor or None says something to the model.
+    """
+    if default is not None and default == spec_of(value):
         return
-    raise Mismatch(Breach(BreachKind.UNKNOWN, str(path), "left out", str(spec_of(value))))
+    raise Mismatch(Violation(ViolationKind.UNKNOWN, str(path), "left out", str(spec_of(value))))

@@ -1,5 +1,5 @@
-"""What a call leaves behind: the state of a program, which is that of the attributes of its model, and
-the arguments that the method changes.
+"""The effects of a call on the state of a program, which is that of the attributes of its model,
+and on the arguments that the method changes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..core.call import ARGUMENTS, OUTPUT, STATE, ChangedArgument, Signature
+from ..core.call import ARGUMENTS, OUTPUT, STATE, Arguments, ChangedArgument, Signature
 from ..core.errors import RejectedCallError
 from ..core.path import Key, Path
 from ..core.structure import Structure, child_of
@@ -50,7 +50,7 @@ class ProgramState:
         self.values = copied_values(self.initial)
 
     def copy(self) -> ProgramState:
-        """The same values, which go their own way."""
+        """A copy whose values change on their own."""
         return replace(self, values=copied_values(self.values))
 
     @contextlib.contextmanager
@@ -111,7 +111,7 @@ class MethodDispatcher:
 
     def serve(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], finish: Finish | None = None
-    ) -> tuple[Graph, dict[str, Any], Any]:
+    ) -> tuple[Graph, Arguments, Any]:
         """As :meth:`Dispatcher.serve`; a refused call leaves the state as it was.
 
         An argument that the method changes and does not return is brought to the state after the
@@ -156,7 +156,7 @@ class MethodDispatcher:
             self._known.add((name, type(given)))
 
     def _given_for(self, name: str) -> Iterator[Structure]:
-        """How each graph that gives the argument gives it."""
+        """The structure of the argument in the result of each graph that gives it."""
         for graph in self.graphs:
             parts = child_of(graph.outputs.structure, Key(ARGUMENTS))
             found = None if parts is None else child_of(parts, Key(name))

@@ -23,16 +23,16 @@ from ..core.call import ARGUMENTS
 from ..core.path import Key
 from ..core.structure import child_of
 from ..lab.runner import cuda_devices
+from ..proofs.operators import draws, written_before_refusal
 from ..trace.graph import Graph
-from ..trace.graph_effects import draws, written_before_refusal
 
 __all__ = ["Undoing"]
 
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """What one graph may leave behind when it refuses: writes to inputs, by their positions, writes
-    to tensors of its own, and draws of random numbers.
+    """Undoes what one graph leaves behind when it refuses: writes to inputs, by their positions,
+    writes to tensors of its own, and draws of random numbers.
     """
 
     written: tuple[int, ...] = ()
@@ -41,8 +41,8 @@ class Undoing:
 
     @classmethod
     def of(cls, graph: Graph) -> Undoing | None:
-        """What the code of a graph says, None where it leaves nothing; machine code may write to
-        every input that changes, and may draw.
+        """Reads from the code of a graph what it leaves behind, None for nothing; machine code may
+        write to every input that changes, and may draw.
         """
         program = graph.artifact
         if not isinstance(program, torch.export.ExportedProgram):

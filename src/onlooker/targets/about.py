@@ -1,4 +1,4 @@
-"""What the files of a graph say about it: plan, ranges, conditions and versions."""
+"""Makes what the files of a graph say about it: plan, ranges, conditions and versions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["known_of"]
 
 
 def known_of(graph: Graph, converter: str) -> dict[str, Any]:
-    """What is known of a graph of torch, as plain values for JSON; ``converter`` is the package
-    that makes the files.
+    """Returns the known facts of a graph of torch, as plain values for JSON; ``converter`` is the
+    package that makes the files.
 
     ``versions``, ``inputs`` (name -> path), ``outputs``, ``symbols`` (name -> least and greatest
     size), ``conditions`` (what the inputs have to obey) and ``plan``.

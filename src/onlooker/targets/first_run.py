@@ -34,8 +34,8 @@ from typing import Any
 import torch
 
 from ..core.errors import ExportError
-from ..core.locks import lock_of
-from ..repairs.float_tensors import with_float_tensors
+from ..core.support.locks import lock_of
+from ..repairs.numbers.float_tensors import with_float_tensors
 from ..trace.graph import Graph
 from .refused import of_graph
 
@@ -118,7 +118,7 @@ class _Process:
         return last if last != "ready" else ""
 
     def _answers(self) -> Iterator[str]:
-        """What the process answers, until it is done with a file or has ended."""
+        """Reads the answers of the process, until it is done with a file or has ended."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             text = line.decode(errors="replace").strip()
@@ -280,7 +280,7 @@ def _numbers_from_outside() -> set[int]:
 
 
 def _error(runtime: str, path: Path, death: _DiedError) -> ExportError:
-    """What is said of a death, with the folder of the file kept."""
+    """The error for a process that died, with the folder of the file kept."""
     kept = Path(tempfile.mkdtemp(prefix="onlooker-died-"))
     for file in [*path.parent.iterdir()]:
         if file.is_file():
@@ -303,7 +303,7 @@ def _error(runtime: str, path: Path, death: _DiedError) -> ExportError:
 
 
 def _cause(code: int) -> str:
-    """What ended a process, in words.
+    """Returns the cause of the end of a process, in words.
 
     >>> _cause(-11)
     'signal 11, SIGSEGV'

@@ -16,8 +16,8 @@ from torch.fx import Node
 
 from ..core.contract import Constraint, Origin, Region
 from ..model_source.lines import place_of_node
+from ..proofs.exported_sizes import sizes_in_plan
 from ..trace.graph import Graph
-from ..trace.obtained import sizes_in_plan
 
 __all__ = ["of_fixed_ranks", "squeezed_axes"]
 
@@ -34,10 +34,11 @@ def _bound(graph: Graph, target: str) -> Graph:
     found = tuple(_constraints(graph, target))
     if not found:
         return graph
-    regions = tuple(
-        Region((*region.constraints, *found), region.evidence) for region in graph.contract.regions
-    )
-    return replace(graph, contract=replace(graph.contract, regions=regions))
+
+    def with_constraints(region: Region) -> tuple[Region]:
+        return (Region((*region.constraints, *found), region.evidence),)
+
+    return replace(graph, contract=graph.contract.narrowed(with_constraints))
 
 
 def _constraints(graph: Graph, target: str) -> Iterator[Constraint]:
@@ -65,5 +66,12 @@ def squeezed_axes(node: Node) -> tuple[list[int], list[Any]]:
     given: Any = node.args[1] if len(node.args) > 1 else range(len(shape))
     chosen = [given] if isinstance(given, int) else given
     axes = sorted({axis % len(shape) for axis in chosen}) if shape else []
-    dropped = [axis for axis in axes if isinstance(shape[axis], int) and shape[axis] == 1]
-    return dropped, [shape[axis] for axis in axes if isinstance(shape[axis], torch.SymInt)]
+    dropped: list[int] = []
+    open_sizes: list[Any] = []
+    for axis in axes:
+        size = shape[axis]
+        if isinstance(size, torch.SymInt):
+            open_sizes.append(size)
+        elif size == 1:
+            dropped.append(axis)
+    return dropped, open_sizes

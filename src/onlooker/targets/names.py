@@ -12,9 +12,7 @@ __all__ = ["Names", "names_of", "unique"]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the inputs and the outputs of a model are called, in their order; no name stands
-    twice.
-    """
+    """The names of the inputs and the outputs of a model, in their order; no name stands twice."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]

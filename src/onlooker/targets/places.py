@@ -1,4 +1,4 @@
-"""Where the bytes of weights stand in a file that several graphs use."""
+"""Places the bytes of weights in a file that several graphs use."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the bytes of a weight are in a file."""
+    """The place of the bytes of a weight in a file."""
 
     offset: int
     length: int
 
 
 def places_of(arrays: Mapping[int, Any]) -> dict[int, Place]:
-    """Where each array goes in the file, one after the other; large ones begin on a page, to be
-    mapped.
+    """Returns the place of each array in the file, one after the other; large ones begin on a page,
+    to be mapped.
     """
     places: dict[int, Place] = {}
     end = 0

@@ -17,6 +17,7 @@ from typing import Any
 from torch.fx import Graph as FxGraph
 
 from ..core.errors import ExportError
+from ..core.sizes.formula import bounds_in
 from ..model_source.lines import place_of_node
 from ..trace.graph import Graph
 from .target import Target
@@ -24,8 +25,6 @@ from .target import Target
 __all__ = ["convert_or_leave_out", "of_graph", "operator_in", "refused_graph"]
 
 logger = logging.getLogger(__name__)
-#: a condition on one size
-_LIMIT = re.compile(r"(\w+) (<|<=|>|>=) (\d+)")
 #: how many conditions of a graph stand in an error
 _MOST_CONDITIONS = 3
 _OPERATOR = re.compile(r"\b\w+\.\w+(?:\.\w+)?\b")
@@ -72,7 +71,7 @@ def _described(graph: Graph) -> str:
 
 
 def _hint(graph: Graph) -> str:
-    """What to do: another operator, another target, or only sizes of other graphs."""
+    """The hint of the error: another operator, another target, or only sizes of other graphs."""
     hint = (
         "Write this line of the model with other operators. The torch program of the same plan may"
         " hold: export with to='torch'."
@@ -86,13 +85,11 @@ def _hint(graph: Graph) -> str:
 def _sizes_of_others(graph: Graph) -> dict[str, tuple[int | None, int | None]]:
     """The ranges beyond a graph that ends at one size; nothing where it does not."""
     conditions = [c.formula for region in graph.contract.regions for c in region.constraints]
-    limit = _LIMIT.fullmatch(conditions[0]) if len(conditions) == 1 else None
-    if limit is None:
+    bounds = bounds_in(conditions[0]) if len(conditions) == 1 else None
+    if bounds is None:
         return {}
-    name, sign, size = limit[1], limit[2], int(limit[3])
-    if sign.startswith("<"):
-        return {name: (size + (sign == "<="), None)}
-    return {name: (None, size - (sign == ">="))}
+    name, low, high = bounds
+    return {name: (None, low - 1) if low is not None else ((high or 0) + 1, None)}
 
 
 def operator_in(text: str, graph: FxGraph) -> str:

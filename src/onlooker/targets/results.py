@@ -9,6 +9,7 @@ import torch
 
 __all__ = ["Runner", "as_the_model_gives"]
 
+#: takes the inputs of a graph in their order, and gives its outputs
 Runner = Callable[[Sequence[Any]], list[Any]]
 
 
@@ -18,7 +19,8 @@ def as_the_model_gives(
     """A function that does what ``start`` does, and gives ints and floats of Python where the model
     does, and tensors on the device of the inputs.
 
-    ``start`` gives tensors on the CPU. What it raises is a RuntimeError, as torch raises for a call
+    ``start`` gives tensors on the CPU, or where the inputs are. What it raises is a RuntimeError, as
+    torch raises for a call
     that a graph refuses.
     """
     ints = tuple(position for position, is_int in enumerate(are_ints) if is_int)
@@ -31,7 +33,10 @@ def as_the_model_gives(
             raise RuntimeError(str(error)) from error
         device = _device(inputs)
         if device is not None:
-            results = [result.to(device) for result in results]
+            results = [
+                result.to(device) if isinstance(result, torch.Tensor) else result
+                for result in results
+            ]
         for position in ints:
             results[position] = int(results[position])
         for position in floats:
@@ -42,7 +47,7 @@ def as_the_model_gives(
 
 
 def _device(inputs: Sequence[Any]) -> torch.device | None:
-    """Where the results have to be, when it is not the CPU."""
+    """The device of the results, when it is not the CPU."""
     for value in inputs:
         if isinstance(value, torch.Tensor) and not value.is_cpu:
             return value.device

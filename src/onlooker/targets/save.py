@@ -15,14 +15,14 @@ __all__ = ["save_graph"]
 def save_graph(graph: Graph, path: Path) -> Path:
     """Writes one graph of torch by torch.export.save, and gives its path."""
     with open(path, "wb") as file:
-        kept = _Kept(file)
+        kept = _ErrorKeepingFile(file)
         torch.export.save(graph.artifact, kept)  # type: ignore[arg-type]
         if kept.error is not None:
             raise kept.error
     return path
 
 
-class _Kept:
+class _ErrorKeepingFile:
     """A file for torch to write to, which keeps the first error of the system for later.
 
     An exception inside of the writer of torch ends the process: it comes out of a destructor in
@@ -46,5 +46,5 @@ class _Kept:
         """The file is flushed when it is closed."""
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Where torch goes back to the beginning of what it wrote, nothing is read."""
+        """Goes nowhere: torch reads nothing of what it wrote."""
         return 0

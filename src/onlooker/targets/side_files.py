@@ -4,13 +4,14 @@ configurations, tokenizer, processor.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.kinds import as_path
+from ..core.support.kinds import as_path
 
 __all__ = ["copy_tokenizer", "side_files"]
 
@@ -35,6 +36,7 @@ def copy_tokenizer(tokenizer: Any, folder: Path) -> None:
     """
     if callable(getattr(tokenizer, "save_pretrained", None)):
         tokenizer.save_pretrained(os.fspath(folder))
+        _name_known_class(folder)
         return
     source = as_path(tokenizer, "The tokenizer")
     files = side_files(source) if source.is_dir() else []
@@ -46,3 +48,16 @@ def copy_tokenizer(tokenizer: Any, folder: Path) -> None:
         )
     for path in files:
         shutil.copyfile(path, folder / path.name)
+
+
+def _name_known_class(folder: Path) -> None:
+    """Calls a tokenizer that is its file alone by the name that all versions of transformers know:
+    version 5 writes ``TokenizersBackend``, which version 4 and transformers.js do not know.
+    """
+    path = folder / "tokenizer_config.json"
+    if not path.is_file():
+        return
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    if settings.get("tokenizer_class") == "TokenizersBackend":
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+        path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

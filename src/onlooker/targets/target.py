@@ -1,7 +1,6 @@
-"""What a target is: one file that turns graphs of torch into its own, writes them, and reads them
-back.
+"""The members of a target, which turns graphs of torch into its own files, and reads them back.
 
-A new one is a class with the members of :class:`Target` in a file of its own, and one line in
+A new target is a class with the members of :class:`Target` in a folder of its own, and one line in
 ``targets.py``.
 """
 
@@ -9,19 +8,32 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any, Protocol
 
 from ..core.errors import UnsupportedError, UsageError
-from ..core.messages import nearest
 from ..trace.graph import Graph
 
-__all__ = ["Target", "check_options", "file_name", "files_of", "only_graph", "read_again"]
+__all__ = [
+    "REDUCED",
+    "Calibration",
+    "Target",
+    "check_precision",
+    "file_name",
+    "files_of",
+    "only_graph",
+    "read_again",
+]
+
+#: the keywords of a program in another precision than its model, which all targets take
+REDUCED = ("precision", "calibration", "seed")
+#: the inputs of calls, by the name of the graph that takes them
+Calibration = Mapping[str, Sequence[Sequence[Any]]]
 
 
 class Target(Protocol):
-    """Where a program can be exported to.
+    """A format that a program can be exported to.
 
     All methods work on the graphs of a whole program at once, so that what they share, weights
     above all, is stored once and held once.
@@ -29,11 +41,11 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """What a user calls it: ``"onnx"``."""
+        """The name that users give: ``"onnx"``."""
 
     @property
     def suffix(self) -> str:
-        """How the file of a graph ends: ``".onnx"``."""
+        """The suffix of the file of a graph: ``".onnx"``."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -43,6 +55,12 @@ class Target(Protocol):
     def reading(self) -> tuple[str, ...]:
         """The keywords that :meth:`read` takes. Those that are options too say how graphs are run
         in this process, and are not saved.
+        """
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The names of the precisions that :meth:`convert` can make, of
+        :data:`onlooker.core.precision.PRECISIONS`.
         """
 
     @property
@@ -56,7 +74,10 @@ class Target(Protocol):
         """
 
     def convert(self, graphs: Sequence[Graph], **options: Any) -> list[Graph]:
-        """The same regimes as graphs of this target; ``graphs`` are graphs of torch.
+        """Returns the same plans as graphs of this target; ``graphs`` are graphs of torch.
+
+        ``precision`` is one of :attr:`precisions`. For one that is calibrated, ``calibration`` has
+        the inputs of some calls of each graph, in the order of its plan.
 
         :raises ExportError: when the converter refuses, with its message
         :raises UsageError: for an option that cannot be meant
@@ -114,6 +135,20 @@ def files_of(graphs: Sequence[Graph], target: Target, files: Collection[str]) ->
     return [whole[0]] * len(own) if is_whole else own
 
 
+def check_precision(target: Target, precision: Any) -> None:
+    """Passes for a precision that the target has, and for None.
+
+    :raises UsageError: ``bad-variant``, with those that it has
+    """
+    if precision is None or precision in target.precisions:
+        return
+    raise UsageError(
+        f"The target {target.name!r} has no precision {precision!r}.",
+        slug="bad-variant",
+        hint=f"It has {', '.join(target.precisions)}.",
+    )
+
+
 def only_graph(graphs: Sequence[Graph], path: FilePath) -> Graph:
     """The graph of a program that has one.
 
@@ -130,23 +165,6 @@ def only_graph(graphs: Sequence[Graph], path: FilePath) -> Graph:
             " sizes, so that one graph serves them: ranges= or static=."
         ),
     )
-
-
-def check_options(target: Target, given: Iterable[str], known: Sequence[str]) -> None:
-    """Passes when all options are known: those of :attr:`Target.options`, or of
-    :attr:`Target.reading`.
-
-    :raises UsageError: ``unknown-option``
-    """
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        meant = nearest(unknown[0], known)
-        guess = f"Did you mean {meant}? " if meant else ""
-        raise UsageError(
-            f"The target {target.name!r} has no option {', '.join(unknown)}.",
-            slug="unknown-option",
-            hint=f"{guess}It takes {', '.join(known)}." if known else "It takes none.",
-        )
 
 
 def read_again(target: Target, graphs: Sequence[Graph], **options: Any) -> list[Graph]:

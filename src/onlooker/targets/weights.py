@@ -27,7 +27,7 @@ from ..core.errors import SavedFileError, UnsupportedError
 from ..disk.codec import read_document, write_document
 from ..disk.text import damaged, read_json, write_json
 
-__all__ = ["Place", "read_tensors", "write_tensors"]
+__all__ = ["TensorPlace", "read_tensors", "write_tensors"]
 
 Tables = Mapping[str, Mapping[str, torch.Tensor]]
 #: the dtypes that safetensors has; others are stored as bytes
@@ -45,10 +45,8 @@ _STORED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a tensor stands: ``offset`` bytes into an entry of the file, with its shape and
-    strides.
-    """
+class TensorPlace:
+    """The place of a tensor in a file: ``offset`` bytes into an entry, with its shape and strides."""
 
     entry: str
     dtype: str
@@ -61,7 +59,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class _Memory:
+class _WeightMemory:
     """A piece of memory, from address ``low`` to ``high``, and the tensors in it."""
 
     low: int
@@ -76,14 +74,14 @@ def write_tensors(tables: Tables, path: Path) -> None:
         derived class
     """
     entries: dict[str, torch.Tensor] = {}
-    places: dict[str, dict[str, Place]] = {table: {} for table in tables}
+    places: dict[str, dict[str, TensorPlace]] = {table: {} for table in tables}
     for memory in _memories(tables):
         name = memory.tensors[0][1]
         entry = name if name not in entries else f"{name}#{len(entries)}"
         entries[entry] = _content(memory)
         for table, name, tensor in memory.tensors:
             places[table][name] = _place(entry, tensor, memory.low)
-    head = write_document("weights", Mapping[str, Mapping[str, Place]], places)
+    head = write_document("weights", Mapping[str, Mapping[str, TensorPlace]], places)
     try:
         save_file(entries, path, metadata={"onlooker": write_json(head).decode()})
     except SafetensorError as error:
@@ -98,7 +96,7 @@ def _of_system(error: SafetensorError) -> OSError:
     return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
 
 
-def _memories(tables: Tables) -> list[_Memory]:
+def _memories(tables: Tables) -> list[_WeightMemory]:
     """The pieces of memory that the tensors cover: those that overlap are one piece.
 
     They stand in the order of their first tensors in the tables, and not in that of addresses,
@@ -112,14 +110,14 @@ def _memories(tables: Tables) -> list[_Memory]:
             low, high = _span(tensor)
             pieces.append((str(tensor.device), low, high, (table, name, tensor)))
             order[table, name] = len(order)
-    found: list[_Memory] = []
+    found: list[_WeightMemory] = []
     device = ""
     for where, low, high, row in sorted(pieces, key=lambda piece: (piece[0], piece[1], -piece[2])):
         if found and where == device and low < found[-1].high:
             found[-1].high = max(found[-1].high, high)
             found[-1].tensors.append(row)
         else:
-            found.append(_Memory(low, high, [row]))
+            found.append(_WeightMemory(low, high, [row]))
         device = where
     for memory in found:
         memory.tensors.sort(key=lambda row: order[row[0], row[1]])
@@ -155,7 +153,7 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
     return first, first + (last + 1) * size
 
 
-def _content(memory: _Memory) -> torch.Tensor:
+def _content(memory: _WeightMemory) -> torch.Tensor:
     """The memory under the shape of a tensor that covers it, or as bytes."""
     for _, _, tensor in memory.tensors:
         covers = _span(tensor) == (memory.low, memory.high)
@@ -168,8 +166,8 @@ def _content(memory: _Memory) -> torch.Tensor:
     return part
 
 
-def _place(entry: str, tensor: torch.Tensor, low: int) -> Place:
-    return Place(
+def _place(entry: str, tensor: torch.Tensor, low: int) -> TensorPlace:
+    return TensorPlace(
         entry,
         str(tensor.dtype).removeprefix("torch."),
         tuple(tensor.shape),
@@ -200,7 +198,7 @@ def read_tensors(path: Path) -> dict[str, dict[str, torch.Tensor]]:
     ) as error:
         raise damaged(where, f"it is no safetensors file ({str(error)[:200]})") from error
     document = read_json(head.encode(), where)
-    tables = read_document(document, "weights", Mapping[str, Mapping[str, Place]], where)
+    tables = read_document(document, "weights", Mapping[str, Mapping[str, TensorPlace]], where)
     moved: dict[tuple[str, str], torch.Tensor] = {}
     return {
         table: {
@@ -244,7 +242,7 @@ def _bytes_of(entry: Any) -> int:
 def _tensor(
     memories: Mapping[str, torch.Tensor],
     moved: dict[tuple[str, str], torch.Tensor],
-    place: Place,
+    place: TensorPlace,
     where: str,
 ) -> torch.Tensor:
     memory = memories.get(place.entry)
@@ -266,7 +264,7 @@ def _tensor(
     )
 
 
-def _check_bounds(place: Place, dtype: torch.dtype, size: int, where: str) -> None:
+def _check_bounds(place: TensorPlace, dtype: torch.dtype, size: int, where: str) -> None:
     numbers = (*place.shape, *place.strides, place.offset)
     ranks = len(place.shape) == len(place.strides) <= 64
     if not ranks or any(n < 0 or n >= 1 << 62 for n in numbers):
@@ -295,7 +293,7 @@ def _on_device(memory: torch.Tensor, device: str, where: str) -> torch.Tensor:
         ) from error
 
 
-def _view(memory: torch.Tensor, dtype: torch.dtype, place: Place) -> torch.Tensor:
+def _view(memory: torch.Tensor, dtype: torch.dtype, place: TensorPlace) -> torch.Tensor:
     if 0 in place.shape:
         return torch.empty_strided(place.shape, place.strides, dtype=dtype, device=memory.device)
     whole = memory[: memory.numel() // dtype.itemsize * dtype.itemsize].view(dtype)

@@ -1,4 +1,4 @@
-"""What onlooker needs of torch beyond its documented names: one file a concern.
+"""The names of torch that onlooker needs beyond its documented ones: one file a concern.
 
 Nothing else in onlooker imports a private module of torch, which a test holds. Each file says what
 its names are for, and the versions of torch with which they were checked; ``make matrix`` checks

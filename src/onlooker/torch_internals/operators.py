@@ -17,6 +17,13 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
+    "know_quantised_operators",
     "parse_to",
     "sym_sqrt",
 ]
+
+
+def know_quantised_operators() -> None:
+    """Makes ``torch.ops.quantized_decomposed`` known: importing its module registers it."""
+    with needed("operators"):
+        import torch.ao.quantization.fx._decomposed  # noqa: F401

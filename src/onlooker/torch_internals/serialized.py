@@ -20,7 +20,7 @@ _LEFT_OUT = ("serialize_state_dict", "serialize_constants", "serialize_example_i
 
 
 def serialize_without_tensors(program: torch.export.ExportedProgram) -> Any:
-    """What torch serializes of a program, without weights, constants and example inputs.
+    """Returns the program as torch serializes it, without weights, constants and example inputs.
 
     torch 2.10 cannot leave them out: it pickles them in memory, and nobody reads that.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .needed import needed
 
 with needed("symbolic sizes"):
+    from torch._dynamo.source import ConstantSource
     from torch._prims_common import is_contiguous_or_false
     from torch.fx.experimental import _config as shape_config
     from torch.fx.experimental import symbolic_shapes
@@ -30,6 +31,7 @@ with needed("symbolic sizes"):
     from torch.utils._sympy.value_ranges import ValueRanges
 
 __all__ = [
+    "ConstantSource",
     "DimConstraints",
     "FloatTrueDiv",
     "FloorDiv",

@@ -18,7 +18,7 @@ __all__ = ["base_of_tensor", "is_view", "memory_of", "version_of_tensor"]
 
 
 def memory_of(tensor: torch.Tensor) -> Any:
-    """What tells the memory of tensors apart; None for a tensor without one."""
+    """Returns a value that tells the memory of tensors apart; None for a tensor without one."""
     try:
         return tensor.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):

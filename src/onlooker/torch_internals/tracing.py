@@ -1,4 +1,6 @@
-"""What stands in a trace: proxies, decompositions, loops, and the settings of the compiler."""
+"""Names of torch that stand in a trace: proxies, decompositions, loops, and the settings of the
+compiler.
+"""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ import sympy
 
 from ..core.plan import Plan
 from ..proofs.decisions import Decision
+from ..proofs.path_condition import in_sizes
 from ..proofs.size_proofs import SizeProofs
 from .dims import limits_of
 from .graph import Graph
-from .path_condition import in_sizes
 
 __all__ = ["takes_names", "with_bounds"]
 
@@ -33,10 +33,8 @@ def takes_names(
     plan = graph.plan
     changing = {str(e): e for leaf in plan.inputs for e in leaf.shape if e.symbols}
     limits = {text: limits_of(plan, expression) for text, expression in changing.items()}
-    for leaf in plan.inputs:
-        for axis, expression in leaf.axes:
-            if expression.symbols and graph.obtained.get(str(axis), "").lstrip("-").isdigit():
-                return {}
+    if graph.fixed_axes:
+        return {}
     for text, (low, high) in graph.ranges.items():
         least, most = limits.get(text, (None, None))
         if low > (least or 2) or high != most:

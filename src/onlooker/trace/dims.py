@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ..core.expression import Expression
 from ..core.path import Path
 from ..core.plan import Plan
+from ..core.sizes.expression import Expression
 
 __all__ = ["dynamic_shapes", "least_of", "limits_of"]
 
@@ -62,5 +62,9 @@ def least_of(plan: Plan, expression: Expression) -> int | None:
     """
     lows = {name: max(plan.symbol(name).low, 2) for name in expression.symbols}
     least = expression.evaluate(lows)
-    rises = all(expression.evaluate({**lows, name: low + 1}) >= least for name, low in lows.items())
-    return least if rises and least > 2 else None
+    if least <= 2:
+        return None
+    for name, low in lows.items():
+        if expression.evaluate({**lows, name: low + 1}) < least:
+            return None  # it falls where this symbol grows
+    return least

@@ -8,18 +8,17 @@ says beforehand which axes are equal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from ..core.path import Path
+from ..core.call import Values
 from ..core.plan import Plan
 
 __all__ = ["unify_sizes"]
 
 
-def unify_sizes(plan: Plan, values: Mapping[Path, Any]) -> None:
+def unify_sizes(plan: Plan, values: Values) -> None:
     """Tells torch which symbolic sizes of ``values`` are equal by the plan."""
     first: dict[str, Any] = {}
     for leaf in plan.inputs:

@@ -16,39 +16,40 @@ import sympy
 import torch
 
 from ..core.call import ARGUMENTS, OUTPUT
-from ..core.marks import IDENTITY, PARAMETERS
-from ..core.path import Key, Path
+from ..core.path import Key, Path, label_of
 from ..core.plan import Plan
 from ..core.structure import Tree
-from ..infer.name import label_of
 from ..lab.kept import Side
 from ..lab.lab import Lab
 from ..lab.stateful import Stateful
 from ..materialise.arguments import close_arguments
-from ..observing.reach import Change, Snapshot
+from ..observing.effects import Effect
+from ..observing.reach import Snapshot
+from ..proofs.path_condition import Atom
 from ..pytrees.unread import open_result
-from ..repairs.by_values import BY_VALUES
 from ..repairs.guard_count import UNGUARDED, GuardCount, usual_guards
+from ..repairs.loops.hit_rows import HitRows
+from ..repairs.loops.rolled_loops import FEWEST_STEPS, MOST_STEPS, RolledLoops, Rolling
+from ..repairs.loops.whole_rows import WHOLE_ROWS, WholeRows
 from ..repairs.memory_copies import MEMORY_COPIES
 from ..repairs.neutral_branches import NEUTRAL_BRANCHES, NeutralBranches
-from ..repairs.number_texts import texts_are_of_numbers
+from ..repairs.numbers.by_values import BY_VALUES
+from ..repairs.numbers.number_texts import texts_are_of_numbers
+from ..repairs.numbers.range_tensors import RangeTensors
+from ..repairs.numbers.size_ints import builtins_swapped, ints_of_floats_are_values
+from ..repairs.numbers.size_tensors import FLOATS_DECIDE, SizeTensors
+from ..repairs.numbers.sized_operators import SizedOperators
 from ..repairs.repair import TraceRequest
-from ..repairs.rolled_loops import FEWEST_STEPS, MOST_STEPS, RolledLoops, Rolling
-from ..repairs.size_ints import builtins_swapped, ints_of_floats_are_values
-from ..repairs.size_tensors import FLOATS_DECIDE, SizeTensors
-from ..repairs.sized_operators import SizedOperators
 from ..repairs.trace_mode import Reader, reading
-from ..repairs.whole_rows import WHOLE_ROWS, WholeRows
 from .equal_sizes import unify_sizes
 from .generators import without_generator
-from .identity_tests import asks_for_parameters, compares_identity, compares_numbers
+from .identity_tests import compares_numbers, marks_in_source
 from .mark_reads import MarkReads
-from .path_condition import Atom
 from .returned_numbers import as_output, is_output
 from .size_reads import SizeReads
 from .state_reads import StateReads
 
-__all__ = ["FlatModel", "identifiers", "output_labels"]
+__all__ = ["FlatModel", "FlatRun", "identifiers", "output_labels"]
 
 _CHANGES_NOTHING = "it changes nothing where its test fails"
 
@@ -100,124 +101,110 @@ def _present(label: str) -> str:
 
 
 class FlatModel(torch.nn.Module):
-    """One method of a model, taking the inputs of a plan by name and giving the leaves of its
-    result.
-
-    ``dynamic`` holds, after a run, which leaves of the result are tensors or symbolic numbers; only
-    those are given.
+    """One method of a model, taking the inputs of a plan by name and giving those leaves of its result
+    that are tensors or symbolic numbers.
     """
 
-    def __init__(self, run: _Runner) -> None:
+    def __init__(self, run: FlatRun) -> None:
         super().__init__()
         self.watched = run.lab.model
         self.training = bool(getattr(run.lab.model, "training", False))
         self._run = run
 
     @classmethod
-    def of(
-        cls,
+    def of(cls, run: FlatRun) -> FlatModel:
+        """The model with a signature that has the inputs of the plan, in their order."""
+        names = list(run.names.values())
+        parameters = [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            for name in ("self", *names)
+        ]
+
+        def forward(self: FlatModel, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            return self._run(dict(zip(names, args, strict=False)) | kwargs)
+
+        forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        made: type[FlatModel] = type("FlatModel", (cls,), {"forward": forward})
+        return made(run)
+
+
+class FlatRun:
+    """Runs the method on named inputs, and keeps what the last run did; no module, so that torch does
+    not take its attributes for state.
+
+    ``names`` has the name of each input of the ``plan``. ``values`` are those of an example: what is no
+    input, constants and objects, is taken from there. ``request`` says how it is traced. A trace ends at
+    more than ``most_guards``, which is the usual number for None.
+
+    After a run ``readers`` are what read the functions of torch in it, ``reads`` has the sizes that the
+    Python of the model read, ``state`` what it read of what calls count, and ``dynamic`` says of each
+    leaf of the result whether it is a tensor or a symbolic number.
+    """
+
+    def __init__(
+        self,
         lab: Lab,
         plan: Plan,
         values: Mapping[Path, Any],
         request: TraceRequest,
         *,
         most_guards: int | None = None,
-    ) -> FlatModel:
-        """The model with a signature that has the inputs of the plan, in their order.
-
-        ``values`` are those of an example: what is no input, constants and objects, is taken from
-        there. ``request`` says how it is traced. A trace ends at more than ``most_guards``, which is
-        the usual number for None.
-        """
+    ) -> None:
         labels = identifiers(label_of(leaf.path) for leaf in plan.inputs)
-        names = {leaf.path: label for leaf, label in zip(plan.inputs, labels, strict=True)}
         usual = None if UNGUARDED in request.on else usual_guards(len(plan.inputs))
-        parameters = [
-            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-            for n in ("self", *names.values())
-        ]
-
-        def forward(self: FlatModel, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-            return self._run(dict(zip(names.values(), args, strict=False)) | kwargs)
-
-        forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        made: type[FlatModel] = type("FlatModel", (cls,), {"forward": forward})
-        return made(_Runner(lab, plan, names, values, request, most_guards or usual))
-
-    @property
-    def has_parts(self) -> bool:
-        """True where results have parts: see :attr:`~onlooker.lab.runner.ModelRunner.has_parts`."""
-        return self._run.lab.subject.has_parts
-
-    @property
-    def readers(self) -> Sequence[Reader]:
-        """What read the functions of torch in the last run of the model."""
-        return self._run.readers
-
-    @property
-    def n_joined(self) -> int:
-        """How often the last trace joined rows that it had taken apart."""
-        return self._run.rows.joined if self._run.rows is not None else 0
-
-    @property
-    def has_values_of_floats(self) -> bool:
-        """True where the last trace made values of ints that floats of sizes give."""
-        return self._run.n_values > 0
-
-    @property
-    def rolled(self) -> Sequence[str]:
-        """The lines of the loops that the last trace rolled."""
-        return self._run.loops.rolled
+        self.lab, self.plan, self.request = lab, plan, request
+        self.names = {leaf.path: label for leaf, label in zip(plan.inputs, labels, strict=True)}
+        self._most_guards = most_guards or usual
+        self._fixed = {
+            leaf.path: without_generator(values[leaf.path])
+            for leaf in plan.leaves
+            if leaf.path not in self.names
+        }
+        self._floats = tuple(leaf.path for leaf in plan.inputs if leaf.is_float)
+        seen = [size for symbol in plan.symbols for size in symbol.observed]
+        self._n_steps = min(MOST_STEPS, max(FEWEST_STEPS, 2 * max(seen, default=0) + 1))
+        self._has_numbers = compares_numbers(lab.model, lab.subject.method)
+        self.dynamic: tuple[bool, ...] = ()
+        self.decided: tuple[str, ...] = ()
+        self.has_values_of_floats = False
+        self.readers: Sequence[Reader] = ()
+        self.rows = WholeRows() if WHOLE_ROWS.is_part_of(request) else None
+        self.branches, self.loops = NeutralBranches(), RolledLoops()
+        self._ranges, self.hits = RangeTensors(), HitRows()
+        self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads(())
+        self._changes: Sequence[Effect] = ()
 
     @property
     def rolling(self) -> Rolling:
-        """How the last trace rolled loops, for runs that do the same."""
-        return Rolling(tuple(dict.fromkeys(self.rolled)), self._run.n_steps)
+        """The loops that the last trace rolled, or visited, for runs that do the same."""
+        visited = tuple(dict.fromkeys(self.hits.visited))
+        rolled = tuple(dict.fromkeys(self.loops.rolled))
+        return Rolling(rolled, self._n_steps, visited, self.request.refused_rows)
 
     def is_of_steps(self, atom: Atom) -> bool:
         """True for a condition that a loop of the last trace has no more steps than were compared."""
         return (
             isinstance(atom.condition, sympy.core.relational.Relational)
-            and self._run.n_steps in atom.condition.args
-            and bool(self.rolled)
+            and self._n_steps in atom.condition.args
+            and bool(self.loops.rolled)
         )
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the last trace did to loops and branches of the model, by their lines."""
-        most = f"of up to {self._run.n_steps} steps"
-        scans = dict.fromkeys(self._run.loops.scans)
-        taken = dict.fromkeys(self._run.branches.taken)
+        """Notes about the loops and branches that the last trace changed, by their lines."""
+        most = f"of up to {self._n_steps} steps"
+        scans = dict.fromkeys(self.loops.scans)
+        taken = dict.fromkeys(self.branches.taken)
         return [
             *(f"the loop at {line} is a scan of torch, {most}" for line in scans),
             *(f"the branch at {line} is taken for all sizes: {_CHANGES_NOTHING}" for line in taken),
         ]
 
     @property
-    def reads(self) -> Sequence[tuple[Any, ...]]:
-        """The sizes that the Python of the model read from tensors in the last trace."""
-        return self._run.reads.sizes
-
-    @property
-    def state_reads(self) -> Mapping[str, str]:
-        """Of what calls count, what the last trace read: path -> line of the model."""
-        return self._run.state.found
-
-    @property
-    def state_written(self) -> Sequence[Change]:
-        """What the last trace left behind in Python that no watched call does."""
-        known = self._run.lab.kept.changes
-        return [change for change in self._run.changes if change.path not in known]
-
-    @property
-    def names(self) -> Mapping[Path, str]:
-        """The name of each input of the plan."""
-        return self._run.names
-
-    @property
-    def plan(self) -> Plan:
-        """The plan whose inputs are given."""
-        return self._run.plan
+    def state_written(self) -> Sequence[Effect]:
+        """The state that the last trace left behind in Python and that no watched call does."""
+        known = self.lab.kept.changes
+        return [change for change in self._changes if change.place not in known]
 
     def note_side(
         self, values: Mapping[Path, Any], *, refusal: Exception | None = None
@@ -226,67 +213,21 @@ class FlatModel(torch.nn.Module):
         them; ``refusal`` is why it is not served.
         """
         arguments = close_arguments(self.plan, dict(values))
-        self._run.lab.kept.add_side(Side(arguments, refusal))
+        self.lab.kept.add_side(Side(arguments, refusal))
         return arguments
 
     @property
     def marks(self) -> Mapping[str, str]:
         """The marks of tensors that the model read in the last trace, with their lines."""
-        model, method = self._run.lab.model, self._run.lab.subject.method
-        in_source = {
-            IDENTITY: compares_identity(model, method),
-            PARAMETERS: asks_for_parameters(model, method),
-        }
-        return {**self._run.marks.found, **{mark: line for mark, line in in_source.items() if line}}
-
-    @property
-    def dynamic(self) -> tuple[bool, ...]:
-        """Per leaf of the last result: True for a tensor and for a symbolic number."""
-        flags: tuple[bool, ...] = tuple(self._run.flags)
-        return flags
-
-
-class _Runner:
-    """Runs the method on named inputs; no module, so that torch does not take its attributes for
-    state.
-    """
-
-    def __init__(
-        self,
-        lab: Lab,
-        plan: Plan,
-        names: Mapping[Path, str],
-        values: Mapping[Path, Any],
-        request: TraceRequest,
-        most_guards: int | None,
-    ) -> None:
-        self.lab, self.plan, self.names = lab, plan, names
-        self.request, self.most_guards = request, most_guards
-        self.fixed = {
-            leaf.path: without_generator(values[leaf.path])
-            for leaf in plan.leaves
-            if leaf.path not in names
-        }
-        self.floats = tuple(leaf.path for leaf in plan.inputs if leaf.is_float)
-        self.flags: list[bool] = []
-        self.n_values = 0
-        self.branches = NeutralBranches()
-        self.rows = WholeRows() if WHOLE_ROWS.is_part_of(request) else None
-        self.readers: Sequence[Reader] = ()
-        seen = [size for symbol in plan.symbols for size in symbol.observed]
-        self.n_steps = min(MOST_STEPS, max(FEWEST_STEPS, 2 * max(seen, default=0) + 1))
-        self.loops = RolledLoops()
-        self.reads = SizeReads()
-        self.state = StateReads()
-        self.changes: Sequence[Change] = ()
-        self.marks = MarkReads(())
-        self.has_numbers = compares_numbers(lab.model, lab.subject.method)
+        in_source = marks_in_source(self.lab.model, self.lab.subject.method)
+        return {**self.marks_read.found, **in_source}
 
     def __call__(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-        values = self.fixed | {path: inputs[name] for path, name in self.names.items()}
-        values |= {path: values[path].item() for path in self.floats}
+        """The leaves of the result that are tensors or symbolic numbers, for inputs by name."""
+        values = self._fixed | {path: inputs[name] for path, name in self.names.items()}
+        values |= {path: values[path].item() for path in self._floats}
         readers = self.readers = self._readers_of(inputs)
-        if self.has_numbers:
+        if self._has_numbers:
             _fix_sizes(inputs.values())
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
@@ -299,38 +240,50 @@ class _Runner:
             texts_are_of_numbers(),
         ):
             result = self.lab(arguments)
+            self._ranges.settle()
             self.state.check(result)
             leaves = [loops.value(leaf) for leaf in open_result(result).leaves]
+            self.hits.check(leaves)
         leaves = [as_output(self._own_row(leaf)) for leaf in leaves]
         for failure in (loops.failure, branches.failure):
             if failure is not None:
                 raise failure
-        self.n_values = len(values_of_floats)
-        self.flags[:] = map(is_output, leaves)
-        return tuple(leaf for leaf, flag in zip(leaves, self.flags, strict=True) if flag)
+        self.has_values_of_floats = bool(values_of_floats)
+        self.dynamic = tuple(map(is_output, leaves))
+        return tuple(leaf for leaf, flag in zip(leaves, self.dynamic, strict=True) if flag)
 
     def _readers_of(self, inputs: Mapping[str, Any]) -> Sequence[Reader]:
-        """What reads the functions of torch in a run of the model; the last one is the first that
-        gets a function.
+        """Returns the readers of the functions of torch in a run of the model; the last one is the
+        first that gets a function.
         """
         request = self.request
         has_branches = NEUTRAL_BRANCHES.is_part_of(request)
         self.branches = NeutralBranches(request.decided if has_branches else None)
-        self.loops = RolledLoops(request.unrolled, self.rows, self.n_steps, reach=self._held)
-        self.reads, self.marks = SizeReads(), MarkReads(inputs.values())
+        ranges = self._ranges = RangeTensors()
+        self.hits = HitRows(
+            request.unrolled,
+            refused=request.refused_rows,
+            reach=self._held,
+            is_rolling=lambda: self.loops.is_rolling,
+        )
+        self.loops = RolledLoops(
+            request.unrolled, self.rows, self._n_steps, reach=self._held, ranges=ranges
+        )
+        self.reads, self.marks_read = SizeReads(), MarkReads(inputs.values())
         return (
-            GuardCount(inputs.values(), self.most_guards),
+            GuardCount(inputs.values(), self._most_guards),
             *([] if self.rows is None else [self.rows]),
             self.branches,
             SizedOperators(copies=MEMORY_COPIES.is_part_of(request)),
-            SizeTensors(floats_decide=FLOATS_DECIDE in request.on),
+            SizeTensors(floats_decide=FLOATS_DECIDE in request.on, ranges=ranges),
             self.reads,
-            self.marks,
+            self.marks_read,
             self.loops,
+            self.hits,
         )
 
     def _held(self) -> Snapshot:
-        """What the model holds now, in a trace."""
+        """Returns a snapshot of the model in a trace."""
         return self.lab.subject.keeper.begun.again()
 
     @contextlib.contextmanager
@@ -338,7 +291,7 @@ class _Runner:
         """Inside the block stand-ins are in the places of what calls count; on exit what Python keeps
         is as before: a trace runs the model twice.
         """
-        self.state, self.changes = StateReads(), ()
+        self.state, self._changes = StateReads(), ()
         model = self.lab.model
         lifted: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if isinstance(model, Stateful):
@@ -348,8 +301,8 @@ class _Runner:
             try:
                 with self.state.of(begun, self.lab.kept.counted):
                     yield
-                    self.changes = [
-                        change for change in begun.changes() if not self.state.stands_for(change)
+                    self._changes = [
+                        change for change in begun.effects() if not self.state.stands_for(change)
                     ]
             finally:
                 begun.put_back()

@@ -12,26 +12,40 @@ from typing import Any, NoReturn
 
 import torch
 
+from ..torch_internals.graph_modules import nodes_of
 from ..torch_internals.modes import is_functorch_wrapped_tensor
 
-__all__ = ["check_generators", "without_generator"]
+__all__ = ["NoGraphError", "check_generators", "without_generator"]
 
-_TEXT = (
-    "a generator that the call passes is used, and a graph can only draw from torch's own:"
-    " draw the random numbers outside of the model, and pass them"
-)
 
-_DERIVATIVE = (
-    "torch.func.grad, or another transform of torch.func, is used, and torch.export makes a constant"
-    " of the tensor that it is given: compute the derivative outside of the model"
-)
+class NoGraphError(RuntimeError):
+    """The model does what no graph can do; ``hint`` says what to do about it."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint: str = hint
+
+
+def _generator_is_used() -> NoGraphError:
+    return NoGraphError(
+        "a generator that the call passes is used, and a graph can only draw from torch's own",
+        "Draw the random numbers outside of the model, and pass them.",
+    )
+
+
+def _derivative_is_taken() -> NoGraphError:
+    return NoGraphError(
+        "torch.func.grad, or another transform of torch.func, is used, and torch.export makes a"
+        " constant of the tensor that it is given",
+        "Compute the derivative outside of the model, or by formulas in it.",
+    )
 
 
 class _Unread(torch.Generator):
     """A generator whose state nobody may read or set."""
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise RuntimeError(_TEXT)
+        raise _generator_is_used()
 
     get_state = set_state = initial_seed = manual_seed = seed = _refuse
     clone_state = graphsafe_get_state = graphsafe_set_state = _refuse
@@ -47,19 +61,15 @@ def check_generators(program: torch.export.ExportedProgram) -> None:
     """Passes for a graph that holds no generator, and no tensor of a derivative: ``torch.func.grad``
     wraps what it is given, and torch.export takes the wrapped tensor for a constant without values.
 
-    :raises RuntimeError: for one that does
+    :raises NoGraphError: for one that does
     """
     arguments = (
-        value
-        for module in program.graph_module.modules()
-        if isinstance(module, torch.fx.GraphModule)  # a block of autocast is a graph of its own
-        for node in module.graph.nodes
-        for value in (*node.args, *node.kwargs.values())
+        value for node in nodes_of(program) for value in (*node.args, *node.kwargs.values())
     )
     if any(
         isinstance(value, torch.Generator) for value in (*program.constants.values(), *arguments)
     ):
-        raise RuntimeError(_TEXT)
+        raise _generator_is_used()
     tensors = [value for value in program.constants.values() if isinstance(value, torch.Tensor)]
     if any(map(is_functorch_wrapped_tensor, tensors)):
-        raise RuntimeError(_DERIVATIVE)
+        raise _derivative_is_taken()

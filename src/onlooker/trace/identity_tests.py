@@ -3,6 +3,8 @@
 While torch traces, each argument is a tensor of its own and a size is no int of Python, so that such
 a test is False whatever the call is. A graph of a model that compares two tensors so serves only
 calls without one argument twice. Of a model that compares a number so, each size is a constant.
+The tensors of a trace are of no class of the caller's, so that ``isinstance(x, Image)`` is False too:
+a graph of a model that asks so serves plain tensors alone.
 Comparisons with ``None``, with flags, with ``self``, and with classes and functions of the file say
 nothing about arguments.
 """
@@ -13,42 +15,63 @@ import ast
 import dis
 import functools
 import inspect
-from collections.abc import Iterator
-from types import CellType, CodeType, FunctionType
+from collections.abc import Collection, Iterator
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
+from ..core.marks import ATTRIBUTES, CLASSES, IDENTITY
 from ..model_source.frames import is_code_of_model
 from ..model_source.lines import is_of_python
 from ..model_source.source_tests import tree_of
 from ..pytrees.unread import Unread
 
-__all__ = ["asks_for_parameters", "compares_identity", "compares_numbers"]
+__all__ = ["compares_numbers", "marks_in_source"]
 
 _MISSING, _SELF = object(), object()
 _IS = dis.opmap["IS_OP"]
+#: names by which code asks for the class of an object
+_CLASS_TESTS = frozenset({"isinstance", "type", "__class__"})
+#: names by which code looks through the attributes of an object
+_ATTRIBUTES = frozenset({"vars", "__dict__"})
 #: how many functions of a model are read
 _MOST = 4096
 
 
-def compares_identity(model: Any, method: str) -> str:
-    """The first line of a model that may test whether two arguments are one object; or nothing."""
-    return next((line for line, values in _tests_in(model, method) if _may_be_tensors(values)), "")
+def marks_in_source(model: Any, method: str) -> dict[str, str]:
+    """Returns the marks of tensors that a model may ask for as its source says, each with the first
+    line: whether two arguments are one object, of what class one is, and which attributes it has.
+    """
+    functions = list(_functions_of(model, method))
+    tests = (test for function in functions for test in _tests_in(function))
+    found = {IDENTITY: next((line for line, values in tests if _may_be_tensors(values)), "")}
+    for function in functions:
+        names = frozenset(_names_in(function.__code__))
+        place = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+        if not _ATTRIBUTES.isdisjoint(names):
+            found.setdefault(ATTRIBUTES, f"{place} in {function.__name__}")
+        if not _CLASS_TESTS.isdisjoint(names) and _names_class_of_tensors(function, names):
+            found.setdefault(CLASSES, f"{place} in {function.__name__}")
+    return {mark: line for mark, line in found.items() if line}
 
 
-def asks_for_parameters(model: Any, method: str) -> str:
-    """The first function of a model that may ask whether a tensor is a parameter; or nothing."""
-    for function in _functions_of(model, method):
-        code = function.__code__
-        if {"isinstance", "Parameter"}.issubset(_names_in(code)):
-            return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
-    return ""
+def _names_class_of_tensors(function: FunctionType, names: Collection[str]) -> bool:
+    """True where a name in a function stands for a class of tensors, but for ``torch.Tensor``."""
+    if "Parameter" in names:
+        return True
+    values = [function.__globals__[name] for name in names if name in function.__globals__]
+    values += [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    for module in [value for value in values if isinstance(value, ModuleType)]:
+        values += [vars(module).get(name) for name in names]
+    classes = (value for value in values if isinstance(value, type))
+    return any(one is not torch.Tensor and issubclass(one, torch.Tensor) for one in classes)
 
 
 def compares_numbers(model: Any, method: str) -> bool:
     """True where a line of the model asks whether something is a certain number."""
-    return any(_is_number(value) for _, values in _tests_in(model, method) for value in values)
+    tests = (test for function in _functions_of(model, method) for test in _tests_in(function))
+    return any(_is_number(value) for _, values in tests for value in values)
 
 
 def _may_be_tensors(values: list[Any]) -> bool:
@@ -59,18 +82,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _tests_in(model: Any, method: str) -> Iterator[tuple[str, list[Any]]]:
-    """Each line with ``is`` in the functions of a model, and what is known of its two sides."""
-    for function in _functions_of(model, method):
-        code = function.__code__
-        if not _asks(code):  # most files need not be read at all
-            continue
-        last = max((line or 0 for _, _, line in code.co_lines()), default=0)
-        for node in _comparisons_in(code.co_filename):
-            if code.co_firstlineno <= node.lineno <= last:
-                names = {**function.__globals__, "self": _SELF}
-                sides = [_known(side, names) for side in _sides_of(node)]
-                yield f"{code.co_filename}:{node.lineno}: {ast.unparse(node)}", sides
+def _tests_in(function: FunctionType) -> Iterator[tuple[str, list[Any]]]:
+    """Each line with ``is`` in a function of a model, and what is known of its two sides."""
+    code = function.__code__
+    if not _asks(code):  # most files need not be read at all
+        return
+    last = max((line or 0 for _, _, line in code.co_lines()), default=0)
+    for node in _comparisons_in(code.co_filename):
+        if code.co_firstlineno <= node.lineno <= last:
+            names = {**function.__globals__, "self": _SELF}
+            sides = [_known(side, names) for side in _sides_of(node)]
+            yield f"{code.co_filename}:{node.lineno}: {ast.unparse(node)}", sides
 
 
 def _asks(code: CodeType) -> bool:
@@ -95,7 +117,7 @@ def _comparisons_in(file: str) -> tuple[ast.Compare | ast.Call, ...]:
 
 
 def _sides_of(node: ast.Compare | ast.Call) -> list[ast.expr]:
-    """What a test of identity compares, or asks for the identity of."""
+    """Returns the two sides that a test of identity compares, or whose identity it asks for."""
     return [node.left, node.comparators[0]] if isinstance(node, ast.Compare) else node.args[:1]
 
 
@@ -143,7 +165,7 @@ def _is_filled(cell: CellType) -> bool:
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
-    """What the code of a function, and of those inside of it, names."""
+    """Yields the names in the code of a function, and of those inside of it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -151,7 +173,7 @@ def _names_in(code: CodeType) -> Iterator[str]:
 
 
 def _known(side: ast.expr, names: dict[str, Any]) -> Any:
-    """What a side of a comparison is, where the file alone says so."""
+    """Returns the value of a side of a comparison, where the file alone says so."""
     if isinstance(side, ast.Constant):
         return side.value
     if isinstance(side, ast.Name):

@@ -1,5 +1,6 @@
 """The marks of tensors that the Python of a model reads in a trace: whether gradients are recorded,
-where a tensor lies in memory, and whose view it is.
+where a tensor lies in memory, whose view it is, and what attributes the caller gave it. Settings of
+torch that the model asks for, as the default dtype, are marks of a call too.
 
 A graph has one answer to each of them, that of its example: a contiguous tensor of its own, without
 gradients. So a graph whose model reads such a mark serves only tensors that have the same. A mark
@@ -15,7 +16,16 @@ from typing import Any
 
 import torch
 
-from ..core.marks import GRADIENTS, MEMORY, UNRECORDED, WRITES
+from ..core.marks import (
+    ATTRIBUTES,
+    GRADIENTS,
+    INFERENCE,
+    MEMORY,
+    SETTINGS,
+    UNRECORDED,
+    WRITES,
+    setting_mark,
+)
 from ..model_source.frames import reading_frame
 from ..model_source.lines import line_of
 from ..patches.swap import swapped
@@ -37,6 +47,7 @@ def _getter(name: str) -> Any:
 _OF_GRADIENTS = frozenset(
     {
         *map(_getter, ("requires_grad", "is_leaf", "grad_fn", "grad", "retains_grad")),
+        _getter("_backward_hooks"),
         torch.Tensor.requires_grad_,
     }
 )
@@ -45,7 +56,10 @@ _OF_MEMORY = frozenset(
         base_of_tensor,
         is_view,
         torch.Tensor.data_ptr,
+        torch.Tensor.is_conj,
         torch.Tensor.is_contiguous,
+        torch.Tensor.is_neg,
+        torch.Tensor.is_shared,
         torch.Tensor.storage_offset,
         torch.Tensor.stride,
         torch.Tensor.untyped_storage,
@@ -55,6 +69,7 @@ _OF_MEMORY = frozenset(
 _KINDS: dict[Callable[..., Any], str] = {
     **dict.fromkeys(_OF_GRADIENTS, GRADIENTS),
     **dict.fromkeys(_OF_MEMORY, MEMORY),
+    torch.Tensor.is_inference: INFERENCE,
     version_of_tensor: WRITES,
 }
 
@@ -63,6 +78,7 @@ class MarkReads(Reader):
     """Inside the block every read of a mark by the model is noted: ``found`` has the line of the
     first one of each kind.
 
+    An attribute that a tensor lacks, as the tensors of a trace do, is asked of ``__getattr__``.
     Gradients of a result are those of the inputs. Where a result lies in memory is not asked here:
     only reads of the ``inputs``, and of their views, count.
     """
@@ -71,8 +87,8 @@ class MarkReads(Reader):
 
     def __init__(self, inputs: Iterable[Any]) -> None:
         self.found: dict[str, str] = {}
-        tensors = (value for value in inputs if isinstance(value, torch.Tensor))
-        self._memory = set(map(memory_of, tensors)) - {None}
+        self._inputs = [value for value in inputs if isinstance(value, torch.Tensor)]
+        self._memory = set(map(memory_of, self._inputs)) - {None}
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -100,9 +116,31 @@ class MarkReads(Reader):
                 self.found.setdefault(UNRECORDED, line_of(frame))
             return is_recorded
 
+        def lacking(tensor: torch.Tensor, name: str) -> Any:
+            is_input = any(tensor is one for one in self._inputs)
+            frame = reading_frame(2) if is_input else None
+            if frame is not None:
+                self.found.setdefault(ATTRIBUTES, line_of(frame))
+            return object.__getattribute__(tensor, name)  # raises what it raised
+
         self._swap = contextlib.ExitStack()
         self._swap.enter_context(swapped(torch, "is_grad_enabled", noting))
+        self._swap.enter_context(swapped(torch.Tensor, "__getattr__", lacking))
+        for name in SETTINGS:
+            self._swap.enter_context(swapped(torch, name, self._noting_setting(name)))
         return self
+
+    def _noting_setting(self, name: str) -> Callable[[], Any]:
+        tells = getattr(torch, name)
+
+        def noting() -> Any:
+            frame = reading_frame(2)
+            value = tells()
+            if frame is not None:
+                self.found.setdefault(setting_mark(name, value), line_of(frame))
+            return value
+
+        return noting
 
     def __exit__(self, *error: Any) -> None:
         self._swap.close()

@@ -62,16 +62,16 @@ def _noting(base: type, note: Callable[[], None]) -> Any:
 
         return read
 
-    return type(base.__name__, (dict, _Noting), {name: reader(name) for name in _READERS})
+    return type(base.__name__, (dict, _NotingDict), {name: reader(name) for name in _READERS})
 
 
-class _Noting:
+class _NotingDict:
     """The class of dicts that note who asks for their order."""
 
 
 def holds_noting(result: Any) -> bool:
     """True where a result has a dict of the call with two items or more, in the order of the call."""
-    if isinstance(result, _Noting):
+    if isinstance(result, _NotingDict):
         return len(result) > 1 or any(map(holds_noting, dict.values(result)))  # type: ignore[arg-type]
     if isinstance(result, dict):
         return any(map(holds_noting, result.values()))

@@ -1,4 +1,4 @@
-"""What becomes of a symbolic number that leaves the model in its result.
+"""Symbolic numbers that leave the model in its result.
 
 A size that is returned is an output of the graph, and so is a number that ``item()`` reads. torch
 has no output that is a bool, so a bool such as ``x.shape[1] > 64`` leaves the graph as 1 or 0, of

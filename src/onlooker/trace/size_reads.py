@@ -14,9 +14,10 @@ import torch
 
 from ..repairs.trace_mode import Reader
 
-__all__ = ["SizeReads"]
+__all__ = ["READS", "SizeReads"]
 
-_READS = frozenset(
+#: functions of torch that tell sizes
+READS = frozenset(
     {
         torch.Tensor.shape.__get__,  # type: ignore[attr-defined]
         torch.Tensor.ndim.__get__,  # type: ignore[attr-defined]
@@ -39,7 +40,7 @@ class SizeReads(Reader):
     trace.
     """
 
-    functions = _READS
+    functions = READS
 
     def __init__(self) -> None:
         self.sizes: list[tuple[Any, ...]] = []

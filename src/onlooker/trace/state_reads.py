@@ -21,16 +21,16 @@ from __future__ import annotations
 import collections
 import contextlib
 import operator
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import torch
 
-from ..model_source.frames import is_code_of_model
+from ..model_source.frames import frame_of_model
 from ..model_source.lines import line_of
-from ..observing.reach import MISSING, Change, Holder, ObjectState, Snapshot
+from ..observing.effects import MISSING, Effect
+from ..observing.reach import Holder, ObjectState, Snapshot
 from ..patches.swap import swapped
 from ..torch_internals.trees import tree_leaves
 
@@ -80,28 +80,26 @@ class StateReads:
     def read(self, path: str) -> None:
         """Notes a reading by the code of the model that runs now."""
         if path not in self.found:
-            frame: FrameType | None = sys._getframe(1)
-            while frame is not None and not is_code_of_model(frame.f_code.co_filename):
-                frame = frame.f_back
+            frame = frame_of_model()
             self.found[path] = line_of(frame) if frame is not None else ""
 
     @contextlib.contextmanager
-    def of(self, snapshot: Snapshot, counted: Mapping[str, Change]) -> Iterator[None]:
+    def of(self, snapshot: Snapshot, counted: Mapping[str, Effect]) -> Iterator[None]:
         """Inside the block stand-ins are in the places of what calls count. The caller puts back what
         stood there.
         """
         with contextlib.ExitStack() as stack:
             for change in list(counted.values()):
-                if change.path not in self.placed and change.holder is not None:
+                if change.place not in self.placed and change.holder is not None:
                     held = change.holder
                     known = next((one for one in snapshot.holders if one.is_about(held)), None)
                     if known is None or not self._place(stack, snapshot, known, change):
-                        self.found.setdefault(change.path, "")
+                        self.found.setdefault(change.place, "")
             yield
 
-    def stands_for(self, change: Change) -> bool:
+    def stands_for(self, change: Effect) -> bool:
         """True for a change by a stand-in, and for one of what has stand-ins."""
-        return change.path in self.placed or change.path in self.found
+        return change.place in self.placed or change.place in self.found
 
     def check(self, result: Any) -> None:
         """Notes stand-ins that come back as a result."""
@@ -110,33 +108,38 @@ class StateReads:
                 self.read(_path_of(leaf))
 
     def stand_in(self, path: str, value: Any) -> Any:
-        """What stands for a value; the value itself where there is nothing for its kind."""
+        """Returns a stand-in for a value; the value itself where there is nothing for its kind."""
         if type(value) in _NUMBERS:
             return _Number(self, path, value)
         kind = _kind_of_container(value)
         return None if kind is None else _STAND_INS[kind](self, path, value)
 
     def _place(
-        self, stack: contextlib.ExitStack, snapshot: Snapshot, holder: Holder, change: Change
+        self, stack: contextlib.ExitStack, snapshot: Snapshot, holder: Holder, change: Effect
     ) -> bool:
         """Puts a stand-in where calls change something; False where there is none for it."""
         if isinstance(holder, ObjectState) and isinstance(holder.value, ModuleType):
             stack.enter_context(self._watched_draws(holder))
-            self.placed[change.path] = holder
+            self.placed[change.place] = holder
             return True
         if change.key is None or _is_key_added(change):
-            container = _container_of(holder)
-            stand_in = self.stand_in(change.path, container)
-            places = [(one, key) for one in snapshot.holders for key in one.keys_of(container)]
+            container = holder.value
+            stand_in = self.stand_in(change.place, container)
+            places = [
+                (one, key)
+                for one in snapshot.holders
+                for key, item in one.items().items()
+                if item is container
+            ]
             if stand_in is None or not places:
                 return False
             for one, key in places:
                 one.put(key, stand_in)
-            self.placed[change.path] = stand_in
+            self.placed[change.place] = stand_in
             return True
-        value = holder.at(change.key)
+        value = holder.items().get(change.key, MISSING)
         if type(value) in _NUMBERS:
-            self.placed[change.path] = stand_in = _Number(self, change.path, value)
+            self.placed[change.place] = stand_in = _Number(self, change.place, value)
             holder.put(change.key, stand_in)
             return True
         return self._watch_attribute(stack, holder, change)
@@ -171,12 +174,12 @@ class StateReads:
         if not holder.equal(known[0], holder.read()):
             self.read(path)
 
-    def _watch_attribute(self, stack: contextlib.ExitStack, holder: Holder, change: Change) -> bool:
+    def _watch_attribute(self, stack: contextlib.ExitStack, holder: Holder, change: Effect) -> bool:
         """Lets the class of an object tell when an attribute is read that no stand-in stands for, as
         a flag or None: ``is`` asks no object.
         """
         owner = getattr(holder, "owner", None)
-        cls, name, path = type(owner), change.key, change.path
+        cls, name, path = type(owner), change.key, change.place
         if owner is None or not isinstance(name, str) or name in vars(cls):
             return False
         missing = object()
@@ -211,16 +214,10 @@ class StateReads:
         return True
 
 
-def _is_key_added(change: Change) -> bool:
+def _is_key_added(change: Effect) -> bool:
     """True for a key of a container that comes or goes: who asks for its length reads that."""
-    comes_or_goes = change.before is MISSING or change.now is MISSING
+    comes_or_goes = change.before is MISSING or change.after is MISSING
     return comes_or_goes and not getattr(change.holder, "attributes", True)
-
-
-def _container_of(holder: Holder) -> Any:
-    """The dict, list, deque or set that a holder is about."""
-    table = getattr(holder, "table", None)
-    return getattr(holder, "values", None) if table is None else table
 
 
 def _kind_of_container(value: Any) -> type | None:

@@ -12,50 +12,51 @@ from types import FrameType
 
 import torch
 
+from ..core.contents import Outputs
 from ..core.contract import Constraint, Contract, Origin, Region
+from ..core.drawing.alike import named_few
 from ..core.errors import ExportError
+from ..core.path import label_of
 from ..core.plan import Plan
-from ..infer.name import label_of
-from ..infer.sizes import Sizes, alike_sizes
+from ..core.sizes.expression import Sizes
+from ..infer.sizes import alike_sizes, listed
 from ..lab.example import Example, find_example
 from ..lab.lab import Lab
 from ..lab.rerun import difference
 from ..lab.runner import opened
-from ..materialise.arguments import leaf_values
-from ..materialise.counting import sizes_of
+from ..materialise.arguments import Calls
 from ..model_source.lines import comes_through, place_of_error
-from ..observing.inner import advice_on_inner
-from ..observing.reach import Change
+from ..observing.effects import Effect
 from ..observing.store import Sample, copy_leaves
+from ..observing.wrapped_model import advice_on_wrapped
 from ..proofs.decisions import recorded_decisions
+from ..proofs.exported_sizes import output_kinds, read_sizes
+from ..proofs.path_condition import Atom, PathCondition, path_condition
 from ..pytrees.open import copy_tensors
-from ..repairs.by_values import BY_VALUES, UncheckedBranchError, check_decided
-from ..repairs.float_tensors import with_float_tensors
 from ..repairs.guard_count import UNGUARDED, TooManyGuardsError
-from ..repairs.implied_bounds import drop_implied_bounds
+from ..repairs.loops.rolled_loops import Rolling
+from ..repairs.loops.whole_rows import WHOLE_ROWS
 from ..repairs.not_tracing import EQUAL_SIZES, NOT_TRACING
+from ..repairs.numbers.by_values import BY_VALUES, UncheckedBranchError, check_decided
+from ..repairs.numbers.float_tensors import with_float_tensors
+from ..repairs.numbers.implied_bounds import drop_implied_bounds
+from ..repairs.numbers.size_ints import ends_a_trace
 from ..repairs.repair import Attempt, Retry, Setup, TraceRequest
 from ..repairs.repairs import REPAIRS, anew, next_attempt, repaired
-from ..repairs.rolled_loops import Rolling
-from ..repairs.size_ints import ends_a_trace
 from ..repairs.watched_sizes import WATCHED_SIZES
-from ..repairs.whole_rows import WHOLE_ROWS
+from ..torch_internals.graph_modules import modules_of
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.tracing import dynamo_config, lazy_graph_module
 from .dim_names import takes_names
 from .dims import dynamic_shapes
-from .flat import FlatModel, output_labels
-from .float_check import checked_floats
-from .generators import check_generators
-from .graph import Graph, Outputs
-from .mask_check import mask_difference, mask_refusal
-from .obtained import output_kinds, read_obtained
-from .path_condition import Atom, PathCondition, path_condition
+from .flat import FlatModel, FlatRun, output_labels
+from .generators import NoGraphError, check_generators
+from .graph import Graph
+from .graph_check import checked_floats, is_exact_elsewhere, mask_difference, mask_refusal
 from .size_bounds import find_bounds
-from .sizes_check import is_exact_elsewhere
 from .torch_run import runner_on_demand
 
-__all__ = ["Traced", "export_graph", "graph_of"]
+__all__ = ["Traced", "export_graph", "graph_of", "reads_state", "traced_at"]
 
 logger = logging.getLogger(__name__)
 _ATTEMPTS = 8
@@ -65,6 +66,11 @@ _MOST_LIFTED = 2
 _MOST_CALLS_AFTER = 3
 #: places that a refusal names
 _MOST_NAMED = 4
+_PASS_IT = "Pass them to the method, and return them: watched calls did not show that they matter."
+_WATCH_STATE = (
+    "Watch with InputObserver(state=True), which makes inputs and outputs of attributes that are"
+    " tensors and numbers."
+)
 _PACKED = "torch.nn.utils.rnn.PackedSequence"
 
 
@@ -107,12 +113,13 @@ def export_graph(
     """
     start = time.perf_counter()
     request = TraceRequest() if like is None else anew(like)
+    calls = Calls(plan, samples)
     notes = [Retry(request, repair.note, repair) for repair in REPAIRS if repair in request.on]
     error: Exception | None = None
     for _ in range(_ATTEMPTS):
-        sizes = choices or _sizes_of_calls(plan, samples, request)
-        example = find_example(plan, samples, lab, choices=sizes)
-        flat = FlatModel.of(lab, plan, example.values, request, most_guards=most_guards)
+        sizes = choices or _sizes_of_calls(calls, request)
+        example = find_example(calls, lab, choices=sizes)
+        flat = FlatRun(lab, plan, example.values, request, most_guards=most_guards)
         attempt = _attempt(flat, lab, example, request, is_side=like is not None)
         seconds = time.perf_counter() - start
         if most_guards is not None and isinstance(attempt.error, TooManyGuardsError):
@@ -120,12 +127,12 @@ def export_graph(
         error = attempt.error or error
         found: Retry | Traced | None = next_attempt(attempt)
         if found is None and attempt.program is not None:
-            found = _leaving_less(attempt, flat, example, samples, lab)
-            found = found or _traced(attempt, flat, example, samples, lab)
+            found = _leaving_less(attempt, flat, example, calls, lab)
+            found = found or _traced(attempt, flat, example, calls, lab)
         if found is None:
             break
         if isinstance(found, Traced):
-            said = (*plan.notes, *_notes_of(notes, request), *flat.notes)
+            said = (*map(str, plan.notes), *_notes_of(notes, request), *flat.notes)
             graph = replace(found.graph, notes=tuple(dict.fromkeys(said)), seconds=seconds)
             return replace(found, graph=graph)
         request = found.request
@@ -142,7 +149,7 @@ def _notes_of(notes: Iterable[Retry], request: TraceRequest) -> list[str]:
 
 
 def _attempt(
-    flat: FlatModel, lab: Lab, example: Example, request: TraceRequest, *, is_side: bool
+    flat: FlatRun, lab: Lab, example: Example, request: TraceRequest, *, is_side: bool
 ) -> Attempt:
     """One trace; ``is_side`` is True for sizes that another trace left out."""
     program: torch.export.ExportedProgram | None = None
@@ -158,28 +165,32 @@ def _attempt(
 
 
 def _traced(
-    attempt: Attempt, flat: FlatModel, example: Example, samples: Sequence[Sample], lab: Lab
+    attempt: Attempt, flat: FlatRun, example: Example, calls: Calls, lab: Lab
 ) -> Traced | Retry:
     """The graph of an attempt with its contract; where the graph is not what the model computes, how
     to trace otherwise.
     """
     request = attempt.request
     graph = graph_of(attempt, flat, example)
-    if flat.n_joined and not is_exact_elsewhere(graph, samples, lab):
+    if flat.rows is not None and flat.rows.joined and not is_exact_elsewhere(graph, calls, lab):
         return Retry(request.without_repair(WHOLE_ROWS))
-    condition = path_condition(attempt.decisions, flat.plan, flat.names, graph.ranges, flat.reads)
+    condition = path_condition(
+        attempt.decisions, flat.plan, flat.names, graph.ranges, flat.reads.sizes
+    )
     most_steps = [atom for atom in condition.atoms.values() if flat.is_of_steps(atom)]
     condition = condition.without(most_steps)
     has_guards = UNGUARDED not in request.on
     named = takes_names(attempt.decisions, graph) if has_guards else {}
-    graph = replace(graph, oblivious=not has_guards, named=named, marks=flat.marks)
-    condition, bounds = find_bounds(graph, condition, samples, lab)
+    graph = replace(
+        graph, oblivious=not has_guards, named=named, marks=flat.marks, decided=flat.decided
+    )
+    condition, bounds = find_bounds(graph, condition, calls, lab)
     graph = replace(graph, contract=_contract(graph, condition, bounds, most_steps))
-    if flat.rolled and not is_exact_elsewhere(graph, samples, lab):
-        return Retry(request.unrolling(flat.rolled))
-    graph = checked_floats(graph, samples, lab)
+    if flat.loops.rolled and not is_exact_elsewhere(graph, calls, lab):
+        return Retry(request.unrolling(flat.loops.rolled))
+    graph = checked_floats(graph, calls, lab)
     # a trace like another one goes the way that was found right there
-    difference = "" if attempt.is_side else mask_difference(graph, samples, lab)
+    difference = "" if attempt.is_side else mask_difference(graph, calls, lab)
     if difference and NOT_TRACING in request.on:
         raise mask_refusal(graph, difference)
     if difference:
@@ -189,11 +200,11 @@ def _traced(
     return Traced(graph, condition, found, flat.rolling, bounds)
 
 
-def _leaves_tables(flat: FlatModel, example: Example, samples: Sequence[Sample], lab: Lab) -> bool:
+def _leaves_tables(flat: FlatRun, example: Example, calls: Calls, lab: Lab) -> bool:
     """True where a trace leaves behind tables alone: tensors that were made for larger sizes, after
     which watched calls give what they gave.
     """
-    if not all(isinstance(change.now, torch.Tensor) for change in flat.state_written):
+    if not all(isinstance(change.after, torch.Tensor) for change in flat.state_written):
         return False
     arguments = flat.note_side(example.values)
     with lab.private_run(why="watched calls after one of other sizes"):
@@ -201,7 +212,7 @@ def _leaves_tables(flat: FlatModel, example: Example, samples: Sequence[Sample],
             lab(copy_tensors(arguments))
             return not any(
                 difference(sample.outputs, opened(lab(sample.arguments())))
-                for sample in samples[:_MOST_CALLS_AFTER]
+                for sample in calls.samples[:_MOST_CALLS_AFTER]
                 if not sample.altered
             )
         except Exception as error:
@@ -210,22 +221,22 @@ def _leaves_tables(flat: FlatModel, example: Example, samples: Sequence[Sample],
 
 
 def _leaving_less(
-    attempt: Attempt, flat: FlatModel, example: Example, samples: Sequence[Sample], lab: Lab
+    attempt: Attempt, flat: FlatRun, example: Example, calls: Calls, lab: Lab
 ) -> Retry | None:
-    """How to trace where the model left behind what no watched call does: once more, to see whether
-    it reads that, and then at the sizes of watched calls; None where it did not.
+    """Returns the way to trace where the model left behind what no watched call does: once more, to
+    see whether it reads that, and then at the sizes of watched calls; None where it did not.
 
     :raises ExportError: ``model-keeps-state`` where the trace reads what calls count, or where one
         leaves behind what no watched call does, at sizes that no call had
     """
-    request, kept, reads = attempt.request, lab.kept, flat.state_reads
+    request, kept, reads = attempt.request, lab.kept, flat.state.found
     if reads:
         is_watched = attempt.is_side or WATCHED_SIZES in request.on
         if is_watched or not kept.lifted.issuperset(reads):
             raise reads_state(flat.plan, reads)
         kept.settle(reads)
         return Retry(request.with_repair(WATCHED_SIZES))
-    if not flat.state_written or _leaves_tables(flat, example, samples, lab):
+    if not flat.state_written or _leaves_tables(flat, example, calls, lab):
         return None
     if not attempt.is_side and request.lifted < _MOST_LIFTED:
         kept.lift(flat.state_written)
@@ -235,24 +246,22 @@ def _leaving_less(
     raise refusal
 
 
-def reads_state(plan: Plan, reads: Mapping[str, str]) -> ExportError:
-    """The refusal of a model that reads what its calls count."""
-    shown = [
-        f"{path} (at {line})" if line else path for path, line in list(reads.items())[:_MOST_NAMED]
-    ]
-    more = f" and {len(reads) - _MOST_NAMED} more" if len(reads) > _MOST_NAMED else ""
+def reads_state(plan: Plan, reads: Mapping[str, str], *, is_watched: bool = False) -> ExportError:
+    """The refusal of a model that reads what its calls count; ``is_watched`` is True where its state
+    is an argument, but for this.
+    """
+    shown = [f"{path} (at {line})" if line else path for path, line in reads.items()]
     return ExportError(
         f"The model keeps state: each call of {plan.model or 'the model'}.{plan.method} changes what"
-        f" it reads, {', '.join(shown)}{more}. So a later call may compute something else.",
+        f" it reads, {named_few(shown, _MOST_NAMED)}. So a later call may compute something else.",
         slug="model-keeps-state",
-        hint=(
-            "Watch with InputObserver(state=True), which makes inputs and outputs of attributes that"
-            " are tensors and numbers. Or pass them to the method, and return them."
-        ),
+        hint=_PASS_IT
+        if is_watched
+        else f"{_WATCH_STATE} Or pass them to the method, and return them.",
     )
 
 
-def writes_state(plan: Plan, changes: Sequence[Change]) -> ExportError:
+def writes_state(plan: Plan, changes: Sequence[Effect]) -> ExportError:
     """The refusal of sizes at which the model leaves behind what no graph carries."""
     shown = ", ".join(map(str, changes[:_MOST_NAMED]))
     return ExportError(
@@ -270,29 +279,22 @@ def _contract(
     of_model = [atom.constraint() for atom in bounds]
     steps = [Constraint(atom.formula, Origin.STEPS, atom.line) for atom in most_steps]
     constraints = (*condition.constraints(), *_fixed(graph, condition), *of_model, *steps)
-    return Contract((Region(constraints, _evidence(graph.sizes)),))
+    return Contract((Region(constraints, traced_at(graph.sizes)),))
 
 
-def _evidence(sizes: Mapping[str, int]) -> str:
+def traced_at(sizes: Sizes) -> str:
     """By which trace a region is proven."""
-    return (
-        f"traced with {', '.join(f'{name} = {size}' for name, size in sizes.items())}"
-        if sizes
-        else "traced"
-    )
+    return f"traced with {listed(sizes)}" if sizes else "traced"
 
 
 def _fixed(graph: Graph, condition: PathCondition) -> Iterable[Constraint]:
     """The expressions of the plan that are a number in the program."""
     known = {atom.formula for atom in condition.atoms.values()}
     found: dict[str, Constraint] = {}
-    for leaf in graph.plan.inputs:
-        for axis, expression in leaf.axes:
-            number = graph.obtained.get(str(axis), "")
-            if expression.symbols and number.lstrip("-").isdigit():
-                formula = f"{expression} == {number}"
-                if formula not in known:
-                    found.setdefault(formula, Constraint(formula, Origin.FIXED))
+    for _, expression, number in graph.fixed_axes:
+        formula = f"{expression} == {number}"
+        if formula not in known:
+            found.setdefault(formula, Constraint(formula, Origin.FIXED))
     return found.values()
 
 
@@ -319,7 +321,9 @@ def _packed_weights(model: object) -> str:
 def _refused(
     plan: Plan, refusal: Exception | None, lab: Lab, unchecked: Exception | None
 ) -> ExportError:
-    """What the user is told; ``unchecked`` is why the values of the call cannot decide instead."""
+    """Returns the error for the user; ``unchecked`` is why the values of the call cannot decide
+    instead.
+    """
     place = place_of_error(refusal) if refusal is not None else ""
     if isinstance(refusal, (TypeError, AttributeError)) and lab.kept.counted:
         # a stand-in of what calls count was given to something that wants the value itself
@@ -346,7 +350,13 @@ def _refused(
                 " weights stay tensors."
             ),
         )
-    inner = advice_on_inner(lab.model)
+    if isinstance(refusal, NoGraphError):
+        return ExportError(
+            f"{what} cannot be exported: {refusal}.",
+            slug="export-refused",
+            hint=f"{where}{refusal.hint}",
+        )
+    inner = advice_on_wrapped(lab.model)
     values = "" if unchecked is None else f"The values of a call cannot decide: {unchecked}. "
     return ExportError(
         f"torch.export refuses {what}: {refusal}",
@@ -358,25 +368,21 @@ def _refused(
     )
 
 
-def _sizes_of_calls(
-    plan: Plan, samples: Sequence[Sample], request: TraceRequest
-) -> list[Sizes] | None:
+def _sizes_of_calls(calls: Calls, request: TraceRequest) -> list[Sizes] | None:
     """Sizes of an example as the calls of the plan have them, where a repair wants them."""
     if not request.on & {EQUAL_SIZES, WATCHED_SIZES}:
         return None
-    calls = [
-        sizes_of(plan, leaf_values(sample)) for sample in samples if sample.call.index in plan.calls
-    ]
+    watched = [calls.sizes_of(sample) for sample in calls.own]
     if EQUAL_SIZES in request.on:
-        return list(alike_sizes(plan, calls)) if calls else None
+        return list(alike_sizes(calls.plan, watched)) if watched else None
     # the last call first: torch takes no size below 2 for an example
     return [
-        {name: max(size, 2) for name, size in sizes.items()} for sizes in reversed(calls)
+        {name: max(size, 2) for name, size in sizes.items()} for sizes in reversed(watched)
     ] or None
 
 
 def _export(
-    flat: FlatModel, lab: Lab, example: Example, request: TraceRequest
+    flat: FlatRun, lab: Lab, example: Example, request: TraceRequest
 ) -> torch.export.ExportedProgram:
     """The program that torch makes with the repairs of a request."""
     plan, names = flat.plan, flat.names
@@ -396,16 +402,17 @@ def _export(
         repaired(Setup(lab.model, plan, request)) as given,
     ):
         warnings.simplefilter("ignore")
-        shapes = dynamic_shapes(plan, names)
-        program = torch.export.export(flat, (), inputs, dynamic_shapes=shapes, strict=False)
-    check_decided(program, given.get(BY_VALUES, ()))
+        shapes, model = dynamic_shapes(plan, names), FlatModel.of(flat)
+        program = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False)
+    decided = given.get(BY_VALUES)
+    check_decided(program, decided.symbols if decided is not None else ())
+    flat.decided = tuple(decided.lines) if decided is not None else ()
     check_generators(program)
     drop_implied_bounds(program)
     # what nothing uses: an operator that raised in a try block of the model, a part of a tensor
-    for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):  # a block of autocast is a graph of its own
-            module.graph.eliminate_dead_code(_has_effects)
-            module.recompile()
+    for module in modules_of(program):
+        module.graph.eliminate_dead_code(_has_effects)
+        module.recompile()
     return program
 
 
@@ -422,7 +429,7 @@ def _has_effects(node: torch.fx.Node) -> bool:
     )
 
 
-def graph_of(attempt: Attempt, flat: FlatModel, example: Example) -> Graph:
+def graph_of(attempt: Attempt, flat: FlatRun, example: Example) -> Graph:
     """The graph around the program of an attempt."""
     program, plan, names = attempt.program, flat.plan, flat.names
     assert program is not None
@@ -432,7 +439,7 @@ def graph_of(attempt: Attempt, flat: FlatModel, example: Example) -> Graph:
             output_labels(
                 example.outputs,
                 [label_of(leaf.path) for leaf in plan.inputs],
-                has_parts=flat.has_parts,
+                has_parts=flat.lab.subject.has_parts,
             )
         ),
         flat.dynamic,
@@ -457,16 +464,16 @@ def graph_of(attempt: Attempt, flat: FlatModel, example: Example) -> Graph:
         ),
         output_kinds(program, plan, names),
     )
-    obtained, ranges = read_obtained(program, plan, names)
+    sizes, ranges = read_sizes(program, plan, names)
     return Graph(
         plan,
         names,
         outputs,
-        runner_on_demand(program, tuple(names.values())),
-        program,
         "torch",
         example.sizes,
-        obtained,
+        sizes,
         ranges,
+        run=runner_on_demand(program, tuple(names.values())),
+        artifact=program,
         example=tuple(example.values[leaf.path] for leaf in plan.inputs),
     )

@@ -60,8 +60,8 @@ def _order(
 
 
 def runner_on_demand(program: torch.export.ExportedProgram, names: Sequence[str]) -> Runner:
-    """The same, made by the first run: a graph whose guards and ranges still change is mostly
-    never run.
+    """Returns a runner that is made by the first run: a graph whose guards and ranges still change
+    is mostly never run.
     """
     made: list[Runner] = []
 

@@ -1,5 +1,5 @@
-"""What the graphs of a program do with axes that should change: a failed check for each that stays
-a number, and the reach of all trials.
+"""Axes that should change and stay numbers in the graphs of a program: a failed check for each, and
+the reach of all trials.
 """
 
 from __future__ import annotations
@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..core.expression import Expression
-from ..core.recording import Recording
+from ..core.contents import ProgramContents
+from ..core.sizes.expression import Expression
+from ..core.sizes.formula import demanded_number
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from ..core.structure import Tree
 from ..core.traffic import CheckedCall
 from ..core.verdict import Check, Focus, Outcome, Reach, Tally
-from ..pytrees.joins import Join, join_specs, joined
+from ..pytrees.joins import join_specs, joined
 from ..trace.graph import Graph
 from .check import sized_calls
 
@@ -23,9 +24,7 @@ __all__ = ["with_axes"]
 SizedCall = tuple[CheckedCall, dict[str, int]]
 
 
-def with_axes(
-    tally: Tally, graphs: Sequence[Graph], recording: Recording, joins: Sequence[Join]
-) -> Tally:
+def with_axes(tally: Tally, program: ProgramContents[Graph]) -> Tally:
     """The tally with a failed check for each axis that should change and stays a number in every
     graph, and with its reach.
 
@@ -33,55 +32,50 @@ def with_axes(
     user asked for it. An axis that is a number in one of several graphs is no failure: the others
     take its other sizes. Nor is a number where every watched call is served by some graph.
     """
-    calls = sized_calls(graphs, recording, joins, recording) if recording.calls else []
-    failed = tuple(_axis_checks(graphs, recording, joins, calls))
-    checks = (*tally.checks, *failed)
-    return replace(tally, checks=checks, reach=_reach(checks, graphs, calls))
+    calls = sized_calls(program, program.recording) if program.recording.calls else []
+    checks = (*tally.checks, *_axis_checks(program, calls))
+    return replace(tally, checks=checks, reach=_reach(checks, program.graphs, calls))
 
 
-def _axis_checks(
-    graphs: Sequence[Graph],
-    recording: Recording,
-    joins: Sequence[Join],
-    calls: Sequence[SizedCall],
-) -> Iterator[Check]:
-    found: dict[Axis, list[tuple[Graph, Expression, str]]] = {}
-    for graph in graphs:
+def _axis_checks(program: ProgramContents[Graph], calls: Sequence[SizedCall]) -> Iterator[Check]:
+    found: dict[Axis, list[tuple[Graph, Expression, tuple[int, ...]]]] = {}
+    for graph in program.graphs:
         for leaf in graph.plan.inputs:
             for axis, expression in leaf.axes:
                 if expression.symbols:
-                    number = _number(graph, axis, expression)
-                    found.setdefault(axis, []).append((graph, expression, number))
-    numbers = {axis: rows for axis, rows in found.items() if all(number for *_, number in rows)}
+                    sizes = _numbers(graph, axis, expression)
+                    found.setdefault(axis, []).append((graph, expression, sizes))
+    numbers = {axis: rows for axis, rows in found.items() if all(sizes for *_, sizes in rows)}
     if not numbers:
         return
     are_served = all(row.holds for row, _ in calls)
-    specs = {call.index: joined(call.inputs, joins, join_specs) for call in recording.calls}
+    specs = {
+        call.index: joined(call.inputs, program.joins, join_specs)
+        for call in program.recording.calls
+    }
     for axis, rows in numbers.items():
         is_asked = any(axis in graph.plan.asked for graph, *_ in rows)
         seen = max((_seen(graph, axis, specs) for graph, *_ in rows), key=len)
         is_lost = len(seen) > 1 and not are_served
         if is_lost or is_asked:
             expression = rows[0][1]
-            yield _failed_axis(axis, expression, [number for *_, number in rows], sorted(seen))
+            yield _failed_axis(
+                axis, expression, [size for *_, sizes in rows for size in sizes], sorted(seen)
+            )
 
 
-def _number(graph: Graph, axis: Axis, expression: Expression) -> str:
-    """The number or numbers that the axis has in a graph; empty where it changes.
+def _numbers(graph: Graph, axis: Axis, expression: Expression) -> tuple[int, ...]:
+    """The number or numbers that the axis has in a graph; nothing where it changes.
 
     A graph holds a number by itself, or its contract demands one in each of its regions.
     """
-    obtained = graph.obtained.get(str(axis), "")
-    if obtained.lstrip("-").isdigit():
-        return obtained
-    demanded = [
-        constraint.formula.removeprefix(f"{expression} == ")
-        for region in graph.contract.regions
-        for constraint in region.constraints
-        if constraint.formula.startswith(f"{expression} == ")
-    ]
-    is_number = len(demanded) == len(graph.contract.regions)
-    return ", ".join(demanded) if is_number and all(map(str.isdigit, demanded)) else ""
+    fixed = graph.fixed_size(axis)
+    if fixed is not None:
+        return (fixed,)
+    regions = graph.contract.regions
+    demanded = (demanded_number(c.formula, str(expression)) for r in regions for c in r.constraints)
+    sizes = tuple(size for size in demanded if size is not None)
+    return sizes if len(sizes) == len(regions) else ()
 
 
 def _seen(graph: Graph, axis: Axis, specs: Mapping[int, Tree[Spec]]) -> set[int]:
@@ -97,18 +91,18 @@ def _seen(graph: Graph, axis: Axis, specs: Mapping[int, Tree[Spec]]) -> set[int]
 
 
 def _failed_axis(
-    axis: Axis, expression: Expression, numbers: Sequence[str], seen: Sequence[int]
+    axis: Axis, expression: Expression, numbers: Sequence[int], seen: Sequence[int]
 ) -> Check:
     was = f"calls had {', '.join(map(str, seen))}" if len(seen) > 1 else "dynamic= or ranges= asks"
     note = (
         f"{expression} should change, since {was}; every graph takes numbers alone:"
-        f" {', '.join(dict.fromkeys(numbers))}"
+        f" {', '.join(map(str, dict.fromkeys(numbers)))}"
     )
     return Check("unseen", str(axis), Outcome.REJECTED, (), float("inf"), note, Focus.AXES)
 
 
 def _reach(checks: Sequence[Check], graphs: Sequence[Graph], calls: Sequence[SizedCall]) -> Reach:
-    """Which sizes the trials speak of.
+    """Returns the sizes that the trials speak of.
 
     The sizes of an export count as watched ones: no trial of them tells what becomes of others.
     """
@@ -122,7 +116,7 @@ def _reach(checks: Sequence[Check], graphs: Sequence[Graph], calls: Sequence[Siz
 
 def _takes_numbers_alone(graph: Graph) -> bool:
     return all(
-        _number(graph, axis, expression)
+        _numbers(graph, axis, expression)
         for leaf in graph.plan.inputs
         for axis, expression in leaf.axes
         if expression.symbols

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 from ..core.call import Call
+from ..core.contents import ProgramContents
 from ..core.errors import ObservationError, UsageError
-from ..core.kinds import as_call, check_kind
 from ..core.plan import Plan
 from ..core.profile import Profile, profile_of_rows
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec, Spec, TensorSpec
 from ..core.structure import Tree
-from ..core.traffic import Breach, BreachKind, CheckedCall
+from ..core.support.kinds import as_call, check_kind
+from ..core.surroundings import Gradients
+from ..core.traffic import CheckedCall, Violation, ViolationKind
 from ..materialise.arguments import dtype_of
 from ..materialise.counting import sizes_of, values_of_specs
 from ..observing.bind import bind, python_signature
-from ..pytrees.joins import Join, join_specs, joined
+from ..pytrees.joins import join_specs, joined
 from ..pytrees.open import open_arguments, spec_of
 from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
@@ -30,55 +32,38 @@ _CALLS = "a recording, or a list of calls, each (args, kwargs) or a dict of argu
 
 
 def checked_calls(
-    graphs: Sequence[Graph],
-    recording: Recording,
-    joins: Sequence[Join],
-    calls: Recording | Iterable[Any],
+    program: ProgramContents[Graph], calls: Recording | Iterable[Any]
 ) -> tuple[CheckedCall, ...]:
-    """Which graph serves each call, or what keeps it outside; ``recording`` is the one of the
-    program.
+    """For each call, the graph of the program that serves it, or what keeps it outside."""
+    return tuple(call for call, _ in sized_calls(program, calls))
+
+
+def sized_calls(
+    program: ProgramContents[Graph], calls: Recording | Iterable[Any]
+) -> list[tuple[CheckedCall, dict[str, int]]]:
+    """Each call with the graph that serves it, and the sizes of the symbols of that graph; of a call
+    that none serves, no sizes.
     """
     check_kind(calls, (Recording, Iterable), "calls", _CALLS)
-    pairs = (
-        _recorded(recording, calls) if isinstance(calls, Recording) else _given(recording, calls)
-    )
-    dispatcher = Dispatcher(graphs, recording.signature, joins)
-    found = []
-    for index, count, inputs in pairs:
-        if isinstance(inputs, Breach):
-            found.append(CheckedCall(index, "", (inputs,), count))
-        else:
-            found.append(_checked(dispatcher, joined(inputs, joins, join_specs), index, count))
+    recording = program.recording
+    rows = _recorded(recording, calls) if isinstance(calls, Recording) else _given(recording, calls)
+    dispatcher = Dispatcher(program.graphs, recording.signature, program.joins)
+    plans = {graph.name: graph.plan for graph in program.graphs}
+    found: list[tuple[CheckedCall, dict[str, int]]] = []
+    for index, count, inputs, records in rows:
+        if isinstance(inputs, Violation):
+            found.append((CheckedCall(index, "", (inputs,), count), {}))
+            continue
+        tree = joined(inputs, program.joins, join_specs)
+        with torch.set_grad_enabled(records):
+            call = _checked(dispatcher, tree, index, count)
+        found.append((call, sizes_of_specs(plans[call.graph], tree) if call.holds else {}))
     if not found:
         raise ObservationError(
             "There is no call to check.",
             slug="no-calls",
             hint="Give a recording of calls, or the calls themselves.",
         )
-    return tuple(found)
-
-
-def sized_calls(
-    graphs: Sequence[Graph],
-    recording: Recording,
-    joins: Sequence[Join],
-    calls: Recording | Iterable[Any],
-) -> list[tuple[CheckedCall, dict[str, int]]]:
-    """Each call with the graph that serves it, and the sizes of the symbols of that graph; of a call
-    that none serves, no sizes.
-    """
-    listed = calls if isinstance(calls, Recording) else list(calls)
-    checked = checked_calls(graphs, recording, joins, listed)
-    pairs = (
-        _recorded(recording, listed) if isinstance(listed, Recording) else _given(recording, listed)
-    )
-    plans = {graph.name: graph.plan for graph in graphs}
-    found = []
-    for row, (_, _, inputs) in zip(checked, pairs, strict=True):
-        sizes: dict[str, int] = {}
-        if row.holds and not isinstance(inputs, Breach):
-            sizes = sizes_of_specs(plans[row.graph], joined(inputs, joins, join_specs))
-        found.append((row, sizes))
     return found
 
 
@@ -87,16 +72,11 @@ def sizes_of_specs(plan: Plan, inputs: Tree[Spec]) -> dict[str, int]:
     return sizes_of(plan, values_of_specs(inputs))
 
 
-def profile_of_calls(
-    graphs: Sequence[Graph],
-    recording: Recording,
-    joins: Sequence[Join],
-    calls: Recording | Iterable[Any],
-) -> Profile:
+def profile_of_calls(program: ProgramContents[Graph], calls: Recording | Iterable[Any]) -> Profile:
     """The sizes of calls in the symbols of the graphs that serve them."""
-    rows: dict[str, list[tuple[dict[str, int], int]]] = {graph.name: [] for graph in graphs}
+    rows: dict[str, list[tuple[dict[str, int], int]]] = {graph.name: [] for graph in program.graphs}
     unserved = 0
-    for row, sizes in sized_calls(graphs, recording, joins, calls):
+    for row, sizes in sized_calls(program, calls):
         if row.holds:
             rows[row.graph].append((sizes, row.count))
         else:
@@ -106,17 +86,17 @@ def profile_of_calls(
 
 
 def _checked(dispatcher: Dispatcher, inputs: Tree[Spec], index: int, count: int) -> CheckedCall:
-    """The first graph that takes a call with these inputs, else the breaches of the nearest one."""
-    tree = Tree(inputs.structure, tuple(map(_without_values, inputs.leaves)))
+    """The first graph that takes a call with these inputs, else the violations of the nearest one."""
+    tree = inputs.each(_without_values)
     nearest: CheckedCall | None = None
     for graph in dispatcher.graphs:
-        found = dispatcher.breaches(graph, tree)
+        found = dispatcher.violations(graph, tree)
         if not found:
             return CheckedCall(index, graph.name, (), count)
-        if nearest is None or len(found) < len(nearest.breaches):
+        if nearest is None or len(found) < len(nearest.violations):
             nearest = CheckedCall(index, graph.name, found, count)
     return nearest or CheckedCall(
-        index, "", (Breach(BreachKind.SIGNATURE, "the program", "a graph", "none"),), count
+        index, "", (Violation(ViolationKind.SIGNATURE, "the program", "a graph", "none"),), count
     )
 
 
@@ -127,7 +107,15 @@ def _without_values(spec: Spec) -> Any:
     return spec.value if isinstance(spec, ConstantSpec) else spec
 
 
-def _recorded(recording: Recording, other: Recording) -> Iterator[tuple[int, int, Tree[Spec]]]:
+def _records(call: Call) -> bool:
+    """True for a call around which gradients were recorded; unknown is as in a served program."""
+    around = call.surroundings
+    return around is not None and around.gradients is Gradients.RECORDED
+
+
+def _recorded(
+    recording: Recording, other: Recording
+) -> Iterator[tuple[int, int, Tree[Spec], bool]]:
     if (recording.method, recording.signature.names) != (other.method, other.signature.names):
         raise UsageError(
             f"Calls of {other.model}.{other.method} cannot be checked on a program of "
@@ -136,16 +124,16 @@ def _recorded(recording: Recording, other: Recording) -> Iterator[tuple[int, int
             hint="Give a recording of the same method.",
         )
     for call in other.calls:
-        yield call.index, call.count, call.inputs
+        yield call.index, call.count, call.inputs, _records(call)
 
 
 def _given(
     recording: Recording, calls: Iterable[Any]
-) -> Iterator[tuple[int, int, Tree[Spec] | Breach]]:
-    signature = python_signature(recording.signature)
+) -> Iterator[tuple[int, int, Tree[Spec] | Violation, bool]]:
+    signature, records = python_signature(recording.signature), torch.is_grad_enabled()
     for index, call in enumerate(calls):
         if isinstance(call, Call):
-            yield call.index, call.count, call.inputs
+            yield call.index, call.count, call.inputs, _records(call)
             continue
         args, kwargs = as_call(call, index)
         try:
@@ -155,8 +143,11 @@ def _given(
             yield (
                 index,
                 1,
-                Breach(BreachKind.SIGNATURE, "the call", f"a call with {parameters}", str(error)),
+                Violation(
+                    ViolationKind.SIGNATURE, "the call", f"a call with {parameters}", str(error)
+                ),
+                records,
             )
             continue
         tree = open_arguments(values)
-        yield index, 1, Tree(tree.structure, tuple(map(spec_of, tree.leaves)))
+        yield index, 1, tree.each(spec_of), records

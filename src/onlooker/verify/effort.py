@@ -1,5 +1,5 @@
-"""How much work verifying may be: what exporting the model costs, or some watched calls where these
-are more.
+"""The work that verifying may take: what exporting the model costs, or some watched calls where
+these are more.
 
 The trials are small calls, and so all of them are made of almost every model. Where they are no less
 work than what was watched, some of every kind are made, as many as the bound allows.
@@ -32,7 +32,7 @@ _BOUNDED = frozenset(Focus) - {Focus.OBSERVED, Focus.GIVEN, Focus.DRAWN, Focus.R
 
 
 class Effort:
-    """Which trials are made.
+    """Chooses which trials are made.
 
     The observed calls and given sizes are always tried. Of each other kind, and of each graph, at
     least one trial is made that the model takes, and further ones until their work comes to the
@@ -82,19 +82,24 @@ class Effort:
         bound = max(self._of_export, _OF_WATCHED * self._work_of(self._most_rows))
         return self._spent + self._work_of(_rows(trial)) <= bound
 
+    def is_counted(self, trial: Trial) -> bool:
+        """True for the first unseen trial of a graph, whose work is counted when it runs."""
+        is_bounded = self._bounded and trial.focus in _BOUNDED
+        return is_bounded and _graph_of(trial) not in self._counted
+
     @contextlib.contextmanager
     def counted(self, trial: Trial) -> Iterator[None]:
         """Inside the block the model runs a trial; the first unseen one of each graph is counted."""
-        name = _graph_of(trial)
-        if not self._bounded or trial.focus not in _BOUNDED or name in self._counted:
+        if not self.is_counted(trial):
             yield
             return
+        name = _graph_of(trial)
         with CountedWork() as run:
             yield
         per_row = run.of_numbers // _rows(trial)
         self._per_row = max(self._per_row, per_row) if self._counted else per_row
         self._of_calls = max(self._of_calls, run.of_calls)
-        self._of_export = max(self._of_export, _OF_OPERATOR * run.n_operators)
+        self._of_export = max(self._of_export, _OF_OPERATOR * run.count)
         self._counted.add(name)
 
     def note(self, trial: Trial, *, refused: bool = False) -> None:

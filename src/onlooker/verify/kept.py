@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import torch
 
-from ..core.structure import Tree
-from ..core.verdict import Check, Focus, Outcome
+from ..core.call import Arguments, Serve
+from ..core.structure import Result
+from ..core.verdict import Check, Focus
 from ..lab.kept import MOST_SIDES, Kept
 from ..lab.runner import ModelRunner, cuda_devices, opened
 from ..observing.samples import Sample
-from ..pytrees.agree import agreement_of_trees
+from ..pytrees.comparisons.agree import Agreement, agreement_of_trees
 from ..pytrees.open import copy_tensors
 from ..serve.state import ProgramState
 from .sequences import sequence_checks
@@ -33,7 +33,7 @@ _MOST_OF_A_GRAPH = 6
 
 
 def further_checks(
-    serve: Callable[[dict[str, Any]], Any],
+    serve: Serve,
     subject: ModelRunner,
     samples: Sequence[Sample],
     state: ProgramState | None,
@@ -54,7 +54,7 @@ def further_checks(
 
 
 def kept_checks(
-    serve: Callable[[dict[str, Any]], Any],
+    serve: Serve,
     subject: ModelRunner,
     samples: Sequence[Sample],
     kept: Kept,
@@ -76,6 +76,8 @@ def kept_checks(
             label = f"{trial.label}, after the watched calls"
             twice = [trial.arguments, trial.arguments]
             found += _followed(serve, subject, before, twice, label, atol)
+    if kept.difference:
+        found.append(_failed(kept.difference))
     for side in kept.sides[:MOST_SIDES] if calls else ():
         label = "after a call that leaves behind what no watched call does"
         found += _followed(serve, subject, [side.arguments], calls[:1], label, atol)
@@ -93,10 +95,10 @@ def _some_of_each_graph(trials: Iterable[Trial]) -> Iterator[Trial]:
 
 
 def _followed(
-    serve: Callable[[dict[str, Any]], Any],
+    serve: Serve,
     subject: ModelRunner,
-    before: Sequence[dict[str, Any]],
-    calls: Sequence[dict[str, Any]],
+    before: Sequence[Arguments],
+    calls: Sequence[Arguments],
     label: str,
     atol: float,
 ) -> Iterator[Check]:
@@ -109,20 +111,23 @@ def _followed(
         got = [_seeded(serve, copy_tensors(arguments)) for arguments in calls]
     except Exception:  # refused calls are the matter of other trials
         return
+    worst = Agreement()
     for one, other in zip(expected, got, strict=True):
         found = agreement_of_trees(one, other, atol=atol)
         if not found.holds:
-            yield _check(label, found.difference, f"the model keeps state: {found.note}")
-            return
-    yield _check(label, 0.0, "")
+            worst = Agreement(found.difference, f"the model keeps state: {found.note}")
+            break
+    yield Trial("unseen", label, {}, focus=Focus.SEQUENCE).compared(worst)
 
 
-def _seeded(run: Callable[[dict[str, Any]], Any], arguments: dict[str, Any]) -> Tree[Any]:
+def _failed(difference: str) -> Check:
+    """Returns the failed check of a call after another one, which the export of the program found."""
+    differs = Agreement(float("inf"), f"the model keeps state: it reads {difference}")
+    label = "a call after another one, while the graphs were made"
+    return Trial("unseen", label, {}, focus=Focus.SEQUENCE).compared(differs)
+
+
+def _seeded(run: Serve, arguments: Arguments) -> Result:
     with torch.random.fork_rng(devices=cuda_devices()), torch.no_grad():
         torch.manual_seed(0)
         return opened(run(arguments))
-
-
-def _check(label: str, difference: float, note: str) -> Check:
-    outcome = Outcome.DIFFERENT if note else Outcome.EXACT
-    return Check("unseen", label, outcome, (), difference, note, Focus.SEQUENCE)

@@ -1,19 +1,20 @@
-"""What a program lost when it was converted: calls that the program it was made of serves."""
+"""Calls that a program lost when it was converted: the program that it was made of serves them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import torch
 
+from ..core.call import Serve
+from ..core.drawing.alike import first_few
 from ..core.errors import OnlookerWarning, RejectedCallError, warn
-from ..core.structure import Tree
+from ..core.structure import Result
 from ..core.verdict import Check, Focus
 from ..observing.samples import Sample
-from ..pytrees.agree import agreement_of_trees
+from ..pytrees.comparisons.agree import agreement_of_trees
 from ..pytrees.open import copy_tensors, open_tree
 from ..trace.graph import Graph
 from .effort import Effort
@@ -21,8 +22,6 @@ from .trials import Trial, observed_trials, unseen_trials
 from .verify import check_trial
 
 __all__ = ["few_trials", "lost_checks", "noted_losses", "noted_refusals", "runs"]
-
-Serve = Callable[[dict[str, Any]], Any]
 
 #: for each graph, how many sizes are tried that neither calls nor export had
 _UNSEEN = 4
@@ -63,7 +62,7 @@ def lost_checks(
         try:
             expected = _result(before, trial)
             effort.note(trial)
-            check = check_trial(serve, trial, expected, atol)
+            (check,) = check_trial(serve, trial, expected, atol).checks
             is_drawn = not check.passed and not _agree(expected, _result(before, trial), atol)
         except Exception:  # the program before refuses it too, or no memory is left for both
             continue
@@ -129,26 +128,27 @@ def runs(serve: Serve, trial: Trial) -> bool:
     return True
 
 
-def _result(serve: Serve, trial: Trial) -> Tree[Any]:
+def _result(serve: Serve, trial: Trial) -> Result:
     """The result for copies of the arguments, which a program may change in place."""
     with torch.no_grad():
         return open_tree(serve(copy_tensors(trial.arguments)))
 
 
-def _agree(first: Tree[Any], second: Tree[Any], atol: float) -> bool:
+def _agree(first: Result, second: Result, atol: float) -> bool:
     return agreement_of_trees(first, second, atol=atol).holds
 
 
 def _note(checks: Sequence[Check], former: str, target: str) -> str:
-    """What failed of the calls that the program before serves; empty where nothing did."""
+    """Returns a note on the calls that the program before serves and this one does not; empty where
+    there are none.
+    """
     lost = [check for check in checks if not check.passed]
     if not lost:
         return ""
-    named = [check.label for check in lost[:_NAMED]]
-    more = [f"{len(lost) - _NAMED} more"] if len(lost) > _NAMED else []
+    named = first_few([check.label for check in lost], _NAMED)
     reason = " ".join((lost[0].note or lost[0].outcome).split())
     quoted = reason if len(reason) <= _QUOTED else f"{reason[:_QUOTED]} ..."
     return (
         f"{len(lost)} of {len(checks)} calls that {former} serves fail in {target}"
-        f" ({', '.join([*named, *more])}); the first: {quoted}"
+        f" ({', '.join(named)}); the first: {quoted}"
     )

@@ -1,4 +1,4 @@
-"""What a verification has tried, so that one that was ended goes on from there."""
+"""The trials that a verification has made, so that one that was ended goes on from there."""
 
 from __future__ import annotations
 
@@ -8,48 +8,53 @@ from typing import Any
 
 import torch
 
-from ..core.structure import Tree
+from ..core.distance import OutputDistance
+from ..core.structure import Result
 from ..core.verdict import Check
 from ..lab.work import rows_of
 from ..pytrees.open import open_arguments
 from .trials import Trial
 
-__all__ = ["Progress", "Tried", "weights_of"]
+__all__ = ["Progress", "TrialResult", "weights_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialResult:
     """The outcome of one trial.
 
     ``unlawful`` is its label where the model itself refuses it; ``refused`` are its sizes where
-    they are outside all contracts and the program refuses them too; ``graph`` is the name of the
-    graph that the trial was for.
+    they are outside all contracts and the program refuses them too; ``drawn`` is its label where
+    model and program draw random numbers of their own; ``graph`` is the name of the graph that the
+    trial was for.
     """
 
     checks: tuple[Check, ...] = ()
     unlawful: str = ""
     refused: str = ""
     graph: str = ""
+    drawn: str = ""
+    distances: tuple[OutputDistance, ...] = ()
 
 
 @dataclass(slots=True)
 class Progress:
     """The trials that were made, by their number among those that a seed gives.
 
-    ``smallest`` is the one that is repeated at the end, with the result of the model.
+    ``smallest`` is the one that is repeated at the end, with the result of the model; None where
+    another process has made the trial.
     """
 
-    tried: dict[int, Tried] = field(default_factory=dict)
-    smallest: tuple[tuple[bool, int], Trial, Tree[Any]] | None = None
+    tried: dict[int, TrialResult] = field(default_factory=dict)
+    smallest: tuple[tuple[bool, int], int, Trial, Result | None] | None = None
     repeated: list[Check] = field(default_factory=list)
 
-    def propose(self, trial: Trial, expected: Tree[Any]) -> None:
+    def propose(self, number: int, trial: Trial, expected: Result | None) -> None:
         """Takes a trial as the one to be repeated where it is smaller than the one so far; observed
         ones come first.
         """
         rank = trial.kind != "observed", rows_of(dict(open_arguments(trial.arguments).items()))
         if self.smallest is None or rank < self.smallest[0]:
-            self.smallest = rank, trial, expected
+            self.smallest = rank, number, trial, expected
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -68,11 +73,21 @@ class Progress:
         return tuple(dict.fromkeys(tried.refused for tried in self._in_order() if tried.refused))
 
     @property
+    def drawn(self) -> tuple[str, ...]:
+        """The labels of the trials in which model and program draw random numbers of their own."""
+        return tuple(tried.drawn for tried in self._in_order() if tried.drawn)
+
+    @property
+    def distances(self) -> tuple[OutputDistance, ...]:
+        """The distances in all trials."""
+        return tuple(one for tried in self._in_order() for one in tried.distances)
+
+    @property
     def graphs(self) -> frozenset[str]:
-        """The names of the graphs that a lawful trial had."""
+        """The names of the graphs that a valid trial had."""
         return frozenset(tried.graph for tried in self.tried.values())
 
-    def _in_order(self) -> Iterable[Tried]:
+    def _in_order(self) -> Iterable[TrialResult]:
         return (self.tried[number] for number in sorted(self.tried))
 
 

@@ -1,20 +1,24 @@
-"""What a caller may ask of a verification."""
+"""The request for a verification, checked."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.contents import ProgramContents
 from ..core.errors import ArgumentKindError, UsageError
-from ..core.kinds import check_kind
 from ..core.plan import Plan
-from ..core.recording import Recording
-from ..observing.inner import method_signature
-from ..observing.instead import part_of_class
+from ..core.support.kinds import check_kind, is_int, is_number
+from ..trace.graph import Graph
 from .trials import symbol_sizes
 
-__all__ = ["SizesOption", "check_model", "check_request", "wanted_agreement"]
+__all__ = ["ATOL", "SizesOption", "VerifyRequest", "check_request", "is_reduced", "request_of"]
+
+#: the difference of results that is allowed, times (1 + the largest value)
+ATOL = 1e-5
 
 #: what a caller may give: sizes by name, of which every combination is tried, or the combinations
 #: themselves; numbers alone where there is one symbol
@@ -26,24 +30,103 @@ _WANTED = (
 )
 
 
-def wanted_agreement(agreement: Any, *, is_exact: bool) -> float | None:
-    """The least share of scores that have to agree; None where none are measured: an exact program
-    is compared number by number.
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """The request of a caller for a verification, after it was checked.
 
-    Of a program that is no exact copy of its model every one has to, unless the caller says less.
-
-    :raises UsageError: ``bad-tolerance``
+    ``sizes`` are the choices of sizes that were asked for, ``agreement`` is the least share of scores
+    that have to agree, None where none are measured. ``options`` say how the target runs the graphs.
     """
-    if agreement is None:
-        return None if is_exact else 1.0
-    is_number = isinstance(agreement, (int, float)) and not isinstance(agreement, bool)
-    if not is_number or not 0 <= agreement <= 1:
+
+    atol: float
+    sizes: tuple[Mapping[str, int], ...] = ()
+    seed: int = 0
+    trials: int | None = None
+    seconds: float | None = None
+    agreement: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    precision: str = ""
+    metric: Callable[[Callable[..., Any]], float] | None = None
+    at_least: float | None = None
+
+    @property
+    def repeats(self) -> bool:
+        """True where the smallest trial is made once more: it is one of the ``trials``."""
+        return self.trials != 1
+
+    @property
+    def most(self) -> int | None:
+        """The most trials beside the one that is repeated."""
+        return None if self.trials is None else self.trials - self.repeats
+
+
+def request_of(
+    contents: ProgramContents[Graph],
+    *,
+    atol: float | None = None,
+    sizes: SizesOption = (),
+    seed: int = 0,
+    trials: int | None = None,
+    seconds: float | None = None,
+    agreement: float | None = None,
+    options: Mapping[str, Any] | None = None,
+    metric: Any = None,
+    at_least: float | None = None,
+) -> VerifyRequest:
+    """What is asked of the verification of a program, after it was checked.
+
+    A program of another precision than its model is judged by its distances where no ``atol`` is given.
+    With ``atol`` it is compared number by number, and all its tokens have to agree, unless
+    ``agreement`` says less.
+
+    :raises UsageError: ``bad-tolerance``, ``no-such-symbol``, ``bad-trials``, ``bad-metric``
+    :raises ArgumentKindError: ``wrong-kind``
+    """
+    precisions = [graph.options["precision"] for graph in contents.graphs if is_reduced(graph)]
+    precision = precisions[0] if precisions and atol is None else ""
+    given = check_request(
+        contents.plans, ATOL if atol is None else atol, sizes, seed, trials, seconds
+    )
+    if agreement is not None and not (is_number(agreement) and 0 <= agreement <= 1):
         raise UsageError(
             f"agreement is {agreement!r}.",
             slug="bad-tolerance",
             hint="Give the least share of tokens that have to agree, from 0 to 1.",
         )
-    return float(agreement)
+    if agreement is None and precisions:
+        agreement = 0.0 if precision else 1.0
+    _check_metric(metric, at_least)
+    return VerifyRequest(
+        math.inf if precision else ATOL if atol is None else atol,
+        tuple(given),
+        seed,
+        trials,
+        seconds,
+        agreement,
+        options or {},
+        precision,
+        metric,
+        at_least,
+    )
+
+
+def is_reduced(graph: Graph) -> bool:
+    """True for a graph of another precision than its model."""
+    return "precision" in graph.options
+
+
+def _check_metric(metric: Any, at_least: Any) -> None:
+    is_bound = at_least is None or is_number(at_least)
+    if (metric is None or callable(metric)) and is_bound and (metric or at_least is None):
+        return
+    raise UsageError(
+        f"metric is {metric!r} and at_least is {at_least!r}.",
+        slug="bad-metric",
+        hint=(
+            "Give metric=, a function of what is called as the model that returns a number, the"
+            " higher the better, and at_least=, the least that it may be of the program."
+        ),
+    )
 
 
 def check_request(
@@ -60,27 +143,23 @@ def check_request(
     :raises UsageError: ``bad-tolerance``, ``no-such-symbol``, ``bad-trials``
     :raises ArgumentKindError: ``wrong-kind``
     """
-    if isinstance(atol, bool) or not isinstance(atol, (int, float)) or not 0 <= atol < float("inf"):
+    if not (is_number(atol) and 0 <= atol < float("inf")):
         raise UsageError(
             f"atol is {atol!r}.",
             slug="bad-tolerance",
             hint="Give a number, 0 or more: the largest difference allowed.",
         )
-    if isinstance(seed, bool) or not isinstance(seed, int):
+    if not (is_int(seed)):
         raise UsageError(
             f"seed is {seed!r}.", slug="bad-trials", hint="Give a whole number; 0 is the usual one."
         )
-    if trials is not None and (
-        isinstance(trials, bool) or not isinstance(trials, int) or trials < 1
-    ):
+    if not (trials is None or (is_int(trials) and trials >= 1)):
         raise UsageError(
             f"trials is {trials!r}.",
             slug="bad-trials",
             hint="Give the most trials, 1 or more, or None for the usual ones.",
         )
-    if seconds is not None and (
-        isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0
-    ):
+    if not (seconds is None or (is_number(seconds) and seconds > 0)):
         raise UsageError(
             f"seconds is {seconds!r}.",
             slug="bad-trials",
@@ -101,7 +180,7 @@ def _named(plans: Sequence[Plan], size: Any) -> Any:
 
     :raises UsageError: ``no-such-symbol`` where there are several, or none
     """
-    if not isinstance(size, int) or isinstance(size, bool):
+    if not is_int(size):
         return size
     names = list(dict.fromkeys(symbol.name for plan in plans for symbol in plan.symbols))
     if len(names) == 1:
@@ -159,21 +238,3 @@ def _check_name(plans: Sequence[Plan], name: object) -> None:
         slug="no-such-symbol",
         hint=f"There are {', '.join(sorted(known)) or 'none'}.",
     )
-
-
-def check_model(model: Any, recording: Recording) -> Any:
-    """The model, or the part of it that was watched, when it has the method, with the same
-    parameters.
-
-    :raises UsageError: ``another-signature``
-    """
-    method, model = recording.method, part_of_class(model, recording.model)
-    known = callable(getattr(model, method, None)) and method_signature(model, method)[1].names
-    if known != recording.signature.names:
-        raise UsageError(
-            f"{type(model).__name__} has no"
-            f" {recording.method}({', '.join(recording.signature.names)}).",
-            slug="another-signature",
-            hint=f"Give a model that is called as {recording.model} was.",
-        )
-    return model

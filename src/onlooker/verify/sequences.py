@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from ..core.call import STATE
+from ..core.call import STATE, Serve
 from ..core.errors import RejectedCallError
-from ..core.structure import Tree
+from ..core.structure import Result
 from ..core.verdict import Check, Focus, Outcome
 from ..lab.runner import ModelRunner
 from ..observing.module_state import copied_values
 from ..observing.samples import Sample
-from ..pytrees.agree import agreement_of_trees
+from ..pytrees.comparisons.agree import agreement_of_trees
 from ..pytrees.open import close_tree, open_tree
+from .trials import Trial
 
 __all__ = ["sequence_checks"]
 
 
 def sequence_checks(
-    serve: Callable[[dict[str, Any]], Any],
+    serve: Serve,
     subject: ModelRunner,
     samples: Sequence[Sample],
     name: str,
@@ -41,7 +42,7 @@ def sequence_checks(
 
 
 def _checked(
-    serve: Callable[[dict[str, Any]], Any],
+    serve: Serve,
     subject: ModelRunner,
     first: Sequence[Sample],
     name: str,
@@ -51,44 +52,35 @@ def _checked(
     expected_state, state = initial, initial
     for number, sample in enumerate((*first, *first)):
         is_watched = number < len(first)
-        kind = "observed" if is_watched else "unseen"
-        label = f"call {sample.call.index} in sequence{'' if is_watched else ', again'}"
-        arguments = {**sample.arguments(), name: copied_values(expected_state)}
+        trial = Trial(
+            "observed" if is_watched else "unseen",
+            f"call {sample.call.index} in sequence{'' if is_watched else ', again'}",
+            {**sample.arguments(), name: copied_values(expected_state)},
+            focus=Focus.SEQUENCE,
+        )
         try:
-            expected = subject.try_out(arguments)
+            expected = subject.try_out(trial.arguments)
         except Exception as error:
             if is_watched:
-                yield _failed(kind, label, f"the model refuses it: {error}")
+                yield trial.failed(f"the model refuses it: {error}")
             return
         try:
             with torch.no_grad():
                 got = open_tree(serve({**sample.arguments(), name: copied_values(state)}))
         except RejectedCallError as error:
             if is_watched:
-                yield Check(
-                    kind, label, Outcome.REJECTED, (), float("inf"), error.message, Focus.SEQUENCE
-                )
+                yield trial.failed(error.message, Outcome.REJECTED)
             return
         except Exception as error:
-            yield _failed(kind, label, f"{type(error).__name__}: {error}")
+            yield trial.failed(f"{type(error).__name__}: {error}")
             return
-        check = _compared(kind, label, expected, got, atol)
+        check = trial.compared(agreement_of_trees(expected, got, atol=atol))
         yield check
         if not check.passed:
             return
         expected_state, state = _state_of(expected), _state_of(got)
 
 
-def _compared(kind: str, label: str, expected: Tree[Any], got: Tree[Any], atol: float) -> Check:
-    found = agreement_of_trees(expected, got, atol=atol)
-    outcome = Outcome.EXACT if found.holds else Outcome.DIFFERENT
-    return Check(kind, label, outcome, (), found.difference, found.note, Focus.SEQUENCE)
-
-
-def _failed(kind: str, label: str, note: str) -> Check:
-    return Check(kind, label, Outcome.FAILED, (), float("inf"), note, Focus.SEQUENCE)
-
-
-def _state_of(result: Tree[Any]) -> dict[str, Any]:
+def _state_of(result: Result) -> dict[str, Any]:
     state: dict[str, Any] = close_tree(result.structure, result.leaves)[STATE]
     return state

@@ -14,26 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+
+from ..repairs.trace_mode import Reader, reading
 
 __all__ = ["lower_index_first"]
-
-
-class _LowerIndexFirst(TorchFunctionMode):
-    """Runs the functions that order elements so that equal ones stay in their order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        stable = _STABLE.get(func)
-        if stable is None:
-            return func(*args, **(kwargs or {}))
-        self.calls += 1
-        return stable(*args, **(kwargs or {}))
 
 
 def _topk(
@@ -68,6 +52,22 @@ _STABLE: Mapping[Any, Callable[..., Any]] = {
 }
 
 
+class _LowerIndexFirst(Reader):
+    """Runs the functions that order elements so that equal ones stay in their order."""
+
+    functions = frozenset(_STABLE)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Calls the form of a function that keeps the order of equal elements."""
+        self.calls += 1
+        return _STABLE[func](*args, **kwargs)
+
+
 @contextlib.contextmanager
 def lower_index_first() -> Iterator[_LowerIndexFirst]:
     """Inside the block torch puts the lower index first among equal elements; ``calls`` is how often
@@ -77,5 +77,6 @@ def lower_index_first() -> Iterator[_LowerIndexFirst]:
     ...     torch.zeros(4).topk(2).indices, ordered.calls
     (tensor([0, 1]), 1)
     """
-    with _LowerIndexFirst() as mode:
-        yield mode
+    ordered = _LowerIndexFirst()
+    with reading(ordered):
+        yield ordered

@@ -7,31 +7,33 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import chain, count, islice, zip_longest
+from itertools import chain, cycle, filterfalse, islice, zip_longest
 from typing import Any
 
 import torch
 
 from ..contract.boundaries import between_bounds, boundary_sizes
+from ..core.call import Arguments, Values
+from ..core.contract import Contract, Way
 from ..core.marks import FINITE, MEMORY, NUMBERS
-from ..core.path import Path
 from ..core.plan import LeafPlan, Plan, Symbol
-from ..core.structure import Tree
-from ..core.verdict import Focus
-from ..infer.sizes import Sizes, is_general, middle_sizes, size_label, trial_sizes
-from ..materialise.arguments import close_arguments, leaf_values, materialise
-from ..materialise.counting import sizes_of
-from ..materialise.domains import domains_of
+from ..core.precision import is_calibrated
+from ..core.sizes.expression import Sizes
+from ..core.structure import Result
+from ..core.verdict import Check, Focus, Outcome, Scores
+from ..infer.sizes import are_in_range, is_general, middle_sizes, size_label, trial_sizes
+from ..materialise.arguments import Calls
 from ..materialise.extremes import BOUNDLESS, EXTREME, INFINITE, LARGE, extreme_values
 from ..materialise.floats import float_choices
 from ..materialise.padding import with_padding
 from ..observing.store import Sample
+from ..pytrees.comparisons.agree import Agreement
 from ..pytrees.numbers import as_numbers
 from ..trace.graph import Graph
-from .values import in_other_layout, redrawn
+from .values import in_other_layout, numbers_beside, redrawn
 
 __all__ = [
     "Trial",
@@ -68,21 +70,33 @@ class Trial:
 
     kind: str
     label: str
-    arguments: dict[str, Any]
+    arguments: Arguments
     sizes: tuple[tuple[str, int], ...] = ()
     plan: Plan | None = None
     is_promised: bool = True
     focus: Focus = Focus.SIZES
-    seen: Tree[Any] | None = None
+    seen: Result | None = None
     is_asked: bool = False
     problem: str = ""
+
+    def compared(
+        self, found: Agreement, scores: Scores | None = None, tolerance: float | None = None
+    ) -> Check:
+        """The check of a result that was compared with the model's."""
+        outcome = Outcome.EXACT if found.holds else Outcome.DIFFERENT
+        checked = self.kind, self.label, outcome, self.sizes
+        return Check(*checked, found.difference, found.note, self.focus, scores, tolerance)
+
+    def failed(self, note: str, outcome: Outcome = Outcome.FAILED) -> Check:
+        """The check of a call that gave no result."""
+        return Check(self.kind, self.label, outcome, self.sizes, math.inf, note, self.focus)
 
 
 def chosen_trials(
     graphs: Sequence[Graph],
     samples: Sequence[Sample],
     kept: Sequence[Sample],
-    given: Sequence[Mapping[str, int]] = (),
+    given: Sequence[Sizes] = (),
     *,
     seed: int = 0,
     most: int | None = None,
@@ -145,30 +159,25 @@ class _Unseen:
     """
 
     def __init__(self, graph: Graph, samples: Sequence[Sample], seed: int) -> None:
-        self.graph, self.plan, self.samples, self.seed = graph, graph.plan, samples, seed
-        self._domains = domains_of(samples)
-        self._materialised = lru_cache(_HELD)(self._values_of)
+        self.graph, self.plan, self.seed = graph, graph.plan, seed
+        self._calls = Calls(graph.plan, samples)
+        self._materialised = lru_cache(_HELD)(lambda pairs: self._calls.values(dict(pairs)))
         plan, contract = graph.plan, graph.contract
-        used = [dict(graph.sizes)]
-        used += [
-            sizes_of(plan, leaf_values(sample))
-            for sample in samples
-            if sample.call.index in plan.calls
-        ]
+        used = [dict(graph.sizes), *map(self._calls.sizes_of, self._calls.own)]
         self.small, self._least = _small_sizes(graph, used, seed)
         chosen = trial_sizes(plan, used, middle=self.small, least=self._least, seed=seed)
-        self._tried = [sizes for _, sizes in chosen if self._is_possible(sizes)]
+        self._tried = [*filter(self._is_possible, chosen)]
         bounds = [*map(self._narrowed, boundary_sizes(plan, contract, self.small))]
-        self._at_bounds = [sizes for sizes in bounds if self._is_possible(sizes)]
+        self._at_bounds = [*filter(self._is_possible, bounds)]
         known = [*used, *self._tried]
-        self._beside = [
-            sizes
-            for sizes in (
-                *bounds,
-                *map(self._narrowed, between_bounds(plan, contract, self.small)),
-            )
-            if sizes not in known and self._is_possible(sizes)
-        ]
+        between = map(self._narrowed, between_bounds(plan, contract, self.small))
+        fresh = [sizes for sizes in (*bounds, *between) if sizes not in known]
+        self._beside = [*filter(self._is_possible, fresh)]
+
+    @property
+    def _is_reduced(self) -> bool:
+        """True for a graph of another precision than its model."""
+        return "precision" in self.graph.options
 
     def kinds(self) -> list[Iterator[Trial]]:
         """The trials of each kind."""
@@ -190,7 +199,7 @@ class _Unseen:
         small = sorted(filter(self.is_promised, self._tried), key=_cost)[:2]
         return small or [_own_sizes(self.graph)]
 
-    def _narrowed(self, sizes: dict[str, int]) -> dict[str, int]:
+    def _narrowed(self, sizes: Sizes) -> Sizes:
         """Sizes at a bound, where one symbol is large the least sizes of the others but 0, if the graph
         takes both.
         """
@@ -199,31 +208,33 @@ class _Unseen:
         is_both = large and self.is_promised(sizes) and self.is_promised(narrow)
         return narrow if is_both else sizes
 
-    def is_promised(self, sizes: Mapping[str, int]) -> bool:
+    def is_promised(self, sizes: Sizes) -> bool:
         """True for sizes that the graph takes."""
         return _is_promised(self.graph, sizes)
 
-    def plain(self, sizes: Mapping[str, int], focus: Focus = Focus.SIZES) -> Trial:
+    def plain(self, sizes: Sizes, focus: Focus = Focus.SIZES) -> Trial:
         """A call of some sizes."""
         return self._trial(sizes, self._values(sizes), "", focus)
 
-    def padded(self, sizes: Mapping[str, int]) -> Iterator[Trial]:
-        """The same with masks that hide another share, and with masks that hide nothing."""
+    def padded(self, sizes: Sizes) -> Iterator[Trial]:
+        """Yields the trials again with masks that hide another share, and with masks that hide
+        nothing.
+        """
         values = self._values(sizes)
         for name, hidden in ((", padded", True), (", not padded", False)):
-            masked = with_padding(self.plan, values, self._domains, hidden=hidden)
+            masked = with_padding(self._calls, values, hidden=hidden)
             if masked is not None:
                 yield self._trial(sizes, masked, name, Focus.PADDING)
 
-    def left_out(self, sizes: Mapping[str, int]) -> Trial | None:
-        """The same without the arguments that have a fill and say nothing there."""
+    def left_out(self, sizes: Sizes) -> Trial | None:
+        """Yields the trials again without the arguments that have a fill and say nothing there."""
         values = self._values(sizes)
         gone = _filled(self.plan, values)
         if not gone or len(gone) == len({leaf.path.root for leaf in self.plan.leaves}):
             return None
         return self._trial(sizes, values, "", Focus.LEFT_OUT, gone)
 
-    def _padded_of(self, chosen: Iterable[Mapping[str, int]]) -> Iterator[Trial]:
+    def _padded_of(self, chosen: Iterable[Sizes]) -> Iterator[Trial]:
         """The calls with other padding of the first sizes of every region."""
         met: Counter[object] = Counter()
         for sizes in chosen:
@@ -231,7 +242,7 @@ class _Unseen:
                 met[region] += 1
                 yield from self.padded(sizes)
 
-    def _left_out_of(self, chosen: Iterable[Mapping[str, int]]) -> Iterator[Trial]:
+    def _left_out_of(self, chosen: Iterable[Sizes]) -> Iterator[Trial]:
         """The first calls of every region for each choice of arguments that is left out."""
         met: Counter[object] = Counter()
         for sizes in chosen:
@@ -243,7 +254,7 @@ class _Unseen:
                 met[key] += 1
                 yield trial
 
-    def _regions_of(self, sizes: Mapping[str, int]) -> tuple[bool, ...]:
+    def _regions_of(self, sizes: Sizes) -> tuple[bool, ...]:
         return tuple(region.holds(sizes) for region in self.graph.contract.regions)
 
     def _of_ways(self) -> Iterator[Trial]:
@@ -251,40 +262,65 @@ class _Unseen:
         values of calls and with extreme ones.
         """
         for way in self.graph.contract.ways:
-            proven = (sizes for sizes in self._tried if way.holds(sizes))
-            for sizes in islice(filter(self.is_promised, proven), _THOROUGH):
+            for sizes in self._sizes_of_way(way):
                 values = self._values(sizes)
-                yield self._trial(sizes, values, "", Focus.LEFT_OUT, way.left_out)
-                extreme = self._extreme(values, LARGE)
+                yield self._of_way(way, sizes, values, "")
+                extreme = None
+                if not self._is_reduced:
+                    extreme = extreme_values(self._calls, values, LARGE)
                 if extreme is not None:
-                    name = ", extreme values"
-                    yield self._trial(sizes, extreme, name, Focus.LEFT_OUT, way.left_out)
+                    yield self._of_way(way, sizes, extreme, ", extreme values")
 
-    def _redrawn(self, chosen: Sequence[Mapping[str, int]]) -> Iterator[Trial]:
-        """Small sizes with other values, and others with values beyond those that were seen."""
-        for name, sizes, beyond in (
-            (", other values", chosen[0], False),
-            (", further values", chosen[-1], True),
-        ):
+    def _of_way(self, way: Way, sizes: Sizes, values: Values, suffix: str) -> Trial:
+        trial = self._trial(sizes, values, suffix, Focus.LEFT_OUT, way.left_out)
+        return replace(trial, is_promised=True)
+
+    def _sizes_of_way(self, way: Way) -> Iterator[Sizes]:
+        """Some sizes that a call may have with the arguments, and some that it may have without them
+        alone.
+        """
+        bounds = boundary_sizes(self.plan, Contract(way.regions), self.small)
+        tried = (*self._tried, *self._beside, *filter(partial(_has_tensors, self.plan), bounds))
+        held = [one for one in tried if are_in_range(self.plan, one) and way.holds(one)]
+        yield from islice(filter(self.is_promised, held), _THOROUGH)
+        yield from islice(filterfalse(self.is_promised, held), _THOROUGH)
+
+    def _redrawn(self, chosen: Sequence[Sizes]) -> Iterator[Trial]:
+        """Small sizes with other values, and others with values beyond those that were seen.
+
+        Where no size changes, the numbers beside a single int that calls passed are all that is left.
+        """
+        kinds = [(", other values", chosen[0], False), (", further values", chosen[-1], True)]
+        if is_calibrated(self.graph.options.get("precision")):
+            kinds = kinds[:1]  # further values lie outside of the bounds that calls had
+        for name, sizes, beyond in kinds:
             values = self._values(sizes)
-            changed = redrawn(self.plan, values, self.samples, beyond=beyond, seed=self.seed)
+            changed = redrawn(self._calls, values, beyond=beyond, seed=self.seed)
             if changed is not None:
                 yield self._trial(sizes, changed, name, Focus.VALUES)
+        if self.plan.symbols:
+            return
+        own = chosen[0]
+        for changed in numbers_beside(self._calls, self._values(own)):
+            yield self._trial(own, changed, ", another number", Focus.VALUES)
 
-    def _laid_out(self, sizes: Mapping[str, int]) -> Iterator[Trial]:
+    def _laid_out(self, sizes: Sizes) -> Iterator[Trial]:
         """Tensors that lie otherwise in memory, where the graph does not rest on how they lie."""
         if MEMORY not in self.graph.marks:
             changed = in_other_layout(self.plan, self._values(sizes))
             if changed is not None:
                 yield self._trial(sizes, changed, ", other layout", Focus.LAYOUT)
 
-    def _of_extremes(self, chosen: Sequence[Mapping[str, int]]) -> Iterator[Trial]:
+    def _of_extremes(self, chosen: Sequence[Sizes]) -> Iterator[Trial]:
         """Small sizes, in torch also those at bounds, with large, zero and negative floats, then with
         NaN and infinite ones.
 
         Another runtime than torch computes large numbers with rounding of its own: it is not tried on
-        these. Infinite ones are tried once, and NaN where its graph takes it.
+        these. Infinite ones are tried once, and NaN where its graph takes it. A graph of another
+        precision than its model is tried on none: large numbers have no place in it.
         """
+        if self._is_reduced:
+            return
         is_exact = self.graph.target == "torch"
         at_bounds = filter(self.is_promised, self._at_bounds if is_exact else ())
         for sizes in (*chosen, *at_bounds):
@@ -295,22 +331,22 @@ class _Unseen:
             ):
                 shift = self.seed % len(pattern)
                 shifted = (*pattern[shift:], *pattern[:shift])
-                changed = self._extreme(values, shifted)
+                changed = extreme_values(self._calls, values, shifted)
                 if changed is not None:
                     yield self._trial(sizes, changed, name, Focus.EXTREME)
-        if not is_exact and not self.graph.options.get("precision"):
+        if not is_exact:
             trial = self.infinite(chosen[0])
             if trial is not None and FINITE not in self.graph.marks:
                 yield trial
 
-    def infinite(self, sizes: Mapping[str, int]) -> Trial | None:
+    def infinite(self, sizes: Sizes) -> Trial | None:
         """A call with infinite floats, and NaN where the graph takes it; None where it has no floats,
         and where watched calls had infinite ones.
         """
-        if any(map(_has_infinite, self.samples)):
+        if any(map(_has_infinite, self._calls.samples)):
             return None
         pattern = BOUNDLESS if NUMBERS in self.graph.marks else INFINITE
-        changed = self._extreme(self._values(sizes), pattern)
+        changed = extreme_values(self._calls, self._values(sizes), pattern)
         name = ", infinite values"
         return None if changed is None else self._trial(sizes, changed, name, Focus.EXTREME)
 
@@ -326,15 +362,15 @@ class _Unseen:
 
     def _trial(
         self,
-        sizes: Mapping[str, int],
-        values: Mapping[Path, Any],
+        sizes: Sizes,
+        values: Values,
         suffix: str,
         focus: Focus,
         left_out: Collection[str] = (),
     ) -> Trial:
         label = size_label(sizes) or "the sizes of the export"
         without = f", without {', '.join(left_out)}" if left_out else ""
-        arguments = close_arguments(self.plan, values)
+        arguments = self._calls.arguments_of(values)
         return Trial(
             "unseen",
             f"{label}{without}{suffix}",
@@ -345,20 +381,12 @@ class _Unseen:
             focus,
         )
 
-    def _is_possible(self, sizes: Mapping[str, int]) -> bool:
+    def _is_possible(self, sizes: Sizes) -> bool:
         """True where no tensor has a negative size, and the model is not known to refuse the sizes."""
         return _has_tensors(self.plan, sizes) and not self.graph.contract.ended(sizes)
 
-    def _values(self, sizes: Mapping[str, int]) -> dict[Path, Any]:
+    def _values(self, sizes: Sizes) -> Values:
         return self._materialised(tuple(sizes.items()))
-
-    def _values_of(self, pairs: tuple[tuple[str, int], ...]) -> dict[Path, Any]:
-        return materialise(self.plan, dict(pairs), self.samples, domains=self._domains)
-
-    def _extreme(
-        self, values: Mapping[Path, Any], pattern: Sequence[float]
-    ) -> dict[Path, Any] | None:
-        return extreme_values(self.plan, values, self.samples, pattern, domains=self._domains)
 
 
 def _has_infinite(sample: Sample) -> bool:
@@ -369,9 +397,7 @@ def _has_infinite(sample: Sample) -> bool:
     )
 
 
-def _small_sizes(
-    graph: Graph, used: Sequence[Mapping[str, int]], seed: int
-) -> tuple[dict[str, int], dict[str, int]]:
+def _small_sizes(graph: Graph, used: Sequence[Sizes], seed: int) -> tuple[Sizes, Sizes]:
     """The least general sizes that the graph takes, none of them used, 0 or 1, and of each symbol the
     least size beside them.
 
@@ -380,38 +406,44 @@ def _small_sizes(
     """
     plan, sizes = graph.plan, _own_sizes(graph)
     if not _is_promised(graph, sizes):
-        return middle_sizes(plan, seed), {s.name: _allowed(s, s.low) for s in plan.symbols}
+        return middle_sizes(plan, seed), {s.name: s.nearest(s.low) for s in plan.symbols}
     shift = random.Random(seed).randrange(_SHIFTS) if seed else 0
     for symbol in plan.symbols:
         name, taken = symbol.name, [*_smaller(graph, sizes, symbol, least=2)]
         least = 2 * taken[0][name] if taken and taken[0][name] > 2 else 2
         fresh = [one for one in taken if one not in used]
         roomy = [one for one in fresh if one[name] >= least] or fresh
-        general = (one for one in roomy if is_general(plan, one))
-        sizes = [sizes, *roomy[:1], *islice(general, shift + 1)][-1]
-    found = {s.name: next(_smaller(graph, sizes, s, least=0), sizes)[s.name] for s in plan.symbols}
-    return sizes, found
+        general = list(islice((one for one in roomy if is_general(plan, one)), shift + 1))
+        # the last of the general ones; where there is none, the first one; where nothing is fresh,
+        # the sizes of before
+        if general:
+            sizes = general[-1]
+        elif roomy:
+            sizes = roomy[0]
+    beside: dict[str, int] = {}
+    for symbol in plan.symbols:
+        smallest = next(_smaller(graph, sizes, symbol, least=0), sizes)
+        beside[symbol.name] = smallest[symbol.name]
+    return sizes, beside
 
 
-def _smaller(
-    graph: Graph, sizes: Mapping[str, int], symbol: Symbol, *, least: int
-) -> Iterator[dict[str, int]]:
+def _smaller(graph: Graph, sizes: Sizes, symbol: Symbol, *, least: int) -> Iterator[Sizes]:
     """The sizes that the graph takes with a smaller one of a symbol, the least first."""
-    own, first = sizes[symbol.name], _allowed(symbol, max(least, symbol.low))
+    own, first = sizes[symbol.name], symbol.nearest(max(least, symbol.low))
     near = range(first, min(own, first + _FAR * symbol.step), symbol.step)
-    parts = (_allowed(symbol, own // part) for part in (16, 8, 4, 2))
+    parts = (symbol.nearest(own // part) for part in (16, 8, 4, 2))
     for size in (*near, *(part for part in parts if near and near[-1] < part < own)):
         changed = {**sizes, symbol.name: size}
         if _is_promised(graph, changed):
             yield changed
 
 
-def _cost(sizes: Mapping[str, int]) -> tuple[bool, int]:
+def _cost(sizes: Sizes) -> tuple[bool, int]:
     """Small sizes first, and after all others those where a symbol is 0 or 1."""
     return min(sizes.values(), default=0) < 2, math.prod(sizes.values())
 
 
-def symbol_sizes(plan: Plan, choice: Mapping[str, int]) -> dict[str, int] | None:
+def symbol_sizes(plan: Plan, choice: Sizes) -> Sizes | None:
     """The sizes of symbols for sizes of symbols or of axes (``x.shape[1]``); None where the plan
     lacks one of them.
     """
@@ -428,7 +460,7 @@ def symbol_sizes(plan: Plan, choice: Mapping[str, int]) -> dict[str, int] | None
 def _of_given(
     graphs: Sequence[Graph],
     samples: Sequence[Sample],
-    given: Sequence[Mapping[str, int]],
+    given: Sequence[Sizes],
     seed: int,
 ) -> Iterator[Trial]:
     """The trials of sizes that the user gave, by each graph that has all their symbols, once by graphs
@@ -445,12 +477,12 @@ def _of_given(
                 yield from _of_asked(unseen, asked)
 
 
-def _of_asked(unseen: _Unseen, asked: Mapping[str, int]) -> Iterator[Trial]:
+def _of_asked(unseen: _Unseen, asked: Sizes) -> Iterator[Trial]:
     """The trials of sizes that the user gave, beside small sizes of all other symbols, or their least
     ones where those are too many for a bound of the model.
     """
     plan, contract = unseen.plan, unseen.graph.contract
-    least = {symbol.name: _allowed(symbol, symbol.low) for symbol in plan.symbols}
+    least = {symbol.name: symbol.nearest(symbol.low) for symbol in plan.symbols}
     choices = [{**middle_sizes(plan, unseen.seed), **asked}, {**unseen.small, **asked}]
     choices = [*filter(unseen.is_promised, choices), *choices, {**least, **asked}]
     sizes = next((one for one in choices if not contract.ended(one)), choices[0])
@@ -473,7 +505,7 @@ def _of_asked(unseen: _Unseen, asked: Mapping[str, int]) -> Iterator[Trial]:
     yield from (trial for trial in others if trial is not None)
 
 
-def _failed(plan: Plan | None, sizes: Mapping[str, int], problem: str) -> Trial:
+def _failed(plan: Plan | None, sizes: Sizes, problem: str) -> Trial:
     """A trial of given sizes that cannot be made."""
     return Trial(
         "unseen",
@@ -487,13 +519,13 @@ def _failed(plan: Plan | None, sizes: Mapping[str, int], problem: str) -> Trial:
     )
 
 
-def _has_tensors(plan: Plan, sizes: Mapping[str, int]) -> bool:
+def _has_tensors(plan: Plan, sizes: Sizes) -> bool:
     """True when no tensor has a negative size; an int may be negative."""
     return all(e.evaluate(sizes) >= 0 for leaf in plan.inputs for e in leaf.shape)
 
 
-def _is_promised(graph: Graph, sizes: Mapping[str, int]) -> bool:
-    in_range = all(symbol.takes(sizes[symbol.name]) for symbol in graph.plan.symbols)
+def _is_promised(graph: Graph, sizes: Sizes) -> bool:
+    in_range = are_in_range(graph.plan, sizes)
     return in_range and graph.contract.holds(sizes)
 
 
@@ -504,38 +536,37 @@ def _drawn(graphs: Sequence[Graph], samples: Sequence[Sample], seed: int) -> Ite
     """
     chooser = random.Random(seed)
     bounds = [boundary_sizes(graph.plan, graph.contract, graph.sizes) for graph in graphs]
+    of_graphs = [Calls(graph.plan, samples) for graph in graphs]
+    turns = cycle(zip(graphs, bounds, of_graphs, strict=True))
     known: set[tuple[str, tuple[tuple[str, int], ...]]] = set()
     fruitless = 0
-    for number in count():
-        graph = graphs[number % len(graphs)]
-        plan, sizes = graph.plan, _drawn_sizes(graph.plan, bounds[number % len(graphs)], chooser)
+    for number, (graph, at_bounds, calls) in enumerate(turns):
+        plan, sizes = graph.plan, _drawn_sizes(graph.plan, at_bounds, chooser)
         drawn = chooser.getrandbits(32)
         fruitless += 1
         if fruitless > _MOST_FRUITLESS:
             return
         if not _has_tensors(plan, sizes) or graph.contract.ended(sizes):
             continue
-        values = materialise(plan, sizes, samples)
+        values = calls.values(sizes)
         pattern = [*(EXTREME if graph.target == "torch" else LARGE)]
         chooser.shuffle(pattern)
-        other = redrawn(plan, values, samples, beyond=bool(drawn % 2), seed=drawn)
-        extreme = extreme_values(plan, values, samples, pattern) if drawn % 3 == 0 else None
+        other = redrawn(calls, values, beyond=bool(drawn % 2), seed=drawn)
+        extreme = extreme_values(calls, values, pattern) if drawn % 3 == 0 else None
         key = plan.name, tuple(sizes.items())
         if other is None and key in known:
             continue
         known.add(key)
         fruitless = 0
         label = f"{size_label(sizes) or 'the sizes of the export'}, drawn {number}"
-        arguments = close_arguments(plan, extreme or other or values)
+        arguments = calls.arguments_of(extreme or other or values)
         promised = _is_promised(graph, sizes)
         yield Trial(
             "unseen", label, arguments, key[1], plan, is_promised=promised, focus=Focus.DRAWN
         )
 
 
-def _drawn_sizes(
-    plan: Plan, at_bounds: Sequence[Mapping[str, int]], chooser: random.Random
-) -> dict[str, int]:
+def _drawn_sizes(plan: Plan, at_bounds: Sequence[Sizes], chooser: random.Random) -> Sizes:
     """A size per symbol: at a bound, small, or up to twice what was seen."""
     found: dict[str, int] = {}
     for symbol in plan.symbols:
@@ -546,29 +577,23 @@ def _drawn_sizes(
             chooser.randint(0, 2 * greatest + 1),
             chooser.choice([*near, symbol.low]),
         )
-        found[symbol.name] = _allowed(symbol, chooser.choice(pool))
+        found[symbol.name] = symbol.nearest(chooser.choice(pool))
     return found
 
 
-def _own_sizes(graph: Graph) -> dict[str, int]:
+def _own_sizes(graph: Graph) -> Sizes:
     """The sizes of the export; where the program has bounds that exclude them, others that it
     takes.
     """
     sizes = dict(graph.sizes)
     if _is_promised(graph, sizes):
         return sizes
-    nearest = {s.name: _allowed(s, sizes[s.name]) for s in graph.plan.symbols}
-    choices = [nearest, *(found for _, found in trial_sizes(graph.plan, ()))]
+    nearest = {s.name: s.nearest(sizes[s.name]) for s in graph.plan.symbols}
+    choices = [nearest, *trial_sizes(graph.plan, ())]
     return next((choice for choice in choices if _is_promised(graph, choice)), sizes)
 
 
-def _allowed(symbol: Symbol, wanted: int) -> int:
-    """The size nearest to ``wanted`` that the range and the step of the symbol allow."""
-    size = max(-(-wanted // symbol.step) * symbol.step, -(-symbol.low // symbol.step) * symbol.step)
-    return size if symbol.high is None else min(size, symbol.high // symbol.step * symbol.step)
-
-
-def _filled(plan: Plan, values: Mapping[Path, Any]) -> list[str]:
+def _filled(plan: Plan, values: Values) -> list[str]:
     """The arguments that a call may leave out, and that say nothing with these values: an empty cache,
     a mask of ones.
     """
@@ -581,7 +606,8 @@ def _filled(plan: Plan, values: Mapping[Path, Any]) -> list[str]:
             and all(_is_filled(leaf, values[leaf.path]) for leaf in leaves)
         ):
             gone.append(root)
-    return gone
+    is_refused = tuple(sorted(gone)) in plan.never_absent
+    return [] if is_refused else gone
 
 
 def _is_filled(leaf: LeafPlan, value: Any) -> bool:

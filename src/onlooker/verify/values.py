@@ -1,39 +1,36 @@
-"""Other values for the arguments of a trial, of the same sizes: what a program baked in shows
+"""Other values for the arguments of a trial, of the same sizes: a constant of the program shows
 only there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from ..core.path import Path
+from ..core.call import Values
 from ..core.plan import LeafPlan, Plan
-from ..materialise.arguments import leaf_values
+from ..materialise.arguments import Calls, leaf_values
 from ..materialise.domain import Domain
-from ..materialise.domains import domains_of
-from ..observing.store import Sample
 from ..pytrees.numbers import as_dtype, as_numbers
 from ..pytrees.open import map_tensors
 
-__all__ = ["as_parts", "in_other_layout", "redrawn"]
+__all__ = ["as_parts", "in_other_layout", "numbers_beside", "redrawn"]
 
 #: so often each number of a code comes again
 _AGAIN = 4
 
 
 def redrawn(
-    plan: Plan,
-    values: Mapping[Path, Any],
-    samples: Sequence[Sample],
+    calls: Calls,
+    values: Values,
     *,
     beyond: bool = False,
     seed: int = 0,
-) -> dict[Path, Any] | None:
-    """The same leaves with values that were drawn anew, the same ones for the same ``seed``; None
-    where there is nothing to draw.
+) -> Values | None:
+    """Returns the leaves with values that were drawn anew, the same ones for the same ``seed``;
+    None where there is nothing to draw.
 
     Ids come from those that were observed, in columns of their own where the last size never
     changes. Floats change their places, and an eighth of them is 0. With ``beyond``, ids come from
@@ -41,11 +38,11 @@ def redrawn(
     fewer than two dimensions stay. All values stay in their domains: what is sorted is sorted, and
     what adds up to 1 does.
     """
-    domains = domains_of(samples)
+    domains = calls.domains
     generator = torch.Generator().manual_seed((1 + beyond + 2 * seed) % (1 << 63))
-    seen = [leaf_values(sample) for sample in samples]
+    seen = [leaf_values(sample) for sample in calls.samples]
     changed = dict(values)
-    for leaf in plan.inputs:
+    for leaf in calls.plan.inputs:
         pool = [v[leaf.path] for v in seen if isinstance(v.get(leaf.path), torch.Tensor)]
         pool = [as_numbers(value) for value in pool if value.numel()]
         value = values[leaf.path]
@@ -57,9 +54,28 @@ def redrawn(
             changed[leaf.path] = as_dtype(
                 _drawn(leaf, as_numbers(value), pool, beyond, generator), value.dtype
             )
-    changed = domains.lawful(changed)
-    same = all(changed[path] is values[path] for path in values)
-    return None if same else changed
+    return domains.changed(values, changed)
+
+
+def numbers_beside(calls: Calls, values: Values) -> Iterator[Values]:
+    """Gives the same leaves with each int tensor without axes one higher, then one lower.
+
+    Such an int may be a length or an index, so that the model refuses some of these values.
+    """
+    single = [path for path, value in values.items() if _is_single_int(value)]
+    for step in (1, -1) if single else ():
+        changed = {path: values[path] + step for path in single}
+        yield calls.domains.clamped({**values, **changed})
+
+
+def _is_single_int(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or value.ndim:
+        return False
+    return (
+        not value.dtype.is_floating_point
+        and not value.dtype.is_complex
+        and value.dtype != torch.bool
+    )
 
 
 def _is_free(value: torch.Tensor, domain: Domain) -> bool:
@@ -100,7 +116,7 @@ def _drawn(
 
 
 def _moved(value: torch.Tensor, negated: bool, generator: torch.Generator) -> torch.Tensor:
-    """The same floats in other places, some of them 0."""
+    """Returns the floats in other places, some of them 0."""
     flat = value.detach().reshape(-1)
     order = torch.randperm(flat.numel(), generator=generator)
     kept = (torch.rand(flat.numel(), generator=generator) >= 0.125).to(flat.device, flat.dtype)
@@ -115,7 +131,7 @@ def _chosen(
     them.
 
     Between a few numbers that come again and again, and between an id and a mark such as -100,
-    nothing is lawful.
+    nothing is valid.
     """
     low, high = int(pool.min()), int(pool.max())
     if beyond and low >= 0 and len(set(pool.tolist())) * _AGAIN > pool.numel():
@@ -129,8 +145,8 @@ def _chosen(
     return flat.reshape(value.shape)
 
 
-def in_other_layout(plan: Plan, values: Mapping[Path, Any]) -> dict[Path, Any] | None:
-    """The same values with tensors that are not contiguous; None where no tensor has two
+def in_other_layout(plan: Plan, values: Values) -> Values | None:
+    """Returns the values with tensors that are not contiguous; None where no tensor has two
     dimensions to exchange.
     """
     changed = dict(values)

@@ -1,6 +1,4 @@
-"""What the zoo gives: a model, and the real use that is watched; and what all of its files need of a
-model.
-"""
+"""A model of the zoo with the real use that is watched; and what all of its files need of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large the inputs of a model are made."""
+"""The sizes of the inputs that are made for a model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class InputSizes:
     cls_cache: str = "DynamicCache"
 
     def of(self, **sizes: Any) -> InputSizes:
-        """The same, but for these sizes."""
+        """Returns the sizes with these in place of some."""
         return dataclasses.replace(self, **sizes)
 
     def larger(self, more: int) -> InputSizes:

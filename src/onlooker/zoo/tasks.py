@@ -1,4 +1,4 @@
-"""What a model is for, and which class builds it, as the tables of transformers have it."""
+"""The task of a model, and the class that builds it, as the tables of transformers have it."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _prompt(left: bool, model: Any, sizes: Sizes) -> Inputs:
 
 
 def _page_prompt(boxes: Maker, model: Any, sizes: Sizes) -> Inputs:
-    """The same, padded at the right, and where each word stands: (batch, length, 4)."""
+    """Returns a prompt, padded at the right, and where each word stands: (batch, length, 4)."""
     return {**_prompt(False, model, sizes), "bbox": boxes(model, sizes)}
 
 
@@ -457,7 +457,7 @@ def _boxes(model: Any, sizes: Sizes) -> torch.Tensor:
 
 
 def _box_shares(model: Any, sizes: Sizes) -> torch.Tensor:
-    """The same in shares of the page."""
+    """Returns the boxes as shares of the page."""
     shares: torch.Tensor = _boxes(model, sizes) / 128
     return shares
 
@@ -506,7 +506,7 @@ def _grid_patches(model: Any, sizes: Sizes) -> torch.Tensor:
 
 
 def _grid_pairs(model: Any, sizes: Sizes) -> torch.Tensor:
-    """The same where each image stands for two moments."""
+    """Returns the patches of images of which each stands for two moments."""
     return _grid_patches(model, sizes).repeat(1, 2)
 
 

@@ -35,7 +35,7 @@ _LINK = "https://github.com/huggingface/transformers/tree/main/src/transformers/
 
 
 class TransformersPatchEnum(enum.Flag):
-    """Which of the two to apply; the members can be combined with ``|``.
+    """The repairs to apply; the members can be combined with ``|``.
 
     ``YOBX_PATCH`` (the name is that of users who come from yobx) stands for the replacements, which
     need no model; ``TRANSFORMERS_PATCH`` for the switches of one model.

@@ -14,7 +14,7 @@ from onlooker.core.path import Attr, Name, Path
 from onlooker.pytrees.layers import is_cache
 
 from ..trees.make import make_dynamic_cache
-from .layout import Place, lay_out, spelled_tree
+from .layout import ShapeTree, lay_out, spelled_tree
 
 __all__ = ["convert_dynamic_axes_into_dynamic_shapes"]
 
@@ -110,7 +110,11 @@ class _Speller:
     """The shape of each leaf of one input."""
 
     def __init__(
-        self, name: str, place: Place, axes: Axes | None, of_cache: Mapping[tuple[str, ...], Axes]
+        self,
+        name: str,
+        place: ShapeTree,
+        axes: Axes | None,
+        of_cache: Mapping[tuple[str, ...], Axes],
     ) -> None:
         if axes is not None and not (
             isinstance(place.value, torch.Tensor) or is_cache(place.value)
@@ -121,7 +125,7 @@ class _Speller:
         self.axes = axes
         self.of_cache = of_cache
 
-    def __call__(self, leaf: Place) -> Any:
+    def __call__(self, leaf: ShapeTree) -> Any:
         if not isinstance(leaf.value, torch.Tensor):
             return torch.export.Dim.DYNAMIC if leaf.is_counter else None
         if leaf.is_counter:

@@ -10,17 +10,17 @@ import torch
 
 from onlooker.core.errors import UsageError
 from onlooker.core.path import Name, Path
-from onlooker.pytrees.describe import string_type
+from onlooker.pytrees.descriptions.describe import string_type
 from onlooker.pytrees.open import close_tree, open_arguments
 
 from .dims import dim_name, is_dynamic, is_hint
 from .fit import fit_shapes, parted
-from .layout import Place, lay_out
+from .layout import ShapeTree, lay_out
 from .resize import NewSizes, settle_sizes
 
 __all__ = ["CoupleInputsDynamicShapes"]
 
-Visit = Callable[[Place, Any], Any]
+Visit = Callable[[ShapeTree, Any], Any]
 
 
 class CoupleInputsDynamicShapes:
@@ -123,7 +123,7 @@ class CoupleInputsDynamicShapes:
         >>> [tuple(x.shape) for x in couple.change_dynamic_dimensions({"length": 9})]
         [(3, 4), (3, 9)]
         """
-        shaped: dict[Path, tuple[Place, Any]] = {}
+        shaped: dict[Path, tuple[ShapeTree, Any]] = {}
         self._walk(lambda leaf, shape: shaped.__setitem__(leaf.path, (leaf, shape)))
         sizes = NewSizes(shaped.values(), dict(desired_values or {}), only_desired)
         tree = open_arguments(self._arguments())
@@ -184,7 +184,7 @@ class CoupleInputsDynamicShapes:
         return self._fit_named(places, shapes, visit)
 
     def _fit_named(
-        self, places: dict[str, Place], shapes: dict[str, Any], visit: Visit
+        self, places: dict[str, ShapeTree], shapes: dict[str, Any], visit: Visit
     ) -> dict[str, Any]:
         inner = self._inner(places, shapes)
         flat = {name: shape for name, shape in shapes.items() if name != inner} | (
@@ -209,12 +209,12 @@ class CoupleInputsDynamicShapes:
 
     @staticmethod
     def _fit_each(
-        shapes: Iterable[tuple[str, Any]], places: Mapping[str, Place], visit: Visit
+        shapes: Iterable[tuple[str, Any]], places: Mapping[str, ShapeTree], visit: Visit
     ) -> dict[str, Any]:
         return {name: fit_shapes(places[name], shape, visit) for name, shape in shapes}
 
     @staticmethod
-    def _inner(places: Mapping[str, Place], shapes: Mapping[str, Any]) -> str | None:
+    def _inner(places: Mapping[str, ShapeTree], shapes: Mapping[str, Any]) -> str | None:
         """The entry that holds the shapes of ``**kwargs``, as torch.export spells them."""
         unknown = [name for name in shapes if name not in places]
         if len(unknown) != 1 or not isinstance(shapes[unknown[0]], dict):
@@ -259,7 +259,7 @@ def _as_text(dim: Any, used: set[str]) -> Any:
     return name
 
 
-def _small_sizes(leaf: Place, shape: Any) -> Any:
+def _small_sizes(leaf: ShapeTree, shape: Any) -> Any:
     if not isinstance(leaf.value, torch.Tensor):
         return f"d=[{leaf.value}]" if is_dynamic(shape) and leaf.value in (0, 1) else None
     dims = shape.items() if isinstance(shape, dict) else enumerate(shape or ())

@@ -14,7 +14,7 @@ from onlooker.torch_internals.sizes import ShapeEnv
 
 from .dims import dim_name, is_dynamic
 from .fit import fit_shapes
-from .layout import Place, lay_out
+from .layout import ShapeTree, lay_out
 from .resize import evaluated
 
 __all__ = ["FakeTensorContext", "make_fake", "make_fake_with_dynamic_dimensions"]
@@ -52,7 +52,7 @@ class FakeTensorContext:
         """``x`` with each tensor replaced, see :func:`make_fake_with_dynamic_dimensions`."""
         dims: dict[Path, dict[int, Any]] = {}
 
-        def note(leaf: Place, shape: Any) -> Any:
+        def note(leaf: ShapeTree, shape: Any) -> Any:
             if isinstance(leaf.value, torch.Tensor):
                 each = shape.items() if isinstance(shape, dict) else enumerate(shape or ())
                 dims[leaf.path] = {

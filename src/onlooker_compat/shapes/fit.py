@@ -16,11 +16,11 @@ from onlooker.core.errors import UsageError
 from onlooker.core.path import Path
 
 from .dims import is_dim
-from .layout import Form, Place, states_by_kind
+from .layout import ContainerKind, ShapeTree, states_by_kind
 
 __all__ = ["fit_shapes", "parted"]
 
-Visit = Callable[[Place, Any], Any]
+Visit = Callable[[ShapeTree, Any], Any]
 
 
 def parted(path: Path, what: str) -> NoReturn:
@@ -35,32 +35,34 @@ def parted(path: Path, what: str) -> NoReturn:
     )
 
 
-def fit_shapes(place: Place, shapes: Any, visit: Visit) -> Any:
+def fit_shapes(place: ShapeTree, shapes: Any, visit: Visit) -> Any:
     """``visit(leaf, its shape)`` for each leaf, in the form in which ``shapes`` are given.
 
     A leaf that has no shape of its own is visited with None.
 
     :raises UsageError: ``shapes-do-not-fit``, with the path
     """
-    if place.form is Form.LEAF:
+    if place.form is ContainerKind.LEAF:
         return visit(place, _checked(place, shapes))
     if shapes is None or _is_empty(place, shapes):
         for leaf in place.leaves():
             visit(leaf, None)
         return shapes
-    if place.form is Form.CACHE:
+    if place.form is ContainerKind.CACHE:
         return _fit_cache(place, shapes, visit)
-    if place.form is Form.DICT or (place.form is Form.OBJECT and isinstance(shapes, dict)):
+    if place.form is ContainerKind.DICT or (
+        place.form is ContainerKind.OBJECT and isinstance(shapes, dict)
+    ):
         return _fit_dict(place, shapes, visit)
     return _fit_sequence(place, shapes, visit)
 
 
-def _is_empty(place: Place, shapes: Any) -> bool:
+def _is_empty(place: ShapeTree, shapes: Any) -> bool:
     """True for nothing that has nothing: a cache before its first layer."""
     return not any(True for _ in place.leaves()) and shapes in ({}, [], (), [[], []])
 
 
-def _fit_cache(place: Place, shapes: Any, visit: Visit) -> Any:
+def _fit_cache(place: ShapeTree, shapes: Any, visit: Visit) -> Any:
     if not isinstance(shapes, (list, tuple)):
         parted(place.path, f"{_named(place)} takes a list of shapes, not {_shown(shapes)}")
     kinds, leaves = states_by_kind(place), place.children
@@ -94,7 +96,7 @@ def _is_size(shape: Any) -> bool:
     return shape is not None and is_dim(shape)
 
 
-def _visit_counters(place: Place, visit: Visit) -> None:
+def _visit_counters(place: ShapeTree, visit: Visit) -> None:
     for leaf in place.children:
         if leaf.is_counter:
             visit(leaf, None)
@@ -107,7 +109,7 @@ def _fit_each(places: Any, shapes: Any, visit: Visit) -> Any:
     )
 
 
-def _fit_dict(place: Place, shapes: Any, visit: Visit) -> dict[Any, Any]:
+def _fit_dict(place: ShapeTree, shapes: Any, visit: Visit) -> dict[Any, Any]:
     if not isinstance(shapes, Mapping):
         parted(place.path, f"{_named(place)} takes a dict of shapes, not {_shown(shapes)}")
     lacking = [key for key in place.keys if key not in shapes]
@@ -122,10 +124,10 @@ def _fit_dict(place: Place, shapes: Any, visit: Visit) -> dict[Any, Any]:
     return {key: fit_shapes(child, shapes[key], visit) for key, child in children}
 
 
-def _fit_sequence(place: Place, shapes: Any, visit: Visit) -> Any:
+def _fit_sequence(place: ShapeTree, shapes: Any, visit: Visit) -> Any:
     wanted: Any = (list, tuple)
-    if place.form is not Form.OBJECT:
-        wanted = list if place.form is Form.LIST else tuple
+    if place.form is not ContainerKind.OBJECT:
+        wanted = list if place.form is ContainerKind.LIST else tuple
     if not isinstance(shapes, wanted):
         kind = "tuple" if wanted is tuple else "list"
         parted(place.path, f"{_named(place)} takes a {kind} of shapes, not {_shown(shapes)}")
@@ -143,7 +145,7 @@ def _like(shapes: Any, children: list[Any]) -> Any:
     return tuple(children) if isinstance(shapes, tuple) else children
 
 
-def _checked(leaf: Place, shape: Any) -> Any:
+def _checked(leaf: ShapeTree, shape: Any) -> Any:
     """The shape of a leaf, as it is given."""
     if shape is None:
         return None
@@ -167,7 +169,7 @@ def _checked(leaf: Place, shape: Any) -> Any:
     return shape
 
 
-def _check_dim(leaf: Place, dim: int, content: Any) -> None:
+def _check_dim(leaf: ShapeTree, dim: int, content: Any) -> None:
     if not is_dim(content):
         parted(
             leaf.path,
@@ -175,7 +177,7 @@ def _check_dim(leaf: Place, dim: int, content: Any) -> None:
         )
 
 
-def _named(place: Place) -> str:
+def _named(place: ShapeTree) -> str:
     name = type(place.value).__name__
     return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 

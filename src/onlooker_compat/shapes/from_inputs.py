@@ -11,7 +11,7 @@ import torch
 from onlooker.pytrees.layers import is_cache
 
 from ..trees.make import CacheKeyValue
-from .layout import CacheForm, Form, Place, lay_out, spelled_tree
+from .layout import CacheForm, ContainerKind, ShapeTree, lay_out, spelled_tree
 
 __all__ = [
     "all_dynamic_shape_from_inputs",
@@ -60,10 +60,10 @@ def all_dynamic_shape_from_inputs(inputs: Any, dim_prefix: Any = "d") -> Any:
     return spelled_tree(lay_out(inputs), _namer(dim_prefix), caches=CacheForm.NESTED)
 
 
-def _namer(dim_prefix: Any) -> Callable[[Place], Any]:
+def _namer(dim_prefix: Any) -> Callable[[ShapeTree], Any]:
     numbers = itertools.count()
 
-    def spell(leaf: Place) -> Any:
+    def spell(leaf: ShapeTree) -> Any:
         if leaf.is_counter:
             hint = torch.export.Dim.DYNAMIC if isinstance(dim_prefix, str) else dim_prefix
             return {} if isinstance(leaf.value, torch.Tensor) else hint
@@ -93,7 +93,7 @@ def make_dynamic_shapes_kv_cache(cache: Any, shape_of_one: dict[int, Any]) -> li
     if not is_cache(cache):
         return [dict(shape_of_one) for _ in range(len(CacheKeyValue(cache)))]
 
-    def spell(leaf: Place) -> Any:
+    def spell(leaf: ShapeTree) -> Any:
         if leaf.is_counter:
             return {} if isinstance(leaf.value, torch.Tensor) else torch.export.Dim.DYNAMIC
         return dict(shape_of_one) if isinstance(leaf.value, torch.Tensor) else None
@@ -116,7 +116,7 @@ def flatten_unflatten_for_dynamic_shapes(
     [[1, None]]
     """
 
-    def spell(leaf: Place) -> Any:
+    def spell(leaf: ShapeTree) -> Any:
         if not isinstance(leaf.value, torch.Tensor):
             return None
         return change_function(leaf.value) if change_function else leaf.value
@@ -125,7 +125,7 @@ def flatten_unflatten_for_dynamic_shapes(
     return spelled_tree(place, spell) if use_dict else _listed(place, spell)
 
 
-def _listed(place: Place, spell: Callable[[Place], Any]) -> Any:
-    if place.form is Form.LEAF:
+def _listed(place: ShapeTree, spell: Callable[[ShapeTree], Any]) -> Any:
+    if place.form is ContainerKind.LEAF:
         return spell(place)
     return [_listed(child, spell) for child in place.children]

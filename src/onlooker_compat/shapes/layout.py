@@ -21,14 +21,22 @@ from onlooker.pytrees.layers import ROOM, is_cache
 from onlooker.pytrees.open import is_leaf, take_apart
 from onlooker.torch_internals.trees import torch_pytree
 
-__all__ = ["CacheForm", "Form", "Place", "closed", "lay_out", "spelled_tree", "states_by_kind"]
+__all__ = [
+    "CacheForm",
+    "ContainerKind",
+    "ShapeTree",
+    "closed",
+    "lay_out",
+    "spelled_tree",
+    "states_by_kind",
+]
 
 _DEEPEST = 24
 _DICTS = (dict, OrderedDict, defaultdict)
 
 
-class Form(Enum):
-    """What stands for a container in a tree of shapes."""
+class ContainerKind(Enum):
+    """Stands for a container in a tree of shapes."""
 
     LEAF = "leaf"
     LIST = "list"
@@ -40,7 +48,7 @@ class Form(Enum):
 
 
 class CacheForm(Enum):
-    """How the tensors of a cache are listed."""
+    """The order in which the tensors of a cache are listed."""
 
     FLAT = (  #: ``[key_0, value_0, key_1, value_1, ...]``, with the counters that torch.export sees
         "flat"
@@ -49,16 +57,16 @@ class CacheForm(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShapeTree:
     """A leaf or a container of the inputs; ``keys`` are those of a dict, or the names of
     attributes.
     """
 
-    form: Form
+    form: ContainerKind
     path: Path
     value: Any
     keys: tuple[Any, ...] = ()
-    children: tuple[Place, ...] = ()
+    children: tuple[ShapeTree, ...] = ()
     in_cache: bool = False
 
     @property
@@ -73,15 +81,15 @@ class Place:
         last = self.path.entries[-1] if self.path.entries else None
         return self.in_cache and isinstance(last, Attr) and last.name == ROOM
 
-    def leaves(self) -> Iterator[Place]:
+    def leaves(self) -> Iterator[ShapeTree]:
         """The leaves, in the order of the flat form."""
-        if self.form is Form.LEAF:
+        if self.form is ContainerKind.LEAF:
             yield self
         for child in self.children:
             yield from child.leaves()
 
 
-def lay_out(value: Any, path: Path | None = None) -> Place:
+def lay_out(value: Any, path: Path | None = None) -> ShapeTree:
     """The places of ``value`` and of all that it holds.
 
     >>> import torch
@@ -92,17 +100,17 @@ def lay_out(value: Any, path: Path | None = None) -> Place:
 
 
 def spelled_tree(
-    place: Place, spell: Callable[[Place], Any], *, caches: CacheForm = CacheForm.FLAT
+    place: ShapeTree, spell: Callable[[ShapeTree], Any], *, caches: CacheForm = CacheForm.FLAT
 ) -> Any:
-    """What ``spell`` gives for each leaf, in the form of the inputs.
+    """Returns the tree of what ``spell`` gives for each leaf, in the form of the inputs.
 
     >>> import torch
     >>> spelled_tree(lay_out((torch.zeros(2, 3), [1])), lambda leaf: type(leaf.value).__name__)
     ('Tensor', ['int'])
     """
-    if place.form is Form.LEAF:
+    if place.form is ContainerKind.LEAF:
         return spell(place)
-    if place.form is Form.CACHE and caches is CacheForm.NESTED:
+    if place.form is ContainerKind.CACHE and caches is CacheForm.NESTED:
         groups = states_by_kind(place)
         if groups is not None:
             return [[spell(leaf) for leaf in group] for group in groups]
@@ -110,18 +118,18 @@ def spelled_tree(
     return closed(place, children)
 
 
-def closed(place: Place, children: list[Any]) -> Any:
+def closed(place: ShapeTree, children: list[Any]) -> Any:
     """Shapes of children as the shapes of their container."""
-    if place.form is Form.DICT:
+    if place.form is ContainerKind.DICT:
         return dict(zip(place.keys, children, strict=True))
-    if place.form is Form.TUPLE:
+    if place.form is ContainerKind.TUPLE:
         return tuple(children)
-    if place.form is Form.NAMED:
+    if place.form is ContainerKind.NAMED:
         return type(place.value)(*children)
-    return children if place.form is not Form.OBJECT else _listed(place.value, children)
+    return children if place.form is not ContainerKind.OBJECT else _listed(place.value, children)
 
 
-def states_by_kind(cache: Place) -> tuple[list[Place], list[Place]] | None:
+def states_by_kind(cache: ShapeTree) -> tuple[list[ShapeTree], list[ShapeTree]] | None:
     """The keys and the values of a cache; None when its layers hold something else."""
     states = [leaf for leaf in cache.children if not leaf.is_counter]
     names = [leaf.path.entries[-1].code() for leaf in states]
@@ -130,20 +138,22 @@ def states_by_kind(cache: Place) -> tuple[list[Place], list[Place]] | None:
     return states[::2], states[1::2]
 
 
-def _lay_out(value: Any, path: Path, above: tuple[int, ...], in_cache: bool) -> Place:
+def _lay_out(value: Any, path: Path, above: tuple[int, ...], in_cache: bool) -> ShapeTree:
     opened = None
     opens = not is_leaf(value) or isinstance(value, torch.nn.Module)
     if opens and len(above) < _DEEPEST and id(value) not in above:
         opened = take_apart(value)
     if opened is None:
-        return Place(Form.LEAF, path, value, in_cache=in_cache)
+        return ShapeTree(ContainerKind.LEAF, path, value, in_cache=in_cache)
     form, inside = _form_of(value), (*above, id(value))
     children = tuple(
-        _lay_out(child, path / entry, inside, in_cache or form is Form.CACHE)
+        _lay_out(child, path / entry, inside, in_cache or form is ContainerKind.CACHE)
         for entry, child in opened.children
     )
-    if form is Form.CACHE and not any(child.form is Form.CACHE for child in children):
-        return Place(
+    if form is ContainerKind.CACHE and not any(
+        child.form is ContainerKind.CACHE for child in children
+    ):
+        return ShapeTree(
             form,
             path,
             value,
@@ -151,22 +161,22 @@ def _lay_out(value: Any, path: Path, above: tuple[int, ...], in_cache: bool) -> 
             tuple(leaf for child in children for leaf in child.leaves() if not leaf.is_room),
             in_cache,
         )
-    form = Form.OBJECT if form is Form.CACHE else form
+    form = ContainerKind.OBJECT if form is ContainerKind.CACHE else form
     keys = tuple(
         getattr(entry, "key", getattr(entry, "name", None)) for entry, _ in opened.children
     )
-    return Place(form, path, value, keys, children, in_cache)
+    return ShapeTree(form, path, value, keys, children, in_cache)
 
 
-def _form_of(value: Any) -> Form:
+def _form_of(value: Any) -> ContainerKind:
     cls = type(value)
     if cls in _DICTS:
-        return Form.DICT
+        return ContainerKind.DICT
     if cls in (list, tuple):
-        return Form.LIST if cls is list else Form.TUPLE
+        return ContainerKind.LIST if cls is list else ContainerKind.TUPLE
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
-        return Form.NAMED
-    return Form.CACHE if is_cache(value) else Form.OBJECT
+        return ContainerKind.NAMED
+    return ContainerKind.CACHE if is_cache(value) else ContainerKind.OBJECT
 
 
 def _listed(value: Any, children: list[Any]) -> Any:

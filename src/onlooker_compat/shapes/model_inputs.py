@@ -16,7 +16,7 @@ from onlooker.core.errors import UsageError
 from onlooker.core.path import Name, Path
 
 from .couple import CoupleInputsDynamicShapes
-from .layout import Form, Place, closed, lay_out
+from .layout import ContainerKind, ShapeTree, closed, lay_out
 
 __all__ = ["ModelInputs", "guess_dynamic_shapes_from_inputs"]
 
@@ -212,7 +212,7 @@ def _bad_inputs(what: str) -> NoReturn:
     )
 
 
-def _places(values: Iterable[Any], name: str) -> list[Place]:
+def _places(values: Iterable[Any], name: str) -> list[ShapeTree]:
     path = Path((Name(name),))
     return [lay_out(value, path) for value in values if value is not None]
 
@@ -227,22 +227,22 @@ class _Guess:
         self.hint = torch.export.Dim.AUTO if auto is True else torch.export.Dim.DYNAMIC
         self.any_size = auto is True and n_sets == 1
 
-    def __call__(self, places: Sequence[Place], prefix: str) -> Any:
-        full = [p for p in places if p.form is not Form.LEAF or p.value is not None]
-        full = [p for p in full if p.form is Form.LEAF or p.children] or full
+    def __call__(self, places: Sequence[ShapeTree], prefix: str) -> Any:
+        full = [p for p in places if p.form is not ContainerKind.LEAF or p.value is not None]
+        full = [p for p in full if p.form is ContainerKind.LEAF or p.children] or full
         if not full:
             return None
         first = full[0]
         forms = dict.fromkeys(_kind(p) for p in full)
         if len(forms) > 1:
             _differ(first.path, f"one set has a {' and another a '.join(forms)}")
-        if first.form is Form.LEAF:
+        if first.form is ContainerKind.LEAF:
             return self._leaf(full, prefix)
         groups = zip(*(_children_like(first, p) for p in full), strict=True)
         labelled = zip(groups, _labels(first), strict=True)
         return closed(first, [self(group, prefix + label) for group, label in labelled])
 
-    def _leaf(self, places: Sequence[Place], prefix: str) -> Any:
+    def _leaf(self, places: Sequence[ShapeTree], prefix: str) -> Any:
         values = [place.value for place in places]
         if not isinstance(values[0], torch.Tensor):
             changes = type(values[0]) is int and len(set(values)) > 1
@@ -257,13 +257,13 @@ class _Guess:
         return {i: f"{self.text}{prefix}{i}" if self.text else self.hint for i in changing}
 
 
-def _kind(place: Place) -> str:
+def _kind(place: ShapeTree) -> str:
     if isinstance(place.value, torch.Tensor):
         return "tensor"
     return type(place.value).__name__
 
 
-def _children_like(first: Place, place: Place) -> list[Place]:
+def _children_like(first: ShapeTree, place: ShapeTree) -> list[ShapeTree]:
     """The children of one set in the order of the first one."""
     kind = type(first.value).__name__
     if len(first.children) != len(place.children):
@@ -283,10 +283,10 @@ def _children_like(first: Place, place: Place) -> list[Place]:
     return [by_key[key] for key in first.keys]
 
 
-def _labels(place: Place) -> list[str]:
-    if place.form is Form.DICT:
+def _labels(place: ShapeTree) -> list[str]:
+    if place.form is ContainerKind.DICT:
         return [f"_{key}d" for key in place.keys]
-    letter = {Form.LIST: "l", Form.TUPLE: "t", Form.NAMED: "t"}.get(
+    letter = {ContainerKind.LIST: "l", ContainerKind.TUPLE: "t", ContainerKind.NAMED: "t"}.get(
         place.form, "l" if place.in_cache else "o"
     )
     return [f"_{i}{letter}" for i in range(len(place.children))]

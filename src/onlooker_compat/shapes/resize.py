@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from onlooker.core.errors import UsageError
-from onlooker.core.expression import Expression
 from onlooker.core.path import Attr, Path
+from onlooker.core.sizes.expression import Expression
 from onlooker.materialise.tensors import resized
 
 from .dims import dim_name, is_dynamic
-from .layout import Form, Place
+from .layout import ContainerKind, ShapeTree
 
 __all__ = ["NewSizes", "evaluated", "linear_terms", "settle_sizes"]
 
@@ -73,7 +73,7 @@ class NewSizes:
 
     def __init__(
         self,
-        shaped: Iterable[tuple[Place, Any]],
+        shaped: Iterable[tuple[ShapeTree, Any]],
         desired: Mapping[str, int],
         only_desired: bool = False,
     ) -> None:
@@ -133,11 +133,11 @@ class NewSizes:
         return self._shape_of(keys)[-2]
 
 
-def settle_sizes(place: Place) -> None:
+def settle_sizes(place: ShapeTree) -> None:
     """Reads the sizes that static layers keep beside their tensors again, in caches that were
     just made.
     """
-    for layer in getattr(place.value, "layers", ()) if place.form is Form.CACHE else ():
+    for layer in getattr(place.value, "layers", ()) if place.form is ContainerKind.CACHE else ():
         keys = getattr(layer, "keys", None)
         if isinstance(keys, torch.Tensor) and "batch_size" in vars(layer):
             layer.batch_size, layer.num_heads = keys.shape[:2]
@@ -156,11 +156,13 @@ def _check_known(desired: Mapping[str, int], known: Mapping[str, int]) -> None:
 
 
 def _key(dim: Any, size: int) -> str:
-    """What dimensions that change together share: a name, or the size when there is none."""
+    """Returns the key that dimensions that change together share: a name, or the size when there is
+    none.
+    """
     return dim_name(dim) or f"a dimension of size {size}"
 
 
-def _dims(place: Place, shape: Any) -> Iterator[tuple[int, Any, int]]:
+def _dims(place: ShapeTree, shape: Any) -> Iterator[tuple[int, Any, int]]:
     """``(position, what stands for it, size)`` of each dimension that may change; an int has
     one.
     """

@@ -11,14 +11,14 @@ import torch
 
 from onlooker.core.errors import UsageError
 from onlooker.pytrees.caches import cache_leaves
-from onlooker.pytrees.compare_leaves import (
+from onlooker.pytrees.comparisons.leaves import (
     INFINITE,
     Difference,
     is_tensor_like,
     leaf_difference,
     thresholds_of,
 )
-from onlooker.pytrees.describe import string_type
+from onlooker.pytrees.descriptions.describe import string_type
 from onlooker.pytrees.layers import is_cache, is_layer
 from onlooker.pytrees.open import open_tree
 from onlooker.torch_internals.trees import torch_pytree
@@ -111,7 +111,7 @@ def max_diff(
 
 
 def string_diff(diff: dict[str, Any], js: bool = False, ratio: bool = False, **kwargs: Any) -> str:
-    """What :func:`max_diff` found, as one line.
+    """Returns the finding of :func:`max_diff` as one line.
 
     :param diff: the result of :func:`max_diff`
     :param js: as JSON, with the counts of ``hist`` beside the others
@@ -313,7 +313,7 @@ def _is_output(value: Any) -> bool:
 
 
 def _inside(value: Any) -> Any:
-    """What stands one level below ``value``: a list, or a dict; None for a leaf."""
+    """Returns the values one level below ``value``: a list, or a dict; None for a leaf."""
     if isinstance(value, (list, tuple)):
         return value
     if isinstance(value, dict):

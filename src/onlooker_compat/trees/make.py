@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from onlooker.core.errors import UsageError
-from onlooker.core.kinds import check_kind
+from onlooker.core.support.kinds import check_kind
 from onlooker.pytrees.caches import cache_utils
-from onlooker.pytrees.describe import string_type
+from onlooker.pytrees.descriptions.describe import string_type
 from onlooker.pytrees.layers import is_cache
 
 __all__ = ["CacheKeyValue", "make_dynamic_cache", "make_encoder_decoder_cache", "make_static_cache"]
@@ -38,7 +38,7 @@ def make_dynamic_cache(
     :raises UsageError: ``cache-layers`` for pairs, classes or arguments that do not go together
     :raises MissingPackageError: ``missing-package`` without transformers
 
-    >>> from onlooker.pytrees.describe import string_type
+    >>> from onlooker.pytrees.descriptions.describe import string_type
     >>> cache = make_dynamic_cache([(torch.zeros(2, 1, 30, 96), torch.zeros(2, 1, 30, 96))])
     >>> string_type(cache, with_shape=True)
     'DynamicCache(key_cache=#1[T1s2x1x30x96], value_cache=#1[T1s2x1x30x96])'

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from onlooker.core.errors import UsageError
-from onlooker.core.kinds import check_kind
+from onlooker.core.support.kinds import check_kind
 from onlooker.zoo.model import parameters_of
 from onlooker.zoo.sizes import InputSizes, sizes_from
 from onlooker.zoo.tasks import model_class, task_of

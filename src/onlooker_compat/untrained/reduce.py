@@ -71,7 +71,7 @@ DERIVED = (
 
 
 def reduced(config: Mapping[str, Any]) -> Tree:
-    """The same configuration at a tiny size; the argument is not changed.
+    """Returns the configuration at a tiny size; the argument is not changed.
 
     >>> published = dict(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, num_key_value_heads=8)
     >>> reduced({**published, "intermediate_size": 14336, "vocab_size": 128256, "eos_token_id": 128001})

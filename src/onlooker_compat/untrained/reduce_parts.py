@@ -269,7 +269,7 @@ def reduced_heads(before: Part, after: Part) -> Update:
 
 
 def reduced_rope(part: Part, before: int | None, after: int | None) -> Update:
-    """What a rotary embedding says of the size of a head, at another size."""
+    """Returns the settings of a rotary embedding about the size of a head, at another size."""
     if not before or not after or before == after:
         return {}
     update: Update = {}

@@ -69,7 +69,7 @@ def _places(
 def _static_places(
     batch: int, past: int, new: int, room: int
 ) -> dict[str, tuple[torch.Tensor, dict[int, Any]]]:
-    """The same with a cache that has room for ``room`` tokens."""
+    """Returns mask and positions for a cache that has room for ``room`` tokens."""
     position = torch.arange(past, past + new)
     shown = torch.arange(room) <= position[:, None]
     return {
@@ -91,8 +91,8 @@ def _filled(model: Any, sizes: InputSizes, generator: torch.Generator, name: str
 def seq2seq_inputs(
     model: Any, source: dict[str, torch.Tensor], sizes: InputSizes, generator: torch.Generator
 ) -> Made:
-    """What ``generate()`` passes after some steps: the encoder has run, its output and both caches
-    are given.
+    """Returns the inputs that ``generate()`` passes after some steps: the encoder has run, its
+    output and both caches are given.
 
     :param source: the inputs of the encoder; its mask is passed on
     """

@@ -115,7 +115,7 @@ def test_a_program_is_verified_and_the_program_of_torch_stays_as_it_was(
 
 @needs_executorch
 def test_every_kind_of_output_comes_as_the_model_gives_it(program: Program) -> None:
-    model = program._subject.model
+    model = program._program.watched.model
     for args in (
         (rand(3, 4, 64), 7, rand(3, 3, 64), 0.1),
         (rand(1, 1, 64), 2, rand(1, 0, 64), -3.0),
@@ -156,29 +156,35 @@ def test_sizes_beyond_the_bounds_are_refused_by_us_and_the_runtime_says_nothing(
 
 @needs_executorch
 def test_inputs_of_another_layout_are_taken(program: Program) -> None:
-    model = program._subject.model
+    model = program._program.watched.model
     x, past = rand(64, 4, 3).permute(2, 1, 0), rand(3, 10, 128)[:, ::2, 32:96]
     for given in (x, x.clone().requires_grad_(), torch.ones(3, 1, 64).expand(3, 4, 64)):
         expected = model(given, 3, past, 0.5)["present"].detach()
         torch.testing.assert_close(program(given, 3, past, 0.5)["present"], expected, rtol=1e-5, atol=1e-4)
 
 
+NEEDS_RANGES = (
+    r"nothing limits batch, x_dim_1, n, past_dim_1\. Give the greatest sizes that calls will have\."
+    r" The watched calls need ranges=(\{.*?\});"
+    r" ranges='observed' stands for the least and the greatest sizes of these calls\. \[bounds-needed\]"
+)
+
+
 def test_without_bounds_the_refusal_has_the_ranges_to_write(torch_program: Program) -> None:
-    wanted = (
-        r"nothing limits batch, x_dim_1, n, past_dim_1\. Give the greatest sizes that calls will have\."
-        r" The watched calls need ranges=(\{.*?\});"
-        r" ranges='observed' stands for the least and the greatest sizes of these calls\. \[bounds-needed\]"
-    )
-    with pytest.raises(UsageError, match=wanted) as refusal:
+    with pytest.raises(UsageError, match=NEEDS_RANGES):
         Executorch().convert(torch_program.graphs)
+
+
+@needs_executorch
+def test_without_bounds_an_export_is_refused_before_the_trace() -> None:
     observer = InputObserver()
     model = Mixed().eval()
     with observer(model), torch.no_grad():
         for args in MIXED:
             model(*args)
-    with pytest.raises(UsageError, match=wanted) as refusal:
+    with pytest.raises(UsageError, match=NEEDS_RANGES) as refusal:
         observer.export(to="executorch")
-    found = re.search(wanted, str(refusal.value))
+    found = re.search(NEEDS_RANGES, str(refusal.value))
     assert found is not None
     ranges = json.loads(found[1].replace("'", '"').replace("(", "[").replace(")", "]"))
     assert ranges == {"batch": [1, 4], "x_dim_1": [1, 12], "past_dim_1": [0, 6], "n": [1, 9]}
@@ -208,7 +214,7 @@ def test_a_saved_program_is_one_file_with_each_weight_once(program: Program, tmp
     size = (tmp_path / "p" / "program.pte").stat().st_size
     assert 64 * 64 * 4 < size < 1.8 * 64 * 64 * 4
     read = onlooker.load(tmp_path / "p")
-    assert read.verify(model=program._subject.model).verified
+    assert read.verify(model=program._program.watched.model).verified
     assert read.report.to_dict()["graphs"][0]["notes"] == program.report.to_dict()["graphs"][0]["notes"]
     args = (rand(3, 4, 64), 7, rand(3, 3, 64), 0.5)
     assert torch.equal(read(*args)["present"], program(*args)["present"])
@@ -410,7 +416,7 @@ def test_images_of_both_layouts_are_taken(backend: str) -> None:
     ranges = {"batch": (1, 4), "x_dim_2": (8, 16), "x_dim_3": (8, 16)}
     program = exported(Image(), calls).to("executorch", ranges=ranges, backend=backend)
     assert program.verify().verified, program.report
-    model = program._subject.model
+    model = program._program.watched.model
     for x in (rand(4, 3, 16, 16), rand(1, 3, 8, 10).to(memory_format=torch.channels_last)):
         torch.testing.assert_close(program(x), model(x), rtol=1e-5, atol=1e-5)
 

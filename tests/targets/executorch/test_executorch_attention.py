@@ -9,7 +9,7 @@ import torch
 
 from onlooker import InputObserver
 from onlooker.core.errors import MissingPackageError
-from onlooker.targets.executorch.attention import layouts_kept
+from onlooker.targets.executorch.convert import layouts_kept
 from onlooker.targets.executorch.target import Executorch
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from onlooker.targets.openvino.run import openvino_runner
-from onlooker.targets.openvino.settings import Settings
+from onlooker.targets.openvino.settings import DeviceSettings
 from target_models import rand
 
 openvino = pytest.importorskip("openvino")
@@ -23,7 +23,7 @@ def compiled(kind: str, shape: list[int]) -> Any:
     value.output(0).set_names({"x"})
     one = opset13.convert(opset13.constant(1.0), kind)
     model = openvino.Model([opset13.add(value, one)], [value], "one_more")
-    return openvino.Core().compile_model(model, "CPU", Settings().properties)
+    return openvino.Core().compile_model(model, "CPU", DeviceSettings().properties)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onlooker.core.expression import Expression
 from onlooker.core.plan import Symbol
+from onlooker.core.sizes.expression import Expression
 from onlooker.targets.openvino.shapes import range_of
 from plans import plan_with
 

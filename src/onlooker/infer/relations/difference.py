@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.expression import Expression
+from ...core.sizes.expression import Expression
 from .base import Column
 from .grid import Grid, Vector, ascent
 
-__all__ = ["Difference"]
+__all__ = ["FixedDifference"]
 
 
-class Difference:
+class FixedDifference:
     """A class that fills another one up to a constant, in three distinct rows at least.
 
     ``rows`` is another number of them, for a relation that is proposed for the model to judge.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ...core.expression import Expression
+from ...core.sizes.expression import Expression
 from .base import Column
 from .grid import Grid, Vector
 

@@ -23,7 +23,7 @@ def itself(sizes: Vector) -> Vector:
 
 
 def ascent(sizes: Vector) -> Vector:
-    """How far a vector moves from where it starts: equal for ``a`` and ``a + 3``.
+    """Returns how far a vector moves from where it starts: equal for ``a`` and ``a + 3``.
 
     >>> ascent((5, 8, 7)), ascent((8, 11, 10))
     ((0, 3, 2), (0, 3, 2))
@@ -51,15 +51,20 @@ class Grid:
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        kept = _distinct_rows(columns)
         self.columns: tuple[Column, ...] = tuple(columns)
-        self._cells = {c.name: tuple(c.values[row] for row in kept) for c in columns}
-        self._position = {column.name: i for i, column in enumerate(columns)}
+        self._cells: dict[str, tuple[int | None, ...]] = {}
+        self._position: dict[str, int] = {}
+        self._rows: dict[str, tuple[int, ...]] = {}
+        #: the classes that have the same rows, by these rows
         self._groups: dict[tuple[int, ...], list[Column]] = {}
-        for column in columns:
-            rows = tuple(i for i, size in enumerate(self._cells[column.name]) if size is not None)
+        kept = _distinct_rows(columns)
+        for position, column in enumerate(columns):
+            cells = tuple(column.values[row] for row in kept)
+            rows = tuple(row for row, size in enumerate(cells) if size is not None)
+            self._cells[column.name] = cells
+            self._position[column.name] = position
+            self._rows[column.name] = rows
             self._groups.setdefault(rows, []).append(column)
-        self._rows = {column.name: rows for rows, group in self._groups.items() for column in group}
         self._indexes: dict[tuple[object, ...], dict[Vector, list[Column]]] = {}
         self._seen: dict[tuple[tuple[int, ...], int], set[int]] = {}
         self._common: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
@@ -117,16 +122,19 @@ class Grid:
 
         ``wanted`` gives the key that is looked for in the rows that some classes have.
         """
-        found = []
+        found: list[tuple[Column, tuple[int, ...]]] = []
         for own, common in self.groups(rows):
-            if (vector := wanted(common)) is not None:
-                found += [(column, common) for column in self.find(own, common, key, vector)]
+            vector = wanted(common)
+            if vector is None:
+                continue
+            for column in self.find(own, common, key, vector):
+                found.append((column, common))
         return iter(self.ordered(found))
 
     def ordered(
         self, found: list[tuple[Column, tuple[int, ...]]]
     ) -> list[tuple[Column, tuple[int, ...]]]:
-        """What was found, in the order of the classes."""
+        """Returns the relations that were found, in the order of the classes."""
         return (
             sorted(found, key=lambda pair: self._position[pair[0].name])
             if len(found) > 1
@@ -149,7 +157,8 @@ class Grid:
         if known is None:
             known = self._indexes[own, rows, key] = {}
             for column in self._groups[own]:
-                if (vector := key(self.sizes(column, rows))) is not None:
+                vector = key(self.sizes(column, rows))
+                if vector is not None:
                     known.setdefault(vector, []).append(column)
         return known
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.expression import Expression
+from ...core.sizes.expression import Expression
 from .base import Column
 from .grid import Grid, direction
 

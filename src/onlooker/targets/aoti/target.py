@@ -4,29 +4,120 @@ in one file.
 
 from __future__ import annotations
 
+import json
 import logging
 import tempfile
 import time
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import MissingPackageError, UnsupportedError
-from ...core.progress import tell
+from ...core.errors import ExportError, MissingPackageError, SavedFileError, UnsupportedError
+from ...core.support.progress import tell
 from ...disk.text import damaged
 from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..inputs import laid
+from ..reduced import INTEGERS, reduced_graphs
 from ..refused import of_graph
-from ..target import file_name
+from ..results import Runner, as_the_model_gives
+from ..target import REDUCED, Calibration, file_name
 from ..weights import read_tensors, write_tensors
-from .compile import Package, compile_graph, layouts_in
-from .run import open_package
+from .compile import LAYOUTS, Package, compile_graph, layouts_in
 
-__all__ = ["Aoti"]
+__all__ = ["Aoti", "open_package"]
 
 logger = logging.getLogger(__name__)
+
+
+# Runs a package of AOTInductor, which trusts what it is given: every input is brought into the
+# form it expects.
+def open_package(graph: Graph, package: Package, path: Path) -> Runner:
+    """A function of the inputs of ``graph`` that runs the package at ``path`` with the weights of
+    ``package``.
+
+    The package is machine code, and runs as such.
+
+    :raises SavedFileError: ``file-damaged``, ``another-machine``
+    :raises ExportError: ``aoti-refused`` when it cannot be loaded
+    """
+    from ...torch_internals.compiled import aoti_load_package
+
+    about = _about(path)
+    _check_machine(about, path.name)
+    try:
+        model = aoti_load_package(str(path))
+        missing = [name for name in model.get_constant_fqns() if name not in package.weights]
+        if missing:
+            raise damaged(path.name, f"there are no weights for {', '.join(missing[:3])}")
+        weights = {name: package.weights[name] for name in model.get_constant_fqns()}
+        if weights:
+            model.load_constants(weights, check_full_update=True, user_managed=True)
+    except RuntimeError as error:
+        raise ExportError(
+            f"{path.name} cannot be loaded by AOTInductor: {str(error)[:500]}",
+            slug="aoti-refused",
+            hint="Compile it again on this machine: program.to('aoti').",
+        ) from None
+    try:
+        return _runner(model, graph, json.loads(about[LAYOUTS]), weights)
+    except (KeyError, ValueError, TypeError) as error:
+        raise damaged(
+            path.name, f"it does not say how its inputs have to lie in memory ({error!r})"
+        ) from error
+
+
+def _about(path: Path) -> dict[str, str]:
+    """The metadata of a package, read before anything of it is loaded.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            (name,) = [n for n in archive.namelist() if n.endswith("wrapper_metadata.json")]
+            found = json.loads(archive.read(name))
+    except (zipfile.BadZipFile, OSError, ValueError, RecursionError) as error:
+        raise damaged(path.name, f"it is no package of AOTInductor ({error})") from error
+    if not isinstance(found, dict):
+        raise damaged(path.name, "its metadata is no table")
+    return found
+
+
+def _check_machine(about: dict[str, str], where: str) -> None:
+    """Passes on a machine that has the instructions which the package was compiled for.
+
+    :raises SavedFileError: ``another-machine``
+    """
+    from ...torch_internals.compiled import get_device_information
+
+    for key, own in get_device_information(about.get("AOTI_DEVICE_KEY", "cpu")).items():
+        needed = str(about.get(key, own))
+        if not set(needed.split()) <= set(str(own).split()):
+            raise SavedFileError(
+                f"{where} was compiled for a machine with {needed}, this one has"
+                f" {own or 'none of it'}.",
+                slug="another-machine",
+                hint="Compile it on this machine: load the torch program and call to('aoti').",
+            )
+
+
+def _runner(model: Any, graph: Graph, layouts: Sequence[Any], alive: Any) -> Runner:
+    """The model as a function; ``alive`` are the weights, which it does not hold itself."""
+    leaves = graph.plan.inputs
+    devices = [leaf.device.partition(":")[0] for leaf in leaves]
+    orders = [None if o is None or o == list(range(len(o))) else tuple(o) for o in layouts]
+    if len(orders) != len(leaves):
+        raise ValueError(f"{len(orders)} inputs for {len(leaves)}")
+    boxed_run = model.loader.boxed_run
+
+    def start(inputs: Sequence[Any], _alive: Any = alive) -> list[Any]:
+        return list(boxed_run([laid(*item) for item in zip(inputs, devices, orders, strict=True)]))
+
+    return as_the_model_gives(start, graph.outputs.are_ints, graph.outputs.are_floats)
+
+
 _RUNTIME = "AOTInductor"
 _WEIGHTS = "weights.safetensors"
 
@@ -36,8 +127,9 @@ class Aoti:
 
     name = "aoti"
     suffix = ".aoti.pt2"
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = REDUCED
     reading: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = INTEGERS
     needs_bounds = False
 
     def require(self) -> None:
@@ -59,12 +151,21 @@ class Aoti:
                 ),
             ) from error
 
-    def convert(self, graphs: Sequence[Graph], **_: Any) -> list[Graph]:
-        """The same regimes, compiled; the weights stay those of the programs of torch, which are
+    def convert(
+        self,
+        graphs: Sequence[Graph],
+        *,
+        precision: str | None = None,
+        calibration: Calibration | None = None,
+        **_: Any,
+    ) -> list[Graph]:
+        """The same plans, compiled; the weights stay those of the programs of torch, which are
         not copied.
 
-        :raises ExportError: ``aoti-refused`` with the message of the compiler
+        :raises ExportError: ``aoti-refused`` with the message of the compiler;
+            ``torch-not-quantised``
         """
+        graphs = reduced_graphs(graphs, precision, calibration)
         made = []
         get_ready(_RUNTIME)
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:

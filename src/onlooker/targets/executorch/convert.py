@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,25 +15,175 @@ import torch
 from torch.fx import Node
 
 from ...core.errors import ExportError, UsageError
+from ...core.precision import is_calibrated
+from ...core.sizes.expression import Expression
+from ...hypotheses.ranges import greatest
 from ...model_source.lines import place_of_node
+from ...patches.swap import swapped
+from ...proofs.exported_sizes import sizes_in_plan
+from ...torch_internals.sizes import ValueRanges
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..asserted import assertions_in
 from ..inputs import fake_inputs, layout_of, with_tensors_for_ints
 from ..refused import refused_graph
-from .attention import layouts_kept
-from .bounds import bounds_in_torch
 
 __all__ = [
     "BACKENDS",
     "Converted",
     "check_backend",
     "convert_graphs",
+    "layouts_kept",
     "refused",
     "without_warnings",
 ]
 
 logger = logging.getLogger(__name__)
+
+
+# Upper bounds of sizes, where ExecuTorch reads them: in the ranges that torch keeps of its symbols.
+#
+# Without a bound ExecuTorch plans its memory for the sizes of the example, and refuses larger ones
+# when it runs. Upstream: https://github.com/pytorch/executorch/issues/20834,
+# ``exir/sym_util.py``, ``eval_upper_bound``.
+@contextlib.contextmanager
+def bounds_in_torch(graphs: Sequence[Graph]) -> Iterator[list[str]]:
+    """Inside the block torch knows the greatest value of each symbol of the programs of ``graphs``,
+    whose plans have bounds. Afterwards the programs are as they were.
+
+    A size that is an expression of others needs nothing: ExecuTorch computes its bound from theirs.
+    Yields a list of the sizes that were made numbers meanwhile, complete when the block has ended.
+    """
+    from executorch.exir.verification import verifier
+
+    fixed_sizes: list[str] = []
+    environments = [_environment(graph.artifact) for graph in graphs]
+    check = verifier._check_tensor_args_matching_op_allowed_dtype
+    with contextlib.ExitStack() as stack:
+        for graph, environment in zip(graphs, environments, strict=True):
+            if environment is not None:
+                stack.enter_context(_bounded(graph, environment, fixed_sizes))
+        unguarded = _unguarded(check, [each for each in environments if each is not None])
+        stack.enter_context(swapped(verifier, check.__name__, unguarded))
+        yield fixed_sizes
+
+
+@contextlib.contextmanager
+def _bounded(graph: Graph, environment: Any, fixed_sizes: list[str]) -> Iterator[None]:
+    ranges, replacements = environment.var_to_range, environment.replacements
+    before, replaced = dict(ranges), dict(replacements)
+    symbols = {symbol.name: symbol for symbol in graph.plan.symbols}
+    sizes = sizes_in_plan(graph.artifact, graph.plan, graph.names)
+    for symbol, size in sizes.items():
+        if symbol in ranges and size.free_symbols:
+            least = int(ranges[symbol].lower)
+            # with one value left it would be a number, and smaller sizes would not be taken
+            most = max(greatest(Expression(size), symbols), least + 1)
+            ranges[symbol] = ValueRanges(least, most)
+    environment._version_counter += 1  # what was decided with the other ranges is decided anew
+    try:
+        yield
+    finally:
+        fixed_sizes += [
+            f"{size} = {replacements[symbol]}"
+            for symbol, size in sizes.items()
+            if symbol in replacements and symbol not in replaced and replacements[symbol].is_number
+        ]
+        ranges.update(before)
+        replacements.clear()
+        replacements.update(replaced)
+        environment._version_counter += 1
+        environment.pending_fresh_unbacked_symbols.clear()
+
+
+def _unguarded(check: Callable[[Any], None], environments: Sequence[Any]) -> Callable[[Any], None]:
+    """The check of ExecuTorch without the guards that it leaves in torch.
+
+    For an operator that gives a list of tensors it takes the first tensor for the list, and its
+    length, which is the batch, becomes a number. Upstream: ``exir/verification/arg_validator.py``,
+    ``call_function`` (executorch 1.5).
+    """
+
+    def checked(module: Any) -> None:
+        with contextlib.ExitStack() as stack:
+            for environment in environments:
+                stack.enter_context(environment.suppress_guards())
+            check(module)
+
+    return checked
+
+
+def _environment(program: torch.export.ExportedProgram) -> Any:
+    """The sizes that torch knows of a program; None where all are numbers."""
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    modes = (getattr(value, "fake_mode", None) for value in values)
+    mode = next((mode for mode in modes if mode is not None), None)
+    return None if mode is None else mode.shape_env
+
+
+# Results of attention keep the layout in memory that they had in the trace.
+#
+# ``scaled_dot_product_attention`` gives a result laid out as its query, and a model may view it as rows
+# without a copy, as GPT-2 does. torch decomposes the operator to one whose result always has the
+# layout of ``nn.MultiheadAttention``, steps outside of rows: such a view then fails.
+#
+# Upstream: ``scaled_dot_product_flash_attention_for_cpu`` in
+# https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_decomp/decompositions.py. It may go when that
+# function gives the layout of the query; ``tests/targets/executorch/test_attention.py`` says so.
+_ATEN = torch.ops.aten
+#: what gives another view of a tensor, where it can
+_MOVES = (_ATEN.transpose.int, _ATEN.permute.default, _ATEN.reshape.default)
+
+
+def layouts_kept(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program with a copy into the layout of the trace behind every attention whose result is
+    viewed; the program itself where there is none.
+    """
+    found = [node.name for node in _attentions(program.graph) if _is_viewed(node)]
+    if not found:
+        return program
+    module = torch.fx.GraphModule(program.graph_module, copy.deepcopy(program.graph))
+    module.meta.update(program.graph_module.meta)
+    for node in _attentions(module.graph):
+        if node.name in found:
+            _lay_out(module.graph, node)
+    module.recompile()
+    return program._update(module, program.graph_signature)
+
+
+def _attentions(graph: torch.fx.Graph) -> list[Node]:
+    target = _ATEN.scaled_dot_product_attention.default
+    return list(graph.find_nodes(op="call_function", target=target))
+
+
+def _is_viewed(node: Node) -> bool:
+    """True where a view reads the result, or the result with its dimensions in another order."""
+    return any(
+        user.target is _ATEN.view.default or (user.target in _MOVES and _is_viewed(user))
+        for user in node.users
+    )
+
+
+def _lay_out(graph: torch.fx.Graph, node: Node) -> None:
+    """Copies the result of a node into the layout that its fake tensor has."""
+    value = node.meta["val"]
+    order = layout_of(value)
+    if order is None:
+        return
+    inverse = sorted(range(len(order)), key=order.__getitem__)
+    with graph.inserting_after(node):
+        outer = graph.call_function(_ATEN.permute.default, (node, order))
+    with graph.inserting_after(outer):
+        kind: dict[str, Any] = {"memory_format": torch.contiguous_format}
+        copied = graph.call_function(_ATEN.clone.default, (outer,), kind)
+    with graph.inserting_after(copied):
+        back = graph.call_function(_ATEN.permute.default, (copied, inverse))
+    node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not outer)
+    for made in (outer, copied, back):
+        made.meta = dict(node.meta)
+    outer.meta["val"] = copied.meta["val"] = value.permute(order)
+
+
 #: who computes: kernels of ExecuTorch, or XNNPACK where it has an operator
 BACKENDS = ("portable", "xnnpack")
 
@@ -83,11 +234,14 @@ def convert_graphs(graphs: Sequence[Graph], backend: str) -> Converted:
             stack.enter_context(torch.no_grad())
             for graph in graphs:
                 stack.enter_context(without_guards(graph.artifact))
-            baked = stack.enter_context(bounds_in_torch(graphs))
+            fixed_sizes = stack.enter_context(bounds_in_torch(graphs))
             programs = {
                 graph.name: layouts_kept(with_tensors_for_ints(graph.artifact)) for graph in graphs
             }
             from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+
+            if any(is_calibrated(graph.options.get("precision")) for graph in graphs):
+                import executorch.kernels.quantized  # noqa: F401  (registers operators with results given)
 
             lowered = to_edge_transform_and_lower(
                 programs,
@@ -107,8 +261,8 @@ def convert_graphs(graphs: Sequence[Graph], backend: str) -> Converted:
             content = bytes(made.buffer)
     except Exception as error:
         raise refused(graphs, _reason(error), error) from None
-    if baked:
-        raise refused(graphs, f"its converter makes a size a number: {', '.join(baked)}")
+    if fixed_sizes:
+        raise refused(graphs, f"its converter makes a size a number: {', '.join(fixed_sizes)}")
     if written:
         raise refused(
             graphs,

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from ...core.locks import lock_of
+from ...core.support.locks import lock_of
 from ...disk.text import damaged
 from ...patches.quiet import Printed, what_is_printed
 from ...trace.graph import Graph
 from ..inputs import laid
+from ..results import Runner, as_the_model_gives
 from .convert import refused, without_warnings
 
 __all__ = ["Pte", "load_pte", "open_pte"]
-
-Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class Pte:
@@ -42,7 +39,7 @@ class Pte:
                 raise RuntimeError(_told(error, printed)) from error
 
 
-def open_pte(pte: Pte, graphs: Sequence[Graph], where: str) -> list[Run]:
+def open_pte(pte: Pte, graphs: Sequence[Graph], where: str) -> list[Runner]:
     """A function of the inputs for each graph, which runs the method of its name.
 
     :raises SavedFileError: ``file-damaged`` where the program is none, or has other methods
@@ -67,7 +64,7 @@ def load_pte(pte: Pte, where: str) -> None:
             raise damaged(where, reason) from error
 
 
-def _opened(pte: Pte, graph: Graph, where: str) -> Run:
+def _opened(pte: Pte, graph: Graph, where: str) -> Runner:
     if graph.name not in pte.program.method_names:
         raise damaged(where, f"it has no method {graph.name}")
     with what_is_printed() as printed:
@@ -88,22 +85,10 @@ def _told(error: Exception, printed: Printed) -> str:
     return f"{error} ({'; '.join(lines[:3])[:500]})" if lines else str(error)
 
 
-def _runner(pte: Pte, method: Any, graph: Graph) -> Run:
+def _runner(pte: Pte, method: Any, graph: Graph) -> Runner:
     """The method as a function; a size that the plan does not allow never comes here."""
-    kinds: list[Any] = [
-        int if is_int else float if is_float else None
-        for is_int, is_float in zip(graph.outputs.are_ints, graph.outputs.are_floats, strict=True)
-    ]
 
-    def run(inputs: Sequence[Any]) -> Sequence[Any]:
-        given = [laid(value, "", None) for value in inputs]
-        devices = {value.device for value in given if not value.is_cpu}
-        found = pte.run(method, [value.cpu() for value in given] if devices else given)
-        if devices:
-            (device, *_) = devices
-            found = [v.to(device) if isinstance(v, torch.Tensor) else v for v in found]
-        return [
-            value if kind is None else kind(value) for value, kind in zip(found, kinds, strict=True)
-        ]
+    def start(inputs: Sequence[Any]) -> list[Any]:
+        return pte.run(method, [laid(value, "", None).cpu() for value in inputs])
 
-    return run
+    return as_the_model_gives(start, graph.outputs.are_ints, graph.outputs.are_floats)

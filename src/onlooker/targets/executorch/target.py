@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import MissingPackageError
-from ...core.progress import tell
+from ...core.support.progress import tell
 from ...disk.files import read_file
 from ...hypotheses.ranges import check_bounded
 from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..inputs import laid
+from ..reduced import INTEGERS, reduced_graphs
+from ..target import REDUCED, Calibration
 from .convert import check_backend, convert_graphs
 from .run import Pte, open_pte
 
@@ -38,8 +40,9 @@ class Executorch:
 
     name = "executorch"
     suffix = ".pte"
-    options: tuple[str, ...] = ("backend",)
+    options: tuple[str, ...] = (*REDUCED, "backend")
     reading: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = INTEGERS
     needs_bounds = True
 
     def require(self) -> None:
@@ -60,16 +63,24 @@ class Executorch:
             )
 
     def convert(
-        self, graphs: Sequence[Graph], *, backend: str = "portable", **_: Any
+        self,
+        graphs: Sequence[Graph],
+        *,
+        backend: str = "portable",
+        precision: str | None = None,
+        calibration: Calibration | None = None,
+        **_: Any,
     ) -> list[Graph]:
-        """The same regimes as methods of one program.
+        """Returns the same plans as methods of one program.
 
-        :raises ExportError: ``executorch-refused`` with the message of the converter
+        :raises ExportError: ``executorch-refused`` with the message of the converter;
+            ``torch-not-quantised``
         :raises UsageError: ``bad-backend``; ``bounds-needed``
         """
         check_backend(backend)
         start = time.perf_counter()
         check_bounded([graph.plan for graph in graphs], {}, self.name)
+        graphs = reduced_graphs(graphs, precision, calibration)
         logger.info("converting %d graphs to ExecuTorch", len(graphs))
         tell("converting to ExecuTorch", 0, 1)
         get_ready(_RUNTIME)
@@ -130,7 +141,7 @@ def _check_first_run(graphs: Sequence[Graph], content: bytes) -> None:
 
 
 def _memory(graph: Graph, nbytes: int) -> str:
-    """What the report says of the memory that is planned."""
+    """The note about the memory that is planned."""
     bounds = ", ".join(f"{symbol.name} up to {symbol.high}" for symbol in graph.plan.symbols)
     where = f" for {bounds}" if bounds else ""
     return f"{nbytes:,} bytes of memory are planned{where}, beside the weights"

@@ -1,6 +1,4 @@
-"""What a model of ONNX says about itself: plan, ranges, conditions and versions, as its
-metadata.
-"""
+"""The metadata of a model of ONNX: plan, ranges, conditions and versions."""
 
 from __future__ import annotations
 

@@ -14,18 +14,74 @@ import torch
 
 from ...core.errors import ExportError, UsageError
 from ...patches.masked_rows import masked_rows_give_zeros
-from ...repairs.recurrent_steps import steps_stay_sizes
+from ...repairs.loops.recurrent_steps import steps_stay_sizes
+from ...torch_internals.graph_modules import nodes_of
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..refused import refused_graph
-from .assertions import assertions_kept, name_assertions
-from .attention_forms import attention_as_converted
-from .operators import translations
-from .operators_complex import complex_numbers_as_pairs
-from .operators_missing import stop_of
-from .shapes import shapes_of_the_trace_forgotten, write_traced_shapes
+from .operators.assertions import assertions_kept, name_assertions
+from .operators.attention_forms import attention_as_converted
+from .operators.complex_numbers import complex_numbers_as_pairs
+from .operators.missing import stop_of
+from .operators.table import translations
 
-__all__ = ["check_opset", "convert_graph", "opset_of"]
+__all__ = ["check_opset", "convert_graph", "opset_of", "shapes_of_the_trace_forgotten"]
+
+
+# The shapes of results in a converted model: forgotten where the model is simplified, and written as
+# the trace has them for those who look for patterns.
+@contextlib.contextmanager
+def shapes_of_the_trace_forgotten(model: Any) -> Iterator[None]:
+    """Inside the block no result of the model has a shape; on exit its outputs have theirs again.
+
+    The shapes are those of the example. ``x[:, :8]`` of five columns has five, which the converter
+    writes down as the size of ``x``; where a graph serves longer rows too, what simplifies the model
+    by these shapes, as ONNX Runtime does when it loads it, would drop the cut. Shapes that hold for
+    all sizes are inferred again.
+    """
+    outputs = [(value, value.shape) for value in model.graph.outputs]
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            value.shape = None
+    try:
+        yield
+    finally:
+        for value, shape in outputs:
+            value.shape = shape
+
+
+def write_traced_shapes(model: Any, program: torch.export.ExportedProgram) -> None:
+    """Gives results that have the name of an operator of ``program`` the shape that they have there.
+
+    ``program`` is the one that the converter made, whose operators are those of ONNX by name. A size
+    that changes is an expression in the names of the trace. Sizes that hold for the example only may
+    be among them: what is made of a model with these shapes has to be tried.
+    """
+    import onnx_ir
+
+    shapes = _traced_shapes(program)
+    for node in model.graph:
+        for value in node.outputs:
+            traced = shapes.get(value.name)
+            known = value.shape
+            if traced is not None and (known is None or len(known) == len(traced)):
+                value.shape = onnx_ir.Shape(
+                    [size if isinstance(size, int) else str(size) for size in traced]
+                )
+
+
+def _traced_shapes(program: torch.export.ExportedProgram) -> dict[str, Any]:
+    """The shapes of the tensors of a program by the names of their nodes."""
+    return {
+        node.name: node.meta["val"].shape
+        for node in nodes_of(program)
+        if _is_tensor(node.meta.get("val"))
+    }
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 LOWEST = 18  # the functions of torch's converter are written for it
@@ -42,7 +98,7 @@ def check_opset(opset: Any) -> None:
     if opset is None or (type(opset) is int and LOWEST <= opset <= highest):
         return
     raise UsageError(
-        f"opset={opset!r} cannot be converted to.",
+        f"opset={opset!r} is not supported.",
         slug="bad-opset",
         hint=(
             f"Give a number from {LOWEST} to {highest}, or nothing for the one that torch chooses."
@@ -91,7 +147,7 @@ def convert_graph(
             if converted is not None:
                 with shapes_of_the_trace_forgotten(converted.model):
                     converted.optimize()
-                name_assertions(converted.model, assertions)
+                name_assertions(converted.model, assertions, graph.decided)
                 if shapes and converted.exported_program is not None:
                     write_traced_shapes(converted.model, converted.exported_program)
     except Exception as error:
@@ -103,7 +159,7 @@ def convert_graph(
 
 
 def _reason(error: BaseException) -> str:
-    """What the converter says at the bottom: around it are advice and colours for a terminal."""
+    """The message of the converter, without the advice and the colours around it."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines() if line.strip()]

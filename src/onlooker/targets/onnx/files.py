@@ -9,7 +9,7 @@ from typing import Any
 from ...core.errors import SavedFileError
 from ...disk.text import damaged
 from ..places import places_of, write_weights
-from .bounds import check_bounds
+from .runtime.bounds import check_bounds
 from .weights import (
     WEIGHTS,
     attach,

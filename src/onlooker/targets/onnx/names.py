@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...proofs.exported_sizes import symbols_of
 from ...trace.graph import Graph
-from ...trace.obtained import symbols_of
 from ..names import Names
 
 __all__ = ["name_model", "order_inputs"]

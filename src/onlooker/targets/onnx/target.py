@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from ...core.progress import tell
+from ...core.sizes.expression import Expression
 from ...core.spec import Axis
+from ...core.support.progress import tell
 from ...disk.text import damaged
 from ...model_source.lines import place_of_stack
 from ...trace.graph import Graph
@@ -25,18 +26,18 @@ from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
 from ..packages import require_packages
 from ..refused import of_graph
-from ..target import file_name
+from ..target import REDUCED, Calibration, file_name
 from .about import write_about
 from .convert import check_opset, convert_graph
 from .files import read_models, write_models
-from .in_place import InPlace, in_place_runner, kept_in_place
-from .kernels import no_kernels, warn_of_kernels
 from .merge import MERGED, SELECTOR, merged_model
 from .names import name_model
-from .run import ort_runner
-from .session import Session, open_session
-from .settings import DEFAULT, SETTINGS, SessionSettings, settings_of
-from .variants import FUSED_OPSET, VARIANT, Variant, made_variant, variant_of
+from .runtime.kernels import no_kernels, warn_of_kernels
+from .runtime.run import ort_runner
+from .runtime.session import Session, open_session
+from .runtime.settings import DEFAULT, SETTINGS, SessionSettings, settings_of
+from .served.in_place import InPlace, in_place_runner, kept_in_place
+from .served.variants import FUSED_OPSET, VARIANT, Variant, made_variant, variant_of
 from .weights import MOST_IN_ONE_FILE, MOST_INSIDE, lent_tensors, share
 
 __all__ = ["Onnx", "to_onnx"]
@@ -58,8 +59,9 @@ class Onnx:
 
     name = "onnx"
     suffix = ".onnx"
-    options: tuple[str, ...] = ("opset", "merged", *VARIANT, *SETTINGS)
+    options: tuple[str, ...] = (*REDUCED, "opset", "merged", *VARIANT, *SETTINGS)
     reading: tuple[str, ...] = SETTINGS
+    precisions: tuple[str, ...] = ("fp16", "bf16", "int8", "int4", "int8-static")
     needs_bounds = False
 
     def require(self) -> None:
@@ -75,14 +77,16 @@ class Onnx:
         *,
         opset: int | None = None,
         merged: bool = False,
-        precision: Any = None,
+        precision: str | None = None,
+        calibration: Calibration | None = None,
         fuse: Any = None,
         in_place_cache: Any = False,
         session_options: Any = None,
         providers: Any = None,
         **_: Any,
     ) -> list[Graph]:
-        """The same regimes as models of ONNX, already written to files once, and read from there.
+        """Returns the same plans as models of ONNX, already written to files once, and read from
+        there.
 
         Models that ONNX Runtime has no kernels for are converted all the same: a warning,
         ``no-kernels``, says so before, and a note of each graph afterwards.
@@ -101,7 +105,8 @@ class Onnx:
             start = time.perf_counter()
             logger.info("converting %s to ONNX", graph.name)
             tell("converting to ONNX", number, len(graphs), graph.name)
-            model, made = _model(graph, opset, variant)
+            calls = (calibration or {}).get(graph.name, ())
+            model, made = _model(graph, opset, variant, calls)
             seconds = graph.seconds + time.perf_counter() - start
             models.append(model)
             converted.append(replace(made, target=self.name, seconds=seconds))
@@ -181,7 +186,7 @@ class Onnx:
         providers: Any = None,
         **_: Any,
     ) -> list[Graph]:
-        """The graphs with sessions; what was obtained is read from the models, which somebody else
+        """The graphs with sessions; the exported sizes are read from the models, which somebody else
         may have made.
 
         :raises SavedFileError: ``file-damaged``
@@ -227,7 +232,9 @@ def to_onnx(graph: Graph, *, opset: int | None = None) -> Graph:
     return target.convert([graph], opset=opset)[0]
 
 
-def _model(graph: Graph, opset: int | None, variant: Variant) -> tuple[Any, Graph]:
+def _model(
+    graph: Graph, opset: int | None, variant: Variant, calls: Sequence[Sequence[Any]]
+) -> tuple[Any, Graph]:
     """The converted model, with its names, and with what is known of it inside; and the graph, with
     what the variant changes.
     """
@@ -236,7 +243,7 @@ def _model(graph: Graph, opset: int | None, variant: Variant) -> tuple[Any, Grap
     name_model(model, graph, names_of(graph))
     made = graph
     if not variant.is_plain:
-        model, made = made_variant(model, graph, variant)
+        model, made = made_variant(model, graph, variant, calls)
     write_about(model, made)
     return model, made
 
@@ -298,7 +305,7 @@ def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
         graph,
         run=run,
         artifact=opened.model,
-        obtained=_obtained(shapes, graph, names),
+        exported_sizes=_exported_sizes(shapes, graph, names),
         example=(),
         blocked=opened.session.blocked,
     )
@@ -335,21 +342,24 @@ def _shape(value: Any) -> list[Any]:
 
 
 def _nothing(value: Any) -> torch.Tensor:
-    """What is given for an input that a graph does not have: as little as the type allows."""
+    """A value for an input that a graph does not have: as little as the type allows."""
     from onnx_ir.tensor_adapters import to_torch_dtype
 
     shape = [size if isinstance(size, int) else 0 for size in _shape(value)]
     return torch.zeros(shape, dtype=to_torch_dtype(value.dtype))
 
 
-def _obtained(shapes: Mapping[str, Sequence[Any]], graph: Graph, names: Names) -> dict[str, str]:
+def _exported_sizes(
+    shapes: Mapping[str, Sequence[Any]], graph: Graph, names: Names
+) -> dict[Axis, Expression | None]:
     """Per axis what the inputs of the model say."""
-    found: dict[str, str] = {}
+    found: dict[Axis, Expression | None] = {}
     for leaf, name in zip(graph.plan.inputs, names.inputs, strict=True):
         if name not in shapes:
-            found |= {str(Axis(leaf.path, dim)): "unused" for dim in range(len(leaf.shape))}
+            found |= {Axis(leaf.path, dim): None for dim in range(len(leaf.shape))}
             continue
-        found |= {str(Axis(leaf.path, dim)): str(size) for dim, size in enumerate(shapes[name])}
+        for dim, size in enumerate(shapes[name]):
+            found[Axis(leaf.path, dim)] = Expression.of_text(str(size))
         if leaf.value is not None:
-            found[str(Axis(leaf.path, None))] = str(leaf.value)
+            found[Axis(leaf.path, None)] = leaf.value
     return found

@@ -19,12 +19,12 @@ from torch.fx import GraphModule, Node
 from ...core.errors import ExportError
 from ...model_source.lines import place_of_node
 from ...patches.masked_rows import masked_rows_give_zeros
-from ...repairs.recurrent_steps import steps_stay_sizes
+from ...repairs.loops.recurrent_steps import steps_stay_sizes
 from ...repairs.repeated_operators import operators_repeat
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..about import known_of
-from ..asserted import asserted_in
+from ..asserted import assertions_in, conditions_of
 from ..names import names_of
 from ..refused import operator_in, refused_graph
 from .conversions import CONVERSIONS, RESULTS, extensions
@@ -61,9 +61,10 @@ def convert_graph(graph: Graph) -> Any:
         operator = operator_in(str(error), graph.artifact.graph)
         reason = f"{type(error).__name__}: {first[:500]}{operator}"
         raise _refused(graph, reason, error) from None
+    assertions = assertions_in(module.graph)  # read while comparisons of sizes are those of Python
     use_known_operators(module)
     outputs = _outputs_of(module)
-    conditions = asserted_in(module.graph)
+    conditions = conditions_of(assertions)
     _give_computed(module, [*outputs, *conditions])
     try:
         converted = _converted(module, graph)
@@ -74,7 +75,7 @@ def convert_graph(graph: Graph) -> Any:
 
 @cache
 def _decompositions() -> dict[Any, Any]:
-    """What torch takes apart before: all operators but those that OpenVINO knows whole."""
+    """The operators that torch takes apart before: all but those that OpenVINO knows whole."""
     from openvino.frontend.pytorch.torchdynamo.export_decompositions import ops_to_not_decompose
 
     known = {*ops_to_not_decompose(), *CONVERSIONS, *RESULTS}
@@ -209,8 +210,8 @@ def _call(node: Any, label: str) -> None:
 
 
 def _reason(error: BaseException, module: GraphModule) -> str:
-    """What the converter says: the operators that it does not know, with the lines that call them,
-    or its last words.
+    """Returns the reason that the converter gives: the operators that it does not know, with the
+    lines that call them, or its last words.
     """
     text = str(error)
     missing = _MISSING.search(text)

@@ -161,7 +161,7 @@ def _give_each_result(graph: Graph, node: Node) -> None:
 
 
 def _take_the_source(node: Node) -> None:
-    """What an input holds after the model wrote to it, as a value of its own."""
+    """Makes a write to an input a copy of its source, which the input holds afterwards."""
     target, source = node.args[:2]
     node.meta = dict(target.meta)  # type: ignore[union-attr]
     node.target, node.args = _aten._to_copy.default, (source,)

@@ -125,7 +125,7 @@ def _value(value: Any) -> Any:
 
 
 def _reader(kind: str) -> Callable[[Any], torch.Tensor]:
-    """How an output of this type is read."""
+    """A function that reads an output of this type."""
     if kind not in _BY_TYPE:
         return lambda tensor: torch.from_numpy(numpy.array(tensor.data))
     bits, dtype = _BY_TYPE[kind]

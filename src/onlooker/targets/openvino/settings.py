@@ -1,4 +1,4 @@
-"""How OpenVINO runs models here: the device, and the properties that they are compiled with.
+"""The settings of OpenVINO: the device, and the properties that models are compiled with.
 
 They belong to one process and one machine: no file that is saved holds them.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.errors import UsageError
 
-__all__ = ["SETTINGS", "Settings", "settings_of"]
+__all__ = ["SETTINGS", "DeviceSettings", "settings_of"]
 
 #: the keywords that users give
 SETTINGS = ("device", "config")
@@ -20,7 +20,7 @@ _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "EXECUTION_MODE_HINT": "ACCURACY"}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DeviceSettings:
     """``device`` is a name as ``"CPU"``, ``"GPU.0"`` or ``"AUTO:GPU,CPU"``; ``config`` are
     properties by name, which go before those that keep float32 what it is.
     """
@@ -34,8 +34,9 @@ class Settings:
         return {**_EXACT, **self.config}
 
 
-def settings_of(device: Any = None, config: Any = None) -> Settings:
-    """What a user gave, checked before any work is done with it; None stands for the default.
+def settings_of(device: Any = None, config: Any = None) -> DeviceSettings:
+    """Checks the settings that a user gave before any work is done with them; None stands for the
+    default.
 
     :raises UsageError: ``bad-openvino-options``
     """
@@ -43,7 +44,7 @@ def settings_of(device: Any = None, config: Any = None) -> Settings:
         raise _bad(f"device is {device!r}, which is no name of a device.")
     if config is not None and not _is_config(config):
         raise _bad(f"config is {config!r}, which has not properties by their names.")
-    settings = Settings(device or "CPU", dict(config or {}))
+    settings = DeviceSettings(device or "CPU", dict(config or {}))
     _check(settings)
     return settings
 
@@ -52,7 +53,7 @@ def _is_config(config: Any) -> bool:
     return isinstance(config, Mapping) and all(isinstance(name, str) for name in config)
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: DeviceSettings) -> None:
     """Compiles a model of one addition: OpenVINO says what it does not know."""
     import numpy
     import openvino

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from ...core.expression import Expression
 from ...core.plan import LeafPlan, Plan
+from ...core.sizes.expression import Expression
 from ...core.spec import Axis
 from ...trace.graph import Graph
 
-__all__ = ["obtained_of", "range_of", "shape_of"]
+__all__ = ["exported_sizes_of", "range_of", "shape_of"]
 
 #: so much larger than its least size is a symbol that nothing limits, where an expression of it is
 #: asked whether it falls
@@ -47,23 +47,23 @@ def range_of(plan: Plan, expression: Expression) -> tuple[int, int | None]:
     return max(0, min(values)), None if is_open else max(values)
 
 
-def obtained_of(graph: Graph, inputs: Sequence[Any]) -> dict[str, str]:
+def exported_sizes_of(graph: Graph, inputs: Sequence[Any]) -> dict[Axis, Expression | None]:
     """Per axis what the inputs of a model say: a number, or the expression of the plan where the
     model takes several sizes.
 
     ``inputs`` are the ports in the order of the plan, None for an input that the model lacks.
     """
-    found: dict[str, str] = {}
+    found: dict[Axis, Expression | None] = {}
     for leaf, port in zip(graph.plan.inputs, inputs, strict=True):
         for dim, expression in enumerate(leaf.shape):
-            found[str(Axis(leaf.path, dim))] = _size(port, dim, expression)
+            found[Axis(leaf.path, dim)] = _size(port, dim, expression)
         if leaf.value is not None:
-            found[str(Axis(leaf.path, None))] = "unused" if port is None else str(leaf.value)
+            found[Axis(leaf.path, None)] = None if port is None else leaf.value
     return found
 
 
-def _size(port: Any, dim: int, expression: Expression) -> str:
+def _size(port: Any, dim: int, expression: Expression) -> Expression | None:
     if port is None:
-        return "unused"
+        return None
     dimension = port.get_partial_shape()[dim]
-    return str(dimension.get_length()) if dimension.is_static else str(expression)
+    return Expression.constant(dimension.get_length()) if dimension.is_static else expression

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.errors import ExportError
-from ...core.expression import Expression
 from ...core.plan import LeafPlan, Plan
+from ...core.sizes.expression import Expression
 from ...trace.graph import Graph
 from ..names import names_of
 
@@ -113,11 +113,10 @@ _Source = int | tuple[Any, int]
 
 
 def _first_shape(graph: Graph, leaf: LeafPlan, others: Mapping[LeafPlan, Any]) -> list[_Source]:
-    """Where the sizes of a state come from before the first call."""
+    """The sources of the sizes of a state before the first call."""
     shape: list[_Source] = []
     for dim, expression in enumerate(leaf.shape):
-        is_empty = leaf.fill is not None and leaf.fill.kind == "empty" and leaf.fill.dim == dim
-        if is_empty:
+        if leaf.empty_dim == dim:
             shape.append(0)
         elif expression.is_constant:
             shape.append(expression.evaluate({}))

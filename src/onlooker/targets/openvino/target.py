@@ -4,7 +4,10 @@ plan inside, run by OpenVINO.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import math
+import re
 import tempfile
 import time
 from collections.abc import Sequence
@@ -12,37 +15,164 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from ...core.errors import ExportError
-from ...core.progress import tell
+from ...core.support.progress import tell
 from ...disk.text import damaged
 from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
 from ..packages import require_packages
+from ..places import Place, places_of, write_weights
 from ..refused import of_graph
-from ..target import file_name, only_graph
+from ..target import REDUCED, Calibration, file_name, only_graph
 from .convert import ASSERTED, convert_graph
-from .files import read_models, weights_of, write_models
 from .run import openvino_runner
-from .settings import SETTINGS, Settings, settings_of
-from .shapes import obtained_of
+from .settings import SETTINGS, DeviceSettings, settings_of
+from .shapes import exported_sizes_of
 from .states import State, check_stateful, keep_states, states_of
+from .weights import bodies_of, require_nncf, with_precision
 
 __all__ = ["OpenVino"]
 
 logger = logging.getLogger(__name__)
+
+
+# Models of OpenVINO as files: an ``.xml`` a graph, and the weights beside it.
+#
+# An ``.xml`` says of each weight where it stands in a file of weights, and OpenVINO reads any pair of
+# the two: ``core.read_model("main_2.xml", "weights.bin")``. So several graphs can use one such file.
+#: the file with the weights of all graphs, where there are several
+WEIGHTS = "weights.bin"
+#: the bytes that a model may make of its constants, also where its files have far fewer
+_MOST_COMPUTED = 2**28
+#: and how many times what is written: a weight of 4 bits is three arrays of float32 on its way
+_GROWTH = 32
+#: what OpenVINO writes of a weight, in this order
+_PLACE = re.compile(r'offset="(\d+)" size="(\d+)"')
+
+
+def write_models(models: Sequence[Any], paths: Sequence[Path], *, half: bool = False) -> list[Path]:
+    """Writes the models, each weight as it is or in ``half`` precision, and gives the paths of all
+    files.
+    """
+    import openvino
+
+    if len(models) == 1:
+        openvino.save_model(models[0], paths[0], compress_to_fp16=half)
+        return [paths[0], paths[0].with_suffix(".bin")]
+    with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
+        written = [Path(folder, path.name) for path in paths]
+        for model, path in zip(models, written, strict=True):
+            openvino.save_model(model, path, compress_to_fp16=half)
+        weights = paths[0].parent / WEIGHTS
+        _merge(written, paths, weights)
+    return [*paths, weights]
+
+
+def _merge(written: Sequence[Path], paths: Sequence[Path], weights: Path) -> None:
+    """Writes the models again with places in one file, in which equal weights are one."""
+    arrays: dict[int, Any] = {}
+    by_content: dict[tuple[int, bytes], int] = {}
+    keys: list[dict[Place, int]] = []
+    texts = [path.read_text(encoding="utf-8") for path in written]
+    for path, text in zip(written, texts, strict=True):
+        content = _mapped(path.with_suffix(".bin"))
+        own: dict[Place, int] = {}
+        for place in {Place(int(start), int(size)) for start, size in _PLACE.findall(text)}:
+            array = content[place.offset : place.offset + place.length]
+            key = by_content.setdefault(
+                (place.length, hashlib.sha256(array).digest()), len(by_content)
+            )
+            own[place] = key
+            arrays.setdefault(key, array)
+        keys.append(own)
+    places = places_of(arrays)
+    for path, text, own in zip(paths, texts, keys, strict=True):
+
+        def moved(found: re.Match[str], own: dict[Place, int] = own) -> str:
+            place = places[own[Place(int(found[1]), int(found[2]))]]
+            return f'offset="{place.offset}" size="{place.length}"'
+
+        path.write_text(_PLACE.sub(moved, text), encoding="utf-8")
+    with weights.open("wb") as file:
+        write_weights(file, arrays, places)
+
+
+def _mapped(path: Path) -> Any:
+    """The bytes of a file, which is mapped and not read."""
+    if not path.stat().st_size:
+        return numpy.empty(0, dtype=numpy.uint8)
+    return numpy.memmap(path, dtype=numpy.uint8, mode="r")
+
+
+def read_models(paths: Sequence[Path]) -> list[Any]:
+    """Models from one folder, which somebody else may have made.
+
+    :raises SavedFileError: ``file-damaged``
+    """
+    return [_read(path, weights_of(path, len(paths))) for path in paths]
+
+
+def weights_of(path: Path, count: int) -> Path:
+    """The file with the weights of a model, which is one of so many in its folder."""
+    return path.parent / WEIGHTS if count > 1 else path.with_suffix(".bin")
+
+
+def _read(path: Path, weights: Path) -> Any:
+    import openvino
+
+    try:
+        model = openvino.Core().read_model(path, weights)
+        computed = _computed_bytes(model)
+        limit = max(_MOST_COMPUTED, _GROWTH * (path.stat().st_size + weights.stat().st_size))
+    except Exception as error:
+        said = " ".join(str(error).split())[-300:]
+        raise damaged(path.name, f"it is no model of OpenVINO ({said})") from error
+    if computed > limit:
+        raise damaged(path.name, f"its constants alone make {computed} bytes")
+    return model
+
+
+def _computed_bytes(model: Any) -> int:
+    """The bytes of all results that depend on constants alone: they are computed when a model is
+    compiled, and a file of some kilobytes can ask for any number of them.
+    """
+    total = 0
+    known: set[str] = set()
+    for node in model.get_ordered_ops():
+        total += sum(_computed_bytes(body) for body in bodies_of(node))
+        sources = [port.get_node().get_name() for port in node.input_values()]
+        if node.get_type_name() == "Constant":
+            known.add(node.get_name())
+        elif sources and known.issuperset(sources):
+            known.add(node.get_name())
+            total += sum(_bytes_of(port) for port in node.outputs())
+    return total
+
+
+def _bytes_of(port: Any) -> int:
+    shape = port.get_partial_shape()
+    if not shape.is_static:
+        return 0
+    return int(math.prod(shape.to_shape()) * max(1, port.get_element_type().bitwidth // 8))
+
+
 _RUNTIME = "OpenVINO"
 
 
 class OpenVino:
     """Models of OpenVINO, one a graph. ``device`` and ``config`` say how they are run here, and are
-    not saved. With ``stateful`` the model keeps its cache inside from one call to the next.
+    not saved. With ``stateful`` the model keeps its cache inside from one call to the next, and
+    ``precision`` makes its weights smaller.
     """
 
     name = "openvino"
     suffix = ".xml"
-    options: tuple[str, ...] = (*SETTINGS, "stateful")
+    options: tuple[str, ...] = (*REDUCED, *SETTINGS, "stateful")
     reading: tuple[str, ...] = SETTINGS
+    precisions: tuple[str, ...] = ("fp16", "int8", "int4", "int8-static")
     needs_bounds = False
 
     def require(self) -> None:
@@ -59,15 +189,21 @@ class OpenVino:
         device: Any = None,
         config: Any = None,
         stateful: bool = False,
+        precision: str | None = None,
+        calibration: Calibration | None = None,
         **_: Any,
     ) -> list[Graph]:
-        """The same regimes as models of OpenVINO, already written to files once, and read from
-        there.
+        """Returns the same plans as models of OpenVINO, already written to files once, and read
+        from there.
 
         :raises ExportError: ``openvino-refused`` with the message of the converter or of the
-            device; ``openvino-not-stateful``
+            device; ``openvino-not-stateful``, ``openvino-not-quantised``
         :raises UsageError: ``bad-openvino-options``
+        :raises MissingPackageError: ``missing-package`` for integers without NNCF
         """
+        is_integer = precision in ("int8", "int4", "int8-static")
+        if is_integer:
+            require_nncf()
         settings = settings_of(device, config)
         if stateful:
             check_stateful(graphs)
@@ -77,14 +213,18 @@ class OpenVino:
             start = time.perf_counter()
             logger.info("converting %s to OpenVINO", graph.name)
             tell("converting to OpenVINO", number, len(graphs), graph.name)
-            models.append(convert_graph(graph))
+            model = convert_graph(graph)
+            if precision is not None and is_integer:
+                calls = (calibration or {}).get(graph.name, ())
+                model = with_precision(model, precision, graph, calls)
             if stateful:
-                keep_states(models[-1], graph)
+                keep_states(model, graph)
+            models.append(model)
             seconds = graph.seconds + time.perf_counter() - start
             made.append(replace(graph, target=self.name, seconds=seconds))
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
             paths = [Path(folder, file_name(graph, self)) for graph in graphs]
-            write_models(models, paths)
+            write_models(models, paths, half=precision == "fp16")
             for graph, path in zip(graphs, paths, strict=True):
                 check_first_run(
                     _RUNTIME,
@@ -120,7 +260,7 @@ class OpenVino:
         config: Any = None,
         **_: Any,
     ) -> list[Graph]:
-        """The graphs with compiled models; what was obtained is read from the models, which somebody
+        """The graphs with compiled models; the exported sizes are read from the models, which somebody
         else may have made.
 
         :raises SavedFileError: ``file-damaged``
@@ -131,7 +271,7 @@ class OpenVino:
         self.require()
         return self._read(graphs, folder, settings_of(device, config))
 
-    def _read(self, graphs: Sequence[Graph], folder: Path, settings: Settings) -> list[Graph]:
+    def _read(self, graphs: Sequence[Graph], folder: Path, settings: DeviceSettings) -> list[Graph]:
         paths = [folder / file_name(graph, self) for graph in graphs]
         models = read_models(paths)
         loaded = []
@@ -141,7 +281,7 @@ class OpenVino:
         return loaded
 
 
-def _loaded(graph: Graph, model: Any, where: str, settings: Settings) -> Graph:
+def _loaded(graph: Graph, model: Any, where: str, settings: DeviceSettings) -> Graph:
     """The graph with the model compiled."""
     names = names_of(graph)
     states = _states_in(model, graph, where)
@@ -160,13 +300,13 @@ def _loaded(graph: Graph, model: Any, where: str, settings: Settings) -> Graph:
         states,
     )
     ports |= {names.inputs[state.input]: _variable(model, state) for state in states}
-    obtained = obtained_of(graph, [ports.get(name) for name in names.inputs])
+    sizes = exported_sizes_of(graph, [ports.get(name) for name in names.inputs])
     keeps = tuple(dict.fromkeys(graph.plan.inputs[state.input].path.root for state in states))
-    return replace(graph, run=run, artifact=model, obtained=obtained, example=(), keeps=keeps)
+    return replace(graph, run=run, artifact=model, exported_sizes=sizes, example=(), keeps=keeps)
 
 
 def _variable(model: Any, state: State) -> Any:
-    """What reads a state in a model: its sizes are those of the state."""
+    """The value that reads a state in a model: its sizes are those of the state."""
     reads = (node for node in model.get_ops() if node.get_type_name() == "ReadValue")
     return next(node.output(0) for node in reads if node.get_variable_id() == state.name)
 
@@ -188,7 +328,7 @@ def _check_outputs(model: Any, names: Names, states: Sequence[State], where: str
         raise damaged(where, "its outputs are not those of its plan")
 
 
-def _compiled(model: Any, where: str, settings: Settings) -> Any:
+def _compiled(model: Any, where: str, settings: DeviceSettings) -> Any:
     import openvino
 
     try:

@@ -10,13 +10,17 @@ graph as JSON, and in place of each weight a tensor of its shape that is one zer
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
 import json
+import typing
 import warnings
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,17 +28,76 @@ import torch
 from ...core.errors import OnlookerError, UnsupportedError
 from ...disk.files import read_file
 from ...disk.text import MOST_BYTES, damaged, read_json, write_json
-from ...torch_internals.serialized import PT2ArchiveWriter, schema, serialize_without_tensors
+from ...patches.swap import swapped
+from ...torch_internals.operators import know_quantised_operators
+from ...torch_internals.serialized import (
+    PT2ArchiveWriter,
+    schema,
+    serialize,
+    serialize_without_tensors,
+)
 from ...torch_internals.serialized import serialize as serde
+from ...torch_internals.sizes import symbolic_shapes
+from ...torch_internals.tracing import dynamo_config, lazy_graph_module
 from ...trace.graph import Graph
 from ...trace.torch_run import runner_of
+from ..reduced import INTEGERS, reduced_graphs
 from ..save import save_graph
-from ..target import file_name, only_graph
+from ..target import REDUCED, Calibration, file_name, only_graph
 from ..weights import read_tensors, write_tensors
 from .check import check_program, scrubbed
-from .quick_reading import quick_reading
 
-__all__ = ["WEIGHTS", "TorchFiles"]
+__all__ = ["WEIGHTS", "TorchFiles", "quick_reading"]
+
+
+# Reads an exported program in a third of the time, and programs that torch writes and then refuses.
+#
+# torch parses the same few texts again for every tensor of a graph: inside the block two functions of
+# its deserialiser remember what they gave, the type hints of a class of the format, and the expression
+# of a size. A size made from values that the graph checks to be a number has no symbol any more when
+# the graph was read, and torch (2.13) asks where the symbol comes from: inside the block such symbols
+# are not asked for. All is put back when the block ends.
+#
+# Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_export/serde/serialize.py
+@contextlib.contextmanager
+def quick_reading() -> Iterator[None]:
+    """Inside the block torch reads exported programs quickly."""
+    hints: dict[Any, dict[str, Any]] = {}
+    parse = serialize.GraphModuleDeserializer._parse_sym_expr
+
+    def hints_of(cls: Any, globalns: Any = None, **options: Any) -> dict[str, Any]:
+        if cls not in hints:
+            hints[cls] = typing.get_type_hints(cls, globalns=globalns, **options)
+        return hints[cls]
+
+    @functools.wraps(parse)
+    def parse_once(self: Any, text: Any, hint: Any = None) -> Any:
+        key = (type(text), text, hint)
+        known = self.__dict__.setdefault("_onlooker_parsed", {})
+        if key not in known:
+            known[key] = parse(self, text, hint)
+        return known[key]
+
+    find = symbolic_shapes._free_unbacked_symbols_with_path
+
+    @functools.wraps(find)
+    def find_unreplaced(value: Any, path: Any, **options: Any) -> Any:
+        found = find(value, path, **options)
+        shapes, pending = options.get("shape_env"), options.get("pending")
+        if shapes is not None and pending is not None:
+            pending.difference_update(shapes.replacements)
+        return found
+
+    module = SimpleNamespace(**{**vars(typing), "get_type_hints": hints_of})
+    with (
+        swapped(serialize, "typing", module),
+        swapped(serialize.GraphModuleDeserializer, "_parse_sym_expr", parse_once),
+        swapped(symbolic_shapes, "_free_unbacked_symbols_with_path", find_unreplaced),
+        dynamo_config.patch(fake_tensor_cache_enabled=False),
+        lazy_graph_module._use_lazy_graph_module(True),
+    ):
+        yield
+
 
 #: the file with the weights of all graphs
 WEIGHTS = "weights.safetensors"
@@ -46,16 +109,27 @@ class TorchFiles:
 
     name = "torch"
     suffix = ".pt2"
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = REDUCED
     reading: tuple[str, ...] = ("operators",)
+    precisions: tuple[str, ...] = INTEGERS
     needs_bounds = False
 
     def require(self) -> None:
         """Passes: torch is there."""
 
-    def convert(self, graphs: Sequence[Graph], **options: Any) -> list[Graph]:
-        """The graphs as they are."""
-        return list(graphs)
+    def convert(
+        self,
+        graphs: Sequence[Graph],
+        *,
+        precision: str | None = None,
+        calibration: Calibration | None = None,
+        **_: Any,
+    ) -> list[Graph]:
+        """The graphs as they are, or with smaller weights.
+
+        :raises ExportError: ``torch-not-quantised``
+        """
+        return reduced_graphs(graphs, precision, calibration)
 
     def write(self, graphs: Sequence[Graph], folder: Path) -> list[str]:
         """One file a graph, and one with the weights.
@@ -218,6 +292,8 @@ def _deserialised(
     state, constants = _sorted_out(specs, given, where)
     # torch checks its guards only where it finds inputs, and asks these for nothing but their names
     example = ((), dict.fromkeys(graph.names.values(), 0))
+    if "quantized_decomposed" in _namespaces(document):
+        know_quantised_operators()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -236,7 +312,7 @@ def _deserialised(
 def _sorted_out(
     specs: Any, given: Mapping[str, torch.Tensor], where: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What torch keeps in the state, and what it keeps as constants."""
+    """The tensors that torch keeps in the state, and those that it keeps as constants."""
     state: dict[str, Any] = {}
     constants: dict[str, Any] = {}
     try:

@@ -1,0 +1,1 @@
+"""Values drawn: long lists folded, tables for notebooks, figures."""

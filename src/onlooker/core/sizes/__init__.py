@@ -1,0 +1,1 @@
+"""Sizes as values: expressions of symbols, and conditions on them."""

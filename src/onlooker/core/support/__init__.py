@@ -1,0 +1,1 @@
+"""Beside the values: checks of arguments, enums, locks, logging, progress and deprecation."""

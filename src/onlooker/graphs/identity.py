@@ -1,0 +1,292 @@
+"""Do two straight graphs compute the same, though they differ in form?
+
+A model without a mask asks for causal attention by a flag; with a mask of ones it makes the same
+mask of numbers. No operator-by-operator comparison finds them equal. Both graphs are traces, so no
+Python decides any more: what they compute are functions of their inputs, and functions that agree
+on random and on extreme values of many sizes are the same, but for thresholds that no value met.
+So the test holds only where both graphs have the same thresholds:
+
+- on values: a clamp, a comparison, a rounding whose arguments hang on the inputs that both have;
+- on sizes: the numbers in comparisons, slices and arithmetic of positions (a window of 48). A number
+  that one graph alone has is met by sizes around it, or the graphs count as different.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from ..core.path import Path
+from ..core.plan import Plan
+from ..core.sizes.expression import Sizes
+from ..infer.sizes import choose_sizes, is_possible, middle_sizes
+from ..materialise.arguments import Calls, fill_of
+from ..materialise.extremes import LARGE, extreme_values
+from ..proofs.same_run import READERS
+from ..pytrees.comparisons.agree import agreement
+from ..trace.graph import Graph
+
+__all__ = [
+    "Step",
+    "identity_difference",
+    "numbers_of_positions",
+    "thresholds_on_values",
+    "value_reads",
+]
+
+#: an operator of a run: its function, its arguments and its result
+Step = tuple[Any, Any, dict[str, Any], Any]
+
+#: operators that do another thing beyond a threshold
+_THRESHOLDS = frozenset(
+    {
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "where",
+        "gt",
+        "lt",
+        "ge",
+        "le",
+        "eq",
+        "ne",
+        "round",
+        "floor",
+    }
+    | {"ceil", "trunc", "sign", "masked_fill", "hardtanh", "relu6", "minimum", "maximum", "isnan"}
+    | {
+        "threshold",
+        "bucketize",
+        "searchsorted",
+        "nan_to_num",
+        "isinf",
+        "isfinite",
+        "fmod",
+        "remainder",
+    }
+)
+#: of operators that choose, the place of the argument that is compared
+_DECIDING = {"where": 0, "masked_fill": 1}
+#: operators whose numbers tell positions apart
+_POSITIONS = frozenset(
+    {"gt", "lt", "ge", "le", "eq", "ne", "sub", "rsub", "add", "clamp", "clamp_min", "clamp_max"}
+    | {"slice", "narrow", "triu", "tril", "minimum", "maximum", "floor_divide", "remainder", "div"}
+    | {"sym_max", "sym_min", "floordiv", "mod", "arange", "roll", "index_select", "select"}
+)
+#: a threshold on sizes is met by sizes up to this one
+_GREATEST = 600
+
+
+def identity_difference(
+    first: Graph,
+    second: Graph,
+    calls: Calls,
+    holds: Callable[[Sizes], bool],
+) -> str:
+    """Compares the second graph, which lacks some inputs, with the first one and its fills: returns
+    where they differ, empty where no difference was found at sizes that ``holds`` admits.
+    """
+    if first.outputs.structure != second.outputs.structure:
+        return "the results have other parts"
+    if first.outputs.dynamic != second.outputs.dynamic:
+        return "the results have other constants"
+    shared = {leaf.path for leaf in second.plan.inputs}
+    if _value_thresholds(first, shared) != _value_thresholds(second, shared):
+        return "one of them has a threshold on values that the other lacks"
+    numbers = _numbers_of_one(first, second)
+    if any(number > _GREATEST for number in numbers):
+        return "one of them has a number on positions that is too large to be tried"
+    n_tried = 0
+    for sizes in _sizes(first.plan, dict(first.sizes), numbers):
+        if not holds(sizes) or not is_possible(first.plan, sizes):
+            continue
+        difference = _difference_at(first, second, calls, sizes)
+        if difference:
+            return difference
+        n_tried += 1
+    return "" if n_tried >= 2 or not first.plan.symbols else "too few sizes could be tried"
+
+
+def _sizes(plan: Plan, traced: Sizes, numbers: Sequence[int]) -> Iterator[Sizes]:
+    """The sizes of the trace and twice as large ones, further general and small ones, and those
+    around each number that one graph alone has.
+    """
+    general = {**choose_sizes(plan), **traced}
+    yield general
+    yield {name: 2 * size for name, size in general.items()}
+    yield dict(choose_sizes(plan))
+    yield dict(middle_sizes(plan, 0))
+    for symbol in plan.symbols:
+        for number in (*numbers, 17):
+            for size in (number - 1, number, number + 1, 2 * number + 3):
+                if symbol.takes(size) and size > 1:
+                    yield {**general, symbol.name: size}
+
+
+def _difference_at(first: Graph, second: Graph, calls: Calls, sizes: Sizes) -> str:
+    plan = first.plan
+    shared = {leaf.path for leaf in second.plan.inputs}
+    values = calls.values(sizes)
+    extreme = extreme_values(calls, values, LARGE)
+    for chosen in (values, extreme):
+        if chosen is None:
+            continue
+        inputs = [
+            chosen[leaf.path] if leaf.path in shared else fill_of(leaf, sizes)
+            for leaf in plan.inputs
+        ]
+        fewer = [chosen[leaf.path] for leaf in second.plan.inputs]
+        try:
+            results = [graph(_copies(given)) for graph, given in ((first, inputs), (second, fewer))]
+        except Exception as error:
+            return f"a graph refuses {dict(sizes)}: {type(error).__name__}"
+        paths = list(first.outputs.structure.paths())
+        found = agreement(paths, results[0], results[1])
+        if not found.holds:
+            return f"the results differ at {dict(sizes)}"
+    return ""
+
+
+def _copies(values: Sequence[Any]) -> list[Any]:
+    return [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
+
+
+def _name(node: torch.fx.Node) -> str:
+    return _name_of(node.target)
+
+
+@lru_cache(maxsize=4096)
+def _name_of(target: Any) -> str:
+    """The name of an operator without its overload, and without the mark of writing in place."""
+    packet = getattr(target, "overloadpacket", target)
+    return str(getattr(packet, "__name__", packet)).rpartition(".")[2].rstrip("_")
+
+
+def _numbers(node: torch.fx.Node) -> tuple[Any, ...]:
+    return _numbers_in(node.args, node.kwargs)
+
+
+def _numbers_in(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The numbers among the arguments of an operator."""
+    found: list[Any] = []
+
+    def note(value: Any) -> None:
+        if isinstance(value, (list, tuple)):
+            for item in value:
+                note(item)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            found.append(value)
+
+    note(list(args))
+    note(list(kwargs.values()))
+    return tuple(found)
+
+
+def _value_thresholds(graph: Graph, shared: set[Path]) -> Counter[Any]:
+    """The thresholds on values that hang on inputs that both graphs have, each with its numbers."""
+    names = {graph.names[path] for path in shared}
+    specs = graph.artifact.graph_signature.input_specs
+    given = dict(zip(_user_inputs(specs), graph.names.values(), strict=True))
+    hangs: set[torch.fx.Node] = set()
+    found: Counter[Any] = Counter()
+    for node in graph.artifact.graph.nodes:
+        if node.op == "placeholder":
+            if given.get(node.name) in names:
+                hangs.add(node)
+        elif any(other in hangs for other in _value_sources(node)):
+            if isinstance(node.meta.get("val"), torch.Tensor):
+                hangs.add(node)
+            decided = [other for other in _deciding(node) if other in hangs]
+            if _name(node) in _THRESHOLDS and decided:
+                found[_name(node), _numbers(node)] += 1
+    return found
+
+
+def _user_inputs(specs: Sequence[Any]) -> list[str]:
+    return [spec.arg.name for spec in specs if spec.kind.name == "USER_INPUT"]
+
+
+def _value_sources(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The arguments whose values count: sizes, and tensors of which only the shape is read, do not."""
+    is_like = _name(node).endswith("_like") or _name(node).startswith(("new_", "sym_"))
+    return [] if is_like else list(node.all_input_nodes)
+
+
+def _deciding(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The arguments that a threshold compares: of a choice, its condition."""
+    place = _DECIDING.get(_name(node))
+    if place is None:
+        return list(node.all_input_nodes)
+    return [one for one in node.args[place : place + 1] if isinstance(one, torch.fx.Node)]
+
+
+def _numbers_of_one(first: Graph, second: Graph) -> list[int]:
+    """The numbers on positions that one of the graphs has more often than the other."""
+    counts = []
+    for graph in (first, second):
+        count: Counter[int] = Counter()
+        for node in graph.artifact.graph.nodes:
+            if node.op == "call_function" and _name(node) in _POSITIONS:
+                count.update(abs(int(n)) for n in _numbers(node) if 2 <= abs(n) < 2**31)
+        counts.append(count)
+    one, other = counts
+    return sorted({*(one - other), *(other - one)})
+
+
+# the same of operators that ran
+
+
+def thresholds_on_values(steps: Sequence[Step], given: Iterable[torch.Tensor]) -> Counter[Any]:
+    """The thresholds of a run on values that hang on some tensors, each with its numbers."""
+    hangs = {id(tensor) for tensor in given}
+    found: Counter[Any] = Counter()
+    for function, args, kwargs, result in steps:
+        name = _name_of(function)
+        tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
+        is_like = name.endswith("_like") or name.startswith("new_")
+        if is_like or not any(id(tensor) in hangs for tensor in tensors):
+            continue
+        hangs.update(map(id, _tensors_in((result,))))
+        place = _DECIDING.get(name)
+        deciding = tensors if place is None else args[place : place + 1]
+        if name in _THRESHOLDS and any(id(tensor) in hangs for tensor in deciding):
+            found[name, _numbers_in(args, kwargs)] += 1
+    return found
+
+
+def _tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among the arguments, or the results, of an operator."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors_in(value)
+
+
+def numbers_of_positions(steps: Sequence[Step]) -> Counter[int]:
+    """The numbers of the operators of a run that tell positions apart."""
+    found: Counter[int] = Counter()
+    for function, args, kwargs, _ in steps:
+        if _name_of(function) in _POSITIONS:
+            numbers = _numbers_in(args, kwargs)
+            found.update(abs(int(n)) for n in numbers if 2 <= abs(n) < 2**31)
+    return found
+
+
+def value_reads(steps: Sequence[Step], known: Iterable[torch.Tensor] = ()) -> int:
+    """Counts how often Python read values in a run; not those that are computed of ``known`` tensors
+    alone, which have the same values in each run.
+    """
+    same = {id(tensor) for tensor in known}
+    count = 0
+    for function, args, kwargs, result in steps:
+        tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
+        if tensors and all(id(tensor) in same for tensor in tensors):
+            same.update(map(id, _tensors_in((result,))))
+        elif function in READERS:
+            count += 1
+    return count

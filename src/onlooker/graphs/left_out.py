@@ -1,0 +1,259 @@
+"""Arguments that calls may leave out, and the graphs without them.
+
+Options that watched calls left out are traced without, and so are options that all of them passed.
+Some tensors may be left out as far as experiments say, a mask for instance. There is a trace without
+them where the plan has no cache, and else a run of the model without them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from ..core.errors import ExportError
+from ..core.sizes.expression import Sizes
+from ..core.support.progress import tell
+from ..infer.unify import forms_of
+from ..materialise.arguments import Calls, leaf_values
+from ..materialise.counting import sizes_of
+from ..pytrees.open import open_arguments
+from ..trace.torch_export import export_graph
+from .fixed_sizes import at_sizes
+from .identity import identity_difference
+from .one_plan.proven_graphs import ProvenGraph
+from .one_plan.search import PlanSearch
+from .one_plan.ways import (
+    absent_tensors,
+    calls_without,
+    has_empty_fills,
+    is_proven_wherever,
+    separable_arguments,
+    sets_left_out,
+    sizes_of_absent,
+    watched_ways,
+    without,
+)
+from .program_graphs import ProgramGraphs
+from .refused_calls import complete_observed
+from .side_runs import SideRuns
+
+__all__ = ["add_free_options", "add_watched_ways", "settle_absent_tensors"]
+
+logger = logging.getLogger(__name__)
+#: of so many tensors that a call may leave out, each set is traced
+_MOST_ABSENT = 2
+#: the most sets of tensors that are left out in runs: all sets of four tensors
+_MOST_WAYS = 15
+#: after so many plans, calls of graphs that joined the program since leave out nothing
+_MOST_SETTLED = 12
+
+
+def add_watched_ways(program: ProgramGraphs) -> None:
+    """A trace for each set of options that watched calls left out while others passed them: it
+    gives the graph of the others, or one of its own.
+    """
+    recording = program.prepared.recording
+    for search in list(program.searches):
+        ways = watched_ways(search.plan, recording.calls, recording.signature)
+        for names, calls in ways.items():
+            other = _search_without(program, search, names, calls)
+            if other is not None and not search.add_way(names, other):
+                program.searches.append(other)
+
+
+def add_free_options(program: ProgramGraphs) -> None:
+    """One more trace of a plan whose calls are all of one kind: without all options that every
+    call passed and that experiments took for free. Calls may leave them out where it gives the
+    graph of the others.
+
+    Where calls are of several kinds, each kind would need such a trace: options stay bound.
+    """
+    calls = {call.index: call for call in program.prepared.recording.calls}
+    for search in list(program.searches):
+        names = frozenset(leaf.path.root for leaf in search.plan.leaves if leaf.optional)
+        own = [calls[index] for index in search.plan.calls if index in calls]
+        if names and len(forms_of(own)) == 1:
+            other = _search_without(program, search, names)
+            if other is None or search.add_way(names, other):
+                continue
+            if not any(_differences(program, search, other)):
+                search.add_way(names, other, is_identity=True)
+
+
+def settle_absent_tensors(program: ProgramGraphs) -> None:
+    """A trace for each set of tensors that a call may leave out, a mask for instance: graphs that
+    it is no identity with lose what stood for these tensors, and its graphs join the program.
+
+    Plans with caches would need such traces for each kind of their calls: there the model runs on
+    each side of what it decides by sizes, and so it does for the graphs that joined the program.
+    Arguments that every call has to bring, though they may hold no tensor, are left to experiments.
+    """
+    settled: list[PlanSearch] = []
+    while new := [search for search in program.searches if search not in settled]:
+        for search in new:
+            if len(settled) >= _MOST_SETTLED:
+                search.bind(separable_arguments(search.plan))
+            elif settled or has_empty_fills(search.plan):
+                _settle_by_runs(program, search)
+            else:
+                _settle_by_traces(program, search)
+        settled += new
+        if any(search.plan.never_absent or _has_bound(search) for search in new):
+            complete_observed(program)
+
+
+def _has_bound(search: PlanSearch) -> bool:
+    """True where a call has to bring an argument that some calls left out."""
+    return any(leaf.bound for leaf in search.plan.leaves)
+
+
+def _settle_by_traces(program: ProgramGraphs, search: PlanSearch) -> None:
+    """Traces each set of tensors that calls of one plan may leave out: those that watched calls
+    left out, and all sets of a few tensors. The others have to be there.
+    """
+    required = _required_arguments(program)
+    roots = [root for root in absent_tensors(search.plan) if root not in required]
+    watched = sets_left_out(search.plan, program.prepared.recording.calls, roots)
+    in_watched: frozenset[str] = frozenset().union(*watched)
+    roots.sort(key=lambda root: root not in in_watched)
+    bound = set(roots[_MOST_ABSENT:])
+    sets = dict.fromkeys((*watched, *_subsets(roots[:_MOST_ABSENT])))
+    for names in sorted(sets, key=len):
+        is_bound = not names.isdisjoint(bound)
+        if is_bound and names not in watched:
+            continue
+        is_same = _may_leave_out(program, search, names, has_own_graph=is_bound)
+        if not is_same and not is_bound:
+            bound |= names
+    search.bind(bound)
+
+
+def _may_leave_out(
+    program: ProgramGraphs, search: PlanSearch, names: frozenset[str], *, has_own_graph: bool
+) -> bool:
+    """True where the trace without these tensors is an identity with every graph of the search;
+    else, and where it ``has_own_graph``, its graphs are further ones of the program.
+    """
+    recording = program.prepared.recording
+    roots = absent_tensors(search.plan)
+    calls = calls_without(search.plan, names, recording.calls, roots)
+    other = _search_without(program, search, names, calls)
+    if other is None:
+        return False
+    own = other.graphs[0].current()
+    is_general = len(other.graphs) == 1 and is_proven_wherever(own, search.holds)
+    if not has_own_graph and is_general and not any(_differences(program, search, other)):
+        return True
+    program.explore(other)
+    place = program.searches.index(search)
+    is_first = len(calls) * 2 > len(search.plan.calls)
+    program.searches.insert(place if is_first else place + 1, other)
+    return False
+
+
+def _settle_by_runs(program: ProgramGraphs, search: PlanSearch) -> None:
+    """Refuses the ways of a call that runs of the model find to be something else than what the
+    graphs of the search compute. Those that watched calls went are traced.
+    """
+    roots = [
+        root
+        for root in separable_arguments(search.plan)
+        if root not in _required_arguments(program)
+    ]
+    refused = []
+    runs = SideRuns(search, program.lab)
+    for number, names in enumerate(_subsets(roots)):
+        forms = _empty_objects(program, names)
+        found = "too many arguments may be left out"
+        if number < _MOST_WAYS:
+            with program.noting(search):
+                found = runs.difference_without(names, forms)
+        if found:
+            logger.info("calls without %s differ: %s", ", ".join(sorted(names)), found)
+            refused.append(names)
+    search.refuse_ways(refused)
+    for names in refused:
+        calls = calls_without(search.plan, names, program.prepared.recording.calls, roots)
+        other = _search_without(program, search, names, calls) if calls else None
+        if other is not None:
+            program.searches.append(other)
+
+
+def _empty_objects(program: ProgramGraphs, names: frozenset[str]) -> Iterator[dict[str, Any]]:
+    """Yields the arguments that calls pass instead of leaving out some: none, then an empty object
+    of each class that watched calls passed, such as a new cache.
+    """
+    yield {}
+    found: dict[str, Any] = {}
+    for sample in program.samples:
+        given = sample.arguments()
+        for name in names & given.keys() - found.keys():
+            if given[name] is not None and not open_arguments({"": given[name]}).leaves:
+                found[name] = given[name]
+    if found:
+        yield found
+
+
+def _search_without(
+    program: ProgramGraphs, search: PlanSearch, names: frozenset[str], calls: tuple[int, ...] = ()
+) -> PlanSearch | None:
+    """The graphs of calls that leave out some arguments; None where torch makes none of them.
+
+    ``calls`` are the numbers of watched calls that did, of whose sizes there are traces too.
+    """
+    fixed, sizes = search.general_sizes()
+    fixed = {**fixed, **sizes_of_absent(search.plan, names)}
+    sizes = {name: size for name, size in sizes.items() if name not in fixed}
+    plan = without(at_sizes(search.plan, fixed), names)
+    named = f"{plan.name}_without_{'_'.join(sorted(names))}"
+    plan = replace(plan, name=named, calls=calls or plan.calls)
+    samples = [sample for sample in program.samples if sample.call.index in calls]
+    tell("tracing", detail=plan.name)
+    try:
+        traced = export_graph(
+            plan, program.samples, program.lab, choices=[sizes], like=search.request
+        )
+    except ExportError as error:
+        logger.debug("%s", error)
+        return None
+    other = program.begin(traced)
+    other.fixed = fixed
+    for sample in samples:
+        own = sizes_of(plan, leaf_values(sample))
+        if not other.holds(own):
+            other.add_sizes(own)
+    return other
+
+
+def _differences(program: ProgramGraphs, search: PlanSearch, other: PlanSearch) -> list[str]:
+    """Compares the first graph of the other search with each graph of a search by an identity test,
+    at sizes that both hold: returns the differences.
+    """
+    own = other.graphs[0]
+    found = []
+    for proven in search.graphs:
+
+        def both_hold(sizes: Sizes, proven: ProvenGraph = proven) -> bool:
+            return proven.holds(sizes) and own.holds(sizes)
+
+        graphs = proven.current(), own.current()
+        calls = Calls(graphs[0].plan, program.samples)
+        found.append(identity_difference(*graphs, calls, both_hold))
+    logger.debug("%s and %s: %s", search.plan.name, other.plan.name, found)
+    return found
+
+
+def _required_arguments(program: ProgramGraphs) -> frozenset[str]:
+    """Returns the names of the arguments that every call has to bring."""
+    signature = program.prepared.recording.signature
+    named = (one for one in signature.parameters if not one.kind.startswith("VAR"))
+    return frozenset(one.name for one in named if one.required)
+
+
+def _subsets(roots: Sequence[str]) -> Iterator[frozenset[str]]:
+    """Yields all sets of one argument and more, the smaller ones first."""
+    for count in range(1, len(roots) + 1):
+        yield from map(frozenset, combinations(roots, count))

@@ -1,0 +1,328 @@
+"""Trials of a graph at the sizes about which only operators of torch decided: 0 and 1, and sizes
+that were not equal.
+
+An operator decides again whenever the graph runs, so its conditions need not bound the graph. But
+its result may steer the Python of the model: ``x.squeeze(0)`` has another rank at size 1. So model
+and graph are both run exactly where such a condition fails, and must run the same operators; and
+the model must read the sizes by which it decided in the trace. Where that is not so, or where no
+such sizes are found, the condition stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, combinations, product
+from typing import Any
+
+import sympy
+import torch
+
+from ...core.contract import Constraint, Dropped, Origin
+from ...core.plan import Symbol
+from ...core.sizes.expression import Sizes
+from ...core.sizes.formula import holds, symbols_in
+from ...infer.sizes import is_possible, listed
+from ...lab.lab import Lab
+from ...lab.recorder import Recorder
+from ...materialise.arguments import Calls
+from ...observing.store import copy_leaves
+from ...patches.swap import swapped
+from ...proofs.path_condition import Atom, proofs_of, symbol_of, written
+from ...proofs.same_run import Numbers
+from ...pytrees.comparisons.agree import agreement
+from ...repairs.loops.hit_rows import HitRows
+from ...repairs.loops.rolled_loops import RolledLoops, Rolling
+from ...repairs.numbers.size_ints import builtins_swapped
+from ...repairs.numbers.sized_operators import SizedOperators
+from ...repairs.trace_mode import Reader, reading
+from ...trace.graph import Graph
+from ...trace.size_reads import SizeReads
+from .regions import ProvenRegion
+
+__all__ = ["OperatorTrials", "RegionTrials", "as_in_a_trace"]
+
+logger = logging.getLogger(__name__)
+#: how far from 0 sizes are looked for, beyond those that were seen
+_REACH = 130
+#: sizes below this one are combined for two symbols at once
+_FEW = 4
+
+
+@dataclass(slots=True)
+class RegionTrials:
+    """The result of the trials of a region: conditions that stay, those that may go, and sizes that
+    were exact.
+    """
+
+    limits: list[Constraint] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    sizes: list[Sizes] = field(default_factory=list)
+
+    def allows(self, sizes: Sizes) -> bool:
+        """True for sizes that no condition found so far excludes."""
+        return all(limit.holds(sizes) for limit in self.limits)
+
+
+class OperatorTrials:
+    """Runs model and graph side by side. ``takes`` says whether the model takes sizes."""
+
+    def __init__(self, calls: Calls, lab: Lab, takes: Callable[[Sizes], bool]) -> None:
+        self._calls, self._plan, self._lab, self._takes = calls, calls.plan, lab, takes
+
+    def of(self, graph: Graph, region: ProvenRegion) -> RegionTrials:
+        """Tries a graph where the operators' conditions of a region fail: returns the conditions that
+        stay, and those that may go.
+        """
+        tried, exact = RegionTrials(), dict[Symbol, int]()
+        for symbol, size in self._small_symbols(graph, region):
+            is_excluded = not tried.allows({**region.sizes, symbol.name: size})
+            limit = _at_least(symbol.name, size + 1)
+            if not is_excluded and self._try_at(graph, region, {symbol: size}, tried, limit):
+                exact[symbol] = size
+        if len(exact) > 1:
+            limits = [_at_least(symbol.name, size + 1) for symbol, size in exact.items()]
+            one = Constraint(" or ".join(limit.formula for limit in limits), Origin.UNPROVEN)
+            self._try_at(graph, region, exact, tried, one)
+        for atom in region.tried:
+            self._try_exceptions(graph, region, atom, tried)
+        return tried
+
+    def _small_symbols(self, graph: Graph, region: ProvenRegion) -> Iterator[tuple[Symbol, int]]:
+        """Each symbol that is open in the graph, with 1, then with 0, where the plan allows that."""
+        own = {symbol.name for symbol in graph.plan.symbols} - set(region.fixed)
+        for symbol in self._plan.symbols:
+            if symbol.name in own and self._is_size(symbol):
+                for size in (1, 0):
+                    if symbol.takes(size):
+                        yield symbol, size
+
+    def _try_at(
+        self,
+        graph: Graph,
+        region: ProvenRegion,
+        small: Mapping[Symbol, int],
+        tried: RegionTrials,
+        limit: Constraint,
+    ) -> bool:
+        """Tries the graph with some symbols at small sizes; where it is not exact there, or cannot
+        be tried, the limit stays. True where it is exact.
+        """
+        choice = next(self._sizes_at(small, region, tried), None)
+        if choice is None:
+            together = [sympy.Eq(symbol_of(symbol), size) for symbol, size in small.items()]
+            if not any(self._is_outside(exception, region) for exception in together):
+                tried.limits.append(limit)
+            return False
+        if not self._is_exact(graph, region, choice):
+            tried.limits.append(limit)
+            return False
+        tried.sizes.append(choice)
+        if len(small) == 1:
+            ((symbol, size),) = small.items()
+            tried.dropped.append(Dropped(f"{symbol.name} != {size}", _evidence(choice)))
+        return True
+
+    def _sizes_at(
+        self, small: Mapping[Symbol, int], region: ProvenRegion, tried: RegionTrials
+    ) -> Iterator[Sizes]:
+        """Sizes of a region with some symbols at small sizes: those of its trace, then with one
+        other symbol changed.
+        """
+        base = {**region.sizes, **{symbol.name: size for symbol, size in small.items()}}
+        changed = (
+            {**base, symbol.name: other}
+            for symbol in self._plan.symbols
+            if symbol not in small and symbol.name not in region.fixed
+            for other in _sizes_of_symbol(symbol)
+            if other > 1
+        )
+        for choice in chain([base], changed):
+            if region.holds(choice) and tried.allows(choice):
+                yield choice
+
+    def _is_size(self, symbol: Symbol) -> bool:
+        """True for a symbol that is the size of a tensor: torch makes no assumption about ints."""
+        return any(symbol.name in e.symbols for leaf in self._plan.inputs for e in leaf.shape)
+
+    def _try_exceptions(
+        self, graph: Graph, region: ProvenRegion, atom: Atom, tried: RegionTrials
+    ) -> None:
+        """Tries the graph where a condition fails, once for each way that no trial so far has
+        been at. Only the ways that could not be tried stay outside: ``n // 4 != 0`` of
+        ``n // 4 >= 2``.
+        """
+        for exception in atom.exceptions():
+            formula = written(exception)
+            if any(holds(formula, {**sizes}) for sizes in tried.sizes) or self._is_outside(
+                exception, region
+            ):
+                continue
+            choices = [
+                sizes for sizes in self._sizes_with(formula, region, tried) if tried.allows(sizes)
+            ]
+            choice = next((sizes for sizes in choices if self._takes(sizes)), None)
+            if choice is not None and self._is_exact(graph, region, choice):
+                tried.sizes.append(choice)
+                tried.dropped.append(Dropped(atom.formula, _evidence(choice), atom.line))
+            elif choice is not None or not choices:
+                limit = written(sympy.Not(exception))
+                tried.limits.append(Constraint(limit, Origin.UNPROVEN, atom.line))
+
+    def _is_outside(self, exception: Any, region: ProvenRegion) -> bool:
+        """True where a condition of the region, or the plan, excludes the exception."""
+        known = (*region.atoms.values(), *region.bounds)
+        conditions = [atom.condition for atom in known]
+        if proofs_of(self._plan, conditions).never(exception):
+            return True
+        if not (isinstance(exception, sympy.Eq) and exception.lhs.is_Symbol):
+            return False
+        return any(_is_false_at(condition, exception) for condition in conditions)
+
+    def _sizes_with(
+        self, formula: str, region: ProvenRegion, tried: RegionTrials
+    ) -> Iterator[Sizes]:
+        """Sizes of a region that satisfy a formula: one symbol changed, then two."""
+        names = symbols_in(formula) - region.fixed.keys()
+        symbols = [symbol for symbol in self._plan.symbols if symbol.name in names]
+        for symbol in symbols:
+            for size in _sizes_of_symbol(symbol):
+                choice = {**region.sizes, symbol.name: size}
+                if holds(formula, choice) and region.holds(choice):
+                    yield choice
+        for pair in combinations(symbols, 2):
+            pools = [
+                sorted({*range(_FEW), *(sizes[symbol.name] for sizes in tried.sizes)})
+                for symbol in pair
+            ]
+            for sizes in product(*pools):
+                changed = {symbol.name: size for symbol, size in zip(pair, sizes, strict=True)}
+                choice = {**region.sizes, **changed}
+                valid = all(symbol.takes(changed[symbol.name]) for symbol in pair)
+                if valid and holds(formula, choice) and region.holds(choice):
+                    yield choice
+
+    def _is_exact(self, graph: Graph, region: ProvenRegion, sizes: Sizes) -> bool:
+        """True when model and graph run the same operators at these sizes, and give the same, and
+        the model reads the sizes by which it decided in the trace.
+        """
+        if not is_possible(self._plan, sizes):
+            return False
+        paths = [leaf.path for leaf in graph.plan.inputs]
+        values = self._calls.values(sizes)
+        given = tuple(values[path] for path in paths)
+        ours, theirs = copy_leaves(given), copy_leaves(given)
+        of_model, of_graph, reads = Recorder(), Recorder(), SizeReads()
+        loops = RolledLoops(like=region.rolling, unseen=of_model.paused)
+        arguments = self._calls.arguments_of({**values, **dict(zip(paths, ours, strict=True))})
+        about = self._plan.axis_sizes(sizes)
+        try:
+            expected = self._lab.run(
+                self._calls.arguments_of(values), why="sizes of 0 and 1", memo=True, about=about
+            )
+            with contextlib.nullcontext() if region.not_tracing else as_in_a_trace():
+                traced = self._lab.run_within(
+                    arguments,
+                    self._looking(of_model, reads, loops, region.rolling),
+                    why="operators at sizes of 0 and 1",
+                )
+            with of_model:
+                results = [loops.value(leaf) for leaf in traced.leaves]
+            if loops.failure is not None:
+                raise loops.failure
+            with of_graph:
+                got = graph(theirs)
+        except Exception as error:
+            logger.debug("%s is not tried at %s: %s", graph.name, sizes, error)
+            return False
+        numbers = Numbers()
+        of_the_model = numbers.of(of_model, ours, results)
+        same = of_the_model.is_done_by(numbers.of(of_graph, theirs, got))
+        agrees = agreement(expected.structure.paths(), expected.leaves, got)
+        as_read = _are_read(reads.sizes, region.reads, sizes)
+        logger.debug(
+            "%s at %s: same operators %s, same sizes read %s; %s",
+            graph.name,
+            sizes,
+            same,
+            as_read,
+            agrees.note or "the same results",
+        )
+        return same and as_read and agrees.holds
+
+    @contextlib.contextmanager
+    def _looking(
+        self, recorder: Recorder, reads: SizeReads, loops: RolledLoops, rolling: Rolling
+    ) -> Iterator[None]:
+        """Inside the block a run of the model is looked at, with the loops rolled, and all rows visited,
+        as they are in the graph.
+        """
+        readers: list[Reader] = [reads]
+        readers += [loops] if loops.rolls else []
+        if rolling.visited:
+            readers.append(HitRows(like=rolling.visited, refused=rolling.refused))
+        with contextlib.ExitStack() as stack:
+            if loops.rolls:
+                stack.enter_context(builtins_swapped(self._lab.model, loops.builtins))
+            stack.enter_context(recorder)
+            stack.enter_context(reading(*readers))
+            yield
+
+
+@contextlib.contextmanager
+def as_in_a_trace() -> Iterator[None]:
+    """Inside the block ``torch.compiler.is_exporting()`` is true, and functions of torch are
+    replaced as in a trace: a model then takes the way that it took there.
+
+    The flags are those of ``torch._export.utils._compiling_state_context`` (checked with torch
+    2.13).
+    """
+    with contextlib.ExitStack() as stack:
+        for name in ("_is_compiling_flag", "_is_exporting_flag"):
+            if hasattr(torch.compiler, name):
+                stack.enter_context(swapped(torch.compiler, name, True))
+        stack.enter_context(reading(SizedOperators()))
+        yield
+
+
+def _are_read(
+    found: Sequence[tuple[Any, ...]], traced: Sequence[tuple[Any, ...]], sizes: Sizes
+) -> bool:
+    """True where a run read the sizes of a trace, at these sizes; those that hang on values are
+    not compared.
+    """
+    if list(map(len, found)) != list(map(len, traced)):
+        return False
+    pairs = zip(chain.from_iterable(found), chain.from_iterable(traced), strict=True)
+    return all(size is None or got == _value_of(size, sizes) for got, size in pairs)
+
+
+def _value_of(size: Any, sizes: Sizes) -> Any:
+    numbers = {symbol: sympy.Integer(sizes[symbol.name]) for symbol in size.free_symbols}
+    return size.xreplace(numbers)
+
+
+def _sizes_of_symbol(symbol: Symbol) -> Sequence[int]:
+    """The sizes of a symbol that its plan allows, up to a little more than was seen."""
+    seen = 2 * max(symbol.observed, default=2)
+    return symbol.sizes_up_to(_REACH if symbol.high is None else max(_REACH, seen))
+
+
+def _at_least(name: str, size: int) -> Constraint:
+    return Constraint(f"{name} >= {size}", Origin.UNPROVEN)
+
+
+def _evidence(sizes: Sizes) -> str:
+    return f"model and graph run the same operators at {listed(sizes)}"
+
+
+def _is_false_at(condition: Any, exception: Any) -> bool:
+    """True where a condition does not hold at a size; also where it divides by 0 there, as
+    ``n % (batch - 1) == 0`` does at a batch of 1, which the model cannot take.
+    """
+    try:
+        return condition.subs(exception.lhs, exception.rhs) in (False, sympy.false)
+    except ZeroDivisionError:
+        return True

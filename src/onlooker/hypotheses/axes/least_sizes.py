@@ -1,0 +1,73 @@
+"""The least size that a model takes of axes that may change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.spec import Axis
+from ...infer.samples import Row
+from .classes import sides
+from .trials import AxisTrials
+
+__all__ = ["LeastSizes", "record_size"]
+
+
+class LeastSizes:
+    """Finds the least sizes; ``lows`` has them by axis, where they are more than 1."""
+
+    def __init__(self, trials: AxisTrials) -> None:
+        self._trials = trials
+        self.lows: dict[Axis, int] = {}
+
+    def find(self, axes: Sequence[Axis], step: int, rows: list[Row]) -> None:
+        """Finds the least size, of each side where the sides of a tensor may differ; ``rows`` get the
+        changes of one side alone.
+
+        :raises SpentError: when the budget has ended
+        """
+        of_sides = self._rows_of_sides(axes, step)
+        rows += of_sides
+        for part in sides(axes) if of_sides else [tuple(axes)]:
+            sizes = {self._trials.size(axis) for axis in part}
+            size = self._trials.size(part[0])
+            if len(sizes) == 1 and size > step:
+                self._bisect(part, step, size)
+
+    def _rows_of_sides(self, axes: Sequence[Axis], step: int) -> list[Row]:
+        """The rows of the sides of one tensor, where each changes without the others: they had the same
+        size by chance.
+        """
+        rows = []
+        for side in sides(axes):
+            row = self._trials.probe(side, self._trials.grown(side, step))
+            if row is None:
+                return []
+            rows.append(row)
+        return rows
+
+    def _bisect(self, axes: Sequence[Axis], step: int, size: int) -> None:
+        """Halves what is between a size that is too small and one that is taken."""
+        if self._takes(axes, step):
+            self.lows.update(dict.fromkeys(axes, step))
+            return
+        refused, taken = 1, size // step
+        while taken - refused > 1:
+            middle = (taken + refused) // 2
+            if self._takes(axes, middle * step):
+                taken = middle
+            else:
+                refused = middle
+        self.lows.update(dict.fromkeys(axes, taken * step))
+        detail = f"{refused * step} is refused and {taken * step} accepted"
+        record_size(self._trials, axes, taken * step, "this is the least size", detail)
+
+    def _takes(self, axes: Sequence[Axis], size: int) -> bool:
+        return self._trials.probe(axes, [size] * len(axes)) is not None
+
+
+def record_size(
+    trials: AxisTrials, axes: Sequence[Axis], size: int, claim: str, detail: str
+) -> None:
+    """Writes down what several experiments say together."""
+    sizes = [size] * len(axes)
+    trials.lab.record_claim(claim, True, axes=axes, sizes=sizes, detail=detail)

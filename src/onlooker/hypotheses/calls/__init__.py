@@ -1,0 +1,1 @@
+"""Recorded calls, run again: what they depend on beside their arguments, and what they leave behind."""

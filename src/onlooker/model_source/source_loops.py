@@ -1,0 +1,135 @@
+"""What the source of a model says of a ``for`` loop: which names are seen after a step of it."""
+
+from __future__ import annotations
+
+import ast
+import dis
+from collections.abc import Iterator, Sequence
+from types import CodeType
+
+from .source_tests import codes_of, has_positions, tree_of
+
+__all__ = ["ends_step", "loop_over", "names_read_after"]
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+#: what a body must not have: it leaves the loop, or what it sets is seen by other functions
+_LEAVES = (
+    *(ast.Break, ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal),
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Import, ast.ImportFrom),
+    *(ast.Delete, ast.Try, ast.Match),
+)
+
+
+def loop_over(code: CodeType, instruction: int) -> ast.For | None:
+    """The ``for`` loop that an instruction begins, with what it goes over; None elsewhere."""
+    tree = tree_of(code.co_filename) if has_positions() else None
+    if tree is None or code not in codes_of(code.co_filename):
+        return None
+    for one in dis.get_instructions(code):
+        if one.offset == instruction and one.opname == "GET_ITER":
+            place = getattr(one, "positions", None)
+            break
+    else:
+        return None
+    for node in ast.walk(tree):
+        # the place is that of the loop in Python 3.11, and that of what it goes over later
+        if isinstance(node, ast.For) and place in (_position(node), _position(node.iter)):
+            return None if node.orelse else node
+    return None
+
+
+def ends_step(loop: ast.For, test: ast.expr, number: ast.expr) -> bool:
+    """True where a loop has ``if number == 0: continue``, which goes on with its own next step."""
+    if not isinstance(test, ast.Compare) or test.left is not number:
+        return False
+    if ast.unparse(test) != f"{ast.unparse(number)} == 0":
+        return False
+    return any(
+        isinstance(node, ast.If)
+        and node.test is test
+        and not node.orelse
+        and len(node.body) == 1
+        and isinstance(node.body[0], ast.Continue)
+        for node in _of_own_steps(loop.body)
+    )
+
+
+def names_read_after(file: str, loop: ast.For) -> frozenset[str] | None:
+    """The names that a loop sets and that the function reads after the step that sets them; None
+    where the body may leave the loop, or sets what other functions read.
+
+    ``with`` blocks are read as the statements in them.
+    """
+    function = _function_with(file, loop)
+    if function is None or any(isinstance(node, _LEAVES) for node in _within(loop.body)):
+        return None
+    if any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in ast.walk(function)):
+        return None
+    inside = {id(node) for node in (*_within(loop.body), *ast.walk(loop.target))}
+    outside = [node for node in ast.walk(function) if id(node) not in inside]
+    names = _names([*_within(loop.body), *ast.walk(loop.target)], ast.Store)
+    read_outside = _names(outside, ast.Load) & names
+    given = _names(ast.walk(loop.target), ast.Store)
+    return frozenset(read_outside | _read_before_set(loop.body, names, set(given)))
+
+
+def _read_before_set(body: Sequence[ast.stmt], names: set[str], known: set[str]) -> set[str]:
+    """The names that statements may read before they set them; those they set become ``known``."""
+    found: set[str] = set()
+    for statement in body:
+        if isinstance(statement, ast.With):
+            for item in statement.items:
+                found |= _names(ast.walk(item), ast.Load) - known
+            found |= _read_before_set(statement.body, names, known)
+            continue
+        if isinstance(statement, ast.If):  # one side runs, and sets its names
+            found |= _names(ast.walk(statement.test), ast.Load) - known
+            sides = [set(known), set(known)]
+            found |= _read_before_set(statement.body, names, sides[0])
+            found |= _read_before_set(statement.orelse, names, sides[1])
+            known |= sides[0] & sides[1]
+            continue
+        reads = _names(ast.walk(statement), ast.Load)
+        if isinstance(statement, ast.AugAssign):
+            reads |= _names(ast.walk(statement.target), ast.Store)
+        found |= reads - known
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                known |= _names(ast.walk(target), ast.Store)
+    return found & names
+
+
+def _within(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    for statement in body:
+        yield from ast.walk(statement)
+
+
+def _of_own_steps(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a body, without those of loops in it."""
+    for statement in body:
+        yield statement
+        if not isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
+            for block in ("body", "orelse"):
+                yield from _of_own_steps(getattr(statement, block, []))
+
+
+def _names(
+    nodes: Iterator[ast.AST] | Sequence[ast.AST], context: type[ast.expr_context]
+) -> set[str]:
+    return {
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context)
+    }
+
+
+def _function_with(file: str, loop: ast.For) -> _Function | None:
+    """The innermost function that has a loop."""
+    tree = tree_of(file)
+    found: _Function | None = None
+    for node in ast.walk(tree) if tree is not None else ():  # the innermost comes last
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and loop in ast.walk(node):
+            found = node
+    return found
+
+
+def _position(node: ast.For | ast.expr) -> tuple[int | None, ...]:
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset

@@ -1,0 +1,1 @@
+"""Comparisons of nested values: results that agree, digests of content, equal objects."""

@@ -1,0 +1,1 @@
+"""Nested values in words: containers, caches and tensors."""

@@ -1,0 +1,1 @@
+"""Loops over an axis, and the rows that they read."""

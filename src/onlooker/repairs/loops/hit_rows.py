@@ -1,0 +1,361 @@
+"""A loop over the rows of ``mask.nonzero()`` visits all rows that could be among them.
+
+A mixture of experts visits those experts that some token chose, and their number is a value:
+
+    hit = (chosen.sum((-1, -2)) > 0).nonzero()              # chosen: [experts, k, tokens]
+    for expert in hit:
+        place, token = torch.where(chosen[expert[0]])
+        found = self.experts[expert[0]](x[token]) * weights[token, place, None]
+        out.index_add_(0, token, found)
+
+A trace would have the experts of its example, and a check that a call has as many. But an expert
+whose step leaves nothing behind but what it writes to ``out`` may be visited though no token chose
+it, if nothing is written then. So each expert is visited, with a number of Python, and each write to
+rows of a tensor writes ``where(mask[expert], found, 0)``: it adds nothing unless the row is in the
+loop. In the same order the same numbers are added.
+
+Masks may have a row more than there are experts, at which the model makes an error. The program checks
+that such a row is in no loop.
+
+``if token.numel() == 0: continue`` ends a step by a value. There the rest of the step counts as well
+only where the number is not 0.
+
+This is right where nothing else of a step is seen after it. The nodes of a step are used by it alone,
+or are such writes; a step draws no random numbers; no name that it sets is read later or by the next
+step; and Python keeps nothing else of it, which is compared. Otherwise the loop is that of Python.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ...model_source.frames import frame_of_model
+from ...model_source.lines import line_of
+from ...model_source.source_loops import ends_step, loop_over, names_read_after
+from ...model_source.source_tests import expressions_around
+from ...observing.reach import Snapshot
+from ...proofs.operators import draws, shared_by, written_by
+from ...torch_internals.tracing import get_proxy_mode
+from ..repair import Attempt, Repair, Retry
+from ..trace_mode import Reader
+
+__all__ = ["HIT_ROWS", "HitRows", "NotVisitedError"]
+
+#: more rows are visited by no trace
+_MOST_ROWS = 512
+#: more rows of all loops are not left out
+_MOST_REFUSED = 2
+_NONZERO = frozenset({torch.nonzero, torch.Tensor.nonzero})
+_APART = frozenset({torch.unbind, torch.Tensor.unbind})
+_ADDS = frozenset({torch.index_add, torch.Tensor.index_add, torch.Tensor.index_add_})
+_SETS = frozenset({torch.Tensor.__setitem__})
+_COUNTS = frozenset({torch.numel, torch.Tensor.numel})
+_FORMATS = frozenset({torch.Tensor.__format__})
+_ALL = _NONZERO | _APART | _ADDS | _SETS | _COUNTS | _FORMATS
+_UNSEEN = object()
+
+
+class NotVisitedError(Exception):
+    """A loop is that of Python, for this reason; never seen by a user."""
+
+    def __init__(self, line: str, reason: str) -> None:
+        self.line = line
+        super().__init__(f"the loop at {line} visits the rows of the example: {reason}")
+
+
+class HitRows(Reader):
+    """Inside the block the loops over the rows of ``nonzero()`` visit all rows.
+
+    ``left_out`` are the lines of loops that are those of Python. With ``like`` the loops at these lines
+    are visited so, and no others, in a run with plain sizes. ``refused`` are the rows, with the lines of
+    their loops, at which the model makes an error. ``reach`` gives a snapshot of the model.
+    """
+
+    functions = _ALL
+
+    def __init__(
+        self,
+        left_out: Iterable[str] = (),
+        *,
+        like: Iterable[str] | None = None,
+        refused: Iterable[tuple[str, int]] = (),
+        reach: Callable[[], Snapshot] | None = None,
+        is_rolling: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.failure: NotVisitedError | None = None
+        #: the line of the loop whose step runs, and the number of its row
+        self.line, self.number = "", 0
+        self.visited: list[str] = []
+        self._left_out, self._like = frozenset(left_out), like if like is None else frozenset(like)
+        self.refused = frozenset(refused)
+        self._reach, self._is_rolling = reach, is_rolling
+        #: the rows that steps were given: their numbers
+        self.numbers: list[torch.Tensor] = []
+        #: rows of nonzero() and their masks, by the rows, each with the writes to it
+        self._rows: dict[int, tuple[torch.Tensor, torch.Tensor, Any]] = {}
+        self._steps: list[_Step] = []
+        self._step: _Step | None = None
+
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Visits the rows of a loop, and lets a step write only where its row is in the loop."""
+        step = self._step
+        if func in _NONZERO:
+            rows = func(*args, **kwargs)
+            if isinstance(rows, torch.Tensor) and _is_mask(args[0]):
+                self._rows[id(rows)] = (rows, args[0], _writes_to(rows, args[0]))
+            return rows
+        if func in _APART:
+            loop = None if step is not None or self._is_rolling() else self._loop_over(args[0])
+            return func(*args, **kwargs) if loop is None else loop
+        if step is None:
+            return func(*args, **kwargs)
+        if func in _COUNTS and step.ends_at(frame_of_model()):
+            step.only_if(torch.scalar_tensor(func(*args, **kwargs)) != 0)
+            return 1  # it is compared with 0, and nothing else
+        if func in _FORMATS and getattr(args[0], "constant", None) is not None:
+            return format(args[0].item(), *args[1:])  # the text of a fake tensor is not its number
+        if func in _ADDS and len(args) == 4:
+            target, dim, index, source = args
+            source = source.masked_fill(step.is_left_out(), 0)
+            return step.writing(lambda: func(target, dim, index, source, **kwargs))
+        if func in _SETS:
+            target, index, value = args
+            value = torch.as_tensor(value, dtype=target.dtype, device=target.device)
+            value = torch.where(step.is_live, value, target[index])
+            return step.writing(lambda: func(target, index, value))
+        return func(*args, **kwargs)
+
+    def _loop_over(self, value: Any) -> _Visits | None:
+        """The steps of the loop over some rows that a frame of the model begins; None for any other
+        use, and for any other tensor.
+        """
+        rows, mask, writes = self._rows.get(id(value), (None, None, None))
+        frame = frame_of_model()
+        if frame is None or rows is None or mask is None or writes != _writes_to(rows, mask):
+            return None
+        line = line_of(frame)
+        chosen = line not in self._left_out if self._like is None else line in self._like
+        loop = loop_over(frame.f_code, frame.f_lasti) if chosen else None
+        return None if loop is None else _Visits(self, frame, line, loop, mask)
+
+    def begin(self, step: _Step) -> None:
+        """From here on the functions are those of a step."""
+        self._step, self.line = step, step.line
+
+    def end(self, step: _Step) -> None:
+        """A step is over."""
+        step.close()
+        self._steps.append(step)
+        self._step, self.line = None, ""
+
+    def held(self, frame: FrameType) -> Snapshot | None:
+        """A snapshot of the model and of the local names of a frame; None in a run with plain
+        sizes.
+        """
+        if self._reach is None:
+            return None
+        held = self._reach()
+        values = [v for v in frame.f_locals.values() if isinstance(v, (list, dict, set))]
+        held.holders += Snapshot.of(values, copies=False).again().holders[1:]
+        return held
+
+    def failed(self, line: str, reason: str) -> NotVisitedError:
+        """Remembers why a loop is that of Python, which the model may catch, and gives it."""
+        self.failure = self.failure or NotVisitedError(line, reason)
+        return self.failure
+
+    def check(self, outputs: Iterable[Any]) -> None:
+        """Passes where nothing of the steps is seen after them but what they write.
+
+        :raises NotVisitedError: elsewhere
+        """
+        mode = get_proxy_mode()
+        if self.failure is not None:
+            raise self.failure
+        if mode is None:
+            return
+        returned = {_node_of(mode, leaf) for leaf in outputs}
+        for step in self._steps:
+            why = step.seen_outside(returned)
+            if why:
+                raise self.failed(step.line, why)
+
+
+class _Visits:
+    """The steps of one loop."""
+
+    def __init__(
+        self, rows: HitRows, frame: FrameType, line: str, loop: ast.For, mask: torch.Tensor
+    ) -> None:
+        self._rows, self._frame, self._line, self._mask = rows, frame, line, mask
+        self._loop, self._names = loop, names_read_after(frame.f_code.co_filename, loop)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        rows, line = self._rows, self._line
+        rows.visited.append(line)
+        if self._names is None:
+            raise rows.failed(line, "its body leaves it, or sets what other functions read")
+        held = rows.held(self._frame)
+        lives = [self._mask[number] != 0 for number in range(self._mask.shape[0])]
+        for number, is_live in enumerate(lives):
+            rows.number = number
+            if (line, number) in rows.refused:
+                torch.ops.aten._assert_async.msg(~is_live, f"the model refuses {number} at {line}")
+                continue
+            step = _Step(line, self._frame, self._loop, is_live)
+            before = self._values()
+            rows.begin(step)
+            rows.numbers.append(torch.tensor([number], device=self._mask.device))
+            yield rows.numbers[-1]
+            rows.end(step)
+            for name, value in self._values().items():
+                if value is not before[name] and not step.has_written(value):
+                    raise rows.failed(line, f"{name} is read after a step that sets it")
+        changes = [] if held is None else held.effects()
+        if changes:
+            raise rows.failed(line, f"{changes[0].place or 'a container'} changes in a step")
+
+    def _values(self) -> dict[str, Any]:
+        """The values of the names that the loop sets and that are read later."""
+        known = self._frame.f_locals
+        return {name: known.get(name, _UNSEEN) for name in self._names or ()}
+
+
+class _Step:
+    """One step: ``is_live`` is True where its row is in the loop."""
+
+    def __init__(self, line: str, frame: FrameType, loop: ast.For, is_live: torch.Tensor) -> None:
+        self.line, self.is_live = line, is_live
+        self._frame, self._loop = frame, loop
+        self._last = _last_node()
+        self._nodes: Sequence[Node] = ()
+        self._writes: set[Node] = set()
+        self._written: list[Any] = []
+
+    def ends_at(self, frame: FrameType | None) -> bool:
+        """True where a frame is at the call in ``if rows.numel() == 0: continue`` of the loop."""
+        if frame is not self._frame:
+            return False
+        around = expressions_around(frame.f_code, frame.f_lasti)
+        if len(around) < 2 or not isinstance(around[0], ast.Call):
+            return False
+        return ends_step(self._loop, around[1], around[0])
+
+    def only_if(self, condition: torch.Tensor) -> None:
+        """The rest of the step counts only where a condition holds as well."""
+        self.is_live = self.is_live & condition
+
+    def is_left_out(self) -> torch.Tensor:
+        """True where what the step writes does not count."""
+        return ~self.is_live
+
+    def writing(self, write: Callable[[], Any]) -> Any:
+        """Runs a function that writes only where the step counts."""
+        last = _last_node()
+        result = write()
+        self._writes.update(_nodes_after(last))
+        self._written.append(result)
+        return result
+
+    def has_written(self, value: Any) -> bool:
+        """True for the result of such a function."""
+        return any(value is one for one in self._written)
+
+    def close(self) -> None:
+        """The step is over."""
+        self._nodes = _nodes_after(self._last)
+
+    def seen_outside(self, returned: Iterable[Node | None]) -> str:
+        """Returns what else than its writes is seen after the step; nothing where there is no such
+        thing.
+        """
+        own, returned = set(self._nodes), set(returned)
+        for node in self._nodes:
+            if draws(node):
+                return f"a step draws random numbers, in {node.target}"
+            if node in self._writes:
+                continue
+            if node in returned or not own.issuperset(node.users):
+                return f"the result of {node.target} is used after its step"
+            if any(_is_in_memory_of_others(one, own) for one in written_by(node)):
+                return f"a step writes to a tensor that it did not make, in {node.target}"
+        return ""
+
+
+def _is_in_memory_of_others(node: Node, own: set[Node]) -> bool:
+    """True for a result that may be in the memory of a tensor that a step did not make."""
+    return node not in own or any(_is_in_memory_of_others(one, own) for one in shared_by(node))
+
+
+def _is_mask(value: Any) -> bool:
+    """True for a tensor with one dimension, whose size is a number."""
+    if not isinstance(value, torch.Tensor) or value.ndim != 1:
+        return False
+    return isinstance(value.shape[0], int) and value.shape[0] <= _MOST_ROWS
+
+
+def _last_node() -> Node | None:
+    """The last node so far of the graph that is traced; None in a run without a trace."""
+    mode = get_proxy_mode()
+    return None if mode is None else next(reversed(mode.tracer.graph.nodes))
+
+
+def _nodes_after(node: Node | None) -> list[Node]:
+    """The nodes of a graph after one of them."""
+    found: list[Node] = []
+    while node is not None and node.next.op != "root":
+        node = node.next
+        found.append(node)
+    return found
+
+
+def _node_of(mode: Any, leaf: Any) -> Node | None:
+    if not isinstance(leaf, torch.Tensor) or leaf not in mode.tracer.tensor_tracker:
+        return None
+    found: Node = mode.tracer.tensor_tracker[leaf].proxy.node
+    return found
+
+
+def _writes_to(*tensors: torch.Tensor) -> Any:
+    """Counts the writes to tensors so far; None where torch does not count them."""
+    try:
+        return [tensor._version for tensor in tensors]
+    except RuntimeError:  # of inference mode
+        return None
+
+
+def _visited_by_python(attempt: Attempt) -> Retry | None:
+    rows = attempt.reader(HitRows)
+    if rows is None or attempt.error is None:
+        return None
+    if rows.failure is not None:
+        return Retry(attempt.request.unrolling([rows.failure.line]), str(rows.failure))
+    if not rows.line:
+        return None
+    refused = attempt.request.refused_rows
+    if isinstance(attempt.error, IndexError) and len(refused) < _MOST_REFUSED:
+        refused = (*refused, (rows.line, rows.number))
+        return Retry(replace(attempt.request, refused_rows=refused))
+    why = NotVisitedError(rows.line, attempt.first_line)
+    return Retry(attempt.request.unrolling([rows.line]), str(why))
+
+
+HIT_ROWS = Repair(
+    "rows of nonzero",
+    "A loop over ``mask.nonzero()``, as over the experts that some token chose, has as many steps as the mask"
+    " has elements that are not 0, which is a value. All rows are visited, and those that are not in the loop"
+    " write nothing.",
+    until="tests/repairs/test_hit_rows.py::test_experts_that_no_token_of_the_example_chose",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_tensor.py",
+    always=True,
+    failed=_visited_by_python,
+)

@@ -1,0 +1,98 @@
+"""Lists to which a loop adds a result in each step: who reads how many there are.
+
+A rolled loop runs some steps, and no more, so that such a list is shorter or longer than in a call.
+``torch.stack(results)``, ``len(results)`` and ``results[-1]`` are given the results of all steps. Any
+other reading may count them: ``for _ in results``, ``if results[60:]``. So the source of the function is
+looked at, and a loop stays as it is where the list is read in another way.
+
+>>> import ast
+>>> source = "def f(x):\\n results = []\\n for t in x:\\n  results.append(t)\\n return stack(results)"
+>>> counted_by(ast.parse(source), {"results"}, 3)
+''
+>>> counted_by(ast.parse(source + ", sum(1 for _ in results)"), {"results"}, 3)
+'results is read in line 5'
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+
+__all__ = ["counted_by"]
+
+_READERS = frozenset({"stack", "cat", "concat", "concatenate", "len"})
+_COPIES = frozenset({"tuple", "list", "reversed"})
+_METHODS = frozenset({"append", "insert", "reverse"})
+_Comprehension = ast.ListComp | ast.GeneratorExp
+
+
+def counted_by(tree: ast.AST, names: Collection[str], line: int) -> str:
+    """Finds where the lists of these names, or the value of the comprehension at a line, are read
+    in a way that may count them: returns that line; empty where they are not.
+    """
+    function = _function_at(tree, line)
+    if function is None:
+        return "its source is not there"
+    parents = {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
+    known = set(names)
+    for node in ast.walk(function):
+        if isinstance(node, _Comprehension) and any(
+            one.iter.lineno == line for one in node.generators
+        ):
+            reading = _reading_of(node, parents, known)
+            if reading is not None:
+                return f"the list is read in line {reading}"
+    for node in ast.walk(function):
+        is_read = isinstance(node, ast.Name) and node.id in known and isinstance(node.ctx, ast.Load)
+        if is_read and (reading := _reading_of(node, parents, known)) is not None:
+            return f"{node.id} is read in line {reading}"  # type: ignore[attr-defined]
+    return ""
+
+
+def _function_at(tree: ast.AST, line: int) -> ast.AST | None:
+    """The innermost function with a line."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    found: ast.AST | None = None
+    for node in ast.walk(tree):
+        if isinstance(node, functions) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            found = node if found is None or node.lineno >= found.lineno else found  # type: ignore[attr-defined]
+    return found
+
+
+def _reading_of(node: ast.AST, parents: dict[ast.AST, ast.AST], known: set[str]) -> int | None:
+    """The line of a reading that may count the items of a list; None where this one does not."""
+    parent = parents.get(node)
+    here = getattr(node, "lineno", 0)
+    if isinstance(parent, (ast.Return, ast.keyword, ast.Starred)):
+        return None if isinstance(parent, ast.Return) else here
+    if isinstance(parent, ast.Tuple):
+        return None if isinstance(parents.get(parent), ast.Return) else here
+    if isinstance(parent, ast.Assign):
+        target = parent.targets[0]
+        if len(parent.targets) == 1 and isinstance(target, ast.Name):
+            known.add(target.id)
+            return None
+        return here
+    if isinstance(parent, ast.Attribute):
+        is_called = isinstance(parents.get(parent), ast.Call)
+        return None if is_called and parent.attr in _METHODS else here
+    if isinstance(parent, ast.Subscript) and parent.value is node:
+        if _is_last(parent.slice):
+            return None
+        return _reading_of(parent, parents, known) if _is_backwards(parent.slice) else here
+    if isinstance(parent, ast.Call) and node in parent.args:
+        name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
+        if name in _READERS:
+            return None
+        return _reading_of(parent, parents, known) if name in _COPIES else here
+    if isinstance(parent, (ast.List, ast.BinOp)):  # [first, *results], [first] + results
+        return here
+    return here
+
+
+def _is_last(index: ast.expr) -> bool:
+    return ast.unparse(index) == "-1"
+
+
+def _is_backwards(index: ast.expr) -> bool:
+    return ast.unparse(index) in ("::-1", ":")

@@ -1,0 +1,396 @@
+"""Python loops over an axis as one ``scan`` of torch: one graph for all numbers of steps.
+
+A trace runs every step of ``for t in range(x.shape[1])``, so its graph holds for one number of
+steps. While the block of :class:`RolledLoops` lasts, such a loop runs some steps on tensors without
+values, out of sight of the trace. What a step computes is compared with every other step: the same
+functions, on constants and tensors that stay, on rows of tensors at the index of the step, and on
+results of the same step or of the one before. Then the loop is ``scan`` with this step as its body,
+whatever the number of steps; else :class:`NotRolledError` says why not, with the line, and the loop
+is traced step by step as before.
+
+An example, with ``x`` of the shape (batch, length, width) and ``h`` of (batch, width)::
+
+    for t in range(x.shape[1]):           recorded of step 0    of step 1             of step 2 and later
+        row = x[:, t]                     0: rows of x          0: rows of x          as step 1
+        h = torch.tanh(row + h)           1: add(#0, outer h)   1: add(#0, before #2) as step 1
+        rows.append(h)                    2: tanh(#1)           2: tanh(#1)           as step 1
+    return torch.stack(rows, 1), h
+
+``#1`` is the result of operation 1 in the same step, ``before #2`` that of operation 2 in the step before.
+Step 0 differs from step 1 in one place alone: it has a tensor from outside where the others have
+``before #2``. So ``#2`` is carried, and begins with that tensor. The loop becomes::
+
+    def step(h, row):
+        h = torch.tanh(row + h)
+        return h, h.clone()               what is carried; what each step leaves behind
+
+    last, all_rows = scan(step, h, x.movedim(1, 0))
+
+``torch.stack(rows, 1)`` joins the results of all steps in their order, so it is ``all_rows.movedim(0, 1)``;
+``h`` after the loop is that of the last step, ``last``. A result of any other step, read alone, raises.
+A sum that begins with the number 0, as ``sum(x.unbind(1))`` does, begins with zeros.
+
+The index is no int: it is added to, and reads rows, and whatever else is done with it raises. So a
+loop whose path hangs on the index, or on a number that it counts, is never rolled.
+
+What Python keeps from step to step, a count in an attribute, a set, an iterator, may change a step that
+comes later, or what comes after the loop. So all that the model and its frames hold is compared: but for
+results, it must be after the last step what it was after the first one, and lists of results must be
+read as a whole (:mod:`onlooker.repairs.loops.loop_lists`). Besides, the graph is proven for as many steps as were
+compared, twice as many as any watched call has, and at least 131: a decision of the trace says so, and
+more steps are refused.
+
+The shapes of a step are those of the second one, wherever it does the same: they are not computed
+again, and a ``scan`` whose state changes its shape is refused. In a trial of a graph
+(:mod:`onlooker.graphs.one_plan.operator_trials`) the run of the model has the loops rolled that the trace had.
+
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_higher_order_ops/scan.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ...model_source.frames import frame_of_model
+from ...model_source.lines import line_of
+from ...observing.reach import Snapshot
+from ...torch_internals.sizes import statically_known_true
+from ...torch_internals.tracing import disable_proxy_modes_tracing
+from ..numbers.range_tensors import RangeTensors
+from ..numbers.size_ints import RangeOfSizes, length_of
+from ..repair import Attempt, Repair, Retry
+from ..trace_mode import Reader
+from .kept_between_steps import check_kept, frames_of_model, may_count, numbers_in
+from .loop_results import LoopResults
+from .scans import roll
+from .step_recorder import StepRecorder
+from .steps import Loop, NotRolledError, StepIndex, mapped
+from .whole_rows import WholeRows, is_about
+
+__all__ = ["FEWEST_STEPS", "MOST_STEPS", "ROLLED_LOOPS", "NotRolledError", "RolledLoops", "Rolling"]
+
+#: the fewest steps of a loop that are compared, and the most; no numbers that a model decides by
+FEWEST_STEPS, MOST_STEPS = 131, 1031
+_SPLITS = (torch.unbind, torch.Tensor.unbind)
+_JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
+
+
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """The lines of the loops that a trace rolled, and how many steps were compared; ``visited`` are
+    those of the loops of which it visited all rows but the ``refused`` ones (:mod:`.hit_rows`).
+    """
+
+    lines: tuple[str, ...] = ()
+    n_steps: int = FEWEST_STEPS
+    visited: tuple[str, ...] = ()
+    refused: tuple[tuple[str, int], ...] = ()
+
+
+class _TakenApart(tuple[torch.Tensor, ...]):
+    """The result of ``unbind``: parts of a tensor, of which a loop reads one a step."""
+
+    loops: RolledLoops
+    whole: torch.Tensor
+    dim: int
+    count: Any
+
+    def row(self, index: StepIndex) -> Any:
+        """The part at an index of a loop."""
+        if self.loops.rows is not None:
+            self.loops.rows.read_by_steps(tuple(super().__iter__()))
+        key: Any = (*[slice(None)] * self.dim, index)
+        return self.whole[key]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.row(key) if isinstance(key, StepIndex) else super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        loop = self.loops.over(self)
+        return super().__iter__() if loop is None else map(self.row, loop)
+
+    def __reversed__(self) -> Iterator[Any]:
+        loop = self.loops.over(self)
+        if loop is None:
+            return reversed(tuple(super().__iter__()))
+        return map(self.row, loop.backwards())
+
+
+class RolledLoops(Reader):
+    """Inside the block loops over symbolic sizes are rolled; ``rolled`` has their lines,
+    ``scans`` those of loops that compute something.
+
+    A loop goes through three of its parts: :class:`StepRecorder` runs and notes the functions of each
+    step, :func:`roll` makes a scan of equal steps, and :class:`LoopResults` answers what is read after it.
+
+    ``unrolled`` are the lines of loops that are traced step by step. ``reach`` gives what the model
+    holds. ``builtins`` stand for those of Python in the files of the model. ``rows`` are those that the
+    model takes apart. ``n_steps`` are compared, and no graph is for more.
+
+    With ``like`` the loops that a trace rolled are rolled in a run with plain sizes: those, and no
+    others. ``unseen`` is a block in which the steps are run.
+    """
+
+    def __init__(
+        self,
+        unrolled: Iterable[str] = (),
+        rows: WholeRows | None = None,
+        n_steps: int = FEWEST_STEPS,
+        *,
+        like: Rolling | None = None,
+        unseen: Callable[[], contextlib.AbstractContextManager[Any]] | None = None,
+        reach: Callable[[], Snapshot] | None = None,
+        ranges: RangeTensors | None = None,
+    ) -> None:
+        self._reach = Snapshot if reach is None else reach
+        self.n_steps = n_steps if like is None else like.n_steps
+        self._like = like
+        self._block = unseen or disable_proxy_modes_tracing
+        self.rows = rows
+        self.rolled: list[str] = []
+        self.scans: list[str] = []
+        self.failure: NotRolledError | None = None
+        self.builtins = {
+            "len": self._length,
+            "range": type(
+                "range",
+                (RangeOfSizes,),
+                {
+                    "loop": staticmethod(self._loop_of),
+                    "listed": RangeOfSizes.listed if ranges is None else ranges.listed,
+                    "of_ints": like is not None,
+                },
+            ),
+            "enumerate": self._enumerate,
+            "zip": self._zip,
+        }
+        self._unrolled = frozenset(unrolled)
+        self._loop: Loop | None = None
+        self._busy = False
+        self._unseen = contextlib.ExitStack()
+        self._results = LoopResults(self.n_steps)
+        self._recorder = StepRecorder(self._results)
+
+    def _loop_of(self, start: Any, step: int, count: Any) -> Loop | None:
+        """The steps of a ``range`` of symbolic sizes; None for one that is traced step by step."""
+        frame = frame_of_model()
+        line = line_of(frame) if frame is not None else ""
+        is_kept = line in self._unrolled if self._like is None else line not in self._like.lines
+        return None if is_kept else Loop(self, start, step, count, line)
+
+    def over(self, parts: _TakenApart) -> Loop | None:
+        """The steps over the parts of a tensor, as for a ``range``."""
+        if self._loop is not None or not self._may_roll(parts.count):
+            return None
+        return self._loop_of(0, 1, parts.count)
+
+    @property
+    def follows(self) -> bool:
+        """True where the loops of another trace are rolled."""
+        return self._like is not None
+
+    def held_by(self, frames: Sequence[FrameType]) -> Snapshot:
+        """Returns a snapshot of what the model, and the local names of some frames, hold now."""
+        was_busy, self._busy = self._busy, True  # what a walk asks of tensors is no step
+        try:
+            held = self._reach()
+            values = [value for frame in frames for value in list(frame.f_locals.values())]
+            plain = [value for value in values if may_count(value)]
+            held.holders += Snapshot.of(plain, copies=False).again().holders[1:]
+        finally:
+            self._busy = was_busy
+        return held
+
+    @property
+    def is_rolling(self) -> bool:
+        """True within the steps of a loop that is rolled."""
+        return self._loop is not None
+
+    @property
+    def rolls(self) -> bool:
+        """False where no loop of the run is to be rolled."""
+        return self._like is None or bool(self._like.lines)
+
+    def _may_roll(self, count: Any) -> bool:
+        """True for a number of steps with which a loop may be rolled."""
+        return _is_symbolic(count) or (self._like is not None and bool(count))
+
+    def _length(self, value: Any) -> Any:
+        """``len``: of a list with a result of each step, as many as there are steps."""
+        if isinstance(value, Loop):
+            return value.count
+        if isinstance(value, (list, tuple)) and (run := self._results.in_a_row(value)) is not None:
+            return run.loop.count + (len(value) - self.n_steps)
+        return length_of(value) if self.rows is None else self.rows.length(value, length_of)
+
+    def _enumerate(self, values: Any, start: int = 0) -> Iterator[Any]:
+        parts = self._parts_of(values)
+        loop = self.over(parts) if parts is not None else None
+        if parts is None or loop is None:
+            return enumerate(values, start)
+        return ((index + start, parts.row(index)) for index in loop)
+
+    def _zip(self, *values: Any, **options: Any) -> Iterator[Any]:
+        parts = [self._parts_of(value) for value in values]
+        found = [one for one in parts if one is not None]
+        if not values or len(found) < len(values):
+            return zip(*values, **options)  # noqa: B905 options has it
+        alike = all(statically_known_true(one.count == found[0].count) for one in found)
+        loop = self.over(found[0]) if alike else None
+        if loop is None:
+            return zip(*values, **options)  # noqa: B905 options has it
+        return (tuple(one.row(index) for one in found) for index in loop)
+
+    def _parts_of(self, values: Any) -> _TakenApart | None:
+        if isinstance(values, torch.Tensor) and values.ndim and self._loop is None:
+            values = values.unbind(0)
+        return values if isinstance(values, _TakenApart) else None
+
+    def run(self, loop: Loop) -> Iterator[StepIndex]:
+        """Yields the index of each step that is run, then makes a scan of them.
+
+        :raises NotRolledError: where the steps are no scan
+        """
+        if not loop.count >= 1:
+            raise loop.refused("it has no step")
+        if not loop.count <= self.n_steps:
+            raise loop.refused(f"it has more than the {self.n_steps} steps that are compared")
+        numbers: dict[str, str] = {}
+        ended = False
+        kept: Snapshot | None = None
+        self.begin(loop)
+        try:
+            for step in range(self.n_steps):
+                loop.steps.append([])
+                yield loop.index
+                frames = frames_of_model(sys._getframe(1))
+                found = numbers_in(frames)
+                if step and any(found.get(name, text) != text for name, text in numbers.items()):
+                    raise loop.refused("a number changes from step to step")
+                numbers = found
+                if step == 0:
+                    kept = self.held_by(frames)
+            if kept is not None:
+                check_kept(loop, kept, frames_of_model(sys._getframe(1)), follows=self.follows)
+            ended = True
+        finally:
+            self.end(loop, ended)
+        self.roll(loop)
+
+    def begin(self, loop: Loop) -> None:
+        """From here on functions are those of the steps of a loop, which the trace does not see."""
+        if self._loop is not None:
+            raise self._loop.refused("there is another loop over sizes in it")
+        self._loop = loop
+        loop.is_running = True
+        self._recorder = StepRecorder(self._results)
+        self._unseen.enter_context(self._block())
+
+    def end(self, loop: Loop, ended: bool) -> None:
+        """A loop is over: ``ended`` with its last step."""
+        if self._loop is loop:
+            self._loop = None
+            loop.is_running = False
+            self._unseen.close()
+            if not ended:
+                loop.refused("it ends before its last step")
+
+    def __exit__(self, *error: Any) -> None:
+        if self._loop is not None:  # whoever has its steps may never ask for the next one
+            self.end(self._loop, False)
+
+    def failed(self, error: NotRolledError) -> NotRolledError:
+        """Remembers an error, which the model may catch, and gives it."""
+        self.failure = self.failure or error
+        return error
+
+    def wants(self, func: Callable[..., Any]) -> bool:
+        """True for what takes a tensor apart, and for all functions within a loop and after it."""
+        return self._loop is not None or bool(self._results) or func in _SPLITS
+
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Records the functions of a step, and gives the results of a loop to others."""
+        if func in _SPLITS and not self._busy and self._loop is None:
+            return self._apart(func, *args, **kwargs)
+        if self._busy or is_about(func):
+            return func(*args, **kwargs)
+        self._busy = True
+        try:
+            if self._loop is not None:
+                return self._recorder.call(self._loop, func, args, kwargs)
+            joined = self._results.joined(func, *args, **kwargs) if func in _JOINS else None
+            if joined is not None:
+                return joined
+            args, kwargs = mapped((args, kwargs), self._results.value)
+            return func(*args, **kwargs)
+        finally:
+            self._busy = False
+
+    def _apart(self, func: Callable[..., Any], tensor: Any, dim: int = 0) -> Any:
+        tensor = self._results.value(tensor)
+        dim = dim % tensor.ndim if tensor.ndim else 0
+        count = tensor.shape[dim] if tensor.ndim else 0
+        parts = func(tensor, dim)  # the last that is asked, since list() asks for the length next
+        if not self._may_roll(count):
+            return parts
+        apart = _TakenApart(parts)
+        apart.loops, apart.whole, apart.dim, apart.count = self, tensor, dim, count
+        return apart
+
+    def roll(self, loop: Loop) -> None:
+        """Makes the scan, and remembers which of its results stand for those of the steps.
+
+        :raises NotRolledError: where the steps differ
+        """
+        self._busy = True
+        try:
+            if not any(loop.steps):
+                return
+            if roll(loop, self._results, self._recorder.blanks):
+                self.scans.append(loop.line)
+            self.rolled.append(loop.line)
+        except NotRolledError:
+            raise
+        except Exception as error:
+            raise loop.refused(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._busy = False
+
+    def value(self, leaf: Any) -> Any:
+        """Returns the value that stands for a tensor of a loop after it; other values as they are.
+
+        :raises NotRolledError: for a tensor of one of the steps before the last one
+        """
+        return self._results.value(leaf)
+
+
+def _is_symbolic(size: Any) -> bool:
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
+
+
+def _traced_step_by_step(attempt: Attempt) -> Retry | None:
+    loops = attempt.reader(RolledLoops)
+    failure = None if loops is None else loops.failure
+    if failure is None:
+        return None
+    return Retry(attempt.request.unrolling([failure.line]), str(failure))
+
+
+ROLLED_LOOPS = Repair(
+    "rolled loops",
+    "A trace runs every step of a Python loop over an axis, so that its graph holds for one number of"
+    " steps. Where each step is proven to compute the same, the loop is one ``scan`` of torch.",
+    until="tests/repairs/test_rolled_loops.py::test_a_loop_over_steps_is_one_graph_for_all_lengths",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_higher_order_ops/scan.py",
+    always=True,
+    failed=_traced_step_by_step,
+)

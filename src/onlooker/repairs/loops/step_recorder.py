@@ -1,0 +1,250 @@
+"""Records what the steps of a loop compute, as operations that can be compared.
+
+The first two steps run on tensors without values. The later ones do the same as a rule: where the
+second step had the same operation at the same place, its result is not computed again, and an empty
+tensor of that shape stands for it. A step that differs is found when the steps are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...torch_internals.sizes import statically_known_true
+from ..repeated_operators import Blank
+from .loop_results import LoopResults
+from .steps import (
+    Constant,
+    Loop,
+    Operation,
+    Outer,
+    Result,
+    Rows,
+    Size,
+    StepIndex,
+    leaves_of,
+    mapped,
+    memory_of,
+    name_of,
+    writes,
+)
+
+__all__ = ["Blanks", "StepRecorder"]
+
+_READS_VALUES = {
+    *(torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.equal, torch.equal, torch.allclose),
+    *(torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__),
+}
+_CONTEXTS = ("autocast", "set_grad_enabled")
+
+
+@dataclass(frozen=True, slots=True)
+class Blanks:
+    """The shapes of the results of an operation; ``kind`` is the class of several of them."""
+
+    blanks: tuple[Blank, ...]
+    kind: type | None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The result of an operation, and the tensors in it."""
+
+    value: Any
+    results: Sequence[torch.Tensor]
+
+
+class StepRecorder:
+    """Records the steps of one loop: each function with its arguments, and what it gives.
+
+    ``blanks`` are the shapes that operations of the second step gave, by their number.
+    """
+
+    def __init__(self, results: LoopResults) -> None:
+        self._results = results
+        self.blanks: dict[int, Blanks] = {}
+
+    def call(
+        self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Runs a function of a step, and notes what it computes of what.
+
+        :raises NotRolledError: for a function that no step of a scan can have
+        """
+        name = name_of(func)
+        if func in _READS_VALUES or any(context in name for context in _CONTEXTS):
+            raise loop.refused(f"a step has {name}")
+        if func is torch.Tensor.__setitem__ and leaves_of(args[1], StepIndex):
+            return self._write(loop, *args)
+        if leaves_of((args, kwargs), StepIndex):
+            return self._read(loop, func, args, kwargs)
+        if writes(func, kwargs):
+            self._check_write(loop, func, args, kwargs)
+        return self._compute(loop, func, args, kwargs)
+
+    def _compute(
+        self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        arguments = mapped((args, kwargs), lambda leaf: self._reference(loop, leaf))
+        operation = Operation(func, arguments)
+        repeated = self._repeated(loop, operation)
+        if repeated is not None:
+            self._note(loop, operation, repeated.results)
+            return repeated.value
+        args, kwargs = mapped((args, kwargs), self._results.value)
+        result = func(*args, **kwargs)
+        results = leaves_of(result, torch.Tensor)
+        if results or result is None:
+            given = {id(leaf) for leaf in leaves_of((args, kwargs), torch.Tensor)}
+            self._note(loop, operation, results, given)
+            if not operation.writes and given.isdisjoint(map(id, results)):
+                self._remember(loop, result)
+        return result
+
+    def _repeated(self, loop: Loop, operation: Operation) -> Repeated | None:
+        """Returns the result of an operation in a step after the second one, where it gave new
+        tensors there: tensors of the same shapes; None where it has to be computed.
+
+        Only what steps do is looked at, and a step that differs is found in the end.
+        """
+        number = len(loop.steps[-1])
+        blanks = self.blanks.get(number) if len(loop.steps) > 2 else None
+        if blanks is None or loop.steps[1][number] != operation:
+            return None
+        results = [blank.fresh() for blank in blanks.blanks]
+        return Repeated(results[0] if blanks.kind is None else blanks.kind(results), results)
+
+    def _remember(self, loop: Loop, result: Any) -> None:
+        """Keeps the shapes of the last operation of the second step, of which the later ones are
+        copies.
+        """
+        several = type(result) in (tuple, list)
+        tensors = result if several else (result,)
+        if len(loop.steps) != 2 or not all(isinstance(one, torch.Tensor) for one in tensors):
+            return
+        blanks = [blank for blank in map(Blank.of, tensors) if blank is not None]
+        if len(blanks) == len(tensors):
+            kind = type(result) if several else None
+            self.blanks[len(loop.steps[1]) - 1] = Blanks(tuple(blanks), kind)
+
+    def _note(
+        self, loop: Loop, operation: Operation, results: Sequence[Any], given: Iterable[int] = ()
+    ) -> None:
+        """Keeps an operation of a step; a result that is an argument stays what it was."""
+        step = loop.steps[-1]
+        for number, leaf in enumerate(results):
+            if id(leaf) not in given:
+                self._results.add(leaf, loop, (len(step), number))
+        step.append(operation)
+
+    def _reference(self, loop: Loop, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            found = self._results.origin_of(leaf)
+            if found is None or found.loop is not loop:
+                outer = self._results.value(leaf)
+                loop.shares(outer)
+                return Outer(id(outer), outer)
+            before = len(loop.steps) - 1 - found.step
+            if before > 1:
+                raise loop.refused("a step reads what was computed two steps before")
+            if before:
+                loop.shares(leaf)
+            return Result(*found.place, bool(before))
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat)):
+            return Size(str(leaf.node.expr), leaf)
+        return Constant(type(leaf), leaf)
+
+    def _check_write(
+        self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Passes where a step writes to its own tensors alone.
+
+        :raises NotRolledError: where it writes to what other steps, or others, can read
+        """
+        for target in (*args[:1], *leaves_of(kwargs.get("out"), torch.Tensor)):
+            found = self._results.origin_of(target)
+            own = found is not None and found.loop is loop and found.step == len(loop.steps) - 1
+            if not own or memory_of(target) in loop.shared:
+                raise loop.refused(f"{name_of(func)} writes to a tensor that is not of its step")
+
+    def _read(
+        self, loop: Loop, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Rows of a tensor that stays, at the index of the step.
+
+        Methods such as ``select`` want an int before they come here, so only brackets do.
+        """
+        if func is not torch.Tensor.__getitem__:
+            raise loop.refused(f"{name_of(func)} computes with the index")
+        key = args[1] if isinstance(args[1], tuple) else (args[1],)
+        entries, is_cut = _of_one_row(loop, key)
+        rows = self._rows(loop, args[0], entries)
+        operation = Operation(None, rows=rows)
+        repeated = self._repeated(loop, operation)
+        row = rows.of_first_index() if repeated is None else repeated.value
+        self._note(loop, operation, [row])
+        self._remember(loop, row)
+        if is_cut:
+            return self._compute(loop, torch.unsqueeze, (row, rows.place), {})
+        return row
+
+    def _rows(self, loop: Loop, tensor: torch.Tensor, entries: tuple[Any, ...]) -> Rows:
+        outer = self._reference(loop, tensor)
+        if not isinstance(outer, Outer):
+            raise loop.refused("a step reads or writes its own results at its index")
+        kinds = (int, torch.SymInt, slice, type(None), type(...), StepIndex)
+        indices = [n for n, entry in enumerate(entries) if isinstance(entry, StepIndex)]
+        if len(indices) != 1 or any(type(entry) not in kinds for entry in entries):
+            raise loop.refused(
+                "the loop index is used together with another index or a tensor, as in x[t, other]"
+            )
+        index = entries[indices[0]]
+        if index.loop is not loop:
+            raise loop.refused("it reads the index of another loop")
+        n_given = sum(entry is not None and entry is not ... for entry in entries)
+        dim = place = 0
+        for entry in entries[: indices[0]]:
+            width = outer.tensor.ndim - n_given if entry is ... else 1
+            dim += 0 if entry is None else width
+            place += 0 if isinstance(entry, (int, torch.SymInt)) else width
+        key = tuple(map(_text_of_entry, entries))
+        return Rows(outer.number, key, outer.tensor, entries, index, dim, place)
+
+    def _write(self, loop: Loop, tensor: torch.Tensor, key: Any, value: Any) -> None:
+        """Rows of a tensor that stays are written, each by one step."""
+        rows = self._rows(loop, tensor, key if isinstance(key, tuple) else (key,))
+        row, source = rows.of_first_index(), self._reference(loop, value)
+        same_shape = isinstance(value, torch.Tensor) and (
+            row.ndim == value.ndim
+            and all(
+                statically_known_true(one == other)
+                for one, other in zip(row.shape, value.shape, strict=True)
+            )
+        )
+        if not isinstance(source, Result) or source.before or not same_shape:
+            raise loop.refused("a step writes something else than a row of its own")
+        loop.shares(value)
+        loop.steps[-1].append(Operation(None, rows=rows, written=source))
+
+
+def _of_one_row(loop: Loop, entries: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
+    """The key with ``t`` for ``t : t + 1``, and True where it had that."""
+    found, is_cut = list(entries), False
+    for number, entry in enumerate(entries):
+        if isinstance(entry, slice) and leaves_of(entry, StepIndex):
+            begin, end = entry.start, entry.stop
+            if not isinstance(begin, StepIndex) or not isinstance(end, StepIndex) or entry.step:
+                raise loop.refused("a step reads a slice that grows with its index")
+            if begin.each != end.each or not statically_known_true(end.first - begin.first == 1):
+                raise loop.refused("a step reads several rows at its index")
+            found[number], is_cut = begin, True
+    return tuple(found), is_cut
+
+
+def _text_of_entry(entry: Any) -> str:
+    if isinstance(entry, StepIndex):
+        return f"{entry.first} + {entry.each} * step"
+    return str(entry)

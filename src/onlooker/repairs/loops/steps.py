@@ -1,0 +1,279 @@
+"""A loop that is rolled, and the functions of its steps, as values that can be compared.
+
+``x[:, t]`` in a step is an :class:`Operation` with the rows ``Rows(x, index)``; ``torch.tanh(row + h)`` is one for the
+sum, whose arguments are a ``Result`` of this step and a ``Result`` of the step ``before``, and one for the ``tanh``.
+Two steps do the same where their operations are equal: tensors from outside by identity, sizes by their
+expressions, numbers by class and value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from ...torch_internals.sizes import statically_known_true
+
+__all__ = [
+    "Constant",
+    "Loop",
+    "NotRolledError",
+    "Operation",
+    "Outer",
+    "Place",
+    "Result",
+    "Rows",
+    "Size",
+    "StepIndex",
+    "leaves_of",
+    "mapped",
+    "memory_of",
+    "name_of",
+    "writes",
+]
+
+#: the number of an operation in its step, and that of one of its results
+Place = tuple[int, int]
+_SUMS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
+_WRITING = {"__setitem__", *(f"__i{name}__" for name in _SUMS)}
+
+
+class NotRolledError(Exception):
+    """A loop that is no ``scan``: ``line`` is the line of the model, ``reason`` why."""
+
+    def __init__(self, line: str, reason: str) -> None:
+        super().__init__(f"the loop at {line} is no scan of torch: {reason}")
+        self.line, self.reason = line, reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepIndex:
+    """The index of a step: ``first + each * step``. It is no int, so nothing decides by it."""
+
+    loop: Loop
+    first: Any
+    each: int
+
+    def __add__(self, other: Any) -> StepIndex:
+        return StepIndex(self.loop, self.first + self._number(other), self.each)
+
+    def __sub__(self, other: Any) -> StepIndex:
+        return StepIndex(self.loop, self.first - self._number(other), self.each)
+
+    def __rsub__(self, other: Any) -> StepIndex:
+        return StepIndex(self.loop, self._number(other) - self.first, -self.each)
+
+    def __neg__(self) -> StepIndex:
+        return StepIndex(self.loop, -self.first, -self.each)
+
+    __radd__ = __add__
+
+    def _number(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+            self._decides()
+        return value
+
+    def _decides(self, *_: Any) -> Any:
+        raise self.loop.refused("what a step does depends on its index")
+
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = __float__ = _decides
+    __mul__ = __rmul__ = __mod__ = __rmod__ = __floordiv__ = __truediv__ = __pow__ = _decides
+    __eq__ = __hash__ = __str__ = __format__ = _decides
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """An argument that is no tensor and no size: equal ones are of one class."""
+
+    kind: type
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A symbolic size, by its expression."""
+
+    expression: str
+    value: Any = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """A tensor that was there before the loop."""
+
+    number: int
+    tensor: torch.Tensor = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A tensor that a step computes: of the same step, or of the one ``before``."""
+
+    operation: int
+    leaf: int
+    before: bool = False
+
+    @property
+    def place(self) -> Place:
+        """The number of the operation in its step, and that of the result of the operation."""
+        return self.operation, self.leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a tensor, one a step: those that ``entries``, with the index among them, read.
+
+    ``dim`` is the dimension of the tensor that the index is for, ``place`` that of the rows.
+    """
+
+    number: int
+    key: Any
+    tensor: torch.Tensor = field(compare=False)
+    entries: tuple[Any, ...] = field(compare=False)
+    index: StepIndex = field(compare=False)
+    dim: int
+    place: int
+
+    def whole(self) -> torch.Tensor:
+        """A view of the tensor with the rows of all steps, in the order of their indices."""
+        entries = tuple(slice(None) if isinstance(e, StepIndex) else e for e in self.entries)
+        return self._cut()[entries]
+
+    def of_steps(self) -> torch.Tensor:
+        """The rows in the order of the steps, along the first dimension."""
+        rows = self.whole().movedim(self.place, 0)
+        return rows.flip(0) if self.index.each < 0 else rows
+
+    def of_first_index(self) -> torch.Tensor:
+        """One row, for its shape."""
+        return self.tensor[tuple(0 if isinstance(e, StepIndex) else e for e in self.entries)]
+
+    def _cut(self) -> torch.Tensor:
+        size, count = self.tensor.shape[self.dim], self.index.loop.count
+        first, each = self.index.first, self.index.each
+        if isinstance(first, int) and first < 0:
+            first = first + size
+        if each < -1:
+            raise self.index.loop.refused("rows are read backwards in larger steps")
+        if each > 1:
+            entries = [slice(None)] * self.dim
+            index = (*entries, slice(first, first + each * (count - 1) + 1, each))
+            return self.tensor[index]
+        begin = first if each == 1 else first - (count - 1)
+        if statically_known_true(begin == 0) and statically_known_true(size == count):
+            return self.tensor
+        return self.tensor.narrow(self.dim, begin, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One function of a step with its arguments, or rows that are read, or ``written``."""
+
+    function: Callable[..., Any] | None
+    arguments: Any = None
+    rows: Rows | None = None
+    written: Result | None = None
+
+    @property
+    def writes(self) -> bool:
+        """True where the function writes to an argument."""
+        return self.function is not None and writes(self.function, self.arguments[1])
+
+
+class Driver(Protocol):
+    """Runs the steps of loops, and remembers why one of them is no scan."""
+
+    def run(self, loop: Loop) -> Iterator[StepIndex]:
+        """Yields the index of each step."""
+
+    def failed(self, error: NotRolledError) -> NotRolledError:
+        """Remembers an error, which the model may catch, and gives it."""
+
+
+class Loop:
+    """The steps of one loop: an iterable that stands for a ``range``.
+
+    ``steps`` has the operations of each step that was run. After the loop was rolled, ``finals`` are the
+    results of the last step, and ``stacked`` those of all steps, by their place in a step.
+    """
+
+    def __init__(self, driver: Driver, first: Any, each: int, count: Any, line: str) -> None:
+        self.first, self.each, self.count, self.line = first, each, count, line
+        self._driver = driver
+        self.index = StepIndex(self, first, each)
+        self.is_running = False
+        self.steps: list[list[Operation]] = []
+        self.finals: dict[Place, torch.Tensor] = {}
+        self.stacked: dict[Place, torch.Tensor] = {}
+        #: the memory of tensors that other steps, or others, can read; kept, so that no other has
+        #: its address
+        self.shared: dict[int, torch.UntypedStorage] = {}
+
+    def refused(self, reason: str) -> NotRolledError:
+        """The error that the loop is no scan."""
+        return self._driver.failed(NotRolledError(self.line, reason))
+
+    def __len__(self) -> int:
+        raise self.refused("the number of its steps is read as a number")
+
+    def shares(self, tensor: torch.Tensor) -> None:
+        """The memory of a tensor is not for steps to write to from here on."""
+        self.shared[memory_of(tensor)] = tensor.untyped_storage()
+
+    def backwards(self) -> Loop:
+        """Returns the loop over the same steps from the last one on."""
+        last = self.first + self.each * (self.count - 1)
+        return Loop(self._driver, last, -self.each, self.count, self.line)
+
+    def __reversed__(self) -> Iterator[StepIndex]:
+        return iter(self.backwards())
+
+    def __iter__(self) -> Iterator[StepIndex]:
+        return self._driver.run(self)
+
+
+def name_of(func: Callable[..., Any]) -> str:
+    """The name of a function, or its text where it has none."""
+    return str(getattr(func, "__name__", func))
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """The address of the memory that a tensor is a view of."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def writes(func: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
+    """True for a function that writes to its first argument, or to ``out``."""
+    name = name_of(func)
+    if name.startswith("__"):
+        return name in _WRITING
+    inplace = kwargs.get("inplace", False)
+    return name.endswith("_") or "out" in kwargs or inplace not in (False, Constant(bool, False))
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Containers and slices with other leaves."""
+    if isinstance(value, dict):
+        return {name: mapped(item, change) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        kind = list if isinstance(value, list) else tuple
+        # of what was taken apart the parts themselves, not the steps of a loop over it
+        items = tuple.__iter__(value) if isinstance(value, tuple) else value
+        return kind(mapped(item, change) for item in items)
+    if isinstance(value, slice):
+        return slice(*(mapped(item, change) for item in (value.start, value.stop, value.step)))
+    return change(value)
+
+
+def leaves_of(value: Any, kinds: Any) -> list[Any]:
+    """The leaves of containers and slices that are of some kinds."""
+    found: list[Any] = []
+
+    def keep(leaf: Any) -> None:
+        if isinstance(leaf, kinds):
+            found.append(leaf)
+
+    mapped(value, keep)
+    return found

@@ -1,0 +1,1 @@
+"""Sizes and values that Python, or torch, would make plain numbers of."""

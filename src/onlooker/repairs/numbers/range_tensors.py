@@ -1,0 +1,178 @@
+"""``torch.tensor(list(range(n)))``, ``torch.tensor([i for i in range(n)][::-1])``: a tensor of the
+numbers of a ``range``, written as a list of Python.
+
+A list has a plain number of items, so the graph would hold for the size of the example alone. The
+source around ``range(...)`` tells where such a list becomes a tensor and nothing else:
+
+    torch.tensor(list(range(n - 2))[::-1], device=device)
+                      range(n - 2)                          gives [0, 1, ..., 7] for an n of 10
+                 list(range(n - 2))[::-1]                    still has all of them, in some order
+    torch.tensor(...)                                       computes arange(n - 2 - 1, -1, -1)
+
+There the list has items that know the range that they come from, and ``torch.tensor`` computes the
+range by ``torch.arange``, which takes a size. Nothing is decided about the number of items, unless
+such a list never comes to ``torch.tensor``.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ...model_source.frames import looked_up
+from ...model_source.source_tests import expressions_around
+from .size_ints import RangeOfSizes
+
+__all__ = ["LIST_TAKERS", "RangeTensors"]
+
+#: the functions that make a tensor of a list
+LIST_TAKERS = (torch.tensor, torch.as_tensor)
+_OPTIONS = frozenset({"dtype", "device"})
+#: with fewer items a list does not tell in which order it has them
+_FEWEST = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Numbers:
+    """The numbers ``start, start + step, ...`` of a range, ``count`` of them."""
+
+    start: Any
+    step: int
+    count: Any
+
+    def tensor(self, *, backwards: bool) -> torch.Tensor:
+        """The numbers as a tensor of int64."""
+        places = torch.arange(self.count)
+        if backwards:
+            places = self.count - 1 - places
+        return torch.add(self.step * places, self.start)
+
+
+class _Item(int):
+    """One of the numbers of a range, at its place in the example."""
+
+    numbers: _Numbers
+    place: int
+
+
+class RangeTensors:
+    """The lists of one trace that stand for ranges and become tensors."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[_Numbers, None] = {}
+
+    def listed(self, start: Any, step: int, count: torch.SymInt, frame: FrameType) -> Any:
+        """Returns a list of the numbers of a ``range`` that a frame of a model asks for, where the
+        source makes a tensor of it; None elsewhere.
+        """
+        length, first = count.node.hint, _hint(start)
+        if type(length) is not int or first is None or length < _FEWEST:
+            return None
+        if not _becomes_tensor(frame):
+            return None
+        numbers = _Numbers(start, step, count)
+        self._waiting[numbers] = None
+        return list(_items(numbers, first, length))
+
+    def tensor(self, items: Any, options: dict[str, Any]) -> Any:
+        """Returns what ``torch.tensor`` gives for a list of such items; None for any other value."""
+        if not self.takes(items, options):
+            return None
+        made = items[0].numbers.tensor(backwards=items[0].place != 0)
+        return made.to(options.get("device"), options.get("dtype") or torch.int64)
+
+    def takes(self, items: Any, options: dict[str, Any]) -> bool:
+        """True for a list that has all items of a range, in order or backwards, and becomes a
+        tensor now.
+        """
+        if type(items) not in (list, tuple) or not items or type(items[0]) is not _Item:
+            return False
+        numbers = items[0].numbers
+        places = [item.place for item in items if type(item) is _Item and item.numbers is numbers]
+        ascending = list(range(numbers.count.node.hint))
+        if not _OPTIONS.issuperset(options) or places not in (ascending, ascending[::-1]):
+            return False  # the number of items is decided on at the end
+        self._waiting.pop(numbers, None)
+        return True
+
+    @property
+    def builtins(self) -> dict[str, Any]:
+        """The ``range`` that gives these lists, and decides the number of its steps elsewhere."""
+        return {"range": type("range", (RangeOfSizes,), {"listed": staticmethod(self.listed)})}
+
+    def settle(self) -> None:
+        """Decides the number of items of the lists that became no tensors."""
+        for numbers in self._waiting:
+            builtins.int(numbers.count)
+        self._waiting.clear()
+
+
+def _items(numbers: _Numbers, first: int, length: int) -> Iterator[_Item]:
+    for place in range(length):
+        item = _Item(first + place * numbers.step)
+        item.numbers, item.place = numbers, place
+        yield item
+
+
+def _hint(size: Any) -> int | None:
+    """The plain number of a size in the example; None where it is not known."""
+    number = size.node.hint if isinstance(size, torch.SymInt) else size
+    return number if type(number) is int else None
+
+
+def _becomes_tensor(frame: FrameType) -> bool:
+    """True where the expressions around the instruction of a frame make a list of a range, and a
+    tensor of this list.
+    """
+    nodes = expressions_around(frame.f_code, frame.f_lasti)
+    for inner, outer in itertools.pairwise(nodes):
+        if isinstance(outer, ast.Call) and _is_first(inner, outer):
+            if any(_named(outer.func, frame) is maker for maker in LIST_TAKERS):
+                return True
+            is_list = any(_named(outer.func, frame) is one for one in (list, tuple, reversed))
+            if not is_list or len(outer.args) != 1 or outer.keywords:
+                return False
+        elif not (_is_reversal(inner, outer) or _is_same_list(inner, outer)):
+            return False
+    return False
+
+
+def _is_first(inner: ast.expr, outer: ast.Call) -> bool:
+    return bool(outer.args) and outer.args[0] is inner
+
+
+def _is_reversal(inner: ast.expr, outer: ast.expr) -> bool:
+    """True for ``inner[::-1]``."""
+    if not isinstance(outer, ast.Subscript) or outer.value is not inner:
+        return False
+    return ast.unparse(outer.slice) == "::-1"
+
+
+def _is_same_list(inner: ast.expr, outer: ast.expr) -> bool:
+    """True for ``[i for i in inner]``."""
+    if not isinstance(outer, ast.ListComp) or len(outer.generators) != 1:
+        return False
+    loop = outer.generators[0]
+    names = (loop.target, outer.elt)
+    is_same = all(isinstance(name, ast.Name) for name in names) and (
+        ast.unparse(loop.target) == ast.unparse(outer.elt)
+    )
+    return is_same and loop.iter is inner and not loop.ifs
+
+
+def _named(node: ast.expr, frame: FrameType) -> Any:
+    """The object of a name, or of a name of a module: ``list``, ``torch.tensor``."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        owner = _named(node.value, frame)
+        return getattr(torch, node.attr, None) if owner is torch else None
+    try:
+        return looked_up(node.id, frame) if isinstance(node, ast.Name) else None
+    except LookupError:
+        return None

@@ -1,0 +1,348 @@
+"""Ints that take few values over the sizes: ``int(math.log2(n))``, ``n.bit_length()``, ``TABLE[n]``.
+
+Python wants a plain int where a function of C, an index or a key is given a size. torch gives it
+that of the example, and the graph holds for that one size. But the model computes no more with the
+size than the expression says: ``int(math.log2(n))`` is 5 for an ``n`` of 40, and for each of 32 to
+63. So the expression around the size is computed for the sizes next to that of the example, as
+long as its value stays, and the trace decides ``n >= 32`` and ``n <= 63`` instead of ``n == 40``.
+
+The expression is read in the source, at the instruction that asks. It counts where it has nothing
+but constants, one size, arithmetic, tables of plain values, and functions of Python that have no
+effects. Any other size becomes a constant of the graph, as ever.
+
+``n & 1`` is ``n % 2``, ``n >> 1`` is ``n // 2``, and ``divmod`` is both of them: torch has no
+``divmod`` for sizes, and no guard can be written of operators on bits.
+
+A size is no key of a dict for torch, which some code needs to notice (einops takes another way
+then). So sizes are keys only in a trace that is asked for again because of that error.
+
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py, ``SymInt.bit_length``,
+which names the relaxed guard, and ``SymInt.__hash__``.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, ModuleType
+from typing import Any
+
+import torch
+
+from ...model_source.frames import is_code_of_model, looked_up
+from ...model_source.lines import is_of_python
+from ...model_source.source_tests import expressions_around
+from ...patches.swap import swapped
+from ...torch_internals.modes import WithoutFunctions
+from ..repair import Repair
+from .size_ints import plain_of
+
+__all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "functions_of_sizes"]
+
+#: what torch says where a size is a key
+UNHASHABLE = "unhashable type: non-nested SymInt"
+#: the most sizes at which an expression is computed, on either side of the example
+_MOST_SIZES = 1 << 14
+_FUNCTIONS = frozenset(
+    {*(value for name, value in vars(math).items() if callable(value)), *(int, float, bool, round)}
+    | {abs, min, max, divmod, pow, len}
+)
+_METHODS = frozenset({"bit_length", "bit_count", "get", "index", "count"})
+_PLAIN = (int, float, bool, str, type(None))
+_ARITHMETIC = (
+    *(ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Compare, ast.cmpop, ast.Constant),
+    *(ast.Subscript, ast.Call, ast.Load, ast.Tuple, ast.List, ast.Set, ast.BoolOp, ast.boolop),
+    ast.IfExp,
+)
+_SIZE = "_size"
+
+
+@contextlib.contextmanager
+def functions_of_sizes(*, as_keys: bool = False) -> Iterator[None]:
+    """Inside the block a size that the code of a model makes a plain int of is decided about by the
+    sizes that give the same result; with ``as_keys`` it is a key of dicts, sets and caches too.
+    """
+    symbolic: Any = torch.SymInt
+    of_torch = symbolic.__index__
+
+    def index(size: torch.SymInt) -> int:
+        frame = sys._getframe(1)
+        number: int = _number(size, frame) if _is_of_model(frame) else of_torch(size)
+        return number
+
+    def bit_length(size: torch.SymInt) -> int:
+        frame = sys._getframe(1)
+        number: int = _number(size, frame) if _is_of_model(frame) else of_torch(size)
+        return number.bit_length()
+
+    def key(size: torch.SymInt) -> int:
+        frame = sys._getframe(1)
+        if not _is_of_model(frame):
+            raise TypeError(UNHASHABLE)
+        return hash(_number(size, frame, is_key=True))
+
+    methods: dict[str, Callable[..., Any]] = {
+        "__index__": index,
+        "__int__": index,
+        "bit_length": bit_length,
+        "__divmod__": lambda size, other: (size // other, size % other),
+        "__rdivmod__": lambda size, other: (other // size, other % size),
+        **{name: _and(getattr(symbolic, name)) for name in ("__and__", "__rand__")},
+        "__rshift__": _shift(symbolic.__rshift__, lambda size, factor: size // factor),
+        "__lshift__": _shift(symbolic.__lshift__, lambda size, factor: size * factor),
+    }
+    if as_keys:
+        methods["__hash__"] = key
+    with contextlib.ExitStack() as stack:
+        for name, method in methods.items():
+            stack.enter_context(swapped(torch.SymInt, name, method))
+        yield
+
+
+def _and(of_torch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """``n & 7`` as ``n % 8``; of other numbers the sizes that give the same result."""
+
+    def both(size: Any, other: Any) -> Any:
+        frame = sys._getframe(1)
+        if type(other) is int and other > 0 and other & (other + 1) == 0:
+            return size % (other + 1)
+        if not _is_of_model(frame) or not isinstance(other, (int, torch.SymInt)):
+            return of_torch(size, other)
+        number = _number(other, frame) if isinstance(other, torch.SymInt) else other
+        return _number(size, frame) & number
+
+    return both
+
+
+def _shift(
+    of_torch: Callable[[Any, Any], Any], by_factor: Callable[[Any, int], Any]
+) -> Callable[[Any, Any], Any]:
+    """A shift by a plain number of bits as the product, or the division, that it is."""
+
+    def shifted(size: Any, bits: Any) -> Any:
+        is_plain = type(bits) is int and bits >= 0
+        return by_factor(size, 1 << bits) if is_plain else of_torch(size, bits)
+
+    return shifted
+
+
+def _is_of_model(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return is_code_of_model(file) and not is_of_python(file)
+
+
+def _number(size: torch.SymInt, frame: FrameType, *, is_key: bool = False) -> int:
+    """The size of the example, after a decision for all sizes to which the model does the same.
+
+    Few sizes are keys of a table that is asked for one, so that other sizes are another side.
+    """
+    example = size.node.hint
+    known = _expressions_at(frame) if isinstance(example, int) else []
+    choices = [(one.alike(), one.size) for one in known if one.size is not None]
+    if choices:
+        (least, greatest), argument = max(choices, key=lambda choice: choice[0][1] - choice[0][0])
+        if least < greatest:
+            for is_alike in (argument >= least, argument <= greatest):
+                bool(is_alike)  # a decision of the trace, which is true of the example
+            return int(example)
+        if is_key:
+            bool(argument == least)
+    number: int = size.node.guard_int("", 0)
+    return number
+
+
+def _alike(value_of: Callable[[int], Any], example: int) -> tuple[int, int]:
+    """The least and the greatest size around the example with the value of the example.
+
+    >>> _alike(int.bit_length, 40), _alike([1, 2, 2, 2, 3].__getitem__, 2)
+    ((32, 63), (1, 3))
+    """
+    wanted = _outcome(value_of, example)
+    least = greatest = example
+    while least > 0 and example - least < _MOST_SIZES and _outcome(value_of, least - 1) == wanted:
+        least -= 1
+    while greatest - example < _MOST_SIZES and _outcome(value_of, greatest + 1) == wanted:
+        greatest += 1
+    return least, greatest
+
+
+def _outcome(value_of: Callable[[int], Any], size: int) -> Any:
+    """Returns the value of an expression for a size, as text: ``1``, ``1.0`` and ``True`` are three
+    values. An error is unlike all others.
+    """
+    try:
+        return repr(value_of(size))
+    except Exception as error:
+        return error
+
+
+class _Expression:
+    """An expression of a frame that computes with one size and plain values.
+
+    :raises _NotPlainError: where it has more than that
+    """
+
+    def __init__(self, node: ast.expr, frame: FrameType) -> None:
+        self.size: torch.SymInt | None = None
+        self._frame = frame
+        self._constants: dict[str, Any] = {}
+        copied = ast.parse(ast.unparse(node), mode="eval").body
+        written = ast.Expression(_ExpressionReader(self).visit(copied))
+        self._code = compile(ast.fix_missing_locations(written), "<sizes>", "eval")
+
+    def alike(self) -> tuple[int, int]:
+        """The least and the greatest size to which the expression gives what it gives in the
+        example.
+        """
+        assert self.size is not None
+        return _alike(self.value_of, self.size.node.hint)
+
+    def value_of(self, size: int) -> Any:
+        """The value of the expression for a size."""
+        return eval(self._code, {"__builtins__": {}, **self._constants, _SIZE: size})
+
+    def placed(self, value: Any, *, is_function: bool = False) -> ast.expr:
+        """The name under which the expression has a value.
+
+        :raises _NotPlainError: for a value that is not plain, and for a second size
+        """
+        if isinstance(value, torch.SymInt):
+            if self.size is not None and self.size.node.expr != value.node.expr:
+                raise _NotPlainError
+            if not isinstance(value.node.hint, int):
+                raise _NotPlainError
+            self.size = value
+            return ast.Name(_SIZE, ast.Load())
+        value = plain_of(value)
+        is_known = any(value is f for f in _FUNCTIONS) if is_function else _is_plain(value)
+        if not is_known:
+            raise _NotPlainError
+        name = f"_value{len(self._constants)}"
+        self._constants[name] = value
+        return ast.Name(name, ast.Load())
+
+    def looked_up(self, node: ast.expr) -> Any:
+        """Returns the value of a name, an attribute or a size of a tensor; no code of the model
+        runs.
+
+        :raises _NotPlainError: where that is not known
+        """
+        if isinstance(node, ast.Name):
+            return looked_up(node.id, self._frame)
+        if isinstance(node, ast.Attribute):
+            return _attribute(self.looked_up(node.value), node.attr)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute):
+            shape, dim = self.looked_up(node.value), _int_of(node.slice)
+            if node.value.attr == "shape" and dim is not None:
+                return shape[dim]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = self.looked_up(node.func.value)
+            dim = _int_of(node.args[0]) if len(node.args) == 1 else None
+            if isinstance(owner, torch.Tensor) and node.func.attr == "size" and dim is not None:
+                return _attribute(owner, "shape")[dim]
+        raise _NotPlainError
+
+
+class _ExpressionReader(ast.NodeTransformer):
+    """Puts the values of a frame into an expression."""
+
+    def __init__(self, expression: _Expression) -> None:
+        self._expression = expression
+
+    def visit(self, node: ast.AST) -> Any:
+        """The expression with values in the place of names.
+
+        :raises _NotPlainError: where it has more than plain values and one size
+        """
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
+            with contextlib.suppress(_NotPlainError, LookupError):
+                return self._expression.placed(self._expression.looked_up(node))
+        if not isinstance(node, _ARITHMETIC):
+            raise _NotPlainError
+        if isinstance(node, ast.Call):
+            arguments = [self.visit(argument) for argument in node.args]
+            if node.keywords:
+                raise _NotPlainError
+            return ast.Call(self._function(node.func), arguments, [])
+        return super().generic_visit(node)
+
+    def _function(self, node: ast.expr) -> ast.expr:
+        with contextlib.suppress(_NotPlainError, LookupError):
+            return self._expression.placed(self._expression.looked_up(node), is_function=True)
+        if isinstance(node, ast.Attribute) and node.attr in _METHODS:
+            return ast.Attribute(self.visit(node.value), node.attr, ast.Load())
+        raise _NotPlainError
+
+
+class _NotPlainError(Exception):
+    """An expression has more than plain values and one size."""
+
+
+def _is_plain(value: Any) -> bool:
+    """True for a plain value, and for a table of them."""
+    if type(value) in (list, tuple, range, set, frozenset):
+        return all(type(item) in _PLAIN for item in value)
+    if type(value) is dict:
+        return all(type(item) in _PLAIN for pair in value.items() for item in pair)
+    return type(value) in _PLAIN
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """An attribute that is kept as it is, and the shape of a tensor.
+
+    :raises _NotPlainError: for any other one, which code of the model may compute
+    """
+    if isinstance(owner, torch.Tensor) and name == "shape":
+        with WithoutFunctions():
+            return owner.shape
+    spaces: list[Mapping[str, Any]] = [getattr(owner, "__dict__", {})]
+    if not isinstance(owner, ModuleType):
+        spaces += [vars(cls) for cls in type(owner).__mro__]
+    for space in spaces:
+        if name in space and not hasattr(space[name], "__get__"):
+            return space[name]
+        if name in space and isinstance(owner, ModuleType):
+            return space[name]
+    raise _NotPlainError
+
+
+def _int_of(node: ast.expr) -> int | None:
+    value = ast.literal_eval(node) if isinstance(node, (ast.Constant, ast.UnaryOp)) else None
+    return value if type(value) is int else None
+
+
+def _expressions_at(frame: FrameType) -> list[_Expression]:
+    """The expressions with one size around the instruction that a frame runs, the innermost first.
+
+    Each of them has all that is made of the plain int. A larger one may give one value for more
+    sizes, as ``int(math.log2(n))`` does, or for fewer, as ``2 ** math.ceil(math.log2(n)) - n``.
+    """
+    found: list[_Expression] = []
+    for node in expressions_around(frame.f_code, frame.f_lasti):
+        try:
+            found.append(_Expression(node, frame))
+        except _NotPlainError:
+            break
+    return found
+
+
+SIZE_KEYS = Repair(
+    "sizes as keys",
+    "A symbolic size is no key of a dict, a set or a cache. Some libraries notice that and take another"
+    " way, so sizes are keys only after a trace that ended because of it.",
+    until="tests/repairs/test_size_functions.py::test_what_is_remembered_for_a_size_is_served_for_seen_sizes",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
+    refusal=UNHASHABLE,
+)
+SIZE_FUNCTIONS = Repair(
+    "functions of sizes",
+    "``int(math.log2(n))``, ``n.bit_length()`` and ``TABLE[n]`` make the size of the example a constant."
+    " The trace decides between which sizes the value stays, and is right for all of them.",
+    until="tests/repairs/test_size_functions.py::test_sizes_with_the_same_value_are_served_by_one_graph",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
+    always=True,
+    block=lambda setup: functions_of_sizes(as_keys=SIZE_KEYS in setup.request.on),
+)

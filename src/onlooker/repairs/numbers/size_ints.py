@@ -1,0 +1,413 @@
+"""``int(size)``, ``float(size)``, ``len(tensor)`` and ``range(size)`` in the code of a model, which
+torch makes constants while it traces it.
+
+Python wants a number of ``int()``, so torch gives that of the example and makes the size a
+constant. While the block lasts, ``int`` in the files of the model's own modules is a class that
+leaves a symbolic size as it is, and rounds a symbolic float towards zero; of a tensor with one
+number it makes what ``item()`` gives, a symbol whose value is known when the program runs. Of
+anything else it makes what ``int`` makes; ``float`` is the same for floats. ``len`` of a tensor is
+its first size. Of a ``range`` with steps only the number of steps is a constant: 128 tokens and 14
+are both one block of 128.
+
+torch takes ``int`` and ``float`` for dtypes (``x.to(float)``), and no class that stands for them.
+A file that uses one of them as a value, beside calling it, keeps it.
+
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py, where
+``SymInt.__int__`` guards, and ``sym_int`` does not. It may go when a trace does this itself;
+``test_an_int_of_a_size`` of ``tests/repairs/test_size_tensors.py`` is then exact without it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, ClassVar
+
+import sympy
+import torch
+
+from ...patches.swap import swapped
+from ...proofs.decisions import Decision, EndedByDecisionError
+from ...torch_internals.fake_tensors import FakeTensor
+from ...torch_internals.sizes import FloatTrueDiv, IntTrueDiv, Max, Min, free_unbacked_symbols
+from ...torch_internals.tracing import UserError, get_proxy_mode
+from ..repair import Attempt, Repair, Retry, TraceRequest
+
+__all__ = [
+    "SIZE_INTS",
+    "Float",
+    "RangeOfSizes",
+    "asks_for_int",
+    "builtins_swapped",
+    "ends_a_trace",
+    "files_of",
+    "ints_of_floats_are_values",
+    "ints_stay_sizes",
+    "is_asked_at",
+    "length_of",
+    "plain_of",
+    "specializes_int",
+    "wants_int_first",
+]
+
+_ASKS = re.compile(r"(?<![\w.])(int|float|len|range|divmod)\(")
+#: the names that are types, and the functions to which a class that stands for one is that type
+_TYPES = frozenset({"int", "float"})
+_TAKES_TYPES = frozenset({"isinstance", "issubclass", "map", "cast"})
+#: from a file of the model to one that it has a function from, and so on
+_MOST_HOPS = 3
+
+
+class _OfInts(type):
+    """``isinstance`` answers as outside of a trace, where a size is an int."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, (builtins.int, torch.SymInt))
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, builtins.int)
+
+
+class _Int(int, metaclass=_OfInts):
+    def __new__(cls, value: Any = 0, *args: Any, **kwargs: Any) -> Any:
+        value = _number_of(value)
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return torch.sym_int(value)  # type: ignore[no-untyped-call]
+        return builtins.int(value, *args, **kwargs)
+
+
+class _OfFloats(type):
+    """``isinstance`` answers as outside of a trace, where a number made from a size is a float."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, (builtins.float, torch.SymFloat))
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, builtins.float)
+
+
+class Float(float, metaclass=_OfFloats):
+    """``float``, which leaves a symbolic number symbolic."""
+
+    def __new__(cls, value: Any = 0.0) -> Any:
+        """The number as a float."""
+        value = _number_of(value)
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return torch.sym_float(value)  # type: ignore[no-untyped-call]
+        return builtins.float(value)
+
+
+def _number_of(value: Any) -> Any:
+    """The number that a tensor of a trace with one number has; anything else as it is."""
+    is_number = isinstance(value, FakeTensor) and value.numel() == 1
+    return value.item() if is_number else value
+
+
+class _OfRanges(type):
+    """``isinstance`` answers as for ``range``."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, builtins.range)
+
+
+class RangeOfSizes(metaclass=_OfRanges):
+    """``range``, of which only the number of steps is a constant; ``loop`` may give steps instead,
+    from the first value, the step and the number of steps. With ``of_ints`` it is asked of plain
+    ints too. ``listed`` may give a list before, for the frame of the model that asks.
+    """
+
+    of_ints: ClassVar[bool] = False
+    loop: ClassVar[Callable[[Any, int, Any], Iterable[Any] | None]] = staticmethod(lambda *_: None)
+    listed: ClassVar[Callable[[Any, int, Any, FrameType], list[Any] | None]] = staticmethod(
+        lambda *_: None
+    )
+
+    def __new__(cls, *args: Any) -> Any:
+        """The numbers of a ``range``, or what stands for them."""
+        if not any(isinstance(value, torch.SymInt) for value in args):
+            return cls._of_ints(builtins.range(*args))
+        start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+        if not isinstance(step, builtins.int) or step == 0:
+            return builtins.range(*args)
+        way = abs(step)
+        count = ((stop - start if step > 0 else start - stop) + (way - 1)) // way
+        if isinstance(count, torch.SymInt) and not count.node.expr.is_number:
+            numbers = cls.listed(start, step, count, sys._getframe(1))
+            if numbers is not None:
+                return numbers
+            steps = cls.loop(start, step, count)
+            if steps is not None:
+                return steps
+        if step < 1:
+            return builtins.range(*args)
+        count = builtins.int(count)
+        return [start + number * step for number in builtins.range(count)]
+
+    @classmethod
+    def _of_ints(cls, numbers: range) -> Any:
+        steps = (
+            cls.loop(numbers.start, numbers.step, len(numbers)) if cls.of_ints and numbers else None
+        )
+        return numbers if steps is None else steps
+
+
+def _extreme(of_python: Callable[..., Any], of_sizes: Callable[..., Any]) -> Callable[..., Any]:
+    """``min`` or ``max``, which of two floats is no decision of the trace."""
+
+    def extreme(*args: Any, **kwargs: Any) -> Any:
+        floats = [isinstance(value, (builtins.float, torch.SymFloat)) for value in args]
+        is_symbolic = any(isinstance(value, torch.SymFloat) for value in args)
+        if len(args) > 1 and not kwargs and is_symbolic and all(floats):
+            return functools.reduce(of_sizes, args)
+        return getattr(builtins, of_python.__name__)(*args, **kwargs)
+
+    return extreme
+
+
+def _divmod(left: Any, right: Any) -> Any:
+    """``divmod``, which torch does not know for symbolic sizes."""
+    if isinstance(left, torch.SymInt) or isinstance(right, torch.SymInt):
+        return left // right, left % right
+    return builtins.divmod(left, right)
+
+
+def length_of(value: Any) -> Any:
+    """``len``, which of a tensor is its first size."""
+    if isinstance(value, torch.Tensor) and value.ndim:
+        return value.shape[0]
+    return builtins.len(value)
+
+
+#: what stands for a name while a model is traced
+_NAMES = {
+    "int": _Int,
+    "float": Float,
+    "len": length_of,
+    "range": RangeOfSizes,
+    "divmod": _divmod,
+    "min": _extreme(min, torch.sym_min),
+    "max": _extreme(max, torch.sym_max),
+}
+
+
+def plain_of(value: Any) -> Any:
+    """The builtin of Python that a value stands for in a trace; any other value as it is."""
+    for name, other in _NAMES.items():
+        if value is other:
+            return getattr(builtins, name)
+    return value
+
+
+def asks_for_int(decisions: Iterable[Decision]) -> bool:
+    """True where one of the lines that asked about a size has an ``int(...)`` or another of them."""
+    return any(map(is_asked_at, (decision.line for decision in decisions)))
+
+
+def is_asked_at(line: str) -> bool:
+    """True for a line of code with an ``int(...)``, a ``len(...)``, a ``range(...)``.
+
+    >>> is_asked_at("zeros(int(index.max()) + 1)"), is_asked_at("print(index)")
+    (True, False)
+    """
+    return _ASKS.search(line) is not None
+
+
+def specializes_int(decisions: Iterable[Decision]) -> bool:
+    """True where a line with an ``int(...)`` made a number of what is computed from a size."""
+    return asks_for_int(decision for decision in decisions if decision.is_number)
+
+
+@contextlib.contextmanager
+def ints_stay_sizes(model: Any) -> Iterator[None]:
+    """Swaps ``int`` and others in the files that define the modules of a model; a file that has
+    its own keeps it.
+    """
+    with builtins_swapped(model, _NAMES, keeps_compared=True):
+        yield
+
+
+@contextlib.contextmanager
+def ints_of_floats_are_values(wanted: bool) -> Iterator[list[torch.SymInt]]:
+    """Inside the block, if ``wanted``, an int is a value that torch knows nothing of, where it is made
+    of a float that is more than a size times a number. Yields these values, as they come.
+
+    ``int(h * min(64 / min(h, w), 128 / max(h, w)))`` is in no form in which torch or a proof reasons
+    about it, and stands in every size that is computed of it, so that each takes seconds. As a value
+    it is one symbol. What is decided by it is checked when the program runs.
+    """
+    values: list[torch.SymInt] = []
+    with contextlib.ExitStack() as stack:
+        for name in ("__trunc__", "__floor__", "__ceil__") if wanted else ():
+            made = _made_a_value(getattr(torch.SymFloat, name), values)
+            stack.enter_context(swapped(torch.SymFloat, name, made))
+        yield values
+
+
+def _made_a_value(
+    rounded: Callable[[Any], Any], values: list[torch.SymInt]
+) -> Callable[[Any], Any]:
+    def value_of(number: Any) -> Any:
+        size = rounded(number)
+        is_traced = isinstance(size, torch.SymInt) and get_proxy_mode() is not None
+        if not is_traced or _is_linear(number.node.expr):
+            return size
+        # an operator and no function of torch, so that no size is remembered with the tensor
+        value = torch.ops.aten.scalar_tensor.default(size, dtype=torch.int64).item()
+        values.append(value)
+        return value
+
+    return value_of
+
+
+def _is_linear(expression: Any) -> bool:
+    """True for a number that is computed of one size, which stands in it once and in no divisor."""
+    parts = list(sympy.preorder_traversal(expression))
+    symbols = [part for part in parts if part.is_Symbol]
+    divisors = [part.args[1] for part in parts if isinstance(part, (IntTrueDiv, FloatTrueDiv))]
+    chosen = any(isinstance(part, (Min, Max, sympy.Min, sympy.Max)) for part in parts)
+    is_value = bool(free_unbacked_symbols(expression))
+    divides = any(divisor.free_symbols for divisor in divisors)
+    return len(symbols) < 2 and not (chosen or is_value or divides)
+
+
+@contextlib.contextmanager
+def builtins_swapped(
+    model: Any,
+    names: Mapping[str, Any],
+    *,
+    keeps_compared: bool = False,
+    files: Iterable[ModuleType] | None = None,
+) -> Iterator[None]:
+    """Swaps builtins in the files that define the modules of a model, and in those that they have
+    functions from.
+
+    A file that has such a name of its own keeps it, and one that gives a type to a function keeps that
+    type; ``keeps_compared`` also keeps a type that a file compares with others. ``files`` are those of
+    the model, where the caller knows them.
+    """
+    with contextlib.ExitStack() as stack:
+        for file in files_of(model) if files is None else files:
+            kept = (
+                _types_as_values(file, keeps_compared)
+                if _TYPES.intersection(names)
+                else frozenset()
+            )
+            for name, value in names.items():
+                if name not in kept and vars(file).get(name) in (None, _NAMES.get(name)):
+                    stack.enter_context(swapped(file, name, value))
+        yield
+
+
+@functools.lru_cache(maxsize=4096)
+def _types_as_values(file: ModuleType, compared: bool) -> frozenset[str]:
+    """Returns which of ``int`` and ``float`` a file gives to functions, or compares where that
+    counts: ``x.to(float)``, ``type(n) is int``.
+
+    Nothing can stand for these types there: torch takes the very types for dtypes.
+    """
+    try:
+        tree = ast.parse(inspect.getsource(file))
+    except (OSError, TypeError, SyntaxError):
+        return frozenset()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        values: list[ast.expr] = []
+        if isinstance(node, ast.Call) and not _knows_types(node.func):
+            values = [*node.args, *(keyword.value for keyword in node.keywords)]
+        elif compared and isinstance(node, ast.Compare):
+            values = [node.left, *node.comparators]
+        for value in values:
+            items = value.elts if isinstance(value, (ast.Tuple, ast.List, ast.Set)) else [value]
+            found.update(item.id for item in items if isinstance(item, ast.Name))
+    return frozenset(_TYPES & found)
+
+
+def _knows_types(function: ast.expr) -> bool:
+    """True for a function to which the class that stands for a type is that type."""
+    return isinstance(function, ast.Name) and function.id in _TAKES_TYPES
+
+
+def files_of(model: Any) -> list[ModuleType]:
+    """The files of the classes of all modules, those of torch left out."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    classes = dict.fromkeys(cls for module in modules for cls in type(module).__mro__)
+    names = dict.fromkeys(cls.__module__ for cls in classes if issubclass(cls, torch.nn.Module))
+    found = {name: None for name in names if name in sys.modules and _is_open(name)}
+    last = list(found)
+    for _ in range(_MOST_HOPS):
+        last = [name for name in _functions_from(last) if name not in found]
+        found |= dict.fromkeys(last)
+    return [sys.modules[name] for name in found]
+
+
+def _functions_from(names: Iterable[str]) -> dict[str, None]:
+    """The files that these files have functions from."""
+    found: dict[str, None] = {}
+    for name in names:
+        for value in vars(sys.modules[name]).values():
+            file = value.__module__ if isinstance(value, FunctionType) else ""
+            if file in sys.modules and _is_open(file):
+                found[file] = None
+    return found
+
+
+def _is_open(name: str | None) -> bool:
+    """True for a file that is neither torch's, Python's nor ours; a function that was made at run time
+    has none.
+    """
+    if not name:
+        return False
+    root = name.partition(".")[0]
+    own = __name__.partition(".")[0]
+    return root not in ("torch", own) and root not in sys.stdlib_module_names
+
+
+def ends_a_trace(request: TraceRequest) -> Callable[[Decision], bool] | None:
+    """Returns a test for decisions that make a trace useless, since it is made anew with sizes in place of
+    ints; None where that was tried.
+    """
+    if SIZE_INTS in request.on or SIZE_INTS in request.off:
+        return None
+    return lambda decision: specializes_int([decision])
+
+
+def wants_int_first(attempt: Attempt) -> bool:
+    """True for an error about a value at a line with an ``int(...)``: read as a size, it may be none."""
+    request = attempt.request
+    is_untried = SIZE_INTS not in request.on and SIZE_INTS not in request.off
+    return is_untried and attempt.depends_on_values and is_asked_at(attempt.place)
+
+
+def _asks_for_ints(attempt: Attempt) -> Retry | None:
+    if attempt.error is None or isinstance(attempt.error, EndedByDecisionError):
+        if not specializes_int(attempt.decisions):
+            return None
+        reason = "a number made from a size would hold for that size alone"
+        return attempt.wants(SIZE_INTS, f"{SIZE_INTS.note}: {reason}")
+    if SIZE_INTS in attempt.request.on and not isinstance(attempt.error, UserError):
+        again = f"int() and range() are those of Python again: {attempt.first_line}"
+        return Retry(attempt.request.without_repair(SIZE_INTS), again)
+    if wants_int_first(attempt) or asks_for_int(attempt.decisions):
+        return attempt.wants(SIZE_INTS, f"{SIZE_INTS.note}: {attempt.first_line}")
+    return None
+
+
+SIZE_INTS = Repair(
+    "ints of sizes",
+    "Python wants a number of ``int(size)``, so torch gives that of the example, and the graph holds for"
+    " this size alone. In the files of the model ``int``, ``float``, ``len`` and ``range`` leave sizes"
+    " symbolic.",
+    until="upstream/torch_int_of_a_size.py",
+    versions="2.13, 2.15",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
+    wanted=_asks_for_ints,
+    block=lambda setup: ints_stay_sizes(setup.model),
+    note="int(), len() and range() of a size are read as sizes",
+)

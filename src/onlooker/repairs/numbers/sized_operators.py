@@ -1,0 +1,250 @@
+"""Functions of torch that make a size a constant of the graph, written with others that do not.
+
+Some functions take a number where they could take a size (``torch.linspace(0, 1, x.shape[1])``),
+others are written in C++ with sizes that are numbers (``torch.max_pool1d``). Torch gives both the
+number of the example, and the graph then holds for this size alone. While the block lasts they are
+computed by functions that keep a size as it is, and that give the same bits.
+
+Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml,
+where the first ones take ``int`` for ``SymInt``. A function may go from here when the test of its
+name in ``tests/repairs/test_sized_operators.py`` is exact without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...torch_internals.sizes import is_contiguous_or_false, statically_known_true
+from ...torch_internals.tracing import decompositions, refs
+from ...torch_internals.trees import torch_pytree as pytree
+from ..repair import Repair
+from ..trace_mode import Reader, TraceMode
+
+__all__ = ["SIZED_OPERATORS", "SizedOperators"]
+
+#: an int or a SymInt: torch writes ``int`` where it takes both
+Size = Any
+
+
+class SizedOperators(Reader):
+    """Inside the block the functions keep sizes as they are.
+
+    With ``copies`` a tensor of which sizes decide whether it is contiguous is copied
+    (:mod:`onlooker.repairs.memory_copies`).
+    """
+
+    def __init__(self, copies: bool = False) -> None:
+        self._copies = copies
+
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Computes a function by another one that keeps sizes."""
+        other = _ALWAYS.get(func)
+        if func is torch.Tensor.contiguous and self._copies:
+            other = _contiguous
+        if other is None and func in _OF_SIZES and _has_sizes((args, kwargs)):
+            other = _OF_SIZES[func]
+        if other is None or kwargs.get("out") is not None:
+            return func(*args, **kwargs)
+        with TraceMode(self):  # one of them may use another
+            result = other(*args, **kwargs)
+        return func(*args, **kwargs) if result is NotImplemented else result
+
+
+def _has_sizes(values: Any) -> bool:
+    return any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves(values))
+
+
+def _linspace(
+    start: Any, end: Any, steps: Size, *, dtype: torch.dtype | None = None, **options: Any
+) -> Any:
+    """From both ends to the middle, as the kernel does."""
+    dtype = dtype or torch.get_default_dtype()
+    if not dtype.is_floating_point or isinstance(start, torch.Tensor):
+        return NotImplemented
+    place = torch.arange(steps, dtype=dtype, **options)
+    first, last = (torch.full((), value, dtype=dtype, **options) for value in (start, end))
+    step = (last - first) / torch.sym_max(steps - 1, 1)  # type: ignore[no-untyped-call]
+    return torch.where(
+        (place < steps // 2) | (place == 0),
+        torch.addcmul(first, step, place),
+        torch.addcmul(last, step, (steps - 1) - place, value=-1),
+    )
+
+
+def _fftfreq(n: Size, d: float = 1.0, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    place = torch.arange(n, dtype=dtype or torch.get_default_dtype(), **options)
+    return torch.where(place < (n + 1) // 2, place, place - n) * (1.0 / (n * d))
+
+
+def _rfftfreq(n: Size, d: float = 1.0, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    place = torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype(), **options)
+    return place * (1.0 / (n * d))
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: Size = -1) -> Any:
+    if isinstance(num_classes, int):
+        return NotImplemented
+    classes = torch.arange(num_classes, device=tensor.device)
+    return (tensor.unsqueeze(-1) == classes).to(torch.int64)
+
+
+def _contiguous(
+    tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
+) -> Any:
+    has_sizes = any(isinstance(size, torch.SymInt) for size in tensor.shape)
+    if not has_sizes or memory_format is not torch.contiguous_format:
+        return NotImplemented
+    if is_contiguous_or_false(tensor):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _affine_grid(
+    theta: torch.Tensor, size: Sequence[Size], align_corners: bool | None = None
+) -> Any:
+    return decompositions.affine_grid_generator(theta, size, bool(align_corners))
+
+
+def _max_pool1d(
+    input: torch.Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The pooling of a picture of one line."""
+    if return_indices:
+        return NotImplemented
+    kernel, step, edge, gap = map(_single, (kernel_size, stride, padding, dilation))
+    pooled = torch.max_pool2d(
+        input.unsqueeze(-2),
+        (1, kernel),
+        (1, kernel if step is None else step),
+        (0, edge),
+        (1, gap),
+        ceil_mode,
+    )
+    return pooled.squeeze(-2)
+
+
+def _numbers(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _single(value: Any) -> Any:
+    """The number, or that of a list with one; None of an empty list."""
+    return next(iter(_numbers(value)), None)
+
+
+def _adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
+    lines = torch.nn.functional.adaptive_avg_pool2d(input.unsqueeze(-2), (1, _single(output_size)))
+    return lines.squeeze(-2)
+
+
+def _mean_of_all(dims: int) -> Callable[..., Any]:
+    """The pooling of all places into one."""
+
+    def pool(
+        input: torch.Tensor, kernel_size: Any, stride: Any = None, *rest: Any, **others: Any
+    ) -> Any:
+        if not _is_whole(input, kernel_size, dims) or rest or others:
+            return NotImplemented
+        return input.mean(tuple(range(-dims, 0)), keepdim=True)
+
+    return pool
+
+
+def _largest_of_all(
+    input: torch.Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    shifted = {*_numbers(padding)} != {0} or {*_numbers(dilation)} != {1}
+    if not _is_whole(input, kernel_size, 2) or shifted or return_indices:
+        return NotImplemented
+    return input.amax((-2, -1), keepdim=True)
+
+
+def _is_whole(input: torch.Tensor, kernel_size: Any, dims: int) -> bool:
+    """True when a window of pooling is as large as the picture."""
+    sizes = _numbers(kernel_size)
+    sizes = sizes * dims if len(sizes) == 1 else sizes
+    return all(
+        statically_known_true(size == length)
+        for size, length in zip(sizes, input.shape[-dims:], strict=True)
+    )
+
+
+def _take_along_dim(input: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> Any:
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    if input.ndim != indices.ndim:
+        return NotImplemented
+    dim %= input.ndim
+    shapes = ([1 if d == dim else n for d, n in enumerate(t.shape)] for t in (input, indices))
+    sizes = list(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
+    return input.expand([*sizes[:dim], input.shape[dim], *sizes[dim + 1 :]]).gather(
+        dim, indices.expand([*sizes[:dim], indices.shape[dim], *sizes[dim + 1 :]])
+    )
+
+
+def _kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    dims = max(input.ndim, other.ndim)
+    left = input.reshape((1,) * (dims - input.ndim) + tuple(input.shape))
+    right = other.reshape((1,) * (dims - other.ndim) + tuple(other.shape))
+    sizes = [a * b for a, b in zip(left.shape, right.shape, strict=True)]
+    # (a, b) and (c, d) become (a, 1, b, 1) and (1, c, 1, d), whose product has all pairs
+    for dim in range(dims):
+        left, right = left.unsqueeze(2 * dim + 1), right.unsqueeze(2 * dim)
+    return (left * right).reshape(sizes)
+
+
+#: replaced where a size is among the arguments
+_OF_SIZES: dict[Any, Callable[..., Any]] = {
+    torch.linspace: _linspace,
+    torch.fft.fftfreq: _fftfreq,
+    torch.fft.rfftfreq: _rfftfreq,
+    torch.istft: refs.istft,
+    torch.Tensor.istft: refs.istft,
+    torch.nn.functional.one_hot: _one_hot,
+    torch.nn.functional.avg_pool1d: _mean_of_all(1),
+    torch.nn.functional.avg_pool2d: _mean_of_all(2),
+    torch.nn.functional.avg_pool3d: _mean_of_all(3),
+    torch.nn.functional.max_pool2d: _largest_of_all,
+    torch.max_pool2d: _largest_of_all,
+}
+#: replaced wherever they are used
+_ALWAYS: dict[Any, Callable[..., Any]] = {
+    torch.nn.functional.affine_grid: _affine_grid,
+    torch.affine_grid_generator: _affine_grid,
+    torch.nn.functional.max_pool1d: _max_pool1d,
+    torch.max_pool1d: _max_pool1d,
+    torch.adaptive_avg_pool1d: _adaptive_avg_pool1d,
+    torch.take_along_dim: _take_along_dim,
+    torch.Tensor.take_along_dim: _take_along_dim,
+    torch.kron: _kron,
+    torch.Tensor.kron: _kron,
+}
+
+
+SIZED_OPERATORS = Repair(
+    "operators that keep sizes",
+    "``torch.linspace(0, 1, x.shape[1])``, ``max_pool1d`` and others take a plain number where"
+    " a size would do, and get that of the example. They are computed by functions that keep"
+    " the size, and give the same bits.",
+    until="upstream/torch_numbers_for_sizes.py",
+    versions="2.13, 2.15",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/native/native_functions.yaml",
+    always=True,
+)

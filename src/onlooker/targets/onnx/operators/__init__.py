@@ -1,0 +1,1 @@
+"""Operators of torch in ONNX that its converter lacks, or has for fewer arguments."""

@@ -1,0 +1,67 @@
+"""Operators for which torch's converter has no function, and what they become in ONNX.
+
+A translation may go when the installed converter has a function of its own: it would take the place
+of that one. Upstream:
+https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/exporter/_compat.py, the
+argument ``custom_translation_table`` of ``torch.onnx.export``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["translations"]
+
+
+def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """The functions by operator, for ``torch.onnx.export``; those of transformers once it has
+    defined them.
+    """
+    from .asserted import asserted, is_all_true, is_any_true
+    from .compared import distances, searchsorted
+    from .grouped import grouped_mm, grouped_mm_fallback
+    from .pooled import largest_of_cells, mean_of_cells
+    from .recurrent import gru, lstm, rnn_relu, rnn_tanh
+    from .widened import (
+        index,
+        index_put,
+        of_a_size,
+        power_of_a_size,
+        rolled,
+        squeezed,
+    )
+
+    table: dict[Callable[..., Any], Callable[..., Any]] = {
+        asserted: asserted,
+        torch.ops.aten._adaptive_avg_pool2d.default: mean_of_cells,
+        torch.ops.aten._adaptive_avg_pool3d.default: mean_of_cells,
+        torch.ops.aten._cdist_forward.default: distances,
+        torch.ops.aten._grouped_mm.default: grouped_mm,
+        torch.ops.aten._is_all_true.default: is_all_true,
+        torch.ops.aten._is_any_true.default: is_any_true,
+        torch.ops.aten._unsafe_index.Tensor: index,
+        torch.ops.aten._unsafe_index_put.default: index_put,
+        torch.ops.aten.adaptive_max_pool2d.default: largest_of_cells,
+        torch.ops.aten.adaptive_max_pool3d.default: largest_of_cells,
+        torch.ops.aten.gru.input: gru,
+        torch.ops.aten.index.Tensor: index,
+        torch.ops.aten.index_put.default: index_put,
+        torch.ops.aten.lstm.input: lstm,
+        torch.ops.aten.mul.Scalar: of_a_size("aten_mul_scalar", "aten_mul"),
+        torch.ops.aten.pow.Scalar: power_of_a_size,
+        torch.ops.aten.pow.Tensor_Scalar: of_a_size("aten_pow_tensor_scalar", "aten_pow"),
+        torch.ops.aten.remainder.Scalar: of_a_size("aten_remainder_scalar", "aten_remainder"),
+        torch.ops.aten.rnn_relu.input: rnn_relu,
+        torch.ops.aten.rnn_tanh.input: rnn_tanh,
+        torch.ops.aten.roll.default: rolled,
+        torch.ops.aten.searchsorted.Tensor: searchsorted,
+        torch.ops.aten.squeeze.default: squeezed,
+        torch.ops.aten.squeeze.dim: squeezed,
+        torch.ops.aten.squeeze.dims: squeezed,
+    }
+    if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
+        table[torch.ops.transformers.grouped_mm_fallback.default] = grouped_mm_fallback
+    return table

@@ -1,0 +1,1 @@
+"""Models of ONNX as the folders that other readers load."""

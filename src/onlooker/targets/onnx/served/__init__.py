@@ -1,0 +1,1 @@
+"""Models of ONNX made to be served: operators of ONNX Runtime, and caches updated in place."""

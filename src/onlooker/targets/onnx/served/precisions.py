@@ -1,0 +1,405 @@
+"""Models of ONNX with smaller numbers, by the tools of ONNX Runtime.
+
+``fp16`` computes in half precision, and takes and gives what the model took and gave. ``bf16`` keeps the
+weights in bfloat16, and makes float32 of them again, since ONNX Runtime computes nothing in bfloat16 on
+the CPU. ``int8`` and ``int4`` keep the weights of matrix products as blocks of such numbers, each block with
+a scale of its own; ONNX Runtime multiplies them by activations that it rounds to 8 bits, row by row, so
+that no row depends on the others of its batch. ``int8-static`` rounds the weights and the activations of
+products and convolutions, activations between the bounds that calls had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import ExportError
+from ....trace.graph import Graph
+from ...names import names_of
+
+__all__ = ["with_precision"]
+
+#: how many numbers of a column share a scale
+BLOCK = 32
+_BITS = {"int8": 8, "int4": 4}
+#: products of ONNX Runtime round activations to 8 bits from this level on
+_ACCURACY_LEVEL = 4
+
+
+def with_precision(
+    model: Any,
+    precision: str,
+    graph: Graph,
+    *,
+    whole_caches: bool,
+    calls: Sequence[Sequence[Any]] = (),
+) -> Any:
+    """The model of onnx_ir in another precision. With ``whole_caches`` caches stay float32. ``calls``
+    are the inputs of those that activations are measured on.
+
+    :raises ExportError: ``onnx-not-quantised``
+    """
+    if precision == "fp16":
+        return _half(model, whole_caches)
+    if precision == "bf16":
+        return _with_bfloat16_weights(model)
+    if precision == "int8-static":
+        return _static(model, graph, calls)
+    products = _products_of_blocks(model)
+    channels = _put_channels(model, products)
+    if not products and not channels:
+        raise _refused(graph, precision, "it has no product by a matrix of weights")
+    return _blocks(model, _BITS[precision]) if products else model
+
+
+def _half(model: Any, whole_caches: bool) -> Any:
+    import onnx_ir
+    from onnx_ir.passes.common import RemoveUnusedNodesPass, TopologicalSortPass
+    from onnxruntime.transformers.float16 import (
+        DEFAULT_OP_BLOCK_LIST,
+        convert_float_to_float16,
+    )
+
+    _sink_transposes(model)
+    whole = [node.name for node in _turned_products(model)]
+    kept = [*DEFAULT_OP_BLOCK_LIST, *(["GroupQueryAttention"] if whole_caches else [])]
+    proto = onnx_ir.serde.serialize_model(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numbers too small for half precision are told one by one
+        converted = convert_float_to_float16(
+            proto,
+            keep_io_types=True,
+            disable_shape_infer=True,
+            op_block_list=kept,
+            node_block_list=whole,
+        )
+    _drop_repeated_nodes(converted)
+    made = onnx_ir.serde.deserialize_model(converted)
+    TopologicalSortPass()(made)
+    if whole_caches:
+        _join_caches(made)
+        RemoveUnusedNodesPass()(made)
+    return made
+
+
+def _sink_transposes(model: Any) -> None:
+    """Moves a transpose of all axes but the last one behind the product by a matrix that reads it:
+    each row is multiplied alike, wherever it stands.
+
+    ONNX Runtime 1.31 fuses the two, and dies with signal 11 where a table of float16 comes before,
+    as in an encoder that has its batch second (MatmulTransposeFusion).
+    """
+    import onnx_ir
+
+    for product in [node for node in model.graph if node.op_type == "MatMul"]:
+        before = product.inputs[0].producer()
+        if before is None or before.op_type != "Transpose" or not _is_matrix(product.inputs[1]):
+            continue
+        order = list(before.attributes["perm"].as_ints()) if "perm" in before.attributes else []
+        if not order or order[-1] != len(order) - 1:
+            continue
+        result = product.outputs[0]
+        name, shape = result.name, result.shape
+        product.replace_input_with(0, before.inputs[0])
+        behind = onnx_ir.node("Transpose", [result], attributes={"perm": order})
+        moved = behind.outputs[0]
+        moved.dtype, moved.shape = result.dtype, shape
+        result.replace_all_uses_with(moved, replace_graph_outputs=True)
+        behind.replace_input_with(0, result)
+        result.name, result.shape, moved.name = f"{name}_rows", None, name
+        model.graph.insert_after(product, behind)
+
+
+def _turned_products(model: Any) -> list[Any]:
+    """The products of a transposed tensor and one of another rank that stay float32, with the
+    transposes: those that ONNX Runtime 1.31 dies of.
+
+    It has no product of float16 on the CPU, and puts a cast before one. Its MatmulTransposeFusion
+    then moves the transpose behind the cast, finds that the ranks differ, and leaves nodes without
+    edges (``upstream/onnxruntime_half_transpose.py``). A transpose that is float32 has no cast
+    behind it.
+    """
+    found = []
+    for product in [node for node in model.graph.all_nodes() if node.op_type == "MatMul"]:
+        befores = [value.producer() for value in product.inputs]
+        turned = [node for node in befores if node is not None and _moves_first_axis(node)]
+        ranks = {None if value.shape is None else len(value.shape) for value in product.inputs}
+        if turned and (len(ranks) > 1 or None in ranks):
+            found += [product, *turned]
+    return found
+
+
+def _moves_first_axis(node: Any) -> bool:
+    """True for a transpose whose result begins with the second axis."""
+    if node.op_type != "Transpose" or "perm" not in node.attributes:
+        return False
+    order = list(node.attributes["perm"].as_ints())
+    return len(order) > 2 and order[0] == 1
+
+
+def _drop_repeated_nodes(proto: Any) -> None:
+    """Leaves each node once: the converter casts a value again for every node that stays float32,
+    under one name.
+    """
+    known: set[tuple[str, ...]] = set()
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    for node in nodes:
+        if tuple(node.output) not in known:
+            known.add(tuple(node.output))
+            proto.graph.node.append(node)
+
+
+def _join_caches(model: Any) -> None:
+    """Gives a cache to GroupQueryAttention as it comes, and out as it goes: the converter rounds
+    both to half precision in between.
+    """
+    for node in [node for node in model.graph if node.op_type == "GroupQueryAttention"]:
+        for at in (3, 4):
+            node.replace_input_with(at, _before_casts(node.inputs[at]))
+        for value in node.outputs[1:3]:
+            last = _behind_casts(value)
+            if last is not value:
+                name = last.name
+                value.shape, value.dtype = last.shape, last.dtype
+                last.replace_all_uses_with(value, replace_graph_outputs=True)
+                last.name, value.name = f"{name}_before", name
+
+
+def _before_casts(value: Any) -> Any:
+    while (node := value.producer()) is not None and node.op_type == "Cast":
+        value = node.inputs[0]
+    return value
+
+
+def _behind_casts(value: Any) -> Any:
+    while not value.is_graph_output() and [each.node.op_type for each in value.uses()] == ["Cast"]:
+        value = value.uses()[0].node.outputs[0]
+    return value
+
+
+def _with_bfloat16_weights(model: Any) -> Any:
+    """Stores each weight of float32 with two axes or more in bfloat16, and casts it where it is read."""
+    import onnx_ir
+
+    for name, value in list(model.graph.initializers.items()):
+        known = value.const_value
+        if known is None or known.dtype != onnx_ir.DataType.FLOAT or len(known.shape) < 2:
+            continue
+        numbers = known.numpy().astype(onnx_ir.DataType.BFLOAT16.numpy())
+        stored = onnx_ir.Value(
+            name=f"{name}_bf16",
+            type=onnx_ir.TensorType(onnx_ir.DataType.BFLOAT16),
+            shape=value.shape,
+            const_value=onnx_ir.Tensor(numbers, name=f"{name}_bf16"),
+        )
+        cast = onnx_ir.node("Cast", [stored], attributes={"to": onnx_ir.DataType.FLOAT.value})
+        made = cast.outputs[0]
+        made.name, made.dtype, made.shape = f"{name}_float", onnx_ir.DataType.FLOAT, value.shape
+        value.replace_all_uses_with(made)
+        del model.graph.initializers[name]
+        model.graph.initializers[stored.name] = stored
+        model.graph.insert_before(model.graph[0], cast)
+    return model
+
+
+#: the operators that read rounded numbers in ``int8-static``, where they have weights. Products of
+#: activations stay: a softmax over fewer tokens than calls had lies beyond the bounds of these
+_ROUNDED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+def _static(model: Any, graph: Graph, calls: Sequence[Sequence[Any]]) -> Any:
+    """The model in which products and convolutions read integers of 8 bits.
+
+    :raises ExportError: ``onnx-not-quantised``
+    """
+    import onnx_ir
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
+
+    products = [node for node in model.graph if node.op_type in _ROUNDED and node.domain == ""]
+    plain = [node for node in products if node.inputs[1].const_value is None]
+    if len(plain) == len(products):
+        raise _refused(graph, "int8-static", "it has no product by weights and no convolution")
+    for number, node in enumerate(plain):
+        node.name = node.name or f"onlooker_plain_{number}"
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._rest = iter(calls)
+
+        def get_next(self) -> dict[str, Any] | None:
+            inputs = next(self._rest, None)
+            return None if inputs is None else _feeds(model, graph, inputs)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder,
+        _without_advice(),
+    ):
+        before, after = Path(folder, "float.onnx"), Path(folder, "static.onnx")
+        onnx_ir.save(model, before)
+        quantize_static(
+            str(before),
+            str(after),
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=list(_ROUNDED),
+            nodes_to_exclude=[node.name for node in plain],
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            # what a product gives is rounded where another product reads it, and nowhere else: a sum
+            # beside that product reads it as it is
+            extra_options={
+                "OpTypesToExcludeOutputQuantization": list(_ROUNDED),
+                "DedicatedQDQPair": True,
+            },
+        )
+        made = onnx_ir.load(after)
+        onnx_ir.external_data.load_to_model(made)
+    return made
+
+
+def _feeds(model: Any, graph: Graph, inputs: Sequence[Any]) -> dict[str, Any]:
+    """The arrays of a call, by the names of the inputs that the model has."""
+    import torch
+
+    known = {value.name for value in model.graph.inputs}
+    pairs = zip(names_of(graph).inputs, inputs, strict=True)
+    return {name: torch.as_tensor(value).numpy() for name, value in pairs if name in known}
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Without the lines that the quantiser logs to the root logger about preparing a model."""
+    root = logging.getLogger()
+    root.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        root.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
+
+
+def _is_matrix(value: Any) -> bool:
+    return value.const_value is not None and len(value.const_value.shape) == 2
+
+
+def _products_of_blocks(model: Any) -> list[Any]:
+    """The products by a matrix with whole blocks: those that have an operator for blocks."""
+    found = []
+    for node in model.graph.all_nodes():
+        is_product = node.op_type == "MatMul" and node.domain == ""
+        matrix = node.inputs[1].const_value if is_product else None
+        if matrix is not None and len(matrix.shape) == 2 and matrix.shape[0] % BLOCK == 0:
+            found.append(node)
+    return found
+
+
+#: of each operator without blocks, the input with weights
+_WEIGHTS = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
+
+
+def _put_channels(model: Any, products: Sequence[Any]) -> int:
+    """Stores the weights of all other products and of convolutions in 8 bits, with a scale for each
+    output, from which DequantizeLinear makes them again; returns how many there are.
+    """
+    import numpy
+    import onnx_ir
+
+    axes: dict[Any, set[int]] = {}
+    for node in model.graph:
+        if node.op_type not in _WEIGHTS or node.domain != "" or node in products:
+            continue
+        value = node.inputs[_WEIGHTS[node.op_type]]
+        known = value.const_value
+        if known is not None and len(known.shape) > 1 and known.dtype == onnx_ir.DataType.FLOAT:
+            axes.setdefault(value, set()).add(_axis_of_outputs(node))
+    count = 0
+    for value, found in axes.items():
+        users = {use.node.op_type for use in value.uses()}
+        if len(found) > 1 or not users <= set(_WEIGHTS) or not value.is_initializer():
+            continue
+        (axis,) = found
+        matrix = value.const_value.numpy()
+        others = tuple(dim for dim in range(matrix.ndim) if dim != axis)
+        greatest = numpy.abs(matrix).max(axis=others, keepdims=True)
+        scales = numpy.where(greatest == 0, 1, greatest / 127).astype(numpy.float32)
+        integers = numpy.rint(matrix / scales).astype(numpy.int8)
+        stored = onnx_ir.val(f"{value.name}_int8", const_value=onnx_ir.tensor(integers))
+        scale = onnx_ir.val(f"{value.name}_scale", const_value=onnx_ir.tensor(scales.reshape(-1)))
+        again = onnx_ir.node("DequantizeLinear", [stored, scale], attributes={"axis": axis})
+        made = again.outputs[0]
+        made.name, made.dtype = f"{value.name}_float", onnx_ir.DataType.FLOAT
+        made.shape = value.shape
+        value.replace_all_uses_with(made)
+        del model.graph.initializers[value.name]
+        for one in (stored, scale):
+            model.graph.initializers[one.name] = one
+        model.graph.insert_before(model.graph[0], again)
+        count += 1
+    return count
+
+
+def _axis_of_outputs(node: Any) -> int:
+    """The axis of the weights that has the outputs."""
+    if node.op_type == "Conv":
+        return 0
+    if node.op_type == "Gemm":
+        turned = "transB" in node.attributes and node.attributes["transB"].as_int() == 1
+        return 0 if turned else 1
+    return 1
+
+
+def _refused(graph: Graph, precision: str, reason: str) -> ExportError:
+    return ExportError(
+        f"{graph.name} cannot have weights of {precision}: {reason}.",
+        slug="onnx-not-quantised",
+        hint='precision="fp16" takes any sizes.',
+    )
+
+
+def _blocks(model: Any, bits: int) -> Any:
+    import onnx_ir
+
+    with _root_logger_kept():
+        from onnxruntime.quantization.matmul_nbits_quantizer import (
+            DefaultWeightOnlyQuantConfig,
+            MatMulNBitsQuantizer,
+        )
+
+        config = DefaultWeightOnlyQuantConfig(
+            block_size=BLOCK, is_symmetric=True, accuracy_level=_ACCURACY_LEVEL, bits=bits
+        )
+        quantizer = MatMulNBitsQuantizer(onnx_ir.serde.serialize_model(model), algo_config=config)
+        quantizer.process()
+    return onnx_ir.serde.deserialize_model(quantizer.model.model)
+
+
+@contextlib.contextmanager
+def _root_logger_kept() -> Iterator[None]:
+    """Without the log lines of the quantiser; and the root logger is as it was, which its module
+    sets up, for the whole process, when it is imported (ONNX Runtime 1.31).
+    """
+    root = logging.getLogger()
+    own = logging.getLogger("onnxruntime.quantization.matmul_nbits_quantizer")
+    handlers, level, own_level = list(root.handlers), root.level, own.level
+    own.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        own.setLevel(own_level)

@@ -1,0 +1,155 @@
+"""Models of OpenVINO with smaller numbers, made by NNCF in the form that devices compute with.
+
+``fp16`` keeps every weight as a float16, from which the float32 is made again: OpenVINO itself writes it.
+``int8`` and ``int4`` are compressed weights of NNCF: integers with scales, which the compiler of a device
+finds before a product and unpacks while it multiplies. ``int4`` has groups of 32 inputs; convolutions,
+embeddings, the last layer and matrices without whole groups are of 8 bits then, as NNCF advises.
+``int8-static`` rounds activations as well, between the bounds that calls had.
+https://docs.openvino.ai/2026/openvino-workflow/model-optimization-guide/weight-compression.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ...core.errors import ExportError
+from ...trace.graph import Graph
+from ..names import names_of
+from ..packages import require_packages
+
+__all__ = ["bodies_of", "require_nncf", "with_precision"]
+
+#: how many inputs of an output share a scale in int4
+_GROUP = 32
+#: what only a model with attention has
+_ATTENTION = ("ScaledDotProductAttention", "Softmax")
+#: NNCF reports to its makers, unless this variable is set when it is imported
+_NO_REPORTS = "NNCF_CI"
+
+
+def require_nncf() -> None:
+    """Passes when NNCF can be imported.
+
+    :raises MissingPackageError: ``missing-package``
+    """
+    with _variable_set(_NO_REPORTS), _silent():
+        require_packages("nncf", target="OpenVINO in another precision", extra="precision")
+
+
+def with_precision(
+    model: Any, precision: str, graph: Graph, calls: Sequence[Sequence[Any]] = ()
+) -> Any:
+    """The model with integers: weights alone, or for ``int8-static`` activations as well, whose bounds
+    are measured on the inputs of ``calls``.
+
+    :raises ExportError: ``openvino-not-quantised`` where nothing can become an integer,
+        ``openvino-refused`` with the message of NNCF
+    """
+    before = _integers_in(model)
+    try:
+        with _silent():
+            if precision == "int8-static":
+                made = _static(model, graph, calls)
+            else:
+                made = _compressed(model, precision)
+    except Exception as error:
+        said = " ".join(str(error).split())[-500:]
+        raise ExportError(
+            f"{graph.name} cannot be made with precision={precision} by NNCF:"
+            f" {type(error).__name__}: {said}",
+            slug="openvino-refused",
+            hint='precision="fp16" takes every model.',
+        ) from error
+    if _integers_in(made) == before:
+        raise ExportError(
+            f"{graph.name} cannot have weights of {precision}: it has no product by a matrix of"
+            " weights.",
+            slug="openvino-not-quantised",
+        )
+    return made
+
+
+def _compressed(model: Any, precision: str) -> Any:
+    import nncf
+
+    if precision == "int8":
+        return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_ASYM)
+    from nncf import AdvancedCompressionParameters, GroupSizeFallbackMode
+
+    return nncf.compress_weights(
+        model,
+        mode=nncf.CompressWeightsMode.INT4_SYM,
+        group_size=_GROUP,
+        ratio=1.0,
+        advanced_parameters=AdvancedCompressionParameters(
+            group_size_fallback_mode=GroupSizeFallbackMode.ADJUST
+        ),
+    )
+
+
+def _static(model: Any, graph: Graph, calls: Sequence[Sequence[Any]]) -> Any:
+    import nncf
+
+    names = names_of(graph).inputs
+    known = {name for port in model.inputs for name in port.get_names()}
+    feeds = []
+    for inputs in calls:
+        pairs = zip(names, inputs, strict=True)
+        feeds.append({n: torch.as_tensor(value).numpy() for n, value in pairs if n in known})
+    has_attention = any(node.get_type_name() in _ATTENTION for node in model.get_ops())
+    return nncf.quantize(
+        model,
+        nncf.Dataset(feeds),
+        subset_size=len(feeds),
+        model_type=nncf.ModelType.TRANSFORMER if has_attention else None,
+    )
+
+
+def _integers_in(model: Any) -> int:
+    """How many constants of 8 or 4 bits the model has, and how many roundings."""
+    count = 0
+    for node in model.get_ordered_ops():
+        count += sum(_integers_in(body) for body in bodies_of(node))
+        is_small = node.get_type_name() == "Constant" and node.get_element_type().bitwidth <= 8
+        count += is_small or node.get_type_name() == "FakeQuantize"
+    return count
+
+
+def bodies_of(node: Any) -> list[Any]:
+    """The models inside of a branch or a loop."""
+    if node.get_type_name() == "If":
+        return [node.get_then_body(), node.get_else_body()]
+    return [node.get_function()] if hasattr(node, "get_function") else []
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without the tables that NNCF logs and the bars that it prints."""
+    logger = logging.getLogger("nncf")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _variable_set(name: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -30,7 +30,7 @@ CHECK = "self, onnx_model, atol, rtol, hist, progress_bar, include_io, skip_none
 #: where, name, the names of its parameters in their order
 SIGNATURES: list[tuple[Any, str, str]] = [
     (onlooker, "InputObserver", "value_if_missing, max_bytes, state"),
-    (onlooker.InputObserver, "__call__", "self, model, store_n_calls, method_name"),
+    (onlooker.InputObserver, "__call__", "self, model, store_n_calls, method_name, keep"),
     (onlooker.InputObserver, "num_obs", "self"),
     (onlooker.InputObserver, "is_empty", "self"),
     (onlooker.InputObserver, "infer_dynamic_shapes", "self, set_batch_dimension_for, dim_names"),

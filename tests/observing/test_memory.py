@@ -274,7 +274,7 @@ def test_without_room_no_values_are_kept_and_it_is_said() -> None:
     assert [str(warning.message) for warning in caught] == [
         "Not all values were kept: from call 1 on only calls of a new kind are kept: 80 bytes more needed (limit: 100 "
         "bytes). "
-        "Give InputObserver a larger max_bytes, or a smaller store_n_calls, or watch smaller inputs. [values-dropped]"
+        "Give InputObserver a larger max_bytes, or a smaller number to keep, or watch smaller inputs. [values-dropped]"
     ]
     recording = observer.recording()
     assert recording.missed == (

@@ -8,13 +8,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import SavedFileError
+from ..core.support.locks import lock_of
 from ..core.versions import __version__
 from ..disk.files import read_file, write_file
 from ..disk.manifest import MANIFEST, is_ours
@@ -131,17 +131,17 @@ class _Host:
 
 _idle: list[_Host] = []
 _busy: list[_Host] = []
-_guard = threading.Lock()
+_lock = lock_of(sys.modules[__name__])
 
 
 def _run(document: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a job, from a host of this process: a new one, where none is idle."""
     begin = time.monotonic()
-    with _guard:
+    with _lock:
         host = _idle.pop() if _idle else _Host()
         _busy.append(host)
     row = host.row_of(document)
-    with _guard:
+    with _lock:
         is_ended = host not in _busy
         if not is_ended:
             _busy.remove(host)
@@ -157,7 +157,7 @@ def _run(document: Mapping[str, Any]) -> dict[str, Any]:
 @atexit.register
 def close_hosts() -> None:
     """Ends the processes that run jobs for this one, with what they are doing."""
-    with _guard:
+    with _lock:
         idle, busy = [*_idle], [*_busy]
         _idle.clear()
         _busy.clear()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..core.errors import OnlookerError, UsageError
+from ..core.support.locks import lock_of
 from ..model_source.user_function import check_name, load_model, name_of_function
 from ..observing.state import kept_state
 from ..pytrees.comparisons.digest import digest_of
@@ -129,12 +130,12 @@ class _Session:
 
 #: by the folder of the task
 _sessions: dict[str, _Session | str] = {}
-_guard = threading.Lock()
+_lock = lock_of(sys.modules[__name__])
 
 
 def try_some(task: Task, numbers: Sequence[int]) -> WorkerAnswer:
     """Makes the trials of some numbers; a process has one task at a time."""
-    with _guard:
+    with _lock:
         key = task.folder
         if key not in _sessions:
             _sessions.clear()

@@ -26,8 +26,8 @@ __all__ = ["Fault", "run"]
 _MOST_FAULTS = 10
 #: a line of a file as conditions name it
 _LINE = re.compile(r"([^\s(]+\.py):(\d+)")
-#: folders in which no file of the user is looked for
-_NOT_THEIRS = frozenset({".git", ".venv", "venv", "node_modules", "site-packages"})
+#: folders in which no file of the user is looked for, beside hidden ones
+_NOT_THEIRS = frozenset({"venv", "node_modules", "site-packages"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _line_of_model(expected: str) -> tuple[str, int] | None:
     if file.is_file() and not file.is_absolute():
         return str(file), number
     for folder, inner, files in os.walk("."):
-        inner[:] = sorted(set(inner) - _NOT_THEIRS)
+        inner[:] = sorted(name for name in set(inner) - _NOT_THEIRS if not name.startswith("."))
         if file.name in files:
             return os.path.normpath(os.path.join(folder, file.name)), number
     return None

@@ -18,8 +18,9 @@ WITH_EXECUTORCH := $(VENV)-executorch
 READERS := sentence-transformers==5.7.0 transformers==4.57.6 huggingface-hub==0.36.2 tokenizers==0.22.2 optimum==2.1.0 optimum-onnx==0.1.0
 READERS_OF_NPM := @huggingface/transformers@4.3.1
 WITH_READERS := $(VENV)-readers
-# Engines that run jobs and trials on other machines, here in processes of this one.
-ENGINES := distributed==2026.8.0 dask==2026.8.0 loky==3.7.0 submitit==1.5.4 cloudpickle toolz zict msgpack tblib sortedcontainers locket partd click tornado psutil
+# Engines that run jobs and trials on other machines, here in processes of this one; agents, and services.
+ENGINES := distributed==2026.8.0 dask==2026.8.0 loky==3.7.0 submitit==1.5.4 mcp==2.3.0 mcp-types==2.3.0 cloudpickle toolz zict msgpack tblib sortedcontainers locket partd click tornado psutil \
+	jsonschema jsonschema-specifications referencing rpds-py opentelemetry-api fastapi annotated-doc pyjwt cryptography cffi pycparser python-multipart sse-starlette starlette
 WITH_ENGINES := $(VENV)-engines
 # Sphinx is kept beside .venv too: nothing that is tested needs it.
 WITH_SPHINX := $(VENV)-docs
@@ -40,7 +41,7 @@ help:
 	@echo 'make test    ruff, mypy, import-linter and pytest: what continuous integration runs'
 	@echo 'make test-executorch   the tests of the target ExecuTorch, in an environment of their own'
 	@echo 'make test-readers      folders for sentence-transformers and transformers.js, run by these, in an environment of their own'
-	@echo 'make test-engines      sweeps and verifications on Dask, loky and submitit, in an environment of their own'
+	@echo 'make test-engines      sweeps and verifications on Dask, loky and submitit, and the tools of agents, in an environment of their own'
 	@echo 'make docs    the site of the documentation, in $(DOCS), with warnings as errors; nothing is fetched while it is built'
 	@echo 'make fuzz    the laws of the tests on other random examples, for 10 minutes: MINUTES=1 for one'
 	@echo 'make bench   every figure beside its target, and docs/benchmarks.md; QUICK=1 for a short one, ONLY=name for one'

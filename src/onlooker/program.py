@@ -381,9 +381,11 @@ class Program:
         """The settings of another runtime for these graphs and this traffic, as text.
 
         ``kind`` is ``"tensorrt"`` (``torch_tensorrt.Input``), ``"trtexec"``, ``"ort-trt"``,
-        ``"openvino"``, ``"executorch"``, ``"vllm"``, ``"triton"``, ``"buckets"`` or ``"compile"``
-        (marks for ``torch.compile``). ``calls`` are as in :meth:`profile`. ``count`` is the number
-        of profiles of each graph, 1 by default, or of buckets and captured sizes, 8 by default.
+        ``"openvino"``, ``"executorch"``, ``"vllm"``, ``"triton"`` (the ONNX file of each
+        graph), ``"triton-python"`` (a model in Python that calls the program), ``"buckets"`` or
+        ``"compile"`` (marks for ``torch.compile``). ``calls`` are as in :meth:`profile`. ``count``
+        is the number of profiles of each graph, 1 by default, or of buckets and captured sizes, 8 by
+        default.
 
         Every size in the text is one that the graph takes: least, usual and greatest sizes are
         looked at together, never axis by axis, and a profile is divided where a corner of it would

@@ -72,10 +72,14 @@ def record(*calls: dict[str, Any], to: str = "other.json") -> str:
 
 #: commands about programs that are watched from outside: see test_run.py
 OF_RUNS = ("run", "report", "combine")
+#: commands that serve until their input ends: see test_mcp.py
+SERVERS = ("mcp",)
 
 
 @pytest.mark.parametrize(
-    "command", [command for command in COMMANDS if command.name not in OF_RUNS], ids=lambda command: command.name
+    "command",
+    [command for command in COMMANDS if command.name not in (*OF_RUNS, *SERVERS)],
+    ids=lambda command: command.name,
 )
 def test_the_example_of_the_help_runs(command: Any) -> None:
     _, text, _ = run(command.name, "--help")

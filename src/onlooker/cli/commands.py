@@ -26,6 +26,7 @@ from .options import (
     OUT,
     RANGE,
     RECORDING,
+    SAVE_RECORDING,
     SECONDS,
     TO,
     WORKERS,
@@ -60,6 +61,7 @@ EMITTED = (
     "executorch",
     "vllm",
     "triton",
+    "triton-python",
     "buckets",
     "compile",
 )
@@ -283,13 +285,14 @@ class PlanExport(_OfSource):
     options = (
         *_SOURCE_OPTIONS,
         TO.changed(choices=TARGETS),
+        SAVE_RECORDING,
         ENTRY,
         METHOD,
         *AXES,
         NO_PROBE,
         FULL,
     )
-    defaults = (("save_recording", None), ("keep", 3))
+    defaults = (("keep", 3),)
 
 
 class CountRecompiles(_OfSource):
@@ -372,9 +375,7 @@ class Export(_OfSource):
         *METRIC,
         OUT.changed(help="save the program there"),
         option("--values", action="store_true", help="save the values of the kept calls as well"),
-        option(
-            "--save-recording", type=Path, metavar="FILE", help="save the specs of all calls there"
-        ),
+        SAVE_RECORDING,
         METHOD,
         ENTRY,
         option(
@@ -634,6 +635,40 @@ class Pull(Command):
     )
 
 
+class ServeTools(Command):
+    """Serves five tools to an agent, over the Model Context Protocol: record, plan, export, verify and
+    explain.
+
+    A tool is the command of its name, and answers with its report. CODE names the functions and the
+    scripts that tools may run: no tool runs others, nor machine code, nor custom operators. They write
+    below --out alone. The server speaks on its standard input and output, and ends with its input.
+    """
+
+    name = "mcp"
+    example = "mcp app.py:build serve.py --out programs"
+    options = (
+        option(
+            "code",
+            nargs="*",
+            metavar="CODE",
+            help="what may be run: functions, as SOURCE and --build take them, and Python scripts",
+        ),
+        OUT.changed(
+            default=Path("onlooker-mcp"),
+            help="the folder for recordings and programs; default: %(default)s",
+        ),
+        SECONDS.changed(
+            default=600.0, help="the time after which a tool is ended; default: %(default)s"
+        ),
+    )
+
+    def check(self, options: argparse.Namespace) -> None:
+        """Passes where each function has its file, and each script is there."""
+        for code in options.code:
+            if not Path(code).is_file():
+                check_name(code)
+
+
 class Doctor(Command):
     """Shows versions, what is installed, and which targets, compilers and devices work here.
 
@@ -666,5 +701,6 @@ COMMANDS: tuple[Command, ...] = (
     CountRecompiles(),
     Push(),
     Pull(),
+    ServeTools(),
     Doctor(),
 )

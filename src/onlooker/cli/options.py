@@ -46,6 +46,7 @@ __all__ = [
     "QUIET",
     "RANGE",
     "RECORDING",
+    "SAVE_RECORDING",
     "SECONDS",
     "TO",
     "WORKERS",
@@ -110,6 +111,9 @@ RECORDING = option(
     type=Path,
     metavar="RECORDING",
     help="calls: a file of JSON, or the folder of `onlooker run` or of a program",
+)
+SAVE_RECORDING = option(
+    "--save-recording", type=Path, metavar="FILE", help="save the specs of all calls there"
 )
 BUILD = option(
     "--build",

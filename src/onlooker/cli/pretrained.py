@@ -70,7 +70,9 @@ def read_sentence_transformer(name: str, dtype: str, say: Say) -> Pretrained:
     :raises UsageError: ``no-saved-model``, ``bad-saved-model``
     :raises MissingPackageError: ``missing-package``
     """
-    require_packages("sentence_transformers", target=_SENTENCES, extra=_SENTENCES)
+    require_packages(
+        "sentence_transformers", purpose=f"An export to {_SENTENCES}", extra=_SENTENCES
+    )
     from sentence_transformers import SentenceTransformer
 
     folder = local_folder(name, "config.json")

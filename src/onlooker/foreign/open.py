@@ -145,7 +145,7 @@ def open_openvino(model: Any) -> Exported:
     :raises UsageError: ``model-not-loaded``
     :raises MissingPackageError: ``missing-package``
     """
-    require_packages("openvino", target="openvino", extra="openvino")
+    require_packages("openvino", purpose="An export to openvino", extra="openvino")
     import openvino
 
     try:
@@ -275,7 +275,7 @@ def open_executorch(path: Path, method: str = "forward") -> Exported:
     :raises UsageError: ``model-not-loaded``
     :raises MissingPackageError: ``missing-package``
     """
-    require_packages("executorch", target="executorch", extra="executorch")
+    require_packages("executorch", purpose="An export to executorch", extra="executorch")
     from ..targets.executorch.run import Pte, load_pte
 
     pte = Pte(path.read_bytes())

@@ -1,4 +1,4 @@
-"""The packages that a target needs."""
+"""The packages of an extra, which are asked for where they are needed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from ..core.errors import MissingPackageError
 __all__ = ["require_packages"]
 
 
-def require_packages(*names: str, target: str, extra: str) -> None:
-    """Passes when these packages can be imported; ``extra`` is what brings them with onlooker.
+def require_packages(*names: str, purpose: str, extra: str) -> None:
+    """Passes when these packages can be imported; ``purpose`` begins the error, ``extra`` is what
+    brings them with onlooker.
 
     :raises MissingPackageError: ``missing-package``
     """
     missing = [name for name in names if not _is_there(name)]
     if missing:
         raise MissingPackageError(
-            f"An export to {target} needs {', '.join(missing)}.",
+            f"{purpose} needs {', '.join(missing)}.",
             slug="missing-package",
             hint=f"Install it with: pip install 'onlooker[{extra}]'.",
         )

@@ -51,6 +51,7 @@ from ..saved import directory_to_write, in_full
 __all__ = [
     "called_parts",
     "calls_elsewhere",
+    "check_entries",
     "dimensions",
     "pins_of",
     "ranges",
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     read_source(options)
     captured = calls_elsewhere(options)
     if captured is None:
-        _check_entries(options)
+        check_entries(options)
     out, recording = in_full(options.out), in_full(options.save_recording)
     is_single = captured is not None and len(captured) == 1
     names = [] if is_single else [entry_name(path) for path in options.entry]
@@ -319,7 +320,7 @@ def _filled(
     return observer_of(seen, part, [Path(options.function)], observer)
 
 
-def _check_entries(options: argparse.Namespace) -> None:
+def check_entries(options: argparse.Namespace) -> None:
     """Passes where no option is of one method alone, beside entries.
 
     :raises UsageError: ``bad-command-line``

@@ -12,10 +12,12 @@ from rich.console import Console
 from ...capture.combine import read_captured
 from ...capture.recorded import is_run, read_recording
 from ...capture.summary import plans_of
+from ...core.errors import UsageError
 from ...core.plan import Plan
 from ...core.recording import Recording
 from ...graphs.plans import domain_of
 from ...hypotheses.overrides import Overrides, overrides_of
+from ...input_observer import InputObserver
 from ...lab.work import CountedWork
 from ...model_source.user_function import names_a_function
 from ...report.blind import told_spots
@@ -23,7 +25,15 @@ from ...report.forecast import Forecast, graph_forecast
 from ..command import Answer, ExitCode, to_type
 from ..entries import entry_name
 from ..progress import Say, progress
-from .export import called_parts, calls_elsewhere, pins_of, read_source, watch_source
+from ..saved import in_full
+from .export import (
+    called_parts,
+    calls_elsewhere,
+    check_entries,
+    pins_of,
+    read_source,
+    watch_source,
+)
 
 __all__ = ["run"]
 
@@ -70,7 +80,15 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
 def _of_recordings(options: argparse.Namespace) -> list[Forecast]:
     """Returns the plans of recordings without a model, for each entry point that is named, or for
     all.
+
+    :raises UsageError: ``bad-command-line``
     """
+    if options.save_recording is not None:
+        raise UsageError(
+            "Argument --save-recording is for calls that are watched.",
+            slug="bad-command-line",
+            hint=f"{options.source} has its calls already.",
+        )
     place = Path(options.source)
     if is_run(place) and not options.entry:
         recordings = [seen.recording for seen in read_captured(place).seen]
@@ -87,11 +105,15 @@ def _of_recordings(options: argparse.Namespace) -> list[Forecast]:
 def _of_model(options: argparse.Namespace, say: Say) -> list[Forecast]:
     """Returns the plans from calls and experiments, for each part that is watched."""
     read_source(options)
-    elsewhere = calls_elsewhere(options)
+    elsewhere, out = calls_elsewhere(options), in_full(options.save_recording)
+    if elsewhere is None:
+        check_entries(options)
     names = [entry_name(path) for path in options.entry] if len(options.entry) > 1 else []
     pins, own_pins = pins_of(options, names)
     with CountedWork() as work:
         watched, _ = watch_source(options, elsewhere, say)
+    if out is not None and isinstance(watched, InputObserver):
+        watched.recording(options.method).save(out)
     observers = called_parts(watched)
     n_run = sum(len(one.recording()) for one in observers.values())
     if elsewhere is not None:  # of the recorded calls a few were made here

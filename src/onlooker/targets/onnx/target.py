@@ -69,7 +69,9 @@ class Onnx:
 
         :raises MissingPackageError: ``missing-package``
         """
-        require_packages("onnx", "onnxscript", "onnxruntime", target="ONNX", extra="onnx")
+        require_packages(
+            "onnx", "onnxscript", "onnxruntime", purpose="An export to ONNX", extra="onnx"
+        )
 
     def convert(
         self,

@@ -180,7 +180,7 @@ class OpenVino:
 
         :raises MissingPackageError: ``missing-package``
         """
-        require_packages("openvino", target="OpenVINO", extra="openvino")
+        require_packages("openvino", purpose="An export to OpenVINO", extra="openvino")
 
     def convert(
         self,

@@ -40,7 +40,9 @@ def require_nncf() -> None:
     :raises MissingPackageError: ``missing-package``
     """
     with _variable_set(_NO_REPORTS), _silent():
-        require_packages("nncf", target="OpenVINO in another precision", extra="precision")
+        require_packages(
+            "nncf", purpose="An export to OpenVINO in another precision", extra="precision"
+        )
 
 
 def with_precision(

@@ -79,7 +79,7 @@ def variant_of(
             f"Leave opset out, or give {FUSED_OPSET}.",
         )
     if chosen:
-        require_packages("transformers", target="fused ONNX", extra="transformers")
+        require_packages("transformers", purpose="An export to fused ONNX", extra="transformers")
         if find_spec("transformers.exporters") is None:
             raise _bad(
                 "The installed transformers has no fusions for ONNX Runtime.",

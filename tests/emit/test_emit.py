@@ -72,7 +72,7 @@ def served(draw: st.DrawFn) -> Served:
 def test_no_emitted_corner_is_outside_of_the_contract(graph: Served, kind: str, count: int) -> None:
     checker = Checker(graph.plan, graph.contract)
     found = emitted(kind, [graph], 0, count)
-    assert found.corners or not graph.rows or kind == "compile"  # marks have no sizes
+    assert found.corners or not graph.rows or kind in ("compile", "triton-python")  # have no sizes
     for _, sizes in found.corners:
         row = tuple(dict(sizes).values())
         inputs = [TensorSpec(shape, "torch.float32") for shape in graph.shapes(row)]

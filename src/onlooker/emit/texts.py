@@ -398,12 +398,49 @@ def triton(graphs: Sequence[Served], count: int) -> Emitted:
     return _of_clusters("triton", graphs, count, written)
 
 
-def _triton_tensor(kind: str, name: str, dtype: str, dims: Sequence[str]) -> list[str]:
+def triton_python(graphs: Sequence[Served], count: int) -> Emitted:
+    """``config.pbtxt`` of a model in Python that calls the whole program: its inputs are the tensors
+    of all graphs, and those that some graph does without are optional.
+
+    An axis is a number where every graph has this number there. Requests are not joined to batches:
+    each is a call, and the program chooses its graph.
+    """
+    inputs: dict[str, list[LeafPlan]] = {}
+    outputs: dict[str, list[tuple[str, int]]] = {}
+    for served in graphs:
+        for name, leaf in zip(served.inputs, served.plan.inputs, strict=True):
+            inputs.setdefault(name, []).append(leaf)
+        for name, dtype, rank in served.outputs:
+            outputs.setdefault(name, []).append((dtype, rank))
+    lines, notes = ['backend: "python"', "max_batch_size: 0"], []
+    for name, leaves in inputs.items():
+        ranks = {len(leaf.shape) for leaf in leaves}
+        if len(ranks) > 1:
+            notes.append(f"{name} has other dimensions in each graph, and Triton wants one number")
+        if not all(leaf.is_tensor for leaf in leaves):
+            notes.append(f"{name} is a number: pass it to the program as one")
+        if any(len(leaf.path.entries) > 1 for leaf in leaves):
+            notes.append(f"{name} is a part of {leaves[0].path.root}, which has to be built of it")
+        sizes = zip(*(leaf.shape for leaf in leaves), strict=False)
+        dims = [str(s[0]) if s[0].is_constant and len({*s}) == 1 else "-1" for s in sizes]
+        more = " optional: true" if len(leaves) < len(graphs) else ""
+        lines += _triton_tensor("input", name, leaves[0].dtype or "torch.int64", dims, more)
+    for name, kinds in outputs.items():
+        dtype, rank = kinds[0]
+        if len({*kinds}) > 1:
+            notes.append(f"{name} has another dtype or other dimensions in each graph")
+        lines += _triton_tensor("output", name, dtype, ["-1"] * rank)
+    return Emitted("triton-python", "\n".join(lines) + "\n", (), tuple(notes))
+
+
+def _triton_tensor(
+    kind: str, name: str, dtype: str, dims: Sequence[str], more: str = ""
+) -> list[str]:
     """One tensor; one without dimensions is reshaped from one with a single element."""
     reshape = "" if dims else " reshape: { shape: [ ] }"
     listed = ", ".join(dims or ["1"])
     type_ = _TRITON.get(dtype, "TYPE_INVALID")
-    return [f'{kind} [ {{ name: "{name}" data_type: {type_} dims: [ {listed} ]{reshape} }} ]']
+    return [f'{kind} [ {{ name: "{name}" data_type: {type_} dims: [ {listed} ]{reshape}{more} }} ]']
 
 
 def _batch_symbol(served: Served) -> str:
@@ -462,6 +499,7 @@ EMITTERS: dict[str, Emitter] = {
     **{kind: partial(_of_clusters, kind, written=written) for kind, written in PROFILES.items()},
     "vllm": vllm,
     "triton": triton,
+    "triton-python": triton_python,
     "buckets": buckets,
     "compile": marks,
 }

@@ -38,7 +38,7 @@ from .hypotheses.overrides import AxisNames, Dims, Overrides, RangesOption, over
 from .hypotheses.ranges import check_bounded, seen_sizes
 from .lab.budget import BUDGET, Budget, BudgetOption, budget_of
 from .lab.lab import Lab
-from .lab.one_process import check_one_process
+from .lab.run_alone import check_runs_alone
 from .lab.runner import ModelRunner, objects_in_calls
 from .lab.stateful import Stateful
 from .observing.observer import Watcher
@@ -306,7 +306,8 @@ class InputObserver:
         :raises ObservationError: ``no-calls`` when no call was seen; ``different-autocast`` for calls
             in different autocast
         :raises UnsupportedError: ``unusual-tensor``; ``sharded-weights``, ``distributed-wrapper``
-            for a model that is spread over processes
+            for a model that is spread over processes; ``packed-weights`` for weights that keep
+            their scales in Python
         :raises ExportError: ``replay-refused`` when the model refuses the very calls that were
             watched; ``model-keeps-state`` when its calls read attributes that calls before them
             wrote; ``export-refused``, ``no-lawful-sizes`` when no graph could be made
@@ -319,7 +320,7 @@ class InputObserver:
         runs = budget_of(budget)
         store = self._watcher.store(method_name)
         lab = self._lab(store, runs)
-        check_one_process(lab.model)
+        check_runs_alone(lab.model)
         check_exportable(store.samples, store.unsaved)
         doubt = find_doubt(store.samples, lab, store.recording.calls)
         found = find_changed_arguments(store.samples, lab)

@@ -25,9 +25,9 @@ from ..pytrees.open import copy_tensors, map_tensors, spec_of
 from ..pytrees.unread import open_result
 from ..torch_internals.fake_tensors import FakeTensorMode
 from ..torch_internals.trees import tree_leaves
-from .one_process import check_one_process
 from .recorder import Operators, Recorder
 from .repeated_blocks import EqualBlocks
+from .run_alone import check_runs_alone
 from .stateful import Stateful
 from .twin import twin_of
 
@@ -152,7 +152,7 @@ class ModelRunner:
         :raises UnsupportedError: ``sharded-weights``, ``distributed-wrapper`` for a model that
             cannot be run alone
         """
-        check_one_process(self.model)
+        check_runs_alone(self.model)
         with (
             outside_autocast(),
             torch.inference_mode(False) if self.gradients else contextlib.nullcontext(),

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ..torch_internals.operators import HigherOrderOperator
+from ..torch_internals.tensor_marks import address_of
 from .numbering import Numbered, Numbering, computed, digest, frozen
 from .operators import facts_of
 
@@ -172,7 +173,7 @@ class Numbers:
         return known
 
     def _constant(self, value: torch.Tensor) -> Numbered:
-        content = digest(value) if value.numel() <= _SMALL else value.data_ptr()
+        content = digest(value) if value.numel() <= _SMALL else _place_of(value)
         number = self._numbered(("constant", content), value)
         self._constants.add(number.number)
         return number
@@ -194,6 +195,11 @@ def _numbered_in(value: Any) -> Iterator[Numbered]:
             yield from _numbered_in(item)
 
 
+def _place_of(value: torch.Tensor) -> int:
+    """A number that tells a tensor from all others that are alive."""
+    return value.data_ptr() if address_of(value) else id(value)
+
+
 class _Found:
     """The numbers of the tensors of one run, and which of them share their memory."""
 
@@ -209,12 +215,13 @@ class _Found:
         """Gives a tensor its number."""
         self._numbers[id(value)] = number
         if value.layout == torch.strided and value.numel():
-            self._sharing.setdefault(value.untyped_storage().data_ptr(), {})[id(value)] = value
+            address = address_of(value) or id(value)
+            self._sharing.setdefault(address, {})[id(value)] = value
 
     def sharing(self, value: torch.Tensor) -> list[tuple[torch.Tensor, Numbered]]:
         """All tensors in the memory of one, with their numbers."""
         others = (
-            self._sharing.get(value.untyped_storage().data_ptr(), {})
+            self._sharing.get(address_of(value) or id(value), {})
             if value.layout == torch.strided
             else {}
         )

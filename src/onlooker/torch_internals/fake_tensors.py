@@ -18,6 +18,9 @@ with needed("tensors without values"):
         in_kernel_invocation_manager,
         is_fake,
     )
+    from torch.utils._python_dispatch import (
+        is_traceable_wrapper_subclass as is_tensor_of_tensors,
+    )
 
 __all__ = [
     "UNKNOWN_VALUES",
@@ -28,6 +31,7 @@ __all__ = [
     "fake_utils",
     "in_kernel_invocation_manager",
     "is_fake",
+    "is_tensor_of_tensors",
     "meta_utils",
     "subclasses",
 ]

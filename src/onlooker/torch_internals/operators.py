@@ -4,9 +4,12 @@ functions of torch that have no public name.
 
 from __future__ import annotations
 
+import torch
+
 from .needed import needed
 
 with needed("operators"):
+    import torch.export.custom_ops  # registers ``torch.ops.export``
     from torch import _sym_sqrt as sym_sqrt  # type: ignore[attr-defined]
     from torch._C import DispatchKey
     from torch._C._nn import _parse_to as parse_to
@@ -17,10 +20,14 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
+    "access_inner_tensor",
     "know_quantised_operators",
     "parse_to",
     "sym_sqrt",
 ]
+
+#: reads a tensor that a tensor of a class holds, by the name of the attribute
+access_inner_tensor = torch.ops.export.access_subclass_inner_tensor.default
 
 
 def know_quantised_operators() -> None:

@@ -14,7 +14,7 @@ with needed("marks of tensors"):
     version_of_tensor = _tensors._version.__get__
     is_view = _tensors._is_view
 
-__all__ = ["base_of_tensor", "is_view", "memory_of", "version_of_tensor"]
+__all__ = ["address_of", "base_of_tensor", "is_view", "memory_of", "version_of_tensor"]
 
 
 def memory_of(tensor: torch.Tensor) -> Any:
@@ -23,3 +23,13 @@ def memory_of(tensor: torch.Tensor) -> Any:
         return tensor.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):
         return None
+
+
+def address_of(tensor: torch.Tensor) -> int:
+    """Returns the address of the memory that a tensor and its views lie in; 0 for one without memory
+    of its own, as a class of tensors is that holds others.
+    """
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return 0

@@ -53,6 +53,7 @@ from .flat import FlatModel, FlatRun, output_labels
 from .generators import NoGraphError, check_generators
 from .graph import Graph
 from .graph_check import checked_floats, is_exact_elsewhere, mask_difference, mask_refusal
+from .plain_weights import take_weights_apart
 from .size_bounds import find_bounds
 from .torch_run import runner_on_demand
 
@@ -409,6 +410,7 @@ def _export(
     flat.decided = tuple(decided.lines) if decided is not None else ()
     check_generators(program)
     drop_implied_bounds(program)
+    take_weights_apart(program)
     # what nothing uses: an operator that raised in a try block of the model, a part of a tensor
     for module in modules_of(program):
         module.graph.eliminate_dead_code(_has_effects)

@@ -18,6 +18,7 @@ from ..pytrees.comparisons.agree import agreement_of_trees, leaf_difference
 from ..pytrees.numbers import is_same
 from ..pytrees.open import copy_tensors, open_arguments
 from ..pytrees.unread import open_result
+from ..torch_internals.tensor_marks import address_of
 
 __all__ = ["Effects"]
 
@@ -114,4 +115,4 @@ def _address(leaf: Any) -> int | None:
     """
     if not isinstance(leaf, torch.Tensor) or leaf.numel() == 0 or leaf.layout != torch.strided:
         return None
-    return leaf.untyped_storage().data_ptr() or None
+    return address_of(leaf) or None

@@ -20,6 +20,7 @@ import torch
 
 from ..core.precision import precision_named
 from ..torch_internals.modes import TorchDispatchMode
+from ..torch_internals.tensor_marks import address_of
 
 __all__ = ["Bounds", "rounded_products"]
 
@@ -156,7 +157,7 @@ _SHORT = {"fp16": torch.float16, "bf16": torch.bfloat16}
 def _memory_of(tensor: torch.Tensor) -> int | None:
     """The address of the memory that a tensor and its views lie in."""
     is_plain = tensor.layout == torch.strided and not tensor.is_meta
-    return tensor.untyped_storage().data_ptr() or None if is_plain else None
+    return address_of(tensor) or None if is_plain else None
 
 
 def _rounded_weight(value: torch.Tensor, axis: int | None, is_second: bool, bits: int) -> Any:

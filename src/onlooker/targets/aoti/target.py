@@ -20,7 +20,7 @@ from ...disk.text import damaged
 from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..inputs import laid
-from ..reduced import INTEGERS, reduced_graphs
+from ..integers.reduced import INTEGERS, reduced_graphs
 from ..refused import of_graph
 from ..results import Runner, as_the_model_gives
 from ..target import REDUCED, Calibration, file_name

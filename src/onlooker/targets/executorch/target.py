@@ -20,7 +20,7 @@ from ...hypotheses.ranges import check_bounded
 from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..inputs import laid
-from ..reduced import INTEGERS, reduced_graphs
+from ..integers.reduced import INTEGERS, reduced_graphs
 from ..target import REDUCED, Calibration
 from .convert import check_backend, convert_graphs
 from .run import Pte, open_pte

@@ -18,11 +18,13 @@ from ...repairs.loops.recurrent_steps import steps_stay_sizes
 from ...torch_internals.graph_modules import nodes_of
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
+from ..integers.packed import with_packed_weights
 from ..refused import refused_graph
 from .operators.assertions import assertions_kept, name_assertions
 from .operators.attention_forms import attention_as_converted
 from .operators.complex_numbers import complex_numbers_as_pairs
 from .operators.missing import stop_of
+from .operators.packed import mark_packed_matrices, write_packed_matrices
 from .operators.table import translations
 
 __all__ = ["check_opset", "convert_graph", "opset_of", "shapes_of_the_trace_forgotten"]
@@ -123,7 +125,9 @@ def convert_graph(
     # An output that is an input, or stands there twice, has one value and so one name in the
     # converter: named there, it would rename the input. The names of outputs are given afterwards.
     try:
-        program = graph.artifact
+        program = with_packed_weights(graph.artifact)
+        if program is not graph.artifact:
+            mark_packed_matrices(program)
         with (
             _quiet(),
             torch.no_grad(),
@@ -147,6 +151,7 @@ def convert_graph(
             if converted is not None:
                 with shapes_of_the_trace_forgotten(converted.model):
                     converted.optimize()
+                write_packed_matrices(converted.model)
                 name_assertions(converted.model, assertions, graph.decided)
                 if shapes and converted.exported_program is not None:
                     write_traced_shapes(converted.model, converted.exported_program)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,10 +25,12 @@ from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..about import known_of
 from ..asserted import assertions_in, conditions_of
+from ..integers.packed import Packed, with_packed_weights, with_unpacked_bits
 from ..names import names_of
 from ..refused import operator_in, refused_graph
 from .conversions import CONVERSIONS, RESULTS, extensions
 from .operators import taken_apart, use_known_operators
+from .packed import dequantised, take_packed_matrices
 from .shapes import shape_of
 
 __all__ = ["ASSERTED", "convert_graph"]
@@ -46,28 +48,31 @@ def convert_graph(graph: Graph) -> Any:
     :raises ExportError: ``openvino-refused`` with the message of the converter
     """
     try:
+        program = with_unpacked_bits(with_packed_weights(graph.artifact, mixed=False))
         with (
             warnings.catch_warnings(),
             torch.no_grad(),
-            without_guards(graph.artifact),
-            masked_rows_give_zeros(graph.artifact),
-            steps_stay_sizes(graph.artifact),
+            without_guards(program),
+            masked_rows_give_zeros(program),
+            steps_stay_sizes(program),
             operators_repeat(),
         ):
             warnings.simplefilter("ignore")
-            module = graph.artifact.run_decompositions(_decompositions()).module(check_guards=False)
+            module = program.run_decompositions(_decompositions()).module(check_guards=False)
     except Exception as error:
         first = next(iter(str(error).strip().splitlines()), "")
         operator = operator_in(str(error), graph.artifact.graph)
         reason = f"{type(error).__name__}: {first[:500]}{operator}"
         raise _refused(graph, reason, error) from None
     assertions = assertions_in(module.graph)  # read while comparisons of sizes are those of Python
+    packed = take_packed_matrices(module)
     use_known_operators(module)
     outputs = _outputs_of(module)
     conditions = conditions_of(assertions)
     _give_computed(module, [*outputs, *conditions])
     try:
-        converted = _converted(module, graph)
+        converted = _converted(module, graph, packed)
+        _put_back(converted, module, packed)
         return _finished(converted, module, graph, outputs, conditions)
     except Exception as error:
         raise _refused(graph, _reason(error, module), error) from None
@@ -110,8 +115,9 @@ def _computed(values: Iterable[Any]) -> list[Node]:
     return list(dict.fromkeys(nodes))
 
 
-def _converted(module: GraphModule, graph: Graph) -> Any:
+def _converted(module: GraphModule, graph: Graph, packed: Collection[Node]) -> Any:
     """The model as the front end makes it, whose inputs have types and ranges from the start."""
+    from openvino import PartialShape
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
@@ -119,7 +125,12 @@ def _converted(module: GraphModule, graph: Graph) -> Any:
     placeholders = module.graph.find_nodes(op="placeholder")
     decoder = TorchFXPythonDecoder(
         module,
-        input_shapes=[shape_of(graph.plan, leaves[str(node.target)]) for node in placeholders],
+        input_shapes=[
+            PartialShape(list(node.meta["val"].shape))
+            if node in packed
+            else shape_of(graph.plan, leaves[str(node.target)])
+            for node in placeholders
+        ],
         input_types=[_dtype_of(node) for node in placeholders],
         dynamic_shapes=True,
     )
@@ -127,6 +138,14 @@ def _converted(module: GraphModule, graph: Graph) -> Any:
     for extension in extensions():
         front_end.add_extension(extension)
     return front_end.convert(front_end.load(decoder))
+
+
+def _put_back(converted: Any, module: GraphModule, packed: Mapping[Node, Packed]) -> None:
+    """Lets all read the matrices of integers that were inputs while the graph was converted."""
+    placeholders = module.graph.find_nodes(op="placeholder")
+    for node, parameter in zip(placeholders, converted.get_parameters(), strict=True):
+        if node in packed:
+            parameter.output(0).replace(dequantised(packed[node]))
 
 
 def _dtype_of(node: Node) -> torch.dtype:

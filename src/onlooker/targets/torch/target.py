@@ -41,7 +41,7 @@ from ...torch_internals.sizes import symbolic_shapes
 from ...torch_internals.tracing import dynamo_config, lazy_graph_module
 from ...trace.graph import Graph
 from ...trace.torch_run import runner_of
-from ..reduced import INTEGERS, reduced_graphs
+from ..integers.reduced import INTEGERS, reduced_graphs
 from ..save import save_graph
 from ..target import REDUCED, Calibration, file_name, only_graph
 from ..weights import read_tensors, write_tensors

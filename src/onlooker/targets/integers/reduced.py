@@ -18,23 +18,20 @@ changed in place, so that its sizes, its conditions and its names stay those tha
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 
-from ..core.errors import ExportError
-from ..core.precision import precision_named
-from ..torch_internals.fake_tensors import FakeTensorMode
-from ..torch_internals.operators import know_quantised_operators
-from ..trace.graph import Graph
-from ..trace.torch_run import runner_of
+from ...core.errors import ExportError
+from ...core.precision import precision_named
+from ...torch_internals.operators import know_quantised_operators
+from ...trace.graph import Graph
+from ...trace.torch_run import runner_of
+from .editing import PRODUCTS, Editing, axis_of_outputs
 
 __all__ = ["INTEGERS", "reduced_graphs"]
 
@@ -43,21 +40,6 @@ INTEGERS = ("int8", "int4", "int8-static")
 #: how many numbers of a row share a scale in int4
 BLOCK = 32
 _ATEN = torch.ops.aten
-#: of each product the argument with weights, and the axis of it that has the outputs
-_WEIGHTS = {
-    _ATEN.linear.default: (1, 0),
-    _ATEN.matmul.default: (1, 1),
-    _ATEN.mm.default: (1, 1),
-    _ATEN.addmm.default: (2, 1),
-    **{
-        operator: (1, 0)
-        for packet in (_ATEN.conv1d, _ATEN.conv2d, _ATEN.conv3d)
-        for operator in (packet.default, packet.padding)
-    },
-    _ATEN.conv_transpose1d.default: (1, 1),
-    _ATEN.conv_transpose2d.input: (1, 1),
-    _ATEN.conv_transpose3d.input: (1, 1),
-}
 #: the least and the greatest integer of an activation
 _LOW, _HIGH = -128, 127
 
@@ -77,7 +59,7 @@ def reduced_graphs(
 def _reduced(graph: Graph, precision: str, calls: Sequence[Sequence[Any]]) -> Graph:
     kind = precision_named(precision)
     bounds = _measured(graph, calls) if kind.is_calibrated else {}
-    editing = _Editing(graph.artifact)
+    editing = _Reducing(graph.artifact)
     weights = editing.weights_of_products()
     if not weights:
         raise ExportError(
@@ -123,22 +105,8 @@ def _scales(greatest: torch.Tensor, most: int) -> torch.Tensor:
     return torch.where(greatest == 0, torch.ones_like(greatest), greatest / most)
 
 
-class _Editing:
-    """A program of torch.export that is changed: a copy, which shares the weights that stay."""
-
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
-        self.program = program
-        self._module = GraphModule(program.graph_module, copy.deepcopy(program.graph))
-        self._module.meta.update(program.graph_module.meta)
-        self._graph = self._module.graph
-        for node, known in zip(self._graph.nodes, program.graph.nodes, strict=True):
-            node.name = known.name  # a copy calls an input of the name "input" another name
-        self._specs = list(program.graph_signature.input_specs)
-        self._state = dict(program.state_dict)
-        self._nodes = {node.name: node for node in self._graph.nodes}
-        values = (node.meta.get("val") for node in self._graph.nodes)
-        modes = (value.fake_mode for value in values if hasattr(value, "fake_mode"))
-        self._mode = next(modes, None) or FakeTensorMode()
+class _Reducing(Editing):
+    """A program whose weights become integers."""
 
     def weights_of_products(self) -> dict[str, int]:
         """By name, the floats that products alone read, all along one axis of outputs: that axis.
@@ -147,152 +115,75 @@ class _Editing:
         stays as it is.
         """
         found = {}
-        for spec in self._specs:
+        for spec in self.specs:
             if spec.kind is not InputKind.PARAMETER and spec.kind is not InputKind.BUFFER:
                 continue
-            node = self._nodes[spec.arg.name]
+            node = self.nodes[spec.arg.name]
             value = self.program.state_dict.get(str(spec.target))
             if not isinstance(value, torch.Tensor) or not value.is_floating_point():
                 continue
-            axes = {_axis_of_outputs(node, user) for user in node.users}
+            axes = {axis_of_outputs(node, user) for user in node.users}
             if value.ndim >= 2 and value.numel() and len(axes) == 1 and None not in axes:
                 found[str(spec.target)] = next(axis for axis in axes if axis is not None)
         return found
 
     def put_bytes(self, name: str, axis: int) -> None:
         """Makes a weight of integers of 8 bits."""
-        matrix = self._weight(name)
+        matrix = self.weight(name)
         integers, scales = _bytes_of(matrix, axis)
-        with self._in_place_of(name) as buffer:
+        with self.in_place_of(name) as buffer:
             stored, scale = buffer("int8", integers), buffer("scale", scales)
-            floats = self._call(_ATEN.to.dtype, stored, matrix.dtype)
-            self._put(name, self._call(_ATEN.mul.Tensor, floats, scale))
+            floats = self.call(_ATEN.to.dtype, stored, matrix.dtype)
+            self.put(name, self.call(_ATEN.mul.Tensor, floats, scale))
 
     def put_half_bytes(self, name: str, axis: int) -> None:
         """Makes a weight of integers of 4 bits."""
-        matrix = self._weight(name)
+        matrix = self.weight(name)
         integers, scales = _half_bytes_of(matrix, axis)
         moved = matrix.movedim(axis, 0).shape
-        with self._in_place_of(name) as buffer:
+        with self.in_place_of(name) as buffer:
             stored, scale = buffer("int4", integers), buffer("scale", scales)
             # by floats, since not every backend shifts bits: 16 * upper + lower
-            whole = self._call(_ATEN.to.dtype, stored, matrix.dtype)
-            upper = self._call(_ATEN.floor.default, self._call(_ATEN.mul.Tensor, whole, 1 / 16))
-            lower = self._call(_ATEN.sub.Tensor, whole, self._call(_ATEN.mul.Tensor, upper, 16))
-            numbers = self._call(_ATEN.cat.default, [lower, upper], 2)
-            centred = self._call(_ATEN.sub.Tensor, numbers, 8)
-            blocks = self._call(_ATEN.mul.Tensor, centred, scale)
+            whole = self.call(_ATEN.to.dtype, stored, matrix.dtype)
+            upper = self.call(_ATEN.floor.default, self.call(_ATEN.mul.Tensor, whole, 1 / 16))
+            lower = self.call(_ATEN.sub.Tensor, whole, self.call(_ATEN.mul.Tensor, upper, 16))
+            numbers = self.call(_ATEN.cat.default, [lower, upper], 2)
+            centred = self.call(_ATEN.sub.Tensor, numbers, 8)
+            blocks = self.call(_ATEN.mul.Tensor, centred, scale)
             padded = scales.shape[1] * BLOCK
-            rows = self._call(_ATEN.reshape.default, blocks, [moved[0], padded])
+            rows = self.call(_ATEN.reshape.default, blocks, [moved[0], padded])
             if moved[1:].numel() != padded:
-                rows = self._call(_ATEN.slice.Tensor, rows, 1, 0, moved[1:].numel())
-            whole = self._call(_ATEN.reshape.default, rows, list(moved))
+                rows = self.call(_ATEN.slice.Tensor, rows, 1, 0, moved[1:].numel())
+            whole = self.call(_ATEN.reshape.default, rows, list(moved))
             if axis != 0:
                 order = [*range(1, axis + 1), 0, *range(axis + 1, len(moved))]
-                whole = self._call(_ATEN.permute.default, whole, order)
-            self._put(name, whole)
+                whole = self.call(_ATEN.permute.default, whole, order)
+            self.put(name, whole)
 
     def put_scaled_channels(self, name: str, axis: int) -> None:
         """Makes a weight of integers of 8 bits by the operator that backends look for."""
-        integers, scales = _bytes_of(self._weight(name), axis)
+        integers, scales = _bytes_of(self.weight(name), axis)
         flat = scales.flatten()
         operator = torch.ops.quantized_decomposed.dequantize_per_channel.default
-        with self._in_place_of(name) as buffer:
+        with self.in_place_of(name) as buffer:
             stored, scale = buffer("int8", integers), buffer("scale", flat)
             zero = buffer("zero", torch.zeros_like(flat, dtype=torch.int64))
             limits = (-127, 127, torch.int8)
-            self._put(name, self._call(operator, stored, scale, zero, axis, *limits))
-
-    def _weight(self, name: str) -> torch.Tensor:
-        weight: torch.Tensor = self.program.state_dict[name]
-        return weight.detach()
-
-    @contextlib.contextmanager
-    def _in_place_of(self, name: str) -> Iterator[Callable[[str, torch.Tensor], Node]]:
-        """Inside the block nodes are added before all others; gives a function that adds a buffer,
-        whose placeholder stands before that of the weight.
-        """
-        spec = next(one for one in self._specs if one.target == name)
-
-        def buffer(what: str, value: torch.Tensor) -> Node:
-            with self._graph.inserting_before(self._nodes[spec.arg.name]):
-                node = self._graph.placeholder(f"b_{name.replace('.', '_')}_{what}")
-            node.meta["val"] = self._mode.from_tensor(value, static_shapes=True)
-            full, argument = f"{name}_{what}", TensorArgument(node.name)
-            added = InputSpec(InputKind.BUFFER, argument, full, persistent=True)
-            self._specs.insert(self._specs.index(spec), added)
-            self._state[full] = value.contiguous()
-            return node
-
-        first = next(node for node in self._graph.nodes if node.op != "placeholder")
-        with self._graph.inserting_before(first):
-            yield buffer
-        self._specs.remove(spec)
-
-    def _put(self, name: str, made: Node) -> None:
-        """Lets all read a node in the place of a weight, which goes."""
-        spec = next(one for one in self._specs if one.target == name)
-        old = self._nodes[spec.arg.name]
-        old.replace_all_uses_with(made)
-        self._graph.erase_node(old)
-        del self._state[name]
+            self.put(name, self.call(operator, stored, scale, zero, axis, *limits))
 
     def round_activation(self, product: str, at: int, low: float, high: float) -> None:
         """Rounds an argument of a product to the integers between two bounds."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = (high - low) / (_HIGH - _LOW) or 1.0
         zero = _LOW - round(low / scale)
-        node = self._nodes[product]
+        node = self.nodes[product]
         source: Any = node.args[at]
         arguments = (scale, zero, _LOW, _HIGH, torch.int8)
         ops = torch.ops.quantized_decomposed
-        with self._graph.inserting_before(node):
-            rounded = self._call(ops.quantize_per_tensor.default, source, *arguments)
-            again = self._call(ops.dequantize_per_tensor.default, rounded, *arguments)
+        with self.graph.inserting_before(node):
+            rounded = self.call(ops.quantize_per_tensor.default, source, *arguments)
+            again = self.call(ops.dequantize_per_tensor.default, rounded, *arguments)
         node.update_arg(at, again)
-
-    def finished(self) -> torch.export.ExportedProgram:
-        """The program as it was changed."""
-        self._graph.lint()
-        self._module.recompile()
-        program = self.program
-        signature = type(program.graph_signature)(self._specs, program.graph_signature.output_specs)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch copies its tree specs by a deprecated way
-            made = program._update(self._module, signature, state_dict=self._state)
-        made._guards_code = list(program._guards_code)
-        return made
-
-    def _call(self, operator: Any, *arguments: Any) -> Node:
-        """A node that computes, with the fake tensor of its result."""
-        node = self._graph.call_function(operator, arguments)
-        given = torch.fx.map_arg(arguments, lambda one: one.meta["val"])
-        with self._mode, _without_new_guards(self._mode):
-            node.meta["val"] = operator(*given)
-        return node
-
-
-@contextlib.contextmanager
-def _without_new_guards(mode: Any) -> Iterator[None]:
-    """Inside the block nothing is decided about sizes: each further operator keeps its shape."""
-    if mode.shape_env is None:
-        yield
-        return
-    with mode.shape_env.suppress_guards():
-        yield
-
-
-def _axis_of_outputs(weight: Node, user: Node) -> int | None:
-    """The axis with the outputs, where the user is a product that reads this node as its weights;
-    None where it is something else.
-    """
-    if user.op != "call_function" or user.target not in _WEIGHTS:
-        return None
-    at, axis = _WEIGHTS[user.target]
-    places = [number for number, value in enumerate(user.args) if value is weight]
-    rank = weight.meta["val"].ndim
-    is_matrix = user.target is not _ATEN.matmul.default or rank == 2
-    return axis if places == [at] and is_matrix else None
 
 
 def _measured(
@@ -322,9 +213,9 @@ class _Meter(torch.fx.Interpreter):
     def run_node(self, n: Node) -> Any:
         """The value of a node."""
         target: Any = n.target
-        weights = n.args[_WEIGHTS[target][0]] if target in _WEIGHTS else None
+        weights = n.args[PRODUCTS[target][0]] if target in PRODUCTS else None
         if isinstance(weights, Node) and weights.op == "get_attr":
-            at = _WEIGHTS[target][0] - 1  # the activation stands before the weights
+            at = PRODUCTS[target][0] - 1  # the activation stands before the weights
             value = self.env.get(n.args[at])  # type: ignore[arg-type]
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 self._note((n.name, at), value)

@@ -292,7 +292,8 @@ class Program:
         for one that a target lacks lists those that it has; docs/precision.md has the table.
         ``"int8-static"`` is calibrated: it measures between which bounds activations are, on half of
         the kept calls, which ``seed`` draws, or on those of ``calibration``: calls, each ``(args,
-        kwargs)`` or a dict of arguments by name, or an observer. :meth:`verify` says how near such a
+        kwargs)`` or a dict of arguments by name, an observer, or the folder of ``onlooker run
+        --keep-values``. :meth:`verify` says how near such a
         program comes to the model.
 
         For ONNX too, ``fuse`` (``"cpu"``, ``"cuda"`` or ``"webgpu"``) puts operators of ONNX Runtime

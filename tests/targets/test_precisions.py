@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import onlooker
-from onlooker import InputObserver, ObservationError, OnlookerWarning, Program
+from onlooker import InputObserver, ObservationError, OnlookerWarning, Program, SavedFileError
 from onlooker.core.errors import ExportError, UsageError
 from onlooker.core.precision import PRECISIONS
 from onlooker.targets.targets import TARGETS
+from recorded import written
 
 
 class Seer(torch.nn.Module):
@@ -128,9 +129,27 @@ def test_calls_of_the_user_are_calibrated_on(seer: Program) -> None:
     assert kinds == {"held-out", "unseen"}
 
 
+def test_the_folder_of_a_run_is_calibrated_on(seer: Program, tmp_path: Any) -> None:
+    """With the values of two methods in it, those of the program are taken."""
+    model = seer._program.watched.watched
+    other = torch.nn.ReLU()
+
+    def use() -> None:
+        with torch.no_grad():
+            model(torch.randint(0, 50, (3, 8)))
+
+    written(tmp_path, other, lambda: other(torch.ones(2)), values=True)
+    written(tmp_path, model, use, values=True)
+    for folder in (tmp_path, str(tmp_path)):
+        program = seer.to("torch", precision="int8-static", calibration=folder)
+        assert program.graphs[0].options["calibration"] == "1 given calls"
+    with pytest.raises(SavedFileError, match="file-missing"):
+        seer.to("torch", precision="int8-static", calibration="absent")
+
+
 def test_calls_that_cannot_be_calibrated_on(seer: Program, tmp_path: Any) -> None:
     static: dict[str, Any] = {"precision": "int8-static"}
-    for wrong in (seer.recording, "folder", 3):
+    for wrong in (seer.recording, b"folder", 3):
         with pytest.raises(UsageError, match=r"has no calls with values.*\[no-calibration\]"):
             seer.to("torch", **static, calibration=wrong)
     with pytest.raises(ObservationError, match="no-calls"):

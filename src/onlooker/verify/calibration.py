@@ -7,9 +7,11 @@ made.
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,8 +44,10 @@ def calibration_calls(
     program: RunnableProgram, graphs: Sequence[Graph], given: Any = None, seed: int = 0
 ) -> CalibrationCalls:
     """The calls to calibrate on: those that are ``given``, each ``(args, kwargs)`` or a dict of
-    arguments by name, else half of the kept calls of the program.
+    arguments by name, or kept in a folder of ``onlooker run``; else half of the kept calls of the
+    program.
 
+    :raises SavedFileError: ``file-missing`` and others of a folder
     :raises ObservationError: ``no-calls``
     :raises UsageError: ``no-calibration`` where a graph takes none of them
     :raises ArgumentKindError: ``not-a-call``
@@ -99,15 +103,17 @@ def _half_of(program: RunnableProgram, graphs: Sequence[Graph], seed: int) -> li
 
 def _bound(program: RunnableProgram, given: Any) -> list[dict[str, Any]]:
     """Calls of a user as arguments by name."""
-    if callable(getattr(given, "kept_calls", None)):
+    if isinstance(given, (str, Path)):
+        given = _calls_of_run(given, program.contents.recording)
+    elif callable(getattr(given, "kept_calls", None)):
         given = given.kept_calls()
-    if isinstance(given, (Recording, str, bytes)) or not isinstance(given, Iterable):
+    if isinstance(given, (Recording, bytes)) or not isinstance(given, Iterable):
         raise UsageError(
             f"calibration is {type(given).__name__}, which has no calls with values.",
             slug="no-calibration",
             hint=(
-                "Give calls, each (args, kwargs) or a dict of arguments by name, an observer, or"
-                " onlooker.kept_calls(folder) for a folder of `onlooker run --keep-values`."
+                "Give calls, each (args, kwargs) or a dict of arguments by name, an observer, or the"
+                " folder of `onlooker run --keep-values`."
             ),
         )
     calls = [as_call(call, index) for index, call in enumerate(given)]
@@ -116,6 +122,24 @@ def _bound(program: RunnableProgram, given: Any) -> list[dict[str, Any]]:
             "There are no calls to calibrate on.", slug="no-calls", hint="Give one at least."
         )
     return [program.dispatcher.bound(args, kwargs) for args, kwargs in calls]
+
+
+def _calls_of_run(folder: str | Path, recording: Recording) -> list[dict[str, Any]]:
+    """The calls whose values ``onlooker run --keep-values`` kept in a folder: those of the method that
+    the program was watched at, where the folder has several.
+
+    Its reader stands above this module, and is looked up by its public name.
+    """
+    kept_calls = importlib.import_module("onlooker").kept_calls
+    try:
+        calls: list[dict[str, Any]] = kept_calls(folder)
+    except UsageError as error:
+        if error.slug != "no-such-entry":
+            raise
+        name = recording.model.rpartition(".")[2]
+        method = "" if recording.method == "forward" else f".{recording.method}"
+        calls = kept_calls(folder, f"{name}{method}")
+    return calls
 
 
 def _routed(

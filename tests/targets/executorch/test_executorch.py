@@ -290,6 +290,14 @@ def test_an_unknown_backend_is_refused() -> None:
         linear.to("executorch", ranges="observed", backend="vulkan")
 
 
+@needs_executorch
+def test_rounded_activations_are_refused_for_xnnpack() -> None:
+    """Its kernels give something else where the result of a product stays float."""
+    linear = exported(torch.nn.Linear(4, 2), [(rand(2, 4),), (rand(3, 4),)])
+    with pytest.raises(UsageError, match=r"no precision 'int8-static'.*has int8, int4.*\[bad-variant\]"):
+        linear.to("executorch", ranges="observed", backend="xnnpack", precision="int8-static")
+
+
 class Branches(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + 1 if bool((x > 0).all()) else x - 1

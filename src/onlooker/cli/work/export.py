@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from ...capture.combine import Seen
-from ...capture.export import kept_calls, observer_of, part_of
+from ...capture.export import observer_of, part_of
 from ...capture.recorded import read_seen
 from ...core.errors import UnsupportedError, UsageError
 from ...core.support.progress import kept_when_interrupted
@@ -175,8 +175,7 @@ def _variant(options: argparse.Namespace) -> dict[str, Any]:
     in_place = options.in_place_cache or None
     given = {"precision": options.precision, "fuse": options.fuse, "in_place_cache": in_place}
     given |= {"opset": options.opset, "merged": options.merged or None}
-    if options.calibration is not None:
-        given["calibration"] = kept_calls(options.calibration)
+    given |= {"calibration": options.calibration}
     return {name: value for name, value in given.items() if value is not None}
 
 

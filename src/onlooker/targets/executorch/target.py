@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import MissingPackageError
+from ...core.errors import MissingPackageError, UsageError
+from ...core.precision import is_calibrated
 from ...core.support.progress import tell
 from ...disk.files import read_file
 from ...hypotheses.ranges import check_bounded
@@ -75,9 +76,10 @@ class Executorch:
 
         :raises ExportError: ``executorch-refused`` with the message of the converter;
             ``torch-not-quantised``
-        :raises UsageError: ``bad-backend``; ``bounds-needed``
+        :raises UsageError: ``bad-backend``, ``bad-variant``; ``bounds-needed``
         """
         check_backend(backend)
+        _check_static(backend, precision)
         start = time.perf_counter()
         check_bounded([graph.plan for graph in graphs], {}, self.name)
         graphs = reduced_graphs(graphs, precision, calibration)
@@ -124,6 +126,23 @@ class Executorch:
             replace(graph, run=run, artifact=pte, example=())
             for graph, run in zip(graphs, runs, strict=True)
         ]
+
+
+def _check_static(backend: str, precision: str | None) -> None:
+    """Passes for all but rounded activations on XNNPACK.
+
+    Its kernels want the result of a product rounded as well, and compute something else where a product
+    gives floats (ExecuTorch 1.5).
+
+    :raises UsageError: ``bad-variant``
+    """
+    if backend == "xnnpack" and is_calibrated(precision):
+        others = [name for name in INTEGERS if not is_calibrated(name)]
+        raise UsageError(
+            f"The backend 'xnnpack' of ExecuTorch has no precision {precision!r}.",
+            slug="bad-variant",
+            hint=f"It has {', '.join(others)}; backend='portable' has {precision} too.",
+        )
 
 
 def _check_first_run(graphs: Sequence[Graph], content: bytes) -> None:

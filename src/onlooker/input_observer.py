@@ -26,6 +26,7 @@ from .core.plan import Plan
 from .core.recording import Recording
 from .core.support.kinds import check_kind, is_int
 from .core.surroundings import Autocast
+from .graphs.equal_blocks import telling_blocks_apart
 from .graphs.exportable import check_exportable
 from .graphs.fixed_sizes import at_single_sizes
 from .graphs.graphs import export_graphs
@@ -47,11 +48,13 @@ from .observing.state import kept_state
 from .observing.store import Sample, Store
 from .observing.surroundings import autocast_of, record_gradients
 from .observing.tracked_state import StateTracker
+from .observing.wrapping.shared_block import SharedBlock
 from .patches.quiet import quietly
 from .program import Program
 from .pytrees.comparisons.leaves import thresholds_of
 from .serve.runnable import RunnableProgram, check_model
 from .serve.state import ProgramState
+from .serve.weights import block_weights
 from .targets.target import check_precision
 from .targets.targets import check_options, target_of
 
@@ -319,10 +322,12 @@ class InputObserver:
         overrides = overrides_of(static, dynamic, ranges, probe=probe, names=names)
         runs = budget_of(budget)
         store = self._watcher.store(method_name)
+        overrides = _with_weights(overrides, store)
         lab = self._lab(store, runs)
         check_runs_alone(lab.model)
         check_exportable(store.samples, store.unsaved)
-        doubt = find_doubt(store.samples, lab, store.recording.calls)
+        with telling_blocks_apart(store.model):
+            doubt = find_doubt(store.samples, lab, store.recording.calls)
         found = find_changed_arguments(store.samples, lab)
         recording, samples = found.with_results(store.recording, store.samples, lab)
         plans, prepared = self._find(store, lab, overrides, (recording, samples))
@@ -342,7 +347,8 @@ class InputObserver:
             contents = ProgramContents(
                 tuple(graphs), recording, tuple(refusals), prepared.joins, changed=found.changed
             )
-            program = RunnableProgram(contents, samples, lab, state)
+            weights = block_weights(store.model)
+            program = RunnableProgram(contents, samples, lab, state, weights)
             program.know_untouched(found.effects)
             return Program(program).to(to, **options)
 
@@ -568,6 +574,7 @@ class InputObserver:
         """The plans of what was watched, or ``seen`` with other results, and the calls in the form
         that graphs take.
         """
+        overrides = _with_weights(overrides, store)
         recording, samples = seen or (store.recording, store.samples)
         lab.stages.seconds["observe"] = sum(call.seconds for call in store.recording.calls)
         with lab.stages.stage("probe"):
@@ -603,6 +610,12 @@ class InputObserver:
             return Lab(runner, budget)
         inside = {f"inner.{path}": value for path, value in former.items()}
         return _lab_with_state(store, store.state, given, inside, autocast, budget)
+
+
+def _with_weights(overrides: Overrides, store: Store) -> Overrides:
+    """The overrides, which name the argument that has the weights of blocks."""
+    shared = store.model
+    return replace(overrides, weights=shared.argument if isinstance(shared, SharedBlock) else "")
 
 
 def _lab_with_state(

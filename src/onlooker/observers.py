@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from types import MethodType, TracebackType
 from typing import Any
 
+import torch
+
 from .core.errors import ObservationError, UsageError
 from .core.support.kinds import check_kind
 from .input_observer import InputObserver
 from .observing.wrapping.hook import check_method
+from .observing.wrapping.shared_block import shared_blocks
 from .program import Program
 from .programs import (
     Programs,
@@ -30,10 +33,11 @@ __all__ = ["Observers", "observe"]
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The method and the object of an entry."""
+    """The method and the object of an entry; the ``blocks`` that are one object live as long."""
 
     subject: Any
     method: str
+    blocks: tuple[Any, ...] = ()
 
 
 class Observers(Mapping[str, InputObserver]):
@@ -205,15 +209,33 @@ def watched_entries(entries: Mapping[str, Any]) -> dict[str, Watched]:
     folders: dict[str, str] = {}
     for name, entry in entries.items():
         check_name(name)
-        with at_entry(name):
-            watched = _watched(entry)
-            check_method(watched.subject, watched.method)
-            place = id(watched.subject), watched.method
-            _check_new(by_place, place, f"{watched.method} of the same object")
-            _check_new(folders, name.lower(), "the same name but for upper and lower case")
-        found[name] = watched
-        by_place[place] = folders[name.lower()] = name
+        for own, watched in _named(name, entry).items():
+            with at_entry(own):
+                check_method(watched.subject, watched.method)
+                place = id(watched.subject), watched.method
+                _check_new(by_place, place, f"{watched.method} of the same object")
+                _check_new(folders, own.lower(), "the same name but for upper and lower case")
+            found[own] = watched
+            by_place[place] = folders[own.lower()] = own
     return found
+
+
+def _named(name: str, entry: Any) -> dict[str, Watched]:
+    """What is watched for an entry, by name: for a list of blocks one object for each group of equal
+    ones, ``block``, or ``block_0``, ``block_1`` and so on where there are several.
+
+    :raises UsageError: ``bad-entry``
+    """
+    with at_entry(name):
+        if not isinstance(entry, (list, torch.nn.ModuleList)):
+            return {name: _watched(entry)}
+        blocks = tuple(entry)
+        if not blocks or not all(isinstance(block, torch.nn.Module) for block in blocks):
+            raise _bad_entry("a list of something else than blocks, which are modules")
+        groups = [Watched(shared, "forward", blocks) for shared in shared_blocks(blocks)]
+    if len(groups) == 1:
+        return {name: groups[0]}
+    return {f"{name}_{number}": watched for number, watched in enumerate(groups)}
 
 
 def _check_new(known: Mapping[Any, str], key: Any, what: str) -> None:

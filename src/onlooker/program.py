@@ -129,10 +129,33 @@ class Program:
         """
         self._program.reset()
 
+    @property
+    def weights(self) -> Mapping[str, Mapping[str, Any]]:
+        """The weights of each block that was watched as one of a list, by the name of the block, its
+        place in the list; empty for a program of anything else. They are an argument of the graphs.
+
+        >>> import torch, onlooker
+        >>> layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+        >>> with onlooker.observe(layer=layers) as observers:
+        ...     for rows in (2, 3):
+        ...         x = torch.ones(rows, 4)
+        ...         for layer in layers:
+        ...             x = layer(x)
+        >>> program = observers.export()["layer"]
+        >>> list(program.weights), list(program.weights["2"])
+        (['0', '1', '2'], ['weight', 'bias'])
+        >>> torch.equal(program(x, weights=program.weights["2"]), layers[2](x))
+        True
+        """
+        weights = self._program.weights
+        return MappingProxyType({} if weights is None else dict(weights.sets))
+
     @contextlib.contextmanager
     def installed(self, model: Any = None, *, fallback: bool = False) -> Iterator[Installed]:
         """Inside the block the watched method of ``model`` runs on this program, its signature
-        kept; by default of the model that was watched, which a loaded program lacks.
+        kept; by default of the model that was watched, which a loaded program lacks. A program of
+        equal blocks is put into each, with the weights that :attr:`weights` has for it: ``model`` is
+        then the list of blocks.
 
         ``model.generate(...)`` and pipelines then use the graphs: a cache that they hold is changed
         in place, as the model changes it. Copies of the model run eagerly, but for the one whose
@@ -142,7 +165,7 @@ class Program:
         Gives the number of calls that each graph served.
 
         :raises UsageError: ``no-such-method``, ``no-model``, ``another-signature`` for a model
-            whose method does not take what the graphs take, in the same order
+            whose method does not take what the graphs take, in the same order, ``no-such-block``
         :raises RejectedCallError: inside the block: ``call-refused``, ``call-does-not-bind``,
             ``cache-not-returned``
         """
@@ -437,7 +460,7 @@ class Program:
 
         :raises UsageError: ``unknown-target``
         :raises UnsupportedError: ``no-code-for-class`` when an argument cannot be written as Python,
-            ``no-code-for-state`` for a program that keeps state
+            ``no-code-for-state`` for a program that keeps state, ``no-code-for-blocks``
         """
         program = self._program
         if program.state is not None:
@@ -445,6 +468,13 @@ class Program:
                 "No script is written for a program that keeps the state of its model: the state is"
                 " an argument of the graphs, and none of the model.",
                 slug="no-code-for-state",
+                hint="Save the program with program.save(directory) instead.",
+            )
+        if program.weights is not None:
+            raise UnsupportedError(
+                "No script is written for a program of equal blocks: their weights are an argument of"
+                " the graphs, and none of a block.",
+                slug="no-code-for-blocks",
                 hint="Save the program with program.save(directory) instead.",
             )
         return script_of(

@@ -268,6 +268,8 @@ def test_an_input_is_laid_out_as_the_export_had_it() -> None:
     assert torch.equal(moved, value)
     assert moved.stride() == (12, 1, 3)
     assert laid(value, "cpu", None) is value
+    scalar = torch.tensor(2.0)
+    assert torch.equal(laid(scalar, "cpu", ()), scalar), "a tensor without dimensions has no order"
     with pytest.raises(RuntimeError, match="cannot be negative"):
         laid(-1, "", None)
 

@@ -17,6 +17,7 @@ from ..observing.wrapped_model import advice_on_wrapped
 from ..trace.graph import Graph
 from ..trace.torch_export import reads_state
 from .asked_ranges import check_asked_ranges
+from .equal_blocks import check_equal_blocks
 from .first_graphs import add_first_graphs
 from .left_out import add_free_options, add_watched_ways, settle_absent_tensors
 from .prepare import Prepared
@@ -43,6 +44,7 @@ def export_graphs(
     :raises ExportError: when not one plan can be exported, or what is exported serves no kept call:
         ``no-call-served``
     :raises UsageError: ``range-beyond-bound`` for a range with sizes that the model refuses
+    :raises UnsupportedError: ``blocks-differ``
     """
     program = ProgramGraphs(prepared, lab, overrides or Overrides())
     add_first_graphs(program, plans)
@@ -58,6 +60,7 @@ def export_graphs(
     _check_calls_after_others(program)
     add_free_options(program)
     _check_watched_calls(program)
+    check_equal_blocks(program)
     return program.finished(), program.refusals
 
 

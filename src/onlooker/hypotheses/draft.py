@@ -58,7 +58,7 @@ class Draft:
     def table(self) -> Table:
         """The sizes of all calls and experiments, without the axes that the caller made static."""
         table = self.observed.extended((), self.probes)
-        if not self.overrides.static:
+        if not (self.overrides.static or self.overrides.weights):
             return table
         columns = {
             axis: sizes
@@ -87,7 +87,7 @@ class Draft:
         static = tuple(
             Note(f"{axis} is pinned static", (axis,))
             for axis in self._axes()
-            if self.overrides.is_static(axis)
+            if self.overrides.is_pinned(axis)
         )
         plan = build_plan(
             self.union,

@@ -68,6 +68,8 @@ class Overrides:
     probe: bool = True
     observed: frozenset[str] = frozenset()
     names: AxisNames = field(default_factory=dict)
+    #: an argument that has weights: its axes are no sizes of calls
+    weights: str = ""
 
     def name_of(self, axis: Axis) -> str | None:
         """The name that the caller has for an axis; None without one."""
@@ -77,6 +79,10 @@ class Overrides:
         return next((names[axis.dim] for names in found if axis.dim in names), None)
 
     def is_static(self, axis: Axis) -> bool:
+        """True for an axis that never changes: the caller said so, or it is one of a weight."""
+        return axis.path.root == self.weights or self.is_pinned(axis)
+
+    def is_pinned(self, axis: Axis) -> bool:
         """True when the caller said that the axis never changes."""
         return _names(self.static, axis)
 

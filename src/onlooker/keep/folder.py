@@ -8,6 +8,7 @@
 ``recording.json``        the specs of the calls
 ``*.pt2``, ``*.onnx``     the graphs, as their target writes them
 ``weights.safetensors``   the weights of all graphs of torch
+``blocks.safetensors``    the weights of equal blocks, which are an argument of the graphs
 ``values.safetensors``    the kept values of calls, only with ``values=True``
 ========================  ===================================================================
 
@@ -43,6 +44,7 @@ from ..disk.manifest import (
 from ..disk.text import damaged, read_json, write_json
 from ..serve.runnable import RunnableProgram
 from ..serve.state import ProgramState
+from ..serve.weights import BlockWeights
 from ..targets.target import files_of
 from ..targets.targets import check_options, target_of
 from ..trace.graph import Graph, check_graphs
@@ -56,6 +58,7 @@ from .record import (
 )
 from .state import STATE_FILE, read_state, state_record, write_state
 from .values import VALUES, read_values, write_values
+from .weights import BLOCKS_FILE, read_weights, weights_record, write_weights
 
 __all__ = ["load_folder", "save_folder", "save_folders"]
 
@@ -197,11 +200,17 @@ def _written(
 ) -> list[str]:
     """Writes a program into an empty folder, and gives the name of the file of each graph."""
     check_graphs(program.contents.graphs)
-    contents, state = replace(program.contents, limits=program.limits), program.state
+    contents = replace(program.contents, limits=program.limits)
+    state, weights = program.state, program.weights
     target = target_of(contents.graphs[0].target)
     tell("saving", detail="graphs and weights")
     files = target.write(contents.graphs, folder)
-    record = record_of_program(contents, files, None if state is None else state_record(state))
+    record = record_of_program(
+        contents,
+        files,
+        None if state is None else state_record(state),
+        None if weights is None else weights_record(weights),
+    )
     documents = {
         "plan.json": write_document("plan", ProgramRecord, record),
         "report.json": untimed_report(report),
@@ -214,6 +223,8 @@ def _written(
     kept_values = write_values(program.samples, folder) if values else []
     if state is not None:
         kept_values += write_state(state, folder)
+    if weights is not None:
+        kept_values += write_weights(weights, folder)
     own = [*documents, *files, *kept_values]
     copied = [path for path in beside if path.name not in (*own, MANIFEST)]
     for path in copied:
@@ -297,7 +308,12 @@ def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> 
     if record.state is not None:
         _check_listed([STATE_FILE], listed, directory)
         state = read_state(record.state, directory, where)
-    return RunnableProgram(contents_of(record, graphs, recording), samples, state=state)
+    weights: BlockWeights | None = None
+    if record.weights is not None:
+        _check_listed([BLOCKS_FILE], listed, directory)
+        weights = read_weights(record.weights, directory, where)
+    contents = contents_of(record, graphs, recording)
+    return RunnableProgram(contents, samples, state=state, weights=weights)
 
 
 def _check_listed(names: Sequence[str], listed: Collection[str], directory: Path) -> None:

@@ -116,7 +116,7 @@ def _write(program: Path, folder: Path) -> Recording:
     document = read_json(read_file(program / "plan.json"), where)
     record: ProgramRecord = read_document(document, "plan", ProgramRecord, where)
     recording = load_recording(program / RECORDING)
-    shared = replace(record, state=None, limits={})  # both have numbers of calls
+    shared = replace(record, state=None, weights=None, limits={})  # all have values
     folder.mkdir(parents=True)
     documents = {
         "plan.json": write_document("plan", ProgramRecord, shared),

@@ -28,6 +28,7 @@ from ..trace.graph import Graph, no_graph
 from .containers import hidden_of, with_builders
 from .standin import StandIn
 from .state import StateRecord
+from .weights import WeightsRecord
 
 __all__ = [
     "GraphRecord",
@@ -92,6 +93,7 @@ class ProgramRecord:
     tally: Tally | None = None
     unlawful: tuple[str, ...] = ()
     state: StateRecord | None = None
+    weights: WeightsRecord | None = None
     untouched: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     changed: tuple[ChangedArgument, ...] = ()
 
@@ -126,7 +128,10 @@ def record_of(graph: Graph) -> GraphRecord:
 
 
 def record_of_program(
-    program: ProgramContents[Graph], files: Sequence[str], state: StateRecord | None
+    program: ProgramContents[Graph],
+    files: Sequence[str],
+    state: StateRecord | None,
+    weights: WeightsRecord | None = None,
 ) -> ProgramRecord:
     """The record of a program, whose graphs stand in these files.
 
@@ -139,6 +144,7 @@ def record_of_program(
         files=tuple(files),
         tally=program.tally if program.tally != Tally() else None,
         state=state,
+        weights=weights,
         **same,
     )
 
@@ -236,6 +242,9 @@ def check_program(record: ProgramRecord, where: str) -> None:
     state = record.state
     if state is not None and record.recording.signature.get(state.name) is None:
         raise damaged(where, "its state is no parameter of its signature")
+    weights = record.weights
+    if weights is not None and record.recording.signature.get(weights.argument) is None:
+        raise damaged(where, "the weights of its blocks are no parameter of its signature")
     output = Key(OUTPUT)
     for graph in record.graphs if record.changed else ():
         if graph.structure.kind != "dict" or output not in graph.structure.entries:

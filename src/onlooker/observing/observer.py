@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +24,8 @@ from .store import Store
 from .tracked_state import StateTracker, name_of_state
 from .wrapped_model import advice_on_wrapped, method_signature
 from .wrapping.copies_of_model import CopiesOfModel
-from .wrapping.hook import check_method, replaced_method
+from .wrapping.hook import WrappedPlace, check_method, replaced_method
+from .wrapping.shared_block import SharedBlock, around_block, weights_of
 from .wrapping.submodule_calls import advice_on_parts
 from .wrapping.wrapper import Around, own_attributes
 
@@ -224,7 +226,13 @@ class Watcher:
         each call once.
         """
         store = watched.own
-        if store.blocks == 0:
+        if store.blocks == 0 and isinstance(model, SharedBlock):
+            places = [
+                _routed(store, model.argument, block, turn)
+                for turn, block in enumerate(model.blocks.values())
+            ]
+            store.place = places[0]
+        elif store.blocks == 0:
             # the state that is followed is that of the model, not that of a copy
             of_model = watched.copies if store.state is None else None
             if of_model is not None:
@@ -247,7 +255,8 @@ class Watcher:
     def _store(self, model: Any, method: str) -> Store:
         check_method(model, method)
         signature, value = method_signature(model, method)
-        recording = Recording(qualified_name(type(model)), method, value)
+        kind = model.kind if isinstance(model, SharedBlock) else type(model)
+        recording = Recording(qualified_name(kind), method, value)
         state = self._tracker(model, value) if self._tracks_state else None
         return Store(signature, recording, self._budget, model, state)
 
@@ -277,6 +286,22 @@ class Watcher:
             hint = f"{advice_on_wrapped(self.model)}{_instead(self.model, name, store)}{_ADVICE}"
             raise ObservationError(_nothing_seen(name, store), slug="no-calls", hint=hint)
         return store
+
+
+def _routed(store: Store, argument: str, block: torch.nn.Module, turn: int) -> WrappedPlace:
+    """Puts a wrapper on one of several equal blocks; returns where it stands.
+
+    The calls of all blocks in one run of their model have the same sizes: values are wanted of the first
+    block in the first run, of the second one in the second run, and so on.
+    """
+    numbers = itertools.count()
+
+    def watch(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with store.wanting(next(numbers) == turn):
+            return store.watch(original, args, kwargs)
+
+    around = around_block(argument, lambda: weights_of(block), watch)
+    return store.hook.enter_context(replaced_method(block, "forward", around))
 
 
 def _read(read: Callable[..., dict[str, Any]], model: Any, *others: Any) -> dict[str, Any]:

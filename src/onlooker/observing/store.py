@@ -8,7 +8,7 @@ import itertools
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -224,6 +224,17 @@ class Store(CallRecorder):
     def _missed_texts(self) -> tuple[str, ...]:
         return (*self.unrecorded.texts(), *self._forked.texts())
 
+    @contextlib.contextmanager
+    def wanting(self, wanted: bool) -> Iterator[None]:
+        """Inside the block the values of calls in this thread are wanted, or those of new kinds
+        alone.
+        """
+        self._inside.passes_over = not wanted
+        try:
+            yield
+        finally:
+            self._inside.passes_over = False
+
     def watch(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -276,7 +287,8 @@ class Store(CallRecorder):
         return stateful_result(result, self.state.after(seen, self.n_calls))
 
     def _look_at(self, begun: BegunCall, tree: Callable[[], Tree[Any]]) -> None:
-        wanted = self._kept.wants_more or self._kept.is_new(begun.kind)
+        is_counted = self._kept.wants_more and not getattr(self._inside, "passes_over", False)
+        wanted = is_counted or self._kept.is_new(begun.kind)
         if begun.inputs is None or not wanted:
             return
         structure, row = begun.inputs

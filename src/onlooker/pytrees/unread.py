@@ -39,6 +39,10 @@ class Unread(list[Any]):
 
     n_readings = 0
 
+    def failure(self) -> RuntimeError:
+        """The error of a reading."""
+        return RuntimeError("an object is read that was not read in the watched calls")
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Unread:
         return self
 
@@ -46,9 +50,9 @@ class Unread(list[Any]):
         return self
 
 
-def _read(*_: Any, **__: Any) -> Any:
+def _read(stand_in: Unread, *_: Any, **__: Any) -> Any:
     Unread.n_readings += 1
-    raise RuntimeError("an object is read that was not read in the watched calls")
+    raise stand_in.failure()
 
 
 #: all that a list does, and what an object of any class is asked for
@@ -70,5 +74,5 @@ class HandedBack:
 def open_result(value: Any) -> Tree[Any]:
     """The leaves of a result, in which nothing raises."""
     tree = open_tree(value)
-    leaves = (HandedBack() if type(leaf) is Unread else leaf for leaf in tree.leaves)
+    leaves = (HandedBack() if isinstance(leaf, Unread) else leaf for leaf in tree.leaves)
     return Tree(tree.structure, tuple(leaves))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..core.call import Arguments, Signature
@@ -17,8 +18,10 @@ from ..lab.effects import ArgumentEffects, effects_of, objects_in
 from ..lab.runner import ModelRunner
 from ..observing.bind import as_args_kwargs
 from ..observing.surroundings import autocast_of
+from ..observing.tracked_state import with_state_parameter
 from ..observing.wrapped_model import method_signature
 from ..observing.wrapping.hook import check_method, replaced_method
+from ..observing.wrapping.shared_block import around_block
 from ..observing.wrapping.submodule_calls import part_of_class
 from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
 from ..pytrees.nodes import qualified_name
@@ -26,6 +29,7 @@ from ..pytrees.open import open_tree
 from .dispatch import Dispatcher
 from .runnable import RunnableProgram
 from .state import MethodDispatcher, of_another_class
+from .weights import blocks_to_serve
 
 __all__ = ["Installed", "installed"]
 
@@ -214,6 +218,35 @@ def _check_signature(given: Signature, dispatcher: Dispatcher | MethodDispatcher
 
 
 @contextlib.contextmanager
+def _installed_in_blocks(
+    program: RunnableProgram, blocks: Any, fallback: bool
+) -> Iterator[Installed]:
+    """Inside the block each of several equal blocks runs on the graphs, with its weights.
+
+    :raises UsageError: ``no-model``, ``no-such-block``, ``another-signature``
+    """
+    weights, recording = program.weights, program.contents.recording
+    assert weights is not None
+    watched = program.watched.watched if blocks is None else None
+    pairs = list(blocks_to_serve(weights, watched, blocks))
+    runner = ModelRunner(
+        pairs[0][0],
+        recording.method,
+        recording.signature,
+        autocast=autocast_of(recording.calls),
+    )
+    served = Installed(program.method, fallback, runner, program.contents.untouched)
+    with contextlib.ExitStack() as stack:
+        for block, own in pairs:
+            check_method(block, recording.method)
+            given = method_signature(block, recording.method)[1]
+            _check_signature(with_state_parameter(given, weights.argument), program.method)
+            around = around_block(weights.argument, partial(dict, own), served.serve)
+            stack.enter_context(replaced_method(block, recording.method, around))
+        yield served
+
+
+@contextlib.contextmanager
 def installed(
     program: RunnableProgram, model: Any = None, *, fallback: bool = False
 ) -> Iterator[Installed]:
@@ -225,6 +258,10 @@ def installed(
     :raises UsageError: ``no-such-method``, ``no-model``, ``another-signature``
     """
     recording, serving = program.contents.recording, program.method
+    if program.weights is not None:
+        with _installed_in_blocks(program, model, fallback) as served:
+            yield served
+        return
     subject = program.lab.subject if program.lab is not None else None
     own = () if subject is None else (subject.watched, subject.copy_of)
     chosen = program.watched.watched if model is None else model

@@ -25,6 +25,7 @@ from ..trace.graph import Graph
 from .dispatch import Dispatcher
 from .kept_caches import CacheKeeper
 from .state import MethodDispatcher, ProgramState, of_given_arguments, without_state
+from .weights import BlockWeights, shared_of
 
 __all__ = ["ProgramAndModel", "RunnableProgram", "check_model"]
 
@@ -68,8 +69,9 @@ class RunnableProgram:
     """The graphs of a program, and what its calls need.
 
     ``samples`` are the watched calls whose values were kept. ``lab`` has the model that was watched;
-    a loaded program has none. ``state`` is what the program keeps from call to call. ``contents``
-    is replaced as a whole when something new is known: a verdict, the files of the graphs.
+    a loaded program has none. ``state`` is what the program keeps from call to call, ``weights`` are
+    those of the blocks that run on it. ``contents`` is replaced as a whole when something new is
+    known: a verdict, the files of the graphs.
     """
 
     def __init__(
@@ -78,11 +80,13 @@ class RunnableProgram:
         samples: Sequence[Sample] = (),
         lab: Lab | None = None,
         state: ProgramState | None = None,
+        weights: BlockWeights | None = None,
     ) -> None:
         self.contents = contents
         self.samples: tuple[Sample, ...] = tuple(samples)
         self.lab = lab
         self.state = state
+        self.weights = weights
         self.stages: Stages = Stages() if lab is None else lab.stages
         signature = contents.recording.signature
         self.dispatcher = Dispatcher(contents.graphs, signature, contents.joins)
@@ -135,7 +139,7 @@ class RunnableProgram:
             changed=self.contents.changed,
         )
         state = None if self.state is None else self.state.copy()
-        return RunnableProgram(contents, samples, lab, state)
+        return RunnableProgram(contents, samples, lab, state, self.weights)
 
     def know_untouched(self, effects: Mapping[int, Mapping[str, ArgumentEffects]]) -> None:
         """Notes which lists, dicts or objects of tensors the kept calls leave as they are; ``effects``
@@ -181,7 +185,9 @@ class RunnableProgram:
             return self.watched.with_new_twin()
         recording, state = self.contents.recording, self.state
         method = recording.method
-        if state is None:
+        if self.weights is not None:
+            checked = check_model(shared_of(model), recording)
+        elif state is None:
             checked = check_model(model, recording)
         else:
             plain = without_state(recording.signature, state.name)

@@ -127,4 +127,4 @@ def laid(value: Any, device: str, order: Sequence[int] | None) -> torch.Tensor:
     if order is None:
         return tensor.contiguous()
     inverse = sorted(range(len(order)), key=lambda dim: order[dim])
-    return tensor.permute(*order).contiguous().permute(*inverse)
+    return tensor.permute(tuple(order)).contiguous().permute(inverse)

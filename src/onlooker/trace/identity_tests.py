@@ -140,7 +140,7 @@ def _functions_of(model: Any, method: str) -> Iterator[FunctionType]:
     seen: set[int] = set()
     while waiting and len(seen) < _MOST:
         value = waiting.pop()
-        if type(value) is Unread:  # in the place of a generator
+        if isinstance(value, Unread):  # in the place of a generator
             continue
         function = getattr(value, "__func__", getattr(value, "fget", value))
         function = inspect.unwrap(function) if callable(function) else function

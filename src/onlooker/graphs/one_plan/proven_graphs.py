@@ -109,7 +109,7 @@ class ProvenGraphs:
         ``choice`` are the sizes of the trace, of all symbols.
         """
         for known in self.graphs:
-            if _are_within(fixed, known.fixed) and not self._differs(known.graph, traced):
+            if _are_within(fixed, known.fixed) and not self.difference_of(known.graph, traced):
                 known.graph = _with_marks_of(known.graph, traced.graph)
                 region = self._region(
                     known.graph, traced, sizes_without(fixed, known.fixed), choice
@@ -174,7 +174,7 @@ class ProvenGraphs:
             for one, region in zip(known.traces, known.regions, strict=True)
         ]
         own = self._region(graph, traced, {}, choice)
-        ways = [way for way in known.ways if not self._differs(graph, way.traced)]
+        ways = [way for way in known.ways if not self.difference_of(graph, way.traced)]
         self.graphs[self.graphs.index(known)] = ProvenGraph(
             graph, fixed, [*known.traces, traced], [*moved, own], ways
         )
@@ -222,9 +222,12 @@ class ProvenGraphs:
 
     def _is_right_for(self, graph: Graph, traces: Iterable[Traced]) -> bool:
         """True for a graph that computes what the graph of each trace computes, at its sizes."""
-        return not any(self._differs(graph, traced) for traced in traces)
+        return not any(self.difference_of(graph, traced) for traced in traces)
 
-    def _differs(self, first: Graph, traced: Traced) -> str:
+    def difference_of(self, first: Graph, traced: Traced) -> str:
+        """Where a graph computes something else than that of a trace, in words; empty where it does
+        not.
+        """
         second = traced.graph
         if (
             first.outputs.structure != second.outputs.structure

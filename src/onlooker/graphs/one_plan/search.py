@@ -95,6 +95,12 @@ class PlanSearch:
         """The plan whose graphs are searched."""
         return self.calls.plan
 
+    def difference_of(self, graph: Graph, traced: Traced) -> str:
+        """Where a graph computes something else than a trace of the plan, in words; empty where it
+        does not.
+        """
+        return self._proven.difference_of(graph, traced)
+
     def begin(self, traced: Traced) -> None:
         """Takes the first graph of the plan."""
         self._request = traced.request

@@ -85,7 +85,7 @@ def find_doubt(
             return _depends(sample, f"differs ({other})", around)
         lab.remember(sample.arguments(), again)
     if refused and len(refused) == len(first_and_last):
-        raise _refusal(*refused[0], lab)
+        raise _refusal(*refused[0], lab) from refused[0][1]
     if not refused:
         return None
     sample, error = refused[0]

@@ -1,0 +1,226 @@
+"""Equal blocks as one module, whose weights are an argument.
+
+A model of 57 equal blocks runs one function 57 times, each time with other weights. Here that function
+is a module, as any other that is watched and exported: its ``forward`` takes what a block takes, and by
+name the weights of the block that is called.
+
+Blocks are equal where they are of the same classes, their weights have the same shapes, and all else
+that they hold is the same, but for ints that count the blocks, as ``layer_idx`` does. These ints are
+replaced by a stand-in that raises when it is read: so no graph depends on the place of a block.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...pytrees.comparisons.same_object import difference_of
+from ...pytrees.unread import Unread
+from ..reach import Snapshot
+from .deepcopy_hook import unnoted_copies
+from .wrapper import Around
+
+__all__ = ["BlockNumberError", "SharedBlock", "around_block", "shared_blocks", "weights_of"]
+
+#: the place of an int among the attributes of a block: the path of a module and the name
+Place = tuple[str, str]
+
+
+class BlockNumberError(RuntimeError):
+    """A number is read that is another one in each block."""
+
+
+class OfOneBlock(Unread):
+    """Stands for an int that counts the blocks."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def failure(self) -> RuntimeError:
+        """The error of a reading."""
+        return BlockNumberError(f"{self.name} is read, which is another number in each block")
+
+
+class SharedBlock(torch.nn.Module):
+    """Equal blocks as one module: ``forward`` takes the arguments of a block and its weights.
+
+    ``argument`` is the name of the argument that has the weights, ``blocks`` are the blocks by name, as
+    long as they live. ``inner`` is a copy of the first one without weights: whatever is computed from
+    a weight is computed from the argument.
+
+    >>> linear = torch.nn.Linear(2, 3)
+    >>> shared = SharedBlock({"0": linear})
+    >>> x = torch.ones(1, 2)
+    >>> torch.equal(shared(x, weights=weights_of(linear)), linear(x))
+    True
+    >>> list(shared.parameters())
+    []
+    """
+
+    def __init__(self, blocks: Mapping[str, torch.nn.Module], counts: Iterable[Place] = ()) -> None:
+        super().__init__()
+        first = next(iter(blocks.values()))
+        inner = _without_values(first)
+        for path, name in counts:
+            vars(inner.get_submodule(path))[name] = OfOneBlock(name)
+        signature = inspect.signature(first.forward)
+        self.training = first.training
+        self.inner = inner
+        self.kind: type = type(first)
+        self.argument: str = _name_of_weights(signature)
+        self.blocks: Mapping[str, torch.nn.Module] = weakref.WeakValueDictionary(blocks)
+        vars(self)["forward"] = _SharedCall(inner, self.argument, signature)
+
+
+class _SharedCall:
+    """Runs a block with given weights."""
+
+    def __init__(self, inner: torch.nn.Module, argument: str, signature: inspect.Signature) -> None:
+        self.inner, self.argument = inner, argument
+        self._names = {name for name, _ in _tensors(inner)}
+        self._ties = _ties(inner)
+        _take_weights(inner)
+        weights = inspect.Parameter(argument, inspect.Parameter.KEYWORD_ONLY)
+        parameters = list(signature.parameters.values())
+        is_last_open = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
+        parameters.insert(len(parameters) - is_last_open, weights)
+        self.__signature__ = signature.replace(parameters=parameters)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        weights = dict(kwargs.pop(self.argument))
+        if weights.keys() != self._names:
+            raise KeyError(f"the weights of a block are {', '.join(sorted(self._names))}")
+        tied = {name: weights[other] for name, other in self._ties.items()}
+        return torch.func.functional_call(self.inner, {**weights, **tied}, args, kwargs)
+
+
+def around_block(
+    argument: str, weights: Callable[[], Mapping[str, torch.Tensor]], around: Around
+) -> Around:
+    """Returns what runs around the calls of a block: ``around`` sees its weights among the arguments,
+    and the block itself runs without them.
+    """
+
+    def run(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def without_weights(*args: Any, **kwargs: Any) -> Any:
+            kwargs.pop(argument)
+            return original(*args, **kwargs)
+
+        return around(without_weights, args, {**kwargs, argument: weights()})
+
+    return run
+
+
+def _name_of_weights(signature: inspect.Signature) -> str:
+    """The name of the argument with the weights: ``weights``, or one like it where that is taken."""
+    name = "weights"
+    while name in signature.parameters:
+        name += "_"
+    return name
+
+
+def weights_of(block: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a block by name, in its memory and without gradients."""
+    return {name: tensor.detach() for name, tensor in _tensors(block)}
+
+
+def shared_blocks(blocks: Sequence[torch.nn.Module]) -> list[SharedBlock]:
+    """Returns the blocks in groups of equal ones, each as one module, in the order of their first
+    blocks. The names of the blocks are their places in ``blocks``.
+
+    >>> blocks = [torch.nn.Linear(2, 2), torch.nn.Linear(2, 3), torch.nn.Linear(2, 2)]
+    >>> [list(shared.blocks) for shared in shared_blocks(blocks)]
+    [['0', '2'], ['1']]
+    """
+    groups: list[_Group] = []
+    own = {id(block): (place, block) for place, block in reversed(list(enumerate(blocks)))}
+    for place, block in sorted(own.values(), key=lambda one: one[0]):
+        if not any(group.takes(place, block) for group in groups):
+            groups.append(_Group(place, block))
+    return [SharedBlock(group.blocks, group.counts) for group in groups]
+
+
+class _Group:
+    """Equal blocks, as far as they were compared."""
+
+    def __init__(self, place: int, block: torch.nn.Module) -> None:
+        self.blocks: dict[str, torch.nn.Module] = {str(place): block}
+        self.counts: set[Place] = set()
+        self._place, self._first = place, _without_values(block)
+        self._ints = dict(_ints(self._first))
+        self._table = _table(block)
+
+    def takes(self, place: int, block: torch.nn.Module) -> bool:
+        """Takes a block that is equal to the first one; False for another one."""
+        if _table(block) != self._table:
+            return False
+        other = _without_values(block, self._first)
+        apart = place - self._place
+        ints = dict(_ints(other))
+        counts = {at for at, number in self._ints.items() if ints.get(at) == number + apart}
+        for path, name in counts:
+            vars(other.get_submodule(path))[name] = self._ints[path, name]
+        if difference_of(self._first, other):
+            return False
+        self.blocks[str(place)] = block
+        self.counts |= counts
+        return True
+
+
+def _tensors(block: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """The parameters and buffers of a block, each once, by name."""
+    return [*block.named_parameters(), *block.named_buffers()]
+
+
+def _table(block: torch.nn.Module) -> tuple[type, dict[str, Any]]:
+    """The class of a block, and a description of each of its weights."""
+    return type(block), {
+        name: (tensor.shape, tensor.dtype, tensor.device) for name, tensor in _tensors(block)
+    }
+
+
+def _ints(block: torch.nn.Module) -> Iterable[tuple[Place, int]]:
+    """The ints among the attributes of the modules of a block."""
+    for path, module in block.named_modules():
+        for name, value in vars(module).items():
+            if type(value) is int:
+                yield (path, name), value
+
+
+def _ties(block: torch.nn.Module) -> dict[str, str]:
+    """The further names of weights that have several, each with the first one."""
+    first = {id(tensor): name for name, tensor in _tensors(block)}
+    named = (
+        *block.named_parameters(remove_duplicate=False),
+        *block.named_buffers(remove_duplicate=False),
+    )
+    return {name: first[id(tensor)] for name, tensor in named if first[id(tensor)] != name}
+
+
+def _take_weights(block: torch.nn.Module) -> None:
+    """Leaves the names of weights, and takes the weights."""
+    for module in block.modules():
+        for table in (module._parameters, module._buffers):
+            table.update(dict.fromkeys(table))
+
+
+def _without_values(block: torch.nn.Module, like: torch.nn.Module | None = None) -> Any:
+    """A copy of a block whose weights have no values; they are those of ``like``, another such copy."""
+    known = {} if like is None else dict(_tensors(like))
+    memo: dict[int, Any] = dict(Snapshot.of(block, copies=False).tensors)
+    for name, tensor in _tensors(block):
+        memo[id(tensor)] = known.get(name, _on_meta(tensor))
+    with unnoted_copies():
+        return copy.deepcopy(block, memo)
+
+
+def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    found = tensor.detach().to("meta")
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    return torch.nn.Parameter(found, tensor.requires_grad) if is_parameter else found

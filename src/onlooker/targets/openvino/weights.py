@@ -98,6 +98,11 @@ def _compressed(model: Any, precision: str) -> Any:
 
 def _static(model: Any, graph: Graph, calls: Sequence[Sequence[Any]]) -> Any:
     import nncf
+    from nncf.quantization.advanced_parameters import (
+        AdvancedQuantizationParameters,
+        AdvancedSmoothQuantParameters,
+    )
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
 
     names = names_of(graph).inputs
     known = {name for port in model.inputs for name in port.get_names()}
@@ -105,13 +110,50 @@ def _static(model: Any, graph: Graph, calls: Sequence[Sequence[Any]]) -> Any:
     for inputs in calls:
         pairs = zip(names, inputs, strict=True)
         feeds.append({n: torch.as_tensor(value).numpy() for n, value in pairs if n in known})
+    advanced = AdvancedQuantizationParameters(
+        # the bounds that calls had: their means would cut off what lies between
+        activations_range_estimator_params=RangeEstimatorParametersSet.MINMAX,
+        # no numbers move from activations into weights: with few calls they fit these calls alone
+        smooth_quant_alphas=AdvancedSmoothQuantParameters(matmul=-1, convolution=-1),
+    )
     has_attention = any(node.get_type_name() in _ATTENTION for node in model.get_ops())
     return nncf.quantize(
         model,
         nncf.Dataset(feeds),
         subset_size=len(feeds),
+        ignored_scope=nncf.IgnoredScope(names=_left_in_float(model), validate=False),
         model_type=nncf.ModelType.TRANSFORMER if has_attention else None,
+        advanced_parameters=advanced,
     )
+
+
+#: the operators that read rounded numbers in ``int8-static``, where they have weights. NNCF would round
+#: sums, norms and products of activations as well
+_ROUNDED = (
+    "Convolution",
+    "ConvolutionBackpropData",
+    "GroupConvolution",
+    "GroupConvolutionBackpropData",
+    "MatMul",
+)
+
+
+def _left_in_float(model: Any) -> list[str]:
+    """The names of all operators but products and convolutions that read weights."""
+    return [
+        node.get_friendly_name()
+        for node in model.get_ops()
+        if node.get_type_name() not in _ROUNDED or not any(map(_is_constant, node.input_values()))
+    ]
+
+
+def _is_constant(port: Any) -> bool:
+    """True for a constant, and for what is made of one by other operators without an input."""
+    node = port.get_node()
+    if node.get_type_name() in ("Constant", "Parameter"):
+        return bool(node.get_type_name() == "Constant")
+    inputs = node.input_values()
+    return bool(inputs) and all(map(_is_constant, inputs))
 
 
 def _integers_in(model: Any) -> int:

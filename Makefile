@@ -18,9 +18,9 @@ WITH_EXECUTORCH := $(VENV)-executorch
 READERS := sentence-transformers==5.7.0 transformers==4.57.6 huggingface-hub==0.36.2 tokenizers==0.22.2 optimum==2.1.0 optimum-onnx==0.1.0
 READERS_OF_NPM := @huggingface/transformers@4.3.1
 WITH_READERS := $(VENV)-readers
-# Engines that run jobs and trials on other machines, here in processes of this one; agents, and services.
+# Engines that run jobs and trials on other machines, here in processes of this one; agents, services, tables of calls and metrics.
 ENGINES := distributed==2026.8.0 dask==2026.8.0 loky==3.7.0 submitit==1.5.4 mcp==2.3.0 mcp-types==2.3.0 cloudpickle toolz zict msgpack tblib sortedcontainers locket partd click tornado psutil \
-	jsonschema jsonschema-specifications referencing rpds-py opentelemetry-api fastapi annotated-doc pyjwt cryptography cffi pycparser python-multipart sse-starlette starlette
+	jsonschema jsonschema-specifications referencing rpds-py opentelemetry-api opentelemetry-sdk opentelemetry-semantic-conventions pyarrow==26.0.1 duckdb==2.0.1 fastapi annotated-doc pyjwt cryptography cffi pycparser python-multipart sse-starlette starlette
 WITH_ENGINES := $(VENV)-engines
 # Sphinx is kept beside .venv too: nothing that is tested needs it.
 WITH_SPHINX := $(VENV)-docs

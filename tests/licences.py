@@ -25,11 +25,12 @@ HEAD = """\
 
 onlooker itself is under Apache-2.0. This page is written by `python tests/licences.py` from what the installed packages
 say of themselves, at the versions of constraints.txt on Linux; a test compares it with pyproject.toml. What
-`onlooker[executorch]` and `onlooker[mcp]` bring is not listed: they are tested in environments of their own. So is
-what the documentation is built with (docs/requirements.txt), which nobody needs who uses onlooker.
+`onlooker[executorch]`, `onlooker[mcp]`, `onlooker[tables]` and `onlooker[opentelemetry]` bring is not listed: they are
+tested in environments of their own. So is what the documentation is built with (docs/requirements.txt), which nobody
+needs who uses onlooker.
 """
 #: the extras that are not listed, and not pinned in constraints.txt
-APART = ("all", "executorch", "mcp")
+APART = ("all", "executorch", "mcp", "tables", "opentelemetry")
 TITLES = {
     "": "Always needed",
     "transformers": "With `onlooker[transformers]`",

@@ -21,7 +21,7 @@ def export_at_exit(recorders: Sequence[EntryRecorder], settings: Settings) -> No
     folder = Path(settings.into)
     place = folder / "programs"
     place.mkdir(exist_ok=True)
-    captured = read_captured(folder)
+    captured = read_captured(folder, ordered=False)
     by_key = {_key(recorder): recorder for recorder in recorders}
     with (place / "log.txt").open("w") as log:
         for seen in _wanted(captured, settings):

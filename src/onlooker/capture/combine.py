@@ -6,9 +6,10 @@ same process the longer one is kept. The order, the grouping and repetitions cha
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ..core.drawing.alike import named_few
 from ..core.errors import SavedFileError
 from ..core.recording import Recording
 from ..disk.files import read_file
+from ..disk.urls import Place, copied_here, is_url, put
 from .entry_point import EntryPoint
 from .reader import (
     Part,
@@ -24,11 +26,15 @@ from .reader import (
     ValueRange,
     files_in,
     merged,
+    no_runs,
     read_process,
     whole_lines,
 )
 
-__all__ = ["Captured", "Seen", "combine", "read_captured"]
+__all__ = ["FILES", "Captured", "Seen", "combine", "files_of", "read_captured"]
+
+#: the files of a run: those of processes, and the values of calls
+FILES = ("*.jsonl", "*.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,57 +173,103 @@ def _ranked(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(counts, key=lambda text: (-counts[text], len(text), text)))
 
 
-def read_captured(*folders: Path) -> Captured:
-    """Returns the recordings that the processes of some folders made, combined.
+def read_captured(*places: Place, ordered: bool = True) -> Captured:
+    """Returns the recordings that the processes of some folders made, combined; a folder may be a URL.
+
+    Without ``ordered``, the order of the calls is left out, which takes memory for each of them.
 
     :raises SavedFileError: ``file-missing``, ``nothing-captured``, ``file-foreign``,
         ``file-newer``, ``file-damaged``, ``different-files``
     """
-    files = _united([path for folder in folders for path in files_in(folder)])
-    processes = [read_process(path) for path in files]
-    ordered = sorted(processes, key=lambda one: (one.started, one.host, one.pid, one.uid))
-    return Captured(tuple(ordered))
+    with files_of(places, FILES[:1]) as files:
+        processes = [read_process(path, None if ordered else no_runs) for path in files]
+    by_start = sorted(processes, key=lambda one: (one.started, one.host, one.pid, one.uid))
+    return Captured(tuple(by_start))
 
 
-def combine(folders: Sequence[Path], into: Path) -> tuple[Path, ...]:
-    """Puts the files of all processes into one folder, and gives them. The folder may be one of
-    those.
+def combine(places: Sequence[Place], into: Place) -> tuple[str, ...]:
+    """Puts the files of all processes into one folder, and gives their names. The folder may be one
+    of those; each may be the URL of one.
 
-    :raises SavedFileError: ``file-missing``, ``nothing-captured``, ``different-files``
+    :raises SavedFileError: ``file-missing``, ``nothing-captured``, ``different-files``,
+        ``url-not-reached``
     """
-    files = [path for folder in folders for path in files_in(folder)]
-    files += into.glob("*.jsonl") if into.is_dir() else []
-    kept = _united(files)
-    into.mkdir(parents=True, exist_ok=True)
-    made = []
-    for path in kept:
-        target = into / path.name
-        if path.resolve() != target.resolve():
-            waiting = target.with_suffix(".part")
-            waiting.write_bytes(b"".join(line + b"\n" for line in whole_lines(read_file(path))))
-            waiting.replace(target)
-            for values in path.parent.glob(f"{path.stem}.*.safetensors"):
-                shutil.copyfile(values, into / values.name)
-        made.append(target)
-    return tuple(made)
+    with files_of(places) as files, copied_here(into, FILES) as there:
+        known = [*there.glob(FILES[0])] if there.is_dir() else []
+        kept = _united([*files, *known])
+        there.mkdir(parents=True, exist_ok=True)
+        written = [file for path in kept for file in _put(path, there)]
+        if is_url(into):
+            put(written, str(into))
+    return tuple(path.name for path in kept)
+
+
+@contextlib.contextmanager
+def files_of(places: Sequence[Place], patterns: Sequence[str] = FILES) -> Iterator[list[Path]]:
+    """The file of each process of some folders, the longest one; those of a URL are copied here for
+    the time of the block.
+
+    :raises SavedFileError: ``file-missing``, ``nothing-captured``, ``different-files``,
+        ``url-not-reached``
+    """
+    with contextlib.ExitStack() as stack:
+        found: list[Path] = []
+        for place in places:
+            found += files_in(stack.enter_context(copied_here(place, patterns)), place)
+        yield _united(found)
+
+
+def _put(path: Path, folder: Path) -> list[Path]:
+    """Puts the file of a process, with the values beside it, into a folder; gives the files that are
+    new there.
+    """
+    target = folder / path.name
+    if path.resolve() == target.resolve():
+        return []
+    waiting = target.with_suffix(".part")
+    waiting.write_bytes(b"".join(line + b"\n" for line in whole_lines(read_file(path))))
+    waiting.replace(target)
+    values = list(path.parent.glob(f"{path.stem}.*.safetensors"))
+    for file in values:
+        shutil.copyfile(file, folder / file.name)
+    return [target, *(folder / file.name for file in values)]
 
 
 def _united(files: Sequence[Path]) -> list[Path]:
-    """One file for each process, the longest; by the name of the file, which is unique.
+    """One file for each process, the longest; by the name of the file, which is unique. The contents
+    of two are in memory at most.
 
     :raises SavedFileError: ``different-files`` for two of which neither is the beginning of the
         other
     """
-    found: dict[str, tuple[Path, bytes]] = {}
+    groups: dict[str, list[Path]] = {}
     for path in files:
-        content = b"".join(line + b"\n" for line in whole_lines(read_file(path)))
-        other, known = found.get(path.name, (path, b""))
+        groups.setdefault(path.name, []).append(path)
+    return [_longest(groups[name]) for name in sorted(groups)]
+
+
+def _longest(paths: Sequence[Path]) -> Path:
+    """The longest of some files of one process.
+
+    :raises SavedFileError: ``different-files``
+    """
+    longest, *others = paths
+    if not others:
+        return longest
+    known = _whole(longest)
+    for path in others:
+        content = _whole(path)
         if not (content.startswith(known) or known.startswith(content)):
             raise SavedFileError(
-                f"{other} and {path} are of the same process and contradict each other.",
+                f"{longest} and {path} are of the same process and contradict each other.",
                 slug="different-files",
                 hint="One of them was changed: combine without it.",
             )
-        if path.name not in found or len(content) > len(known):
-            found[path.name] = path, content
-    return [found[name][0] for name in sorted(found)]
+        if len(content) > len(known):
+            longest, known = path, content
+    return longest
+
+
+def _whole(path: Path) -> bytes:
+    """The whole lines of a file."""
+    return b"".join(line + b"\n" for line in whole_lines(read_file(path)))

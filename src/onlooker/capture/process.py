@@ -15,9 +15,12 @@ import sys
 from typing import Any
 
 from ..core.support.locks import lock_of
+from ..disk.urls import is_url
 from .entry_point import EntryPoint
+from .metrics import SizeMetrics
 from .recorder import EntryRecorder
 from .settings import Settings
+from .upload import Upload
 from .writer import Writer
 
 __all__ = ["Process"]
@@ -41,6 +44,7 @@ class Process:
         self._by_entry: dict[tuple[str, str, str], EntryRecorder] = {}
         self._recorders: list[EntryRecorder] = []
         self._writer: Writer | None = None
+        self._upload: Upload | None = None
         self._has_failed = False
         self._is_running = False
         self._stop = _thread.allocate_lock()
@@ -96,8 +100,16 @@ class Process:
             idle = 0 if self.flush() else idle + 1
             if stop.acquire(timeout=_INTERVAL):
                 return
+            self._copy()
         self._is_running = False
         self.flush()  # a call that returned meanwhile saw a thread that ran
+        self._copy(everything=True)
+
+    def _copy(self, *, everything: bool = False) -> None:
+        """Copies the file of this process to the URL, where it is one; not while a lock is held."""
+        if self._upload is not None:
+            with contextlib.suppress(Exception):  # it is tried again
+                self._upload.look(everything=everything)
 
     def flush(self, *, begins: bool = False) -> bool:
         """Writes what is new; False where there was nothing."""
@@ -109,12 +121,23 @@ class Process:
                 if not begins and not any(recorder.has_news for recorder in recorders):
                     return False
                 if self._writer is None:
-                    self._writer = Writer(self.settings.into, parent=self._parent)
+                    self._writer = self._new_writer()
                 self._writer.write(recorders)
             return True
         except Exception:  # a full disk, say: the program goes on
             self._has_failed = True
             return False
+
+    def _new_writer(self) -> Writer:
+        """The writer of this process, into a folder of its own where the files go to a URL."""
+        into, metrics = self.settings.into, None
+        if is_url(into):
+            self._upload = Upload(into)
+            into = str(self._upload.folder)
+        if self.settings.metrics:
+            with contextlib.suppress(ImportError):  # the program may have another environment
+                metrics = SizeMetrics()
+        return Writer(into, parent=self._parent, metrics=metrics)
 
     def end(self) -> None:
         """Writes the last calls; in the first process programs are made where that was asked for."""
@@ -125,6 +148,8 @@ class Process:
         with contextlib.suppress(Exception):
             if self._writer is not None:
                 self._writer.end()
+            if self._upload is not None:
+                self._upload.finish()
         self._is_closed = True  # calls that an export makes are none of the program
         for recorder in self.recorders:
             recorder.is_over = True

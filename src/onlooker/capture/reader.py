@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ __all__ = [
     "Part",
     "ProcessFile",
     "Run",
+    "TakesRuns",
     "ValueRange",
     "files_in",
     "merged",
+    "no_runs",
     "read_process",
     "whole_lines",
 ]
@@ -133,22 +135,22 @@ class ProcessFile:
         return sum(part.n_calls for part in self.parts)
 
 
-def files_in(folder: Path) -> list[Path]:
-    """The files of processes in a folder.
+def files_in(folder: Path, place: object = None) -> list[Path]:
+    """The files of processes in a folder, which is a copy of ``place`` where that is given.
 
     :raises SavedFileError: ``file-missing`` where there is no folder, ``nothing-captured`` where
         it has none
     """
     if not folder.is_dir():
         raise SavedFileError(
-            f"There is no folder {folder}.",
+            f"There is no folder {place or folder}.",
             slug="file-missing",
             hint="Give the folder that `onlooker run` wrote.",
         )
     found = sorted(folder.glob("*.jsonl"))
     if not found:
         raise SavedFileError(
-            f"{folder} has no file of a process: no process of the program has imported torch.",
+            f"{place or folder} has no file of a process: no process of the program has imported torch.",
             slug="nothing-captured",
             hint=(
                 "A process that is started with python -I, -E or -S, or without its environment,"
@@ -163,8 +165,21 @@ def whole_lines(content: bytes) -> list[bytes]:
     return content.split(b"\n")[:-1]
 
 
-def read_process(path: Path) -> ProcessFile:
+#: takes the runs of one line: the number of the part, seconds after the start, whether they are in their
+#: order, and rows with the number of the call, how many followed each other, and microseconds
+TakesRuns = Callable[[int, float, bool, Sequence[Sequence[int]]], None]
+
+
+def no_runs(part: int, at: float, ordered: bool, rows: Sequence[Sequence[int]]) -> None:
+    """Takes runs and does nothing with them: their sums are kept."""
+
+
+def read_process(path: Path, runs: TakesRuns | None = None) -> ProcessFile:
     """The file of one process.
+
+    With ``runs``, each line's runs are given to that function, and the parts have one run for each
+    different call, without an order: the memory is that of the different calls, however many there
+    were.
 
     :raises SavedFileError: ``file-foreign``, ``file-newer``, ``file-damaged``
     """
@@ -182,13 +197,13 @@ def read_process(path: Path) -> ProcessFile:
             slug="file-newer",
             hint="Install a newer version of onlooker: pip install -U onlooker.",
         )
-    reading = _Reading(str(path))
+    reading = _Reading(str(path), runs)
     try:
         for number, line in enumerate(lines[1:], 2):
             reading.take(read_json(line, f"{path}:{number}"), f"{path}:{number}")
         digest = hashlib.blake2b(b"\n".join(lines), digest_size=16).hexdigest()
         return reading.result(header, digest, len(lines))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, OnlookerError):
             raise
         raise damaged(str(path), f"a line is not as it was written ({error})") from error
@@ -209,11 +224,24 @@ class _Lines:
     places: Any = ((), ())
     ranges: list[Any] = field(default_factory=list)
     values: list[tuple[int, str]] = field(default_factory=list)
+    #: by row the number of calls, their microseconds, and when they were last written
+    sums: dict[int, list[float]] = field(default_factory=dict)
+
+    def sum_up(self, rows: Sequence[Sequence[int]], at: float) -> None:
+        """Adds runs to the sums of their calls."""
+        sums = self.sums
+        for row, n, micros in rows:
+            known = sums.get(row)
+            if known is None:
+                known = sums[row] = [0, 0, at]
+            known[0] += n
+            known[1] += micros
+            known[2] = at
 
 
 class _Reading:
-    def __init__(self, where: str) -> None:
-        self._where = where
+    def __init__(self, where: str, runs: TakesRuns | None) -> None:
+        self._where, self._takes = where, runs
         self._structures: list[Any] = []
         self._parts: list[_Lines] = []
         self._rank: int | None = None
@@ -240,9 +268,14 @@ class _Reading:
             getattr(part, kind).extend(line["values"])
         elif kind in ("calls", "counts"):
             at, ordered = float(line["at"]), kind == "calls"
-            part.runs += [
-                Run(int(row), int(n), micros / 1e6, at, ordered) for row, n, micros in line["runs"]
-            ]
+            if self._takes is None:
+                part.runs += [
+                    Run(int(row), int(n), micros / 1e6, at, ordered)
+                    for row, n, micros in line["runs"]
+                ]
+            else:
+                self._takes(line[kind], at, ordered, line["runs"])
+                part.sum_up(line["runs"], at)
         elif kind == "other":
             part.others += int(line["count"])
             part.micros += int(line["micros"])
@@ -280,8 +313,11 @@ class _Reading:
 def _part(lines: _Lines, decoder: Decoder, where: str) -> Part:
     specs = [decoder.decode(Spec, spec, f"{where} at specs") for spec in lines.specs]
     forms = [_form(form, decoder, where) for form in lines.forms]
+    runs = list(lines.runs)
+    for row, (n, micros, at) in sorted(lines.sums.items()):
+        runs.append(Run(int(row), int(n), micros / 1e6, at, ordered=False))
     totals: dict[int, list[float]] = {}
-    for run in lines.runs:
+    for run in runs:
         total = totals.setdefault(run.row, [0, 0.0])
         total[0] += run.count
         total[1] += run.seconds
@@ -296,7 +332,7 @@ def _part(lines: _Lines, decoder: Decoder, where: str) -> Part:
     return Part(
         decoder.decode(EntryPoint, lines.entry, f"{where} at entry"),
         tuple(calls),
-        tuple(lines.runs),
+        tuple(runs),
         lines.others,
         lines.micros / 1e6,
         lines.missed,

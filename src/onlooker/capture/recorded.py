@@ -39,7 +39,7 @@ def read_recording(
     :raises UsageError: ``no-such-entry``
     """
     if is_run(place):
-        return _find_like(read_captured(place), name, like).recording
+        return _find_like(read_captured(place, ordered=False), name, like).recording
     if not place.is_dir():
         return Recording.load(place)
     if (place / _OF_PROGRAM).is_file():
@@ -68,7 +68,7 @@ def read_seen(place: Path, names: Sequence[str]) -> list[Seen]:
     """
     wanted: Sequence[str | None] = names or [None]
     if is_run(place):
-        captured = read_captured(place)
+        captured = read_captured(place, ordered=False)
         return [find_entry(captured, name) for name in wanted]
     return [_seen(read_recording(place, name)) for name in wanted]
 

@@ -22,11 +22,12 @@ _HOME = Path(__file__).parent.parent.parent
 class Settings:
     """The settings of a run: the folder of the files, and what is recorded.
 
-    ``into`` is a folder, absolute. ``entries`` are patterns, ``Class`` or ``Class.method``, of what
+    ``into`` is a folder, absolute, or a URL. ``entries`` are patterns, ``Class`` or ``Class.method``, of what
     is recorded besides outermost calls of modules. ``values`` is ``"none"`` or ``"first"``: whether
     the values of the first calls are kept. ``at_exit`` are the targets to export to when the first
     process ends, none or one. Of each entry point, ``most_specs`` different calls are told from each
-    other in each process; further ones are counted together.
+    other in each process; further ones are counted together. With ``metrics``, sizes are metrics of
+    OpenTelemetry too.
     """
 
     into: str
@@ -34,6 +35,7 @@ class Settings:
     values: str = "none"
     at_exit: tuple[str, ...] = ()
     most_specs: int = 4096
+    metrics: bool = False
 
     def environment(self, before: Mapping[str, str]) -> dict[str, str]:
         """The environment of a program that is watched."""
@@ -55,6 +57,7 @@ class Settings:
             told["values"],
             tuple(told["at_exit"]),
             told["most_specs"],
+            told["metrics"],
         )
 
     @staticmethod

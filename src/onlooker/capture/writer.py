@@ -26,6 +26,7 @@ from ..disk.codec import Encoder
 from ..keep.containers import hidden_of
 from ..observing.unrecorded_calls import reason
 from .entry_point import EntryPoint
+from .metrics import SizeMetrics
 from .recorder import EntryRecorder, News
 
 __all__ = ["KIND", "SCHEMA", "Writer"]
@@ -49,13 +50,16 @@ class _InFile:
 class Writer:
     """Appends what recorders have to the file of this process."""
 
-    def __init__(self, into: str, *, parent: int | None = None) -> None:
+    def __init__(
+        self, into: str, *, parent: int | None = None, metrics: SizeMetrics | None = None
+    ) -> None:
         """Makes the file, and the folder where there is none; ``parent`` is the process that was
-        forked, None where Python began anew.
+        forked, None where Python began anew. ``metrics`` take what is written too.
 
         :raises OSError: where that is not possible
         """
         self._encoder = Encoder()
+        self._metrics = metrics
         self._n_structures = 0
         self._written: list[_InFile] = []
         self._rank = os.environ.get("RANK", "")
@@ -121,6 +125,9 @@ class Writer:
 
     def _lines(self, number: int, recorder: EntryRecorder) -> list[dict[str, Any]]:
         news = recorder.take()  # first: all that it speaks of is in the ledger
+        if self._metrics is not None:
+            with contextlib.suppress(Exception):  # whatever takes them: the file is written
+                self._metrics.note(number, recorder, news)
         ledger, written, lines = recorder.ledger, self._written[number], []
         encode = self._encoder.encode
         n_specs, n_forms, n_rows = len(ledger.numbers), len(ledger.forms), len(ledger.entries)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..core.errors import SavedFileError, UsageError
 from ..core.precision import PRECISIONS
+from ..disk.urls import Place, place_of
 from ..model_source.user_function import check_name, names_a_function
 from .command import Command
 from .options import (
@@ -74,12 +75,12 @@ DTYPES = ("float32", "float16", "bfloat16")
 RUN_FOLDER = Path("onlooker-run")
 
 
-def _check_place(place: Path) -> None:
-    """Passes where there is a file or a folder.
+def _check_place(place: Place) -> None:
+    """Passes where there is a file or a folder; a URL is looked at when it is read.
 
     :raises SavedFileError: ``file-missing``
     """
-    if not place.exists():
+    if isinstance(place, Path) and not place.exists():
         raise SavedFileError(
             f"There is no file and no folder {place}.",
             slug="file-missing",
@@ -138,7 +139,9 @@ class RunProgram(Command):
     example = "run --out calls serve.py --port 8000"
     options = (
         OUT.changed(
-            default=RUN_FOLDER, help="the folder for the files, one a process; default: %(default)s"
+            type=place_of,
+            default=RUN_FOLDER,
+            help="the folder for the files, one a process, or its URL; default: %(default)s",
         ),
         option(
             "--watch",
@@ -157,9 +160,14 @@ class RunProgram(Command):
             choices=TARGETS,
             help="export what --watch names when the program ends, into DIR/programs; default: torch",
         ),
+        option(
+            "--metrics",
+            action="store_true",
+            help="the sizes of calls as metrics of OpenTelemetry too, where the program sets it up",
+        ),
         option("-m", dest="module", metavar="MODULE", help="run a module"),
         option("program", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="or -- COMMAND ..."),
-        formerly("--into", "--out", "out", type=Path),
+        formerly("--into", "--out", "out", type=place_of),
         formerly("--entry", "--watch", "watch", appends=True),
         formerly("--values", "--keep-values", "former_values", choices=("none", "first")),
     )
@@ -175,7 +183,9 @@ class ReportRun(_OfPlace):
     name = "report"
     example = "report onlooker-run"
     options = (
-        option("place", type=Path, metavar="RUN", help="the folder of `onlooker run`"),
+        option(
+            "place", type=place_of, metavar="RUN", help="the folder of `onlooker run`, or its URL"
+        ),
         FULL,
     )
 
@@ -185,15 +195,25 @@ class Combine(Command):
 
     Each process keeps its file, with its host, pid and rank. The order of the folders does not
     matter, nor whether one is given twice; of a file that was copied while its process ran, the
-    longer one is kept.
+    longer one is kept. Folders may be URLs of fsspec: s3://bucket/calls. With --parquet, tables of all
+    calls, of their sizes and of the processes are written instead of the files of processes.
     """
 
     name = "combine"
     example = "combine rank0 rank1 --out all"
     options = (
-        option("places", type=Path, nargs="+", metavar="RUN", help="folders of `onlooker run`"),
-        OUT.changed(default=RUN_FOLDER, help="default: %(default)s"),
-        formerly("--into", "--out", "out", type=Path),
+        option(
+            "places",
+            type=place_of,
+            nargs="+",
+            metavar="RUN",
+            help="folders of `onlooker run`, or their URLs",
+        ),
+        OUT.changed(
+            type=place_of, default=RUN_FOLDER, help="a folder, or its URL; default: %(default)s"
+        ),
+        option("--parquet", action="store_true", help="write tables there, as Parquet"),
+        formerly("--into", "--out", "out", type=place_of),
     )
 
     def check(self, options: argparse.Namespace) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from ..core.errors import OnlookerError, UsageError
+from ..core.support.packages import require_packages
 from ..input_observer import InputObserver
 from ..observers import Observers, observe
 from ..program import Program
 from ..programs import Programs
-from ..targets.packages import require_packages
 from ..zoo.model import load_transformers
 from ..zoo.tasks import model_class, task_of
 from ..zoo.uses import OTHER, PADDED, NaturalUse, Sizes, natural_use

@@ -24,12 +24,12 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from ..core.errors import ArgumentKindError, UsageError
+from ..core.support.packages import require_packages
 from ..pytrees.registry import register_flattening_functions
 from ..targets.inputs import laid
 from ..targets.onnx.runtime.model import OnnxModel, is_onnx, onnx_source
 from ..targets.openvino.run import openvino_runner
 from ..targets.openvino.settings import DeviceSettings
-from ..targets.packages import require_packages
 from ..torch_internals.trees import torch_pytree as pytree
 from .exported import Declared, Exported, Port, dtype_named, tensor_for
 from .onnx_contents import contents_of_onnx

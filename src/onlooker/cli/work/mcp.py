@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ...core.errors import OnlookerError, UsageError
+from ...core.support.packages import require_packages
 from ...core.versions import __version__
-from ...targets.packages import require_packages
 from ..command import Answer, ExitCode, to_type
 
 __all__ = ["Tools", "run", "server"]

@@ -91,7 +91,7 @@ def _of_recordings(options: argparse.Namespace) -> list[Forecast]:
         )
     place = Path(options.source)
     if is_run(place) and not options.entry:
-        recordings = [seen.recording for seen in read_captured(place).seen]
+        recordings = [seen.recording for seen in read_captured(place, ordered=False).seen]
     else:
         recordings = [read_recording(place, name) for name in options.entry or [None]]
     pins, _ = pins_of(options, [])

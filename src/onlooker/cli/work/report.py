@@ -7,6 +7,7 @@ from typing import TextIO
 
 from ...capture.combine import read_captured
 from ...capture.summary import summary_of
+from ...disk.urls import is_url
 from ..command import Answer, ExitCode, to_type
 
 __all__ = ["run"]
@@ -14,9 +15,11 @@ __all__ = ["run"]
 
 def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     """Reads and shows; no model is run."""
-    summary = summary_of(read_captured(options.place))
+    summary = summary_of(read_captured(options.place, ordered=False))
     following = ["doctor"]
-    if summary.entries:
+    if summary.entries and is_url(options.place):
+        following = ["combine", str(options.place)]
+    elif summary.entries:
         following = ["plan", str(options.place), "--entry", summary.entries[0].name]
     return Answer(
         ExitCode.VERIFIED,

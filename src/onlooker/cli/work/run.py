@@ -13,6 +13,8 @@ from typing import TextIO
 
 from ...capture.settings import Settings
 from ...core.errors import UsageError
+from ...core.support.packages import require_packages
+from ...disk.urls import check_url, is_url
 from ..command import Answer
 
 __all__ = ["check_command", "command_of", "run"]
@@ -30,19 +32,43 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     shell.
 
     :raises UsageError: ``bad-command-line``, ``isolated-python``, ``no-such-program``
+    :raises SavedFileError: ``url-not-reached``
+    :raises MissingPackageError: ``missing-package``
     """
     command = command_of(options.module, options.program)
     check_command(command)
+    if is_url(options.out):
+        _check_out(options)
+    if options.metrics:
+        require_packages(
+            "opentelemetry.metrics", purpose="onlooker run --metrics", extra="opentelemetry"
+        )
     values = "first" if options.keep_values else getattr(options, "former_values", "none")
     settings = Settings(
-        os.path.abspath(options.out),
+        options.out if is_url(options.out) else os.path.abspath(options.out),
         tuple(options.watch),
         values,
         (options.at_exit,) if options.at_exit else (),
+        metrics=options.metrics,
     )
     environment = settings.environment(os.environ)
     _become(command, environment)
     raise AssertionError("unreachable")
+
+
+def _check_out(options: argparse.Namespace) -> None:
+    """Passes for a URL that can be reached, and for files that can be copied there.
+
+    :raises UsageError: ``bad-command-line``
+    :raises SavedFileError: ``url-not-reached``
+    """
+    if options.at_exit:
+        raise UsageError(
+            f"Argument --at-exit writes programs into a folder, and {options.out} is a URL.",
+            slug="bad-command-line",
+            hint="Record there, and export from it: onlooker combine, then onlooker export.",
+        )
+    check_url(options.out)
 
 
 def command_of(module: str | None, program: Sequence[str]) -> list[str]:

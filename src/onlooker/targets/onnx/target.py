@@ -18,13 +18,13 @@ import torch
 
 from ...core.sizes.expression import Expression
 from ...core.spec import Axis
+from ...core.support.packages import require_packages
 from ...core.support.progress import tell
 from ...disk.text import damaged
 from ...model_source.lines import place_of_stack
 from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
-from ..packages import require_packages
 from ..refused import of_graph
 from ..target import REDUCED, Calibration, file_name
 from .about import write_about

@@ -18,12 +18,12 @@ from typing import Any
 import numpy
 
 from ...core.errors import ExportError
+from ...core.support.packages import require_packages
 from ...core.support.progress import tell
 from ...disk.text import damaged
 from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
-from ..packages import require_packages
 from ..places import Place, places_of, write_weights
 from ..refused import of_graph
 from ..target import REDUCED, Calibration, file_name, only_graph

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from ...core.errors import ExportError
+from ...core.support.packages import require_packages
 from ...trace.graph import Graph
 from ..names import names_of
-from ..packages import require_packages
 
 __all__ = ["bodies_of", "require_nncf", "with_precision"]
 

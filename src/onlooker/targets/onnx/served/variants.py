@@ -11,8 +11,8 @@ from typing import Any
 
 from ....core.contract import Constraint, Contract, Origin, Region
 from ....core.errors import ExportError, OnlookerError, UsageError
+from ....core.support.packages import require_packages
 from ....trace.graph import Graph
-from ...packages import require_packages
 from .group_query import Fused, fuse_group_query
 from .in_place import make_in_place
 from .precisions import with_precision

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.errors import MissingPackageError
+from ..errors import MissingPackageError
 
 __all__ = ["require_packages"]
 

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,8 @@ def verify(folder: Path, build: Callable[[], Any], executor: Any = None, **optio
 class Backwards:
     """An executor of this process: it runs the last thing first, when somebody asks for a result."""
 
-    def __init__(self, lost: Sequence[int] = ()) -> None:
-        self.lost, self.jobs, self.asked = lost, list[Any](), 0
+    def __init__(self, lost: Sequence[int] = (), workers: int | None = None) -> None:
+        self.lost, self.jobs, self._max_workers = lost, list[Any](), workers
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Backwards.Job:
         self.jobs.append(Backwards.Job(self, len(self.jobs), lambda: function(*arguments)))
@@ -90,6 +90,40 @@ def test_most_trials_are_made_by_the_workers(folder: Path, monkeypatch: pytest.M
     made.clear()
     assert verify(folder, spread_models.plain, Backwards()).total == total
     assert len(made) < in_one / 4, "only what the model or the program refuses, and the repeated trial"
+
+
+def test_this_process_makes_what_no_worker_has_begun(folder: Path) -> None:
+    expected = verify(folder, spread_models.plain)
+    pool = Backwards(workers=1)
+    assert verify(folder, spread_models.plain, pool) == expected
+    assert len(pool.jobs) == 2, "one worker has two parts, and none of them has ended"
+
+
+def test_workers_that_end_are_given_further_parts(folder: Path) -> None:
+    expected = verify(folder, spread_models.plain)
+
+    class AtOnce(Backwards):
+        def submit(self, *arguments: Any) -> Any:
+            job = super().submit(*arguments)
+            job.result()
+            return job
+
+    pool = AtOnce(workers=1)
+    assert verify(folder, spread_models.plain, pool) == expected
+    assert len(pool.jobs) > 10
+    assert len(pool.jobs) < 32
+
+
+def test_a_worker_keeps_as_many_trials_as_memory_allows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = verify(folder, spread_models.plain)
+    monkeypatch.setattr(worker, "_MOST_BYTES", 300)
+    assert verify(folder, spread_models.plain, Backwards()) == expected
+
+
+def test_threads_of_this_process_make_trials_too(folder: Path) -> None:
+    expected = verify(folder, spread_models.plain, trials=80)
+    with ThreadPoolExecutor(3) as threads:
+        assert verify(folder, spread_models.plain, threads, trials=80) == expected
 
 
 @pytest.mark.parametrize(
@@ -186,7 +220,7 @@ def test_the_command_takes_workers(folder: Path, tmp_path: Path, monkeypatch: py
         )
         return code, json.loads(stdout.getvalue())
 
-    (code, one), (again, two) = run(), run("--workers", "1")
+    (code, one), (again, two) = run(), run("--workers", "2")
     assert code == again == 0
     assert (two["passed"], two["total"]) == (one["passed"], one["total"])
     assert run("--workers", "0")[1]["error"]["slug"] == "bad-workers"

@@ -530,7 +530,7 @@ class Verify(_OfPlace):
         option("--seed", type=int, help="decides the sizes and values that are chosen; default: 0"),
         option("--trials", type=int, metavar="N", help="the most trials"),
         SECONDS.changed(help="the time after which no trial is begun"),
-        WORKERS.changed(help="processes that make the trials; default: this one alone"),
+        WORKERS.changed(help="processes that make the trials, with this one; default: 1"),
         formerly("function", "--build MODULE:FUNCTION", "build"),
     )
 

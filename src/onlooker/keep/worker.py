@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,20 +14,23 @@ from typing import Any
 import torch
 
 from ..core.errors import OnlookerError, UsageError
-from ..core.support.locks import lock_of
 from ..model_source.user_function import check_name, load_model, name_of_function
 from ..observing.state import kept_state
 from ..pytrees.comparisons.digest import digest_of
+from ..pytrees.open import open_arguments
 from ..serve.runnable import ProgramAndModel, RunnableProgram
 from ..verify.conversion import run_with
 from ..verify.request import VerifyRequest
-from ..verify.spread import Found, Spread, WorkerAnswer
+from ..verify.spread import Found, Spread, WorkerAnswer, trying
 from ..verify.trials import Trial
 from ..verify.verification import ruler_of, trials_of
 from ..verify.verify import try_alone
 from .folder import load_folder, save_folder
 
 __all__ = ["Task", "spread_over", "try_some"]
+
+#: the tensors of trials that a worker keeps
+_MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,28 +116,41 @@ class _Session:
         self.basis: ProgramAndModel = program.beside_model(model)
         self.request = task.request
         self.ruler = ruler_of(task.request, program.contents, program.samples)
-        self._next = 0
+        self._next, self._nbytes = 0, 0
         self._trials: Iterator[Trial] = iter(())
+        self._known: dict[int, Trial] = {}
 
     def trial(self, number: int) -> Trial | None:
-        """A trial by its number; the numbers of a process mostly grow."""
+        """A trial by its number; as many are kept as memory allows, since the parts of a process come
+        from the last one on.
+        """
+        if number in self._known:
+            return self._known[number]
         if number < self._next or self._next == 0:
             self._trials, self._next = trials_of(self.basis, self.request), 0
         for trial in self._trials:
+            if self._nbytes < _MOST_BYTES and self._next not in self._known:
+                self._known[self._next] = trial
+                self._nbytes += _nbytes(trial)
             self._next += 1
             if self._next > number:
                 return trial
         return None
 
 
+def _nbytes(trial: Trial) -> int:
+    """The bytes of the tensors of a trial."""
+    leaves = open_arguments(trial.arguments).leaves
+    return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
 #: by the folder of the task
 _sessions: dict[str, _Session | str] = {}
-_lock = lock_of(sys.modules[__name__])
 
 
 def try_some(task: Task, numbers: Sequence[int]) -> WorkerAnswer:
     """Makes the trials of some numbers; a process has one task at a time."""
-    with _lock:
+    with trying():
         key = task.folder
         if key not in _sessions:
             _sessions.clear()

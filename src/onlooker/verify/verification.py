@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from .kept import further_checks
 from .metric import metric_checks
 from .progress import Progress, weights_of
 from .request import VerifyRequest, request_of
-from .spread import Found, Spread, spread_trials
+from .spread import Elsewhere, Spread, spread_trials
 from .trials import Trial, chosen_trials, observed_trials
 from .verify import check_trial, run_trials
 
@@ -80,9 +81,9 @@ class Verification:
         with (
             program.stages.stage("verify"),
             kept_when_interrupted(self._what_is_kept),
-            kept_state(subject.model, {}),
-        ):  # a program shares buffers with its model
-            elsewhere = _elsewhere(spread, basis, request, choose)
+            kept_state(subject.model, {}),  # a program shares buffers with its model
+            _elsewhere(spread, basis, request, choose) as elsewhere,
+        ):
             effort = self._goes_on(request, basis)
             tally, unlawful = run_trials(
                 tried.serve,
@@ -139,10 +140,10 @@ def _elsewhere(
     basis: ProgramAndModel,
     request: VerifyRequest,
     choose: Callable[[], Iterator[Trial]],
-) -> Mapping[int, Found]:
-    """Returns what workers find of the trials; nothing without workers."""
+) -> contextlib.AbstractContextManager[Elsewhere | None]:
+    """Inside the block workers make trials; nothing without workers."""
     if spread is None:
-        return {}
+        return contextlib.nullcontext()
     effort = Effort(basis.subject.model, bounded=request.trials is None)
     return spread_trials(spread, basis.subject, choose(), effort, request.seconds)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -36,7 +35,7 @@ from .distances import Ruler, added_up, distance_checks
 from .effects import Effects
 from .effort import Effort
 from .progress import Progress, TrialResult
-from .spread import Found
+from .spread import Elsewhere, trying
 from .ties import lower_index_first
 from .trials import Trial
 from .values import as_parts
@@ -59,7 +58,7 @@ def run_trials(
     agreeing: float | None = None,
     total: int | None = None,
     kept: Kept | None = None,
-    elsewhere: Mapping[int, Found] = MappingProxyType({}),
+    elsewhere: Elsewhere | None = None,
     ruler: Ruler | None = None,
 ) -> tuple[Tally, tuple[str, ...]]:
     """The tally of all trials that are valid, and the labels of those that the model itself
@@ -74,7 +73,7 @@ def run_trials(
     trials, where somebody is told of them. Floats are measured by the ``ruler``, and judged
     by their distances, where there is one. Refused calls that leave behind what no watched call
     does are added to ``kept``. What other processes found stands in the place of a trial, by its
-    number in ``elsewhere``.
+    number ``elsewhere``.
     """
     progress = Progress() if progress is None else progress
     effects = Effects(subject, atol)
@@ -88,13 +87,14 @@ def run_trials(
         if number in progress.tried:
             continue
         tried, expected, missing = None, None, "the time has ended: raise seconds="
-        found = elsewhere.get(number)
+        found = None if elsewhere is None else elsewhere.get(number)
         is_known = found is not None and found.is_of(trial)
         is_late = effort is not None and effort.is_over()
         if found is not None and is_known and (is_late or effort is None or effort.wants(trial)):
             tried = found.tried
         elif trial.problem or effort is None or effort.wants(trial):
-            tried, expected = _tried(runs, effects, trial, effort)
+            with trying() if elsewhere is not None else contextlib.nullcontext():
+                tried, expected = _tried(runs, effects, trial, effort)
             missing = "there is not enough memory"
         if tried is None and trial.is_asked:
             not_tried.append(trial.failed(f"these sizes were not tried: {missing}"))
@@ -113,6 +113,8 @@ def run_trials(
             progress.propose(number, trial, expected)
     if total is not None:
         tell("verifying", total, total)
+    if elsewhere is not None:
+        elsewhere.finish()
     _repeat_smallest(runs, effects, progress)
     checks = [*progress.checks, *not_tried, *_without_unseen(graphs, progress, met)]
     if agreeing is not None:

@@ -64,20 +64,20 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
 
 @contextlib.contextmanager
 def _workers(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The processes that make the trials, where they are asked for.
+    """The processes that make the trials beside this one, where they are asked for.
 
     :raises UsageError: ``bad-workers``
     """
-    if options.workers is None:
-        yield {}
-        return
-    if options.workers < 1:
+    if options.workers is not None and options.workers < 1:
         raise UsageError(
             f"workers is {options.workers}.",
             slug="bad-workers",
             hint="Give a number of processes.",
         )
-    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
+    if options.workers in (None, 1):
+        yield {}
+        return
+    with ProcessPoolExecutor(options.workers - 1, multiprocessing.get_context("spawn")) as pool:
         yield {"executor": pool, "build": options.build}
 
 

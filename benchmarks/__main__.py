@@ -32,6 +32,7 @@ BENCHMARKS = (
     "inference",
     "dispatch",
     "watching",
+    "fleet",
     "pipeline",
     "export",
     "scaling",

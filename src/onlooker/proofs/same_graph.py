@@ -14,8 +14,9 @@ unknown whether two values share their memory, the comparison gives up rather th
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -110,6 +111,8 @@ class _Walk:
         #: how many nodes draw random numbers
         self.n_draws = 0
         self._memory: dict[torch.fx.Node, _Memory] = {}
+        #: the nodes whose memory is a memory, or may be a part of it
+        self._in_memory: dict[_Memory, list[torch.fx.Node]] = {}
 
     def _walk(self) -> None:
         keys = _placeholder_keys(self.program)
@@ -118,7 +121,7 @@ class _Walk:
             if node.op == "placeholder":
                 self.inputs[keys[node.name]] = node
                 self.of_node[node] = self._input(keys[node.name], node.meta["val"])
-                self._memory[node] = _Memory()
+                self._note_memory(node, _Memory())
             elif node.op == "output":
                 self.outputs = [self._argument(item) for item in flat(node.args[0])]
             elif node.op == "get_attr":
@@ -158,7 +161,7 @@ class _Walk:
         if asserts(node):
             self._assert(node.target, args, kwargs)
         key = computed(node.target, args, kwargs)
-        self._memory[node] = self._memory_of(node)
+        self._note_memory(node, self._memory_of(node))
         if isinstance(key, Numbered):
             return key
         if draws(node):
@@ -192,28 +195,36 @@ class _Walk:
             else _Memory(tuple(self._memory[one] for one in shared))
         )
 
+    def _note_memory(self, node: torch.fx.Node, memory: _Memory) -> None:
+        self._memory[node] = memory
+        for ancestor in memory.ancestors:
+            self._in_memory.setdefault(ancestor, []).append(node)
+
     def _write(self, key: Any, target: torch.fx.Node) -> None:
         memory = self._memory[target]
-        for node, other in list(self._memory.items()):
+        for node in self._sharing(memory):
             value = self.of_node.get(node)
-            if other is memory and isinstance(value, Numbered):
-                self.of_node[node] = self._number((*key, value.number), node)
-            elif other is not memory and other.may_be(memory):
+            if self._memory[node] is not memory:
                 self.of_node[node] = _UNKNOWN
+            elif isinstance(value, Numbered):
+                self.of_node[node] = self._number((*key, value.number), node)
+
+    def _sharing(self, memory: _Memory) -> Iterable[torch.fx.Node]:
+        """Returns the nodes that may have the same memory, each once."""
+        found = [self._in_memory[ancestor] for ancestor in memory.ancestors]
+        return dict.fromkeys(itertools.chain.from_iterable(found))
 
 
 class _Memory:
-    """The memory of some nodes; ``parents`` are memories that it may be a part of."""
+    """The memory of some nodes; ``parents`` are memories that it may be a part of.
+
+    Two of them may be the same memory where they share one of their ``ancestors``, which are
+    themselves, their parents, and those of these.
+    """
 
     def __init__(self, parents: tuple[_Memory, ...] = ()) -> None:
-        self._ancestors: frozenset[int] = frozenset({id(self)}).union(
-            *(parent._ancestors for parent in parents)
-        )
-        self._parents = parents
-
-    def may_be(self, other: _Memory) -> bool:
-        """True where the two may be the same memory."""
-        return not self._ancestors.isdisjoint(other._ancestors)
+        of_parents = (parent.ancestors for parent in parents)
+        self.ancestors: frozenset[_Memory] = frozenset({self}).union(*of_parents)
 
 
 _UNKNOWN = object()

@@ -47,6 +47,9 @@ _MOST_POINTS, _HIGHEST_DEGREE = 100_000, 4
 #: where expressions are evaluated to find those that may be equal: residues of many periods, in no
 #: simple relation
 _PROBES = (1_009, 2_477, 5_040, 7_919)
+#: so many symbols that are no sizes of the plan are evaluated each at other numbers; a product of
+#: three of them is no overflow
+_MOST_FACTORS = 101
 
 #: per symbol the degree of an expression in it, and the period
 _Form = Mapping[Any, tuple[int, int]]
@@ -76,6 +79,7 @@ class SizeProofs:
         self._numbers = dict(number for fact in facts for number in _numbers(fact))
         self._known: dict[Any, Any] = {}
         self._alike: dict[tuple[int, ...], list[Any]] = {}
+        self._factors: dict[Any, int] = {}
         self._simple: dict[Any, Any] = {}
         self._bounds: dict[tuple[Any, int], bool] = {}
 
@@ -107,16 +111,21 @@ class SizeProofs:
     def _probe(self, value: Any) -> tuple[int, ...] | None:
         """The expression at a few sizes that satisfy the facts; None where it cannot be
         evaluated.
+
+        A number that is read from a tensor is the same in all expressions, and no two of them are
+        equal: a mixture of experts has one for the rows of each expert, some thousands in all, and
+        their expressions are not compared with each other.
         """
         symbols = sorted(value.free_symbols, key=str)
         form = _form_of(value)
         if form is None:
             return None
         facts = [fact for fact in self._facts if fact.free_symbols <= set(symbols)]
+        factors = self._factors_of(symbols)
         found = []
         for probe in _PROBES:
             steps = torch.arange(probe, probe + 512, dtype=torch.int64, device="cpu")
-            points = {symbol: steps * (2 * place + 1) for place, symbol in enumerate(symbols)}
+            points = {symbol: steps * factor for symbol, factor in factors.items()}
             valid = torch.ones_like(steps, dtype=torch.bool)
             for fact in facts:
                 valid = valid & _evaluated(fact, points)
@@ -127,6 +136,16 @@ class SizeProofs:
                 int(_evaluated(value, {symbol: point[first] for symbol, point in points.items()}))
             )
         return tuple(found)
+
+    def _factors_of(self, symbols: Sequence[Any]) -> dict[Any, int]:
+        """An odd number for each symbol of an expression, in which its points are to the others'."""
+        sizes = [symbol for symbol in symbols if symbol.name in self._lows]
+        found = {symbol: 2 * place + 1 for place, symbol in enumerate(sizes)}
+        for symbol in symbols:
+            if symbol not in found:
+                place = self._factors.setdefault(symbol, len(self._factors))
+                found[symbol] = 2 * (len(self._lows) + place % _MOST_FACTORS) + 1
+        return found
 
     def equal(self, first: Any, second: Any) -> bool:
         """True where two expressions are proven equal for all sizes; False where that is

@@ -55,7 +55,7 @@ WIDTHS = frozenset(
         "xvector_output_dim", "proj_codevector_dim", "codevector_dim", "num_pos_feats", "output_hidden_size",
         "output_channels", "fusion_hidden_size", "iou_head_hidden_dim", "time_step_rank", "q_lora_rank",
         "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "qk_head_dim", "v_head_dim", "ffn_hidden_size",
-        "upsample_groups",
+        "upsample_groups", "expert_ffn_hidden_size",
     }
 )
 # fmt: on
@@ -115,11 +115,14 @@ def chosen_layers(part: Part) -> list[int] | None:
     [0, 2]
     >>> chosen_layers({"num_hidden_layers": 1})
     [0]
+    >>> chosen_layers({"num_hidden_layers": 4, "kv_source_layers": [0, 1, 2, 2]})
+    [0, 3]
     """
     depth = max((part[key] for key in LAYERS if isinstance(part.get(key), int)), default=0)
     if not depth:
         return None
-    rows = list(zip(*_layer_lists(part, depth).values(), strict=True)) or [()] * depth
+    columns = [_kinds_of_layers(value) for value in _layer_lists(part, depth).values()]
+    rows = list(zip(*columns, strict=True)) or [()] * depth
     shared = any(LINEAR in row for row in rows)
     kept = [
         index
@@ -143,6 +146,37 @@ def _layer_lists(part: Part, depth: int) -> dict[str, Sequence[Any]]:
     }
 
 
+def _are_sources(values: Sequence[Any]) -> bool:
+    """True for a list that names a layer for each layer, itself or one before it: whose keys and
+    values it takes.
+
+    >>> _are_sources([0, 1, 2, 2]), _are_sources([1, 1, 1, 0]), _are_sources([0, 1, 1, 1])
+    (True, False, False)
+    """
+    are_layers = all(type(value) is int and 0 <= value <= i for i, value in enumerate(values))
+    return are_layers and max(values) > 1
+
+
+def _kinds_of_layers(values: Sequence[Any]) -> Sequence[Any]:
+    """Returns what a list says of each layer: of a list of layers whether a layer has its own."""
+    if not _are_sources(values):
+        return values
+    return ["own" if value == i else "shared" for i, value in enumerate(values)]
+
+
+def _of_kept_layers(values: Sequence[Any], kept: Sequence[int]) -> list[Any]:
+    """Returns the items of a list that are about the layers that are kept; layers are those that are
+    left, or the last one before.
+
+    >>> _of_kept_layers(["dense", "sparse", "sparse"], [0, 2]), _of_kept_layers([0, 1, 2, 2], [0, 3])
+    (['dense', 'sparse'], [0, 0])
+    """
+    found = [values[index] for index in kept]
+    if not _are_sources(values):
+        return found
+    return [sum(index <= source for index in kept) - 1 for source in found]
+
+
 def reduced_layers(part: Part, kept: list[int] | None) -> Update:
     """Numbers, lists and indices of the layers that are kept."""
     if kept is None:
@@ -152,7 +186,7 @@ def reduced_layers(part: Part, kept: list[int] | None) -> Update:
         key: min(part[key], len(kept)) for key in LAYERS if isinstance(part.get(key), int)
     }
     update.update(
-        {k: [value[index] for index in kept] for k, value in _layer_lists(part, depth).items()}
+        {k: _of_kept_layers(value, kept) for k, value in _layer_lists(part, depth).items()}
     )
     update.update(_of_single_layers(part, depth, kept))
     last = len(kept) - 1
@@ -298,7 +332,8 @@ def reduced_experts(part: Part) -> Update:
     update: Update = {}
     for keys, most in (
         (("num_local_experts", "num_experts", "n_routed_experts"), 4),
-        (("num_experts_per_tok", "experts_per_token", "num_experts_per_token"), 2),
+        (("zero_expert_num",), 4),
+        (("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk"), 2),
         (("n_group", "num_expert_group"), 2),
         (("topk_group",), 1),
     ):

@@ -29,7 +29,9 @@ from onlooker_compat.untrained.reduce_parts import (
     KEY_VALUE_HEADS,
     LAYERS,
     chosen_layers,
+    image_sides,
     reduced_experts,
+    reduced_image,
     reduced_layers,
 )
 
@@ -231,6 +233,8 @@ def _shrunk(values: Mapping[str, Any], divisor: int, heads: bool = False) -> dic
     """One part of a configuration, and those inside it."""
     kept = chosen_layers(values)
     found = {**values, **reduced_layers(values, kept), **reduced_experts(values)}
+    if image_sides(values) and "patch_size" not in values:
+        found["image_size"] = reduced_image(values)  # nothing is learned of its places
     depth = max((values[key] for key in LAYERS if isinstance(values.get(key), int)), default=0)
     for key, value in values.items():
         if isinstance(value, Mapping) and value and all(str(inner).isdigit() for inner in value):

@@ -262,6 +262,32 @@ def test_a_list_of_a_value_for_each_layer_is_shortened_and_reduced() -> None:
     assert small["num_kv_shared_layers"] == 1
 
 
+def test_layers_that_take_keys_and_values_of_others_keep_a_source() -> None:
+    tree = {"hidden_size": 6144, "num_hidden_layers": 36, "layer_types": ["full"] * 36}
+    small = reduced({**tree, "kv_source_layers": list(range(36))})
+    assert (small["num_hidden_layers"], small["kv_source_layers"]) == (2, [0, 1])
+    small = reduced({**tree, "kv_source_layers": [*range(20), *[19] * 16]})
+    assert (small["num_hidden_layers"], small["kv_source_layers"]) == (2, [0, 0])
+
+
+def test_experts_that_compute_nothing_are_few() -> None:
+    small = reduced({"hidden_size": 6144, "num_layers": 28, "zero_expert_num": 256, "moe_topk": 12})
+    assert (small["zero_expert_num"], small["moe_topk"]) == (4, 2)
+
+
+def test_an_image_has_one_side_in_all_parts() -> None:
+    stages = {"image_size": [1024, 1024], "embed_dim_per_stage": [96, 192, 384, 768]}
+    vision = {"backbone_config": stages, "backbone_feature_sizes": [[256, 256], [64, 64]]}
+    prompt = {"hidden_size": 256, "image_size": 1024, "patch_size": 16}
+    decoder = {"hidden_size": 256, "num_hidden_layers": 2, "vit_dim": 768}
+    tree = {"vision_config": vision, "prompt_config": prompt, "decoder_config": decoder}
+    small = reduced(tree)
+    assert small["prompt_config"]["image_size"] == 128
+    assert small["vision_config"]["backbone_config"]["image_size"] == [128, 128]
+    assert small["vision_config"]["backbone_feature_sizes"] == [[32, 32], [8, 8]]
+    assert small["decoder_config"]["vit_dim"] == 192
+
+
 def test_a_pattern_over_the_layers_keeps_each_kind() -> None:
     part = {"num_hidden_layers": 32, "attn_layer_period": 8, "attn_layer_offset": 4, "attn_layer_indices": [9, 31]}
     update = reduced_layers(part, chosen_layers(part))

@@ -3,7 +3,8 @@
 A configuration is a tree of dictionaries, one per part of the model (text, vision, ...). What is
 done to it:
 
-- a tree whose widths are all at most 256, with at most 5 layers, stays as it is;
+- a tree whose widths are all at most 256, with at most 5 layers and images of at most 512 a side,
+  stays as it is;
 - layers: 32 -> 2; more when layers differ: one of each kind is kept, in their order, two of a kind
   whose layers share weights; a pattern that is repeated over the layers has each kind once, and its
   period and offset are those of the layers that are left;
@@ -13,13 +14,15 @@ done to it:
   widths double from stage to stage ends at 256;
 - heads: at most 4, a power of two; one key-value head stays one, as many as there are query heads
   stay as many, anything between becomes 2;
+- heads of linear attention and of an indexer: at most 4, of 16 and of 32;
 - the size of a head: the width shared by the heads; if it is given by itself, it follows the common
   factor; a rotary part, factors and sections keep their share of the head;
 - experts: at most 4, of which at most 2 are used at a time, in at most 2 groups;
 - vocabularies: at most 1024; special tokens beyond it become its last ones, distinct ones distinct;
 - learned positions: at most 512, of a source of sound at most 64; rotary positions have no weights
   and stay;
-- images: at most 8 patches a side, but 64 pixels; the patch stays; tokens per image follow.
+- images: at most 8 patches a side, but 64 pixels; the patch stays; tokens per image and the sides of
+  features follow, and so does a part whose image has no patches.
 
 Everything else (activations, kernels, windows, flags) is what was published.
 """
@@ -43,9 +46,11 @@ from .reduce_parts import (
     reduced_filters,
     reduced_heads,
     reduced_image,
+    reduced_inner_heads,
     reduced_layers,
     reduced_positions,
     reduced_rope,
+    reduced_sides,
     reduced_stages,
 )
 
@@ -59,6 +64,7 @@ VOCABULARY = 1024
 #: a tree up to these sizes is tiny already
 TINY_WIDTH = 256
 TINY_DEPTH = 5
+TINY_IMAGE = 512
 #: names of layers by their number, and a size in patches
 DERIVED = (
     "stage_names",
@@ -86,7 +92,7 @@ def reduced(config: Mapping[str, Any]) -> Tree:
     widest = max((width for part in parts(config) for width in _main_widths(part)), default=WIDTH)
     factor = min(1.0, WIDTH / widest)
     tokens, shrink = _special_tokens(config), _image_shrink(config)
-    return _reduced_part(config, factor, tokens, shrink)
+    return _reduced_part(config, factor, tokens, shrink, reduced_sides(_images(config)))
 
 
 def is_tiny(config: Mapping[str, Any]) -> bool:
@@ -99,8 +105,10 @@ def is_tiny(config: Mapping[str, Any]) -> bool:
     widths = [width for part in everything for width in _main_widths(part)]
     depths = [part[key] for part in everything for key in LAYERS if isinstance(part.get(key), int)]
     stages = any(part.get("depths") for part in everything)
+    sides = [side for part in everything for side in image_sides(part)]
     return (
         bool(depths)
+        and max(sides, default=0) <= TINY_IMAGE
         and max(widths, default=0) <= TINY_WIDTH
         and max(depths) <= TINY_DEPTH
         and not stages
@@ -154,8 +162,17 @@ def _image_shrink(config: Mapping[str, Any]) -> float:
     return 1.0
 
 
+def _images(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The parts that have images."""
+    return [part for part in parts(config) if image_sides(part)]
+
+
 def _reduced_part(
-    part: Mapping[str, Any], factor: float, tokens: Mapping[int, int], shrink: float
+    part: Mapping[str, Any],
+    factor: float,
+    tokens: Mapping[int, int],
+    shrink: float,
+    sides: Mapping[int, int],
 ) -> Tree:
     before = dict(part)
     after: Tree = {
@@ -180,7 +197,7 @@ def _reduced_part(
         elif "vocab_size" in key and isinstance(value, int):
             after[key] = min(value, VOCABULARY)
         elif _is_part(key, value):
-            after[key] = _reduced_part(value, factor, tokens, shrink)
+            after[key] = _reduced_part(value, factor, tokens, shrink, sides)
     if before.get("depths") and isinstance(
         before.get("embed_dim"), int
     ):  # swin: the width of the first stage
@@ -198,16 +215,44 @@ def _reduced_part(
     after.update(reduced_rope(before, head_size(before), head_size(after)))
     if isinstance(after.get(SINGLE_LAYERS), Mapping):
         after[SINGLE_LAYERS] = {
-            number: _reduced_part(settings, factor, tokens, shrink)
+            number: _reduced_part(settings, factor, tokens, shrink, sides)
             for number, settings in after[SINGLE_LAYERS].items()
         }
     for key in DERIVED:  # the class of the configuration finds them again
         after.pop(key, None)
-    return {**after, **reduced_experts(before), **reduced_positions(before), **_image(before)}
+    return {
+        **after,
+        **reduced_experts(before),
+        **reduced_inner_heads(before),
+        **reduced_positions(before),
+        **_image(before, sides),
+    }
 
 
-def _image(part: Mapping[str, Any]) -> Tree:
-    return {"image_size": reduced_image(part)} if image_sides(part) else {}
+def _image(part: Mapping[str, Any], sides: Mapping[int, int]) -> Tree:
+    """The image of a part, and the sides of its features; an image without patches is as large as
+    those of other parts are.
+    """
+    features = [key for key in part if key.endswith("feature_sizes")] if sides else []
+    update: Tree = {key: _reduced_features(part[key], sides) for key in features}
+    if image_sides(part):
+        found = [sides[side] for side in image_sides(part)]
+        alike = found[0] if isinstance(part["image_size"], int) else found
+        update["image_size"] = reduced_image(part) if "patch_size" in part else alike
+    return update
+
+
+def _reduced_features(value: Any, sides: Mapping[int, int]) -> Any:
+    """The sides of features of the largest image, of its reduced size.
+
+    >>> _reduced_features([[256, 256], [64, 64]], {1024: 128})
+    [[32, 32], [8, 8]]
+    """
+    if isinstance(value, (list, tuple)):
+        return [_reduced_features(item, sides) for item in value]
+    if not isinstance(value, int):
+        return value
+    return max(1, value * sides[max(sides)] // max(sides))
 
 
 def scaled(width: int, factor: float) -> int:

@@ -22,9 +22,11 @@ __all__ = [
     "reduced_filters",
     "reduced_heads",
     "reduced_image",
+    "reduced_inner_heads",
     "reduced_layers",
     "reduced_positions",
     "reduced_rope",
+    "reduced_sides",
     "reduced_stages",
 ]
 
@@ -55,12 +57,12 @@ WIDTHS = frozenset(
         "xvector_output_dim", "proj_codevector_dim", "codevector_dim", "num_pos_feats", "output_hidden_size",
         "output_channels", "fusion_hidden_size", "iou_head_hidden_dim", "time_step_rank", "q_lora_rank",
         "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "qk_head_dim", "v_head_dim", "ffn_hidden_size",
-        "upsample_groups", "expert_ffn_hidden_size",
+        "upsample_groups", "expert_ffn_hidden_size", "fpn_hidden_size", "vit_dim", "o_lora_rank",
     }
 )
 # fmt: on
 #: lists of widths that follow the common factor
-FACTORED = frozenset({"conv_dim"})
+FACTORED = frozenset({"conv_dim", "embed_dim_per_stage", "backbone_channel_list"})
 #: widths of stages
 STAGE_WIDTHS = frozenset({"hidden_sizes", "neck_hidden_sizes"})
 STAGE_WIDTH = frozenset({"decoder_hidden_size"})
@@ -95,9 +97,18 @@ HEADS = (
     "encoder_attention_heads",
     "decoder_attention_heads",
 )
+#: heads inside of linear attention, and of an indexer, whose heads have a rotary part as well
+INNER_HEADS = {
+    **dict.fromkeys(("linear_num_heads", "linear_num_key_heads", "linear_num_value_heads"), 4),
+    **dict.fromkeys(("linear_head_dim", "linear_key_head_dim", "linear_value_head_dim"), 16),
+    "index_n_heads": 4,
+    "index_head_dim": 32,
+}
 KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 WIDTH_OF_HEADS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
 
+#: what the numbers of blocks of all stages are multiplied by
+COEFFICIENT = "depth_coefficient"
 #: settings of single layers, by their number
 SINGLE_LAYERS = "per_layer_config"
 #: how many layers use the keys and values of layers before them
@@ -178,13 +189,18 @@ def _of_kept_layers(values: Sequence[Any], kept: Sequence[int]) -> list[Any]:
 
 
 def reduced_layers(part: Part, kept: list[int] | None) -> Update:
-    """Numbers, lists and indices of the layers that are kept."""
+    """Numbers, lists and indices of the layers that are kept.
+
+    >>> reduced_layers({"depth_coefficient": 3.1}, None)
+    {'depth_coefficient': 1.0}
+    """
+    update: Update = {}
+    if isinstance(part.get(COEFFICIENT), float):
+        update[COEFFICIENT] = min(part[COEFFICIENT], 1.0)
     if kept is None:
-        return {}
+        return update
     depth = max(part[key] for key in LAYERS if isinstance(part.get(key), int))
-    update: Update = {
-        key: min(part[key], len(kept)) for key in LAYERS if isinstance(part.get(key), int)
-    }
+    update |= {key: min(part[key], len(kept)) for key in LAYERS if isinstance(part.get(key), int)}
     update.update(
         {k: _of_kept_layers(value, kept) for k, value in _layer_lists(part, depth).items()}
     )
@@ -302,6 +318,23 @@ def reduced_heads(before: Part, after: Part) -> Update:
     return update
 
 
+def reduced_inner_heads(part: Part) -> Update:
+    """Heads of linear attention, fewer of keys where there are, and of what chooses tokens.
+
+    >>> reduced_inner_heads({"linear_num_key_heads": 16, "linear_num_value_heads": 32, "index_head_dim": 128})
+    {'linear_num_key_heads': 2, 'linear_num_value_heads': 4, 'index_head_dim': 32}
+    """
+    update: Update = {
+        key: min(part[key], most)
+        for key, most in INNER_HEADS.items()
+        if isinstance(part.get(key), int)
+    }
+    keys, values = part.get("linear_num_key_heads"), part.get("linear_num_value_heads")
+    if isinstance(keys, int) and isinstance(values, int) and keys < values:
+        update["linear_num_key_heads"] = min(keys, 2)
+    return update
+
+
 def reduced_rope(part: Part, before: int | None, after: int | None) -> Update:
     """Returns the settings of a rotary embedding about the size of a head, at another size."""
     if not before or not after or before == after:
@@ -364,6 +397,21 @@ def image_sides(part: Part) -> list[int]:
     if isinstance(size, int):
         return [size, size]
     return [int(side) for side in size] if isinstance(size, (list, tuple)) else []
+
+
+def reduced_sides(images: Sequence[Part]) -> dict[int, int]:
+    """Returns sides of images and what they become, the same for all parts that have one.
+
+    >>> reduced_sides([{"image_size": 1024, "patch_size": 16}, {"image_size": [1024, 1024]}])
+    {1024: 128}
+    """
+    found: dict[int, int] = {}
+    for part in images:
+        for before, after in zip(
+            image_sides(part), image_sides({"image_size": reduced_image(part)}), strict=True
+        ):
+            found[before] = max(after, found.get(before, 0))
+    return found
 
 
 def reduced_image(part: Part) -> int | list[int]:

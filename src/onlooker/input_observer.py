@@ -48,13 +48,13 @@ from .observing.state import kept_state
 from .observing.store import Sample, Store
 from .observing.surroundings import autocast_of, record_gradients
 from .observing.tracked_state import StateTracker
-from .observing.wrapping.shared_block import SharedBlock
+from .observing.wrapping.lifted_weights import LiftedWeights
 from .patches.quiet import quietly
 from .program import Program
 from .pytrees.comparisons.leaves import thresholds_of
 from .serve.runnable import RunnableProgram, check_model
 from .serve.state import ProgramState
-from .serve.weights import block_weights
+from .serve.weights import program_weights
 from .targets.target import check_precision
 from .targets.targets import check_options, target_of
 
@@ -347,7 +347,7 @@ class InputObserver:
             contents = ProgramContents(
                 tuple(graphs), recording, tuple(refusals), prepared.joins, changed=found.changed
             )
-            weights = block_weights(store.model)
+            weights = program_weights(store.model)
             program = RunnableProgram(contents, samples, lab, state, weights)
             program.know_untouched(found.effects)
             return Program(program).to(to, **options)
@@ -613,9 +613,9 @@ class InputObserver:
 
 
 def _with_weights(overrides: Overrides, store: Store) -> Overrides:
-    """The overrides, which name the argument that has the weights of blocks."""
-    shared = store.model
-    return replace(overrides, weights=shared.argument if isinstance(shared, SharedBlock) else "")
+    """The overrides, which name the argument that has weights."""
+    model = store.model
+    return replace(overrides, weights=model.argument if isinstance(model, LiftedWeights) else "")
 
 
 def _lab_with_state(

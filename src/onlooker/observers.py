@@ -14,6 +14,7 @@ import torch
 from .core.errors import ObservationError, UsageError
 from .core.support.kinds import check_kind
 from .input_observer import InputObserver
+from .observing.wrapping.adapted_model import AdaptedModel
 from .observing.wrapping.hook import check_method
 from .observing.wrapping.shared_block import shared_blocks
 from .program import Program
@@ -53,8 +54,9 @@ class Observers(Mapping[str, InputObserver]):
         store_n_calls: int = 3,
         max_bytes: int | None = None,
         state: bool = False,
+        adapters: bool = False,
     ) -> None:
-        self._watched = watched_entries(entries)
+        self._watched = watched_entries(entries, adapters=adapters)
         self._observers = {
             name: InputObserver(max_bytes=max_bytes, state=state) for name in self._watched
         }
@@ -163,7 +165,12 @@ class Observers(Mapping[str, InputObserver]):
 
 
 def observe(
-    *, store_n_calls: int = 3, max_bytes: int | None = None, state: bool = False, **entries: Any
+    *,
+    store_n_calls: int = 3,
+    max_bytes: int | None = None,
+    state: bool = False,
+    adapters: bool = False,
+    **entries: Any,
 ) -> Observers:
     """Watches several modules, or methods, inside one block: an observer of each, by its name.
 
@@ -172,6 +179,11 @@ def observe(
     be two methods of one object. ``max_bytes`` is the memory that the kept values of each entry may
     take, ``store_n_calls`` the calls of each whose values are kept; ``state`` is for modules that keep
     something from call to call; see :class:`InputObserver`.
+
+    A list of modules, ``model.layers``, is watched as one block with other weights in each call: the
+    equal ones among them have one program, whose weights are an argument; see
+    :attr:`Program.weights`. With ``adapters``, the adapters of LoRA that PEFT has put into the entries
+    are an argument in the same way.
 
     >>> import torch
     >>> class Autoencoder(torch.nn.Module):
@@ -186,13 +198,20 @@ def observe(
     >>> {name: observer.num_obs() for name, observer in observers.items()}
     {'unet': 2, 'vae': 2}
 
-    :raises UsageError: ``no-entries``, ``bad-entry``, ``no-such-method``, ``bad-max-bytes``
-    :raises UnsupportedError: ``script-module``, ``not-watchable``
+    :raises UsageError: ``no-entries``, ``bad-entry``, ``no-such-method``, ``bad-max-bytes``,
+        ``no-adapters``
+    :raises UnsupportedError: ``script-module``, ``not-watchable``, ``adapters-not-lifted``
     """
-    return Observers(entries, store_n_calls=store_n_calls, max_bytes=max_bytes, state=state)
+    return Observers(
+        entries,
+        store_n_calls=store_n_calls,
+        max_bytes=max_bytes,
+        state=state,
+        adapters=adapters,
+    )
 
 
-def watched_entries(entries: Mapping[str, Any]) -> dict[str, Watched]:
+def watched_entries(entries: Mapping[str, Any], *, adapters: bool = False) -> dict[str, Watched]:
     """The object and the method of each entry.
 
     :raises UsageError: ``no-entries``, ``bad-entry``, ``no-such-method``
@@ -209,7 +228,7 @@ def watched_entries(entries: Mapping[str, Any]) -> dict[str, Watched]:
     folders: dict[str, str] = {}
     for name, entry in entries.items():
         check_name(name)
-        for own, watched in _named(name, entry).items():
+        for own, watched in _named(name, entry, adapters).items():
             with at_entry(own):
                 check_method(watched.subject, watched.method)
                 place = id(watched.subject), watched.method
@@ -220,13 +239,16 @@ def watched_entries(entries: Mapping[str, Any]) -> dict[str, Watched]:
     return found
 
 
-def _named(name: str, entry: Any) -> dict[str, Watched]:
+def _named(name: str, entry: Any, adapters: bool) -> dict[str, Watched]:
     """What is watched for an entry, by name: for a list of blocks one object for each group of equal
     ones, ``block``, or ``block_0``, ``block_1`` and so on where there are several.
 
-    :raises UsageError: ``bad-entry``
+    :raises UsageError: ``bad-entry``, ``no-adapters``
+    :raises UnsupportedError: ``adapters-not-lifted``
     """
     with at_entry(name):
+        if adapters and isinstance(entry, torch.nn.Module):
+            return {name: Watched(AdaptedModel(entry), "forward", (entry,))}
         if not isinstance(entry, (list, torch.nn.ModuleList)):
             return {name: _watched(entry)}
         blocks = tuple(entry)

@@ -16,6 +16,7 @@ from ..lab.stateful import Stateful
 from ..observing.wrapped_model import advice_on_wrapped
 from ..trace.graph import Graph
 from ..trace.torch_export import reads_state
+from .adapters import check_adapters
 from .asked_ranges import check_asked_ranges
 from .equal_blocks import check_equal_blocks
 from .first_graphs import add_first_graphs
@@ -44,7 +45,7 @@ def export_graphs(
     :raises ExportError: when not one plan can be exported, or what is exported serves no kept call:
         ``no-call-served``
     :raises UsageError: ``range-beyond-bound`` for a range with sizes that the model refuses
-    :raises UnsupportedError: ``blocks-differ``
+    :raises UnsupportedError: ``blocks-differ``, ``adapters-not-lifted``
     """
     program = ProgramGraphs(prepared, lab, overrides or Overrides())
     add_first_graphs(program, plans)
@@ -61,6 +62,7 @@ def export_graphs(
     add_free_options(program)
     _check_watched_calls(program)
     check_equal_blocks(program)
+    check_adapters(program)
     return program.finished(), program.refusals
 
 

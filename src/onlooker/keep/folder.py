@@ -9,6 +9,8 @@
 ``*.pt2``, ``*.onnx``     the graphs, as their target writes them
 ``weights.safetensors``   the weights of all graphs of torch
 ``blocks.safetensors``    the weights of equal blocks, which are an argument of the graphs
+``adapter_*``             the matrices of each adapter, which are an argument of the graphs
+``*.adapters.onnx``       graphs of ONNX for ``onnxruntime.LoraAdapter``, with defaults for these
 ``values.safetensors``    the kept values of calls, only with ``values=True``
 ========================  ===================================================================
 
@@ -44,7 +46,7 @@ from ..disk.manifest import (
 from ..disk.text import damaged, read_json, write_json
 from ..serve.runnable import RunnableProgram
 from ..serve.state import ProgramState
-from ..serve.weights import BlockWeights
+from ..serve.weights import ProgramWeights
 from ..targets.target import files_of
 from ..targets.targets import check_options, target_of
 from ..trace.graph import Graph, check_graphs
@@ -58,7 +60,7 @@ from .record import (
 )
 from .state import STATE_FILE, read_state, state_record, write_state
 from .values import VALUES, read_values, write_values
-from .weights import BLOCKS_FILE, read_weights, weights_record, write_weights
+from .weights import read_weights, weights_record, write_adapters, write_weights
 
 __all__ = ["load_folder", "save_folder", "save_folders"]
 
@@ -225,6 +227,7 @@ def _written(
         kept_values += write_state(state, folder)
     if weights is not None:
         kept_values += write_weights(weights, folder)
+        kept_values += write_adapters(weights, contents.graphs, folder)
     own = [*documents, *files, *kept_values]
     copied = [path for path in beside if path.name not in (*own, MANIFEST)]
     for path in copied:
@@ -308,9 +311,9 @@ def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> 
     if record.state is not None:
         _check_listed([STATE_FILE], listed, directory)
         state = read_state(record.state, directory, where)
-    weights: BlockWeights | None = None
+    weights: ProgramWeights | None = None
     if record.weights is not None:
-        _check_listed([BLOCKS_FILE], listed, directory)
+        _check_listed(record.weights.files, listed, directory)
         weights = read_weights(record.weights, directory, where)
     contents = contents_of(record, graphs, recording)
     return RunnableProgram(contents, samples, state=state, weights=weights)

@@ -244,7 +244,7 @@ def check_program(record: ProgramRecord, where: str) -> None:
         raise damaged(where, "its state is no parameter of its signature")
     weights = record.weights
     if weights is not None and record.recording.signature.get(weights.argument) is None:
-        raise damaged(where, "the weights of its blocks are no parameter of its signature")
+        raise damaged(where, "its weights are no parameter of its signature")
     output = Key(OUTPUT)
     for graph in record.graphs if record.changed else ():
         if graph.structure.kind != "dict" or output not in graph.structure.entries:

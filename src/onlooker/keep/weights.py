@@ -1,50 +1,128 @@
-"""The weights of the blocks of a program: one safetensors file for all of them, beside the graphs."""
+"""The weights of a program that are an argument of its graphs: one safetensors file for all blocks, or
+one for each adapter.
+
+Beside the graphs of ONNX, each adapter also stands in the format of ONNX Runtime, whose ``LoraAdapter``
+gives its matrices to any session: no onlooker is needed there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from ..core.path import Key
 from ..disk.text import damaged
-from ..serve.weights import BlockWeights
+from ..observing.wrapping.adapted_model import NO_ADAPTER
+from ..serve.weights import ProgramWeights
+from ..targets.target import file_name
+from ..targets.targets import target_of
 from ..targets.weights import read_tensors, write_tensors
+from ..trace.graph import Graph
 
-__all__ = ["BLOCKS_FILE", "WeightsRecord", "read_weights", "weights_record", "write_weights"]
+__all__ = ["WeightsRecord", "read_weights", "weights_record", "write_adapters", "write_weights"]
 
 #: the file with the weights of all blocks
-BLOCKS_FILE = "blocks.safetensors"
+_BLOCKS_FILE = "blocks.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsRecord:
-    """The weights of blocks without their tensors: the argument of the graphs, and the names of the
-    blocks.
+    """Weights without their tensors: the argument of the graphs, the names of the blocks or adapters,
+    and the file of each.
     """
 
     argument: str
-    blocks: tuple[str, ...]
+    names: tuple[str, ...]
+    files: tuple[str, ...]
 
 
-def weights_record(weights: BlockWeights) -> WeightsRecord:
-    """The record of the weights of blocks."""
-    return WeightsRecord(weights.argument, tuple(weights.sets))
+def weights_record(weights: ProgramWeights) -> WeightsRecord:
+    """The record of the weights of a program."""
+    return WeightsRecord(weights.argument, tuple(weights.sets), _files(weights))
 
 
-def write_weights(weights: BlockWeights, folder: Path) -> list[str]:
-    """Writes the weights of all blocks and gives the names of the files.
+def _files(weights: ProgramWeights) -> tuple[str, ...]:
+    if NO_ADAPTER not in weights.sets:
+        return (_BLOCKS_FILE,) * len(weights.sets)
+    return tuple(f"{_stem(place, name)}.safetensors" for place, name in enumerate(weights.sets))
+
+
+def _stem(place: int, name: str) -> str:
+    """The name of the file of an adapter: its own, where that can be one."""
+    is_plain = name.isascii() and name.replace("-", "_").isidentifier()
+    return f"adapter_{name}" if is_plain else f"adapter_{place}"
+
+
+def write_weights(weights: ProgramWeights, folder: Path) -> list[str]:
+    """Writes all weights and gives the names of the files.
 
     :raises UnsupportedError: ``tensor-not-saved``
     """
-    write_tensors(weights.sets, folder / BLOCKS_FILE)
-    return [BLOCKS_FILE]
+    by_file: dict[str, dict[str, Any]] = {}
+    for (name, own), file in zip(weights.sets.items(), _files(weights), strict=True):
+        by_file.setdefault(file, {})[name] = own
+    for file, tables in by_file.items():
+        write_tensors(tables, folder / file)
+    return list(by_file)
 
 
-def read_weights(record: WeightsRecord, folder: Path, where: str) -> BlockWeights:
+def write_adapters(weights: ProgramWeights, graphs: Sequence[Graph], folder: Path) -> list[str]:
+    """Writes each adapter of a program of ONNX for ONNX Runtime, and gives the names of the files.
+
+    A session takes the matrices of an adapter for inputs that have a default. The copies of the files
+    of graphs that are called ``*.adapters.onnx`` have that of no adapter; the files themselves want all
+    inputs.
+    """
+    if NO_ADAPTER not in weights.sets or graphs[0].target != "onnx":
+        return []
+    import onnx  # the target needs both packages
+    from onnxruntime import AdapterFormat, OrtValue
+
+    labels: dict[str, str] = {}
+    files: list[str] = []
+    for graph in graphs:
+        own = _labels(weights, graph)
+        labels |= own
+        path = folder / file_name(graph, target_of("onnx"))
+        model = onnx.load(path, load_external_data=False)
+        for name, label in own.items():
+            default = weights.sets[NO_ADAPTER][name].cpu().numpy()
+            model.graph.initializer.append(onnx.numpy_helper.from_array(default, label))
+        files.append(f"{graph.name}.adapters.onnx")
+        onnx.save(model, folder / files[-1])
+    for place, (name, matrices) in enumerate(weights.sets.items()):
+        adapter = AdapterFormat()
+        adapter.set_parameters(
+            {
+                label: OrtValue.ortvalue_from_numpy(matrices[key].cpu().numpy())
+                for key, label in labels.items()
+            }
+        )
+        files.append(f"{_stem(place, name)}.onnx_adapter")
+        adapter.export_adapter(str(folder / files[-1]))
+    return files
+
+
+def _labels(weights: ProgramWeights, graph: Graph) -> dict[str, str]:
+    """What the inputs of a graph that are weights are called in its file, by the names of the weights."""
+    found: dict[str, str] = {}
+    for leaf, label in zip(graph.plan.inputs, graph.labels, strict=True):
+        last = leaf.path.entries[-1]
+        if leaf.path.root == weights.argument and isinstance(last, Key):
+            found[last.key] = label
+    return found
+
+
+def read_weights(record: WeightsRecord, folder: Path, where: str) -> ProgramWeights:
     """The weights of a record.
 
     :raises SavedFileError: ``file-damaged``
     """
-    tables = read_tensors(folder / BLOCKS_FILE)
-    if {*tables} != {*record.blocks}:
-        raise damaged(where, "its blocks are not those that have weights")
-    return BlockWeights(record.argument, {name: tables[name] for name in record.blocks})
+    tables: dict[str, Any] = {}
+    for file in dict.fromkeys(record.files):
+        tables |= read_tensors(folder / file)
+    if {*tables} != {*record.names}:
+        raise damaged(where, "its blocks or adapters are not those that have weights")
+    return ProgramWeights(record.argument, {name: tables[name] for name in record.names})

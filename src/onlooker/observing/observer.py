@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from ..core.call import Signature
-from ..core.errors import ObservationError, UsageError
+from ..core.errors import ObservationError, OnlookerError, UsageError
 from ..core.recording import Recording
 from ..core.support.kinds import check_kind
 from ..core.support.locks import lock_of
@@ -25,7 +24,7 @@ from .tracked_state import StateTracker, name_of_state
 from .wrapped_model import advice_on_wrapped, method_signature
 from .wrapping.copies_of_model import CopiesOfModel
 from .wrapping.hook import WrappedPlace, check_method, replaced_method
-from .wrapping.shared_block import SharedBlock, around_block, weights_of
+from .wrapping.lifted_weights import LiftedWeights, WithWeights, around_call
 from .wrapping.submodule_calls import advice_on_parts
 from .wrapping.wrapper import Around, own_attributes
 
@@ -226,11 +225,8 @@ class Watcher:
         each call once.
         """
         store = watched.own
-        if store.blocks == 0 and isinstance(model, SharedBlock):
-            places = [
-                _routed(store, model.argument, block, turn)
-                for turn, block in enumerate(model.blocks.values())
-            ]
+        if store.blocks == 0 and isinstance(model, LiftedWeights):
+            places = [_routed(store, model.argument, one) for one in model.watched()]
             store.place = places[0]
         elif store.blocks == 0:
             # the state that is followed is that of the model, not that of a copy
@@ -255,7 +251,7 @@ class Watcher:
     def _store(self, model: Any, method: str) -> Store:
         check_method(model, method)
         signature, value = method_signature(model, method)
-        kind = model.kind if isinstance(model, SharedBlock) else type(model)
+        kind = model.kind if isinstance(model, LiftedWeights) else type(model)
         recording = Recording(qualified_name(kind), method, value)
         state = self._tracker(model, value) if self._tracks_state else None
         return Store(signature, recording, self._budget, model, state)
@@ -288,20 +284,22 @@ class Watcher:
         return store
 
 
-def _routed(store: Store, argument: str, block: torch.nn.Module, turn: int) -> WrappedPlace:
-    """Puts a wrapper on one of several equal blocks; returns where it stands.
-
-    The calls of all blocks in one run of their model have the same sizes: values are wanted of the first
-    block in the first run, of the second one in the second run, and so on.
-    """
-    numbers = itertools.count()
+def _routed(store: Store, argument: str, watched: WithWeights) -> WrappedPlace:
+    """Puts a wrapper on a module whose weights are seen as an argument; returns where it stands."""
 
     def watch(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with store.wanting(next(numbers) == turn):
+        with store.wanting(watched.wanted()):
             return store.watch(original, args, kwargs)
 
-    around = around_block(argument, lambda: weights_of(block), watch)
-    return store.hook.enter_context(replaced_method(block, "forward", around))
+    def around(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            weights = watched.weights()
+        except OnlookerError as error:  # of the state of the model, which is the user's own matter
+            store.unrecorded.add(f"a call was not recorded: {error.message}")
+            return original(*args, **kwargs)
+        return around_call(argument, lambda: weights, watch)(original, args, kwargs)
+
+    return store.hook.enter_context(replaced_method(watched.module, "forward", around))
 
 
 def _read(read: Callable[..., dict[str, Any]], model: Any, *others: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..observing.surroundings import autocast_of
 from ..observing.tracked_state import with_state_parameter
 from ..observing.wrapped_model import method_signature
 from ..observing.wrapping.hook import check_method, replaced_method
-from ..observing.wrapping.shared_block import around_block
+from ..observing.wrapping.lifted_weights import WithWeights, around_call
 from ..observing.wrapping.submodule_calls import part_of_class
 from ..pytrees.adopt import adopted, caches_in, made_at, put, take_over
 from ..pytrees.nodes import qualified_name
@@ -29,7 +29,7 @@ from ..pytrees.open import open_tree
 from .dispatch import Dispatcher
 from .runnable import RunnableProgram
 from .state import MethodDispatcher, of_another_class
-from .weights import blocks_to_serve
+from .weights import lifted_of
 
 __all__ = ["Installed", "installed"]
 
@@ -80,17 +80,24 @@ class Installed:
 
             graph, _, result = self._dispatcher.serve(args, kwargs, finished)
         except RejectedCallError as error:
-            if not self._fallback:
-                raise
-            with self._lock:
-                self.eager += 1
-                if error.message not in self.refusals:
-                    self.refusals.append(error.message)
+            self.note_refusal(error)
             with self._with_state():
                 return original(*args, **kwargs)
         with self._lock:
             self.calls[graph.name] += 1
         return result
+
+    def note_refusal(self, error: RejectedCallError) -> None:
+        """Notes a call that runs on the model.
+
+        :raises RejectedCallError: the error itself, where no call may run there
+        """
+        if not self._fallback:
+            raise error
+        with self._lock:
+            self.eager += 1
+            if error.message not in self.refusals:
+                self.refusals.append(error.message)
 
     def _with_state(self) -> contextlib.AbstractContextManager[None]:
         """Inside the block the model itself has the state of the program, and changes it."""
@@ -217,32 +224,53 @@ def _check_signature(given: Signature, dispatcher: Dispatcher | MethodDispatcher
         )
 
 
+def _served_with_weights(
+    served: Installed,
+    argument: str,
+    one: WithWeights,
+    original: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The result of a call of a module, with its weights.
+
+    :raises RejectedCallError: as :meth:`Installed.serve`, and ``no-such-adapter``
+    """
+    try:
+        weights = one.weights()
+    except RejectedCallError as error:
+        served.note_refusal(error)
+        return original(*args, **kwargs)
+    return around_call(argument, lambda: weights, served.serve)(original, args, kwargs)
+
+
 @contextlib.contextmanager
-def _installed_in_blocks(
-    program: RunnableProgram, blocks: Any, fallback: bool
+def _installed_with_weights(
+    program: RunnableProgram, given: Any, fallback: bool
 ) -> Iterator[Installed]:
-    """Inside the block each of several equal blocks runs on the graphs, with its weights.
+    """Inside the block each of several equal blocks, or a model with adapters, runs on the graphs with
+    its weights.
 
     :raises UsageError: ``no-model``, ``no-such-block``, ``another-signature``
     """
     weights, recording = program.weights, program.contents.recording
     assert weights is not None
-    watched = program.watched.watched if blocks is None else None
-    pairs = list(blocks_to_serve(weights, watched, blocks))
+    lifted = program.watched.watched if given is None else lifted_of(given)
+    served_modules = lifted.served(weights.sets)
     runner = ModelRunner(
-        pairs[0][0],
+        served_modules[0].module,
         recording.method,
         recording.signature,
         autocast=autocast_of(recording.calls),
     )
     served = Installed(program.method, fallback, runner, program.contents.untouched)
     with contextlib.ExitStack() as stack:
-        for block, own in pairs:
-            check_method(block, recording.method)
-            given = method_signature(block, recording.method)[1]
-            _check_signature(with_state_parameter(given, weights.argument), program.method)
-            around = around_block(weights.argument, partial(dict, own), served.serve)
-            stack.enter_context(replaced_method(block, recording.method, around))
+        for one in served_modules:
+            check_method(one.module, recording.method)
+            plain = method_signature(one.module, recording.method)[1]
+            _check_signature(with_state_parameter(plain, weights.argument), program.method)
+            around = partial(_served_with_weights, served, weights.argument, one)
+            stack.enter_context(replaced_method(one.module, recording.method, around))
         yield served
 
 
@@ -259,7 +287,7 @@ def installed(
     """
     recording, serving = program.contents.recording, program.method
     if program.weights is not None:
-        with _installed_in_blocks(program, model, fallback) as served:
+        with _installed_with_weights(program, model, fallback) as served:
             yield served
         return
     subject = program.lab.subject if program.lab is not None else None

@@ -25,7 +25,7 @@ from ..trace.graph import Graph
 from .dispatch import Dispatcher
 from .kept_caches import CacheKeeper
 from .state import MethodDispatcher, ProgramState, of_given_arguments, without_state
-from .weights import BlockWeights, shared_of
+from .weights import ProgramWeights, lifted_of
 
 __all__ = ["ProgramAndModel", "RunnableProgram", "check_model"]
 
@@ -70,7 +70,7 @@ class RunnableProgram:
 
     ``samples`` are the watched calls whose values were kept. ``lab`` has the model that was watched;
     a loaded program has none. ``state`` is what the program keeps from call to call, ``weights`` are
-    those of the blocks that run on it. ``contents`` is replaced as a whole when something new is
+    those of the blocks or adapters that run on it. ``contents`` is replaced as a whole when something new is
     known: a verdict, the files of the graphs.
     """
 
@@ -80,7 +80,7 @@ class RunnableProgram:
         samples: Sequence[Sample] = (),
         lab: Lab | None = None,
         state: ProgramState | None = None,
-        weights: BlockWeights | None = None,
+        weights: ProgramWeights | None = None,
     ) -> None:
         self.contents = contents
         self.samples: tuple[Sample, ...] = tuple(samples)
@@ -186,7 +186,7 @@ class RunnableProgram:
         recording, state = self.contents.recording, self.state
         method = recording.method
         if self.weights is not None:
-            checked = check_model(shared_of(model), recording)
+            checked = check_model(lifted_of(model), recording)
         elif state is None:
             checked = check_model(model, recording)
         else:

@@ -1,64 +1,43 @@
-"""Weights that are an argument of the graphs of a program, of each block that runs on it."""
+"""Weights that are an argument of the graphs of a program: those of equal blocks, or of adapters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..core.errors import UsageError
-from ..observing.wrapping.shared_block import SharedBlock, weights_of
+from ..observing.wrapping.adapted_model import AdaptedModel, has_adapters
+from ..observing.wrapping.lifted_weights import LiftedWeights
+from ..observing.wrapping.shared_block import SharedBlock
 
-__all__ = ["BlockWeights", "block_weights", "blocks_to_serve", "shared_of"]
+__all__ = ["ProgramWeights", "lifted_of", "program_weights"]
 
 
 @dataclass(frozen=True, slots=True)
-class BlockWeights:
-    """The weights of equal blocks: ``argument`` is the argument of the graphs that has them, ``sets``
-    are those of each block, by its name and by theirs.
+class ProgramWeights:
+    """The weights of equal blocks, or of adapters: ``argument`` is the argument of the graphs that has
+    them, ``sets`` are those of each block or adapter, by its name and by theirs.
     """
 
     argument: str
     sets: Mapping[str, Mapping[str, torch.Tensor]]
 
 
-def block_weights(shared: Any) -> BlockWeights | None:
-    """The weights of the blocks of a module, in their memory; None for any other model."""
-    if not isinstance(shared, SharedBlock):
+def program_weights(model: Any) -> ProgramWeights | None:
+    """The weights of a module that has them as an argument; None for any other model."""
+    if not isinstance(model, LiftedWeights):
         return None
-    sets = {name: weights_of(block) for name, block in shared.blocks.items()}
-    return BlockWeights(shared.argument, sets)
+    return ProgramWeights(model.argument, model.sets())
 
 
-def blocks_to_serve(
-    weights: BlockWeights, watched: Any, blocks: Any = None
-) -> Iterator[tuple[torch.nn.Module, Mapping[str, torch.Tensor]]]:
-    """Gives each block that runs on the program, with its weights: those that were ``watched``, or
-    those of the given list, by their places in it.
-
-    :raises UsageError: ``no-such-block``
+def lifted_of(given: Any) -> LiftedWeights:
+    """What a user has in the place of what was watched, as a module whose weights are an argument: a
+    model with adapters, a list of blocks, or one block.
     """
-    if blocks is None:
-        named = dict(watched.blocks)
-    else:
-        named = {str(place): block for place, block in enumerate(_listed(blocks))}
-    missing = [name for name in weights.sets if name not in named]
-    if missing:
-        raise UsageError(
-            f"The program has weights for block {missing[0]}, and there is no such block.",
-            slug="no-such-block",
-            hint="Give all blocks, as they were watched: program.installed(model.layers).",
-        )
-    for name, own in weights.sets.items():
-        yield named[name], own
-
-
-def shared_of(blocks: Any) -> SharedBlock:
-    """A block, or the first one of several, as the module that was exported."""
-    return SharedBlock({"0": _listed(blocks)[0]})
-
-
-def _listed(blocks: Any) -> Sequence[torch.nn.Module]:
-    return list(blocks) if isinstance(blocks, (list, torch.nn.ModuleList)) else [blocks]
+    if has_adapters(given):
+        return AdaptedModel(given)
+    is_list = isinstance(given, (list, torch.nn.ModuleList))
+    blocks = list(given) if is_list else [given]
+    return SharedBlock({str(place): block for place, block in enumerate(blocks)})

@@ -13,19 +13,22 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
+from ...core.errors import UsageError
 from ...pytrees.comparisons.same_object import difference_of
 from ...pytrees.unread import Unread
 from ..reach import Snapshot
 from .deepcopy_hook import unnoted_copies
-from .wrapper import Around
+from .lifted_weights import LiftedWeights, Weights, WithWeights
 
-__all__ = ["BlockNumberError", "SharedBlock", "around_block", "shared_blocks", "weights_of"]
+__all__ = ["BlockNumberError", "SharedBlock", "shared_blocks", "weights_of"]
 
 #: the place of an int among the attributes of a block: the path of a module and the name
 Place = tuple[str, str]
@@ -47,12 +50,11 @@ class OfOneBlock(Unread):
         return BlockNumberError(f"{self.name} is read, which is another number in each block")
 
 
-class SharedBlock(torch.nn.Module):
+class SharedBlock(LiftedWeights):
     """Equal blocks as one module: ``forward`` takes the arguments of a block and its weights.
 
-    ``argument`` is the name of the argument that has the weights, ``blocks`` are the blocks by name, as
-    long as they live. ``inner`` is a copy of the first one without weights: whatever is computed from
-    a weight is computed from the argument.
+    ``blocks`` are the blocks by name, as long as they live. ``inner`` is a copy of the first one without
+    weights: whatever is computed from a weight is computed from the argument.
 
     >>> linear = torch.nn.Linear(2, 3)
     >>> shared = SharedBlock({"0": linear})
@@ -64,65 +66,46 @@ class SharedBlock(torch.nn.Module):
     """
 
     def __init__(self, blocks: Mapping[str, torch.nn.Module], counts: Iterable[Place] = ()) -> None:
-        super().__init__()
         first = next(iter(blocks.values()))
         inner = _without_values(first)
         for path, name in counts:
             vars(inner.get_submodule(path))[name] = OfOneBlock(name)
-        signature = inspect.signature(first.forward)
-        self.training = first.training
-        self.inner = inner
-        self.kind: type = type(first)
-        self.argument: str = _name_of_weights(signature)
+        names = {name: name for name, _ in _tensors(inner)}
+        super().__init__(inner, inspect.signature(first.forward), names, _ties(inner))
         self.blocks: Mapping[str, torch.nn.Module] = weakref.WeakValueDictionary(blocks)
-        vars(self)["forward"] = _SharedCall(inner, self.argument, signature)
+
+    def watched(self) -> list[WithWeights]:
+        """Each block. The calls of all blocks in one run of their model have the same sizes: values are
+        wanted of the first block in the first run, of the second one in the second run, and so on.
+        """
+        return [
+            WithWeights(
+                block, partial(weights_of, block), partial(_is_turn, itertools.count(), turn)
+            )
+            for turn, block in enumerate(self.blocks.values())
+        ]
+
+    def sets(self) -> dict[str, Weights]:
+        """The weights of each block, in its memory."""
+        return {name: weights_of(block) for name, block in self.blocks.items()}
+
+    def served(self, sets: Mapping[str, Weights]) -> list[WithWeights]:
+        """Each block that has weights in ``sets``, with these.
+
+        :raises UsageError: ``no-such-block``
+        """
+        missing = [name for name in sets if name not in self.blocks]
+        if missing:
+            raise UsageError(
+                f"The program has weights for block {missing[0]}, and there is no such block.",
+                slug="no-such-block",
+                hint="Give all blocks, as they were watched: program.installed(model.layers).",
+            )
+        return [WithWeights(self.blocks[name], partial(dict, own)) for name, own in sets.items()]
 
 
-class _SharedCall:
-    """Runs a block with given weights."""
-
-    def __init__(self, inner: torch.nn.Module, argument: str, signature: inspect.Signature) -> None:
-        self.inner, self.argument = inner, argument
-        self._names = {name for name, _ in _tensors(inner)}
-        self._ties = _ties(inner)
-        _take_weights(inner)
-        weights = inspect.Parameter(argument, inspect.Parameter.KEYWORD_ONLY)
-        parameters = list(signature.parameters.values())
-        is_last_open = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
-        parameters.insert(len(parameters) - is_last_open, weights)
-        self.__signature__ = signature.replace(parameters=parameters)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        weights = dict(kwargs.pop(self.argument))
-        if weights.keys() != self._names:
-            raise KeyError(f"the weights of a block are {', '.join(sorted(self._names))}")
-        tied = {name: weights[other] for name, other in self._ties.items()}
-        return torch.func.functional_call(self.inner, {**weights, **tied}, args, kwargs)
-
-
-def around_block(
-    argument: str, weights: Callable[[], Mapping[str, torch.Tensor]], around: Around
-) -> Around:
-    """Returns what runs around the calls of a block: ``around`` sees its weights among the arguments,
-    and the block itself runs without them.
-    """
-
-    def run(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        def without_weights(*args: Any, **kwargs: Any) -> Any:
-            kwargs.pop(argument)
-            return original(*args, **kwargs)
-
-        return around(without_weights, args, {**kwargs, argument: weights()})
-
-    return run
-
-
-def _name_of_weights(signature: inspect.Signature) -> str:
-    """The name of the argument with the weights: ``weights``, or one like it where that is taken."""
-    name = "weights"
-    while name in signature.parameters:
-        name += "_"
-    return name
+def _is_turn(numbers: Iterator[int], turn: int) -> bool:
+    return next(numbers) == turn
 
 
 def weights_of(block: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -201,13 +184,6 @@ def _ties(block: torch.nn.Module) -> dict[str, str]:
         *block.named_buffers(remove_duplicate=False),
     )
     return {name: first[id(tensor)] for name, tensor in named if first[id(tensor)] != name}
-
-
-def _take_weights(block: torch.nn.Module) -> None:
-    """Leaves the names of weights, and takes the weights."""
-    for module in block.modules():
-        for table in (module._parameters, module._buffers):
-            table.update(dict.fromkeys(table))
 
 
 def _without_values(block: torch.nn.Module, like: torch.nn.Module | None = None) -> Any:

@@ -1,0 +1,123 @@
+"""A module some of whose weights are an argument of its ``forward``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .wrapper import Around
+
+__all__ = ["LiftedWeights", "Weights", "WithWeights", "around_call"]
+
+Weights = Mapping[str, torch.Tensor]
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class WithWeights:
+    """A module whose calls are those of the function: ``weights`` are those of a call, and the values
+    of a call are kept where they are ``wanted``.
+    """
+
+    module: torch.nn.Module
+    weights: Callable[[], Weights]
+    wanted: Callable[[], bool] = _always
+
+
+class LiftedWeights(torch.nn.Module):
+    """A module as a function of its arguments and of some weights, those in ``names``: ``argument`` is
+    the name of the argument that has them.
+
+    ``inner`` is a copy that is given away: the weights are taken out of it. ``names`` are the names of
+    its weights by those in the argument, ``ties`` further names of some of them.
+    """
+
+    def __init__(
+        self,
+        inner: torch.nn.Module,
+        signature: inspect.Signature,
+        names: Mapping[str, str],
+        ties: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.training = inner.training
+        self.inner = inner
+        self.kind: type = type(inner)
+        self.argument: str = _name_of_weights(signature)
+        every = {**{full: name for name, full in names.items()}, **(ties or {})}
+        vars(self)["forward"] = _LiftedCall(inner, self.argument, signature, every)
+
+    def watched(self) -> list[WithWeights]:
+        """The modules of the user whose calls are watched."""
+        raise NotImplementedError
+
+    def sets(self) -> dict[str, Weights]:
+        """The weights that a program keeps, by name."""
+        raise NotImplementedError
+
+    def served(self, sets: Mapping[str, Weights]) -> list[WithWeights]:
+        """The modules of the user that run on a program with these weights."""
+        raise NotImplementedError
+
+
+class _LiftedCall:
+    """Runs a module with given weights: ``every`` is what each of its weights is called in the
+    argument.
+    """
+
+    def __init__(
+        self,
+        inner: torch.nn.Module,
+        argument: str,
+        signature: inspect.Signature,
+        every: Mapping[str, str],
+    ) -> None:
+        self.inner, self.argument, self._every = inner, argument, dict(every)
+        self._names = set(every.values())
+        for name in every:
+            path, _, last = name.rpartition(".")
+            owner = inner.get_submodule(path)
+            table = owner._parameters if last in owner._parameters else owner._buffers
+            table[last] = None
+        weights = inspect.Parameter(argument, inspect.Parameter.KEYWORD_ONLY)
+        parameters = list(signature.parameters.values())
+        is_last_open = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
+        parameters.insert(len(parameters) - is_last_open, weights)
+        self.__signature__ = signature.replace(parameters=parameters)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = kwargs.pop(self.argument)
+        if given.keys() != self._names:
+            raise KeyError(f"{self.argument} has to have {', '.join(sorted(self._names))}")
+        weights = {full: given[name] for full, name in self._every.items()}
+        return torch.func.functional_call(self.inner, weights, args, kwargs)
+
+
+def around_call(argument: str, weights: Callable[[], Weights], around: Around) -> Around:
+    """Returns what runs around the calls of a module: ``around`` sees its weights among the arguments,
+    and the module itself runs without them.
+    """
+
+    def run(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def without_weights(*args: Any, **kwargs: Any) -> Any:
+            kwargs.pop(argument)
+            return original(*args, **kwargs)
+
+        return around(without_weights, args, {**kwargs, argument: dict(weights())})
+
+    return run
+
+
+def _name_of_weights(signature: inspect.Signature) -> str:
+    """The name of the argument with the weights: ``weights``, or one like it where that is taken."""
+    name = "weights"
+    while name in signature.parameters:
+        name += "_"
+    return name

@@ -37,6 +37,8 @@ def test_a_condition_says_what_it_excludes(condition, excluded):
         (sympy.Ne(32 * B * N, 0), "b*n != 0"),
         (sympy.Eq(6 * N + 4, 2 * B), "2 + 3*n == b"),
         (sympy.Lt(4096, 4097 * QUARTER), "4096 < 4097*(n // 4)"),
+        (-N > -64, "n < 64"),
+        (sympy.Ge(-N, -B), "n <= b"),
         (sympy.Ne(N, B), None),
         (sympy.Or(N > 3, B > 4), None),
     ],

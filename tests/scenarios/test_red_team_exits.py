@@ -163,6 +163,8 @@ EXITS: dict[str, Function] = {
     "shape": lambda x: (x + 1, x.shape),
     "slice": lambda x: (x + 1, slice(0, x.shape[1], 2)),
     "ratio": lambda x: (x + 1, x.shape[1] / x.shape[0]),
+    "kinds": lambda x: x * 2 if type(x.shape[1]) is int and isinstance(x.shape[0], int) else x,
+    "bounded index": lambda x: x * (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)[min(x.shape[1], 6)],
     "empty": lambda x: (x + 1, x.shape[1] == 0, x.shape[1] == 1, x.shape[1] != 1),
     "largest above": lambda x: (x + 1, (x.max() > 2.5).item()),
     "count": lambda x: (x + 1, (x > 2).sum().item(), bool((x > 2).any())),
@@ -191,7 +193,9 @@ def test_no_verified_program_is_fooled(one: Attack) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["above", "dict", "deep", "equal", "shape", "slice", "argmax"])
+@pytest.mark.parametrize(
+    "name", ["above", "dict", "deep", "equal", "shape", "slice", "argmax", "kinds", "bounded index"]
+)
 def test_most_exits_are_served(name: str) -> None:
     (one,) = [one for one in ATTACKS if one.name == name]
     assert attack(one).verified == {"torch": True}

@@ -17,7 +17,6 @@ from torch.overrides import handle_torch_function
 from .lines import is_of_python
 
 __all__ = [
-    "STAND_INS",
     "TORCH",
     "Owner",
     "frame_of_model",
@@ -32,26 +31,8 @@ __all__ = [
 TORCH = os.path.dirname(torch.__file__) + os.sep
 _ROOT = Path(__file__).parents[1]
 _OWN = str(_ROOT) + os.sep
-#: what stands for ``int``, ``range`` and texts of numbers in a trace: the line is the one that calls it
-STAND_INS = tuple(
-    str(_ROOT / "repairs" / folder / name)
-    for folder, name in (
-        ("numbers", "size_ints.py"),
-        ("numbers", "size_functions.py"),
-        ("numbers", "number_texts.py"),
-        *(
-            ("loops", name)
-            for name in (
-                "kept_between_steps.py",
-                "loop_results.py",
-                "rolled_loops.py",
-                "scans.py",
-                "step_recorder.py",
-                "steps.py",
-            )
-        ),
-    )
-)
+#: what stands in a trace for functions of Python and torch: the line is the one that calls them
+_STAND_INS = str(_ROOT / "repairs") + os.sep
 #: files of torch that implement operators: an operator decides again when the program runs
 _OPERATORS = (
     "_refs",
@@ -80,7 +61,7 @@ def owner_of(file: str) -> Owner:
     """Whose code a file has; what was made from text at run time has no file."""
     if file.startswith(TORCH):
         return Owner.OPERATOR if file[len(TORCH) :].startswith(_OPERATORS) else Owner.TORCH
-    if file in STAND_INS:
+    if file.startswith(_STAND_INS):
         return Owner.MADE
     if file.startswith(_OWN):
         return Owner.OWN

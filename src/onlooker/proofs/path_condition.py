@@ -240,7 +240,7 @@ class _Translation:
         self._of_plan = self._proofs = proofs_of(plan)
         self._proofs_from_2 = proofs_of(plan, least=2)
         self._implied: dict[Any, bool] = {}
-        self.learnt: frozenset[Any] = frozenset()
+        self.learnt: dict[Any, int] = {}
 
     def condition(self, decision: Decision) -> Any:
         """Returns the condition on the sizes that the decision is, as it held in the trace."""
@@ -294,7 +294,7 @@ class _Translation:
         facts = self._without_repetitions(
             dict.fromkeys(condition for condition in conditions if is_fact(condition))
         )
-        self.learnt = frozenset(facts)
+        self.learnt = {fact: place for place, fact in enumerate(facts)}
         self._proofs, self._proofs_from_2 = (
             proofs_of(self._plan, facts),
             proofs_of(self._plan, facts, least=2),
@@ -345,8 +345,18 @@ class _Translation:
         """The condition without divisions and maxima that the sizes of the plan decide."""
         if not isinstance(condition, Relational):
             return condition
-        sides = (self._proofs.simplified(side) for side in condition.args)
+        proofs = self._proofs
+        if condition in self.learnt and condition.has(sympy.Min, sympy.Max):
+            proofs = self._proofs_before(condition)
+        sides = (proofs.simplified(side) for side in condition.args)
         return self._of_whole_steps(in_least_terms(condition.func(*sides)))
+
+    def _proofs_before(self, fact: Any) -> SizeProofs:
+        """Proofs from the facts that were learnt before this one: ``min(6, n) == 6`` is no number
+        because of itself, and of two facts that follow from each other one stays.
+        """
+        before = [other for other, place in self.learnt.items() if place < self.learnt[fact]]
+        return proofs_of(self._plan, before)
 
     def _of_whole_steps(self, condition: Any) -> Any:
         """``n // 2 % 2 == 0`` as ``n % 4 == 0`` where ``n`` is even: one condition on a side that is
@@ -402,14 +412,18 @@ def _with_torch_floor(value: Any) -> Any:
 
 def in_least_terms(condition: Any) -> Any:
     """The condition without the number that both sides are multiples of: torch compares strides
-    (``4096 < 4096 * n``) where it asks about sizes.
+    (``4096 < 4096 * n``) where it asks about sizes, and the start of a slice (``-n > -64``).
 
     >>> n = sympy.Symbol("n", integer=True, nonnegative=True)
     >>> in_least_terms(4096 < 4096 * n)
     n > 1
+    >>> in_least_terms(-n > -64)
+    n < 64
     """
     if not isinstance(condition, Relational):
         return condition
+    if all(side.could_extract_minus_sign() for side in condition.args):
+        condition = condition.reversedsign
     parts = [side.as_content_primitive() for side in condition.args if side != 0]
     if not parts or not all(content.is_Integer for content, _ in parts):
         return condition

@@ -218,6 +218,20 @@ class Loop:
     def __len__(self) -> int:
         raise self.refused("the number of its steps is read as a number")
 
+    def __getitem__(self, place: Any) -> Any:
+        """One of the numbers; a negative place counts from the last one."""
+        if isinstance(place, slice):
+            raise self.refused("a part of its range is taken")
+        is_known = self.count > place if place >= 0 else self.count >= -place
+        if not is_known:
+            raise IndexError("range object index out of range")
+        return self.first + self.each * (place if place >= 0 else self.count + place)
+
+    def __contains__(self, number: Any) -> bool:
+        beyond = (number - self.first) * (1 if self.each > 0 else -1)
+        step = abs(self.each)
+        return bool(beyond >= 0 and beyond < step * self.count and beyond % step == 0)
+
     def shares(self, tensor: torch.Tensor) -> None:
         """The memory of a tensor is not for steps to write to from here on."""
         self.shared[memory_of(tensor)] = tensor.untyped_storage()

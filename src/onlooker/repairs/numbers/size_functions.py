@@ -10,8 +10,12 @@ The expression is read in the source, at the instruction that asks. It counts wh
 but constants, one size, arithmetic, tables of plain values, and functions of Python that have no
 effects. Any other size becomes a constant of the graph, as ever.
 
-``n & 1`` is ``n % 2``, ``n >> 1`` is ``n // 2``, and ``divmod`` is both of them: torch has no
-``divmod`` for sizes, and no guard can be written of operators on bits.
+``n & 1`` is ``n % 2``, ``n | 1`` is ``n + 1 - n % 2``, ``~n`` is ``-n - 1``, ``n >> 1`` is ``n // 2``,
+and ``divmod`` is a quotient and a remainder: torch has no ``divmod`` and no ``~`` for sizes, and no
+guard can be written of operators on bits.
+
+``int(n // 2)`` and ``float(n // 2)`` have another value for every other size. They are no question
+of this repair, but of the one that keeps ints of sizes symbolic, until that was tried.
 
 A size is no key of a dict for torch, which some code needs to notice (einops takes another way
 then). So sizes are keys only in a trace that is asked for again because of that error.
@@ -38,7 +42,7 @@ from ...model_source.source_tests import expressions_around
 from ...patches.swap import swapped
 from ...torch_internals.modes import WithoutFunctions
 from ..repair import Repair
-from .size_ints import plain_of
+from .size_ints import SIZE_INTS, builtins_swapped, plain_of
 
 __all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "functions_of_sizes"]
 
@@ -58,19 +62,31 @@ _ARITHMETIC = (
     ast.IfExp,
 )
 _SIZE = "_size"
+_PLAIN_KINDS: Mapping[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+#: operators on bits, by both sides and the bits that both have
+_OF_COMMON_BITS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
+    "and": lambda _left, _right, common: common,
+    "or": lambda left, right, common: left + right - common,
+    "xor": lambda left, right, common: left + right - 2 * common,
+}
 
 
 @contextlib.contextmanager
-def functions_of_sizes(*, as_keys: bool = False) -> Iterator[None]:
+def functions_of_sizes(
+    model: Any = None, *, as_keys: bool = False, ints_stay: bool = True
+) -> Iterator[None]:
     """Inside the block a size that the code of a model makes a plain int of is decided about by the
     sizes that give the same result; with ``as_keys`` it is a key of dicts, sets and caches too.
+    Without ``ints_stay`` the size in ``int(size)`` becomes a constant. In the files of ``model`` a
+    size is an int for ``isinstance`` and ``type``.
     """
     symbolic: Any = torch.SymInt
     of_torch = symbolic.__index__
 
     def index(size: torch.SymInt) -> int:
         frame = sys._getframe(1)
-        number: int = _number(size, frame) if _is_of_model(frame) else of_torch(size)
+        is_asked = _is_of_model(frame) and (ints_stay or not _is_converted(frame))
+        number: int = _number(size, frame) if is_asked else of_torch(size)
         return number
 
     def bit_length(size: torch.SymInt) -> int:
@@ -90,31 +106,86 @@ def functions_of_sizes(*, as_keys: bool = False) -> Iterator[None]:
         "bit_length": bit_length,
         "__divmod__": lambda size, other: (size // other, size % other),
         "__rdivmod__": lambda size, other: (other // size, other % size),
-        **{name: _and(getattr(symbolic, name)) for name in ("__and__", "__rand__")},
+        "__invert__": lambda size: -size - 1,
+        "__deepcopy__": lambda size, memo: size,
+        **{
+            f"__{side}{name}__": _of_bits(getattr(symbolic, f"__{side}{name}__"), of_common)
+            for name, of_common in _OF_COMMON_BITS.items()
+            for side in ("", "r")
+        },
         "__rshift__": _shift(symbolic.__rshift__, lambda size, factor: size // factor),
         "__lshift__": _shift(symbolic.__lshift__, lambda size, factor: size * factor),
     }
     if as_keys:
         methods["__hash__"] = key
+    of_answers = {
+        "__index__": lambda answer: int(bool(answer)),
+        "__float__": lambda answer: float(bool(answer)),
+    }
     with contextlib.ExitStack() as stack:
-        for name, method in methods.items():
-            stack.enter_context(swapped(torch.SymInt, name, method))
+        for owner, own in ((torch.SymInt, methods), (torch.SymBool, of_answers)):
+            for name, method in own.items():
+                stack.enter_context(swapped(owner, name, method))
+        stack.enter_context(builtins_swapped(model, {"isinstance": _isinstance, "type": _Type}))
         yield
 
 
-def _and(of_torch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """``n & 7`` as ``n % 8``; of other numbers the sizes that give the same result."""
+class _OfTypes(type):
+    """``isinstance`` answers as for ``type``."""
 
-    def both(size: Any, other: Any) -> Any:
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, type)
+
+
+class _Type(metaclass=_OfTypes):
+    """``type``, which of a symbolic number is the type outside of a trace."""
+
+    def __new__(cls, value: Any, *bases_and_names: Any, **options: Any) -> Any:
+        kind = type(value)
+        if bases_and_names:
+            return type(value, *bases_and_names, **options)
+        return _PLAIN_KINDS.get(kind, kind)
+
+
+def _isinstance(value: Any, kinds: Any) -> bool:
+    """``isinstance``, which answers for a symbolic number as outside of a trace."""
+    plain = _PLAIN_KINDS.get(type(value))
+    return isinstance(value, kinds) or (plain is not None and issubclass(plain, kinds))
+
+
+def _of_bits(
+    of_torch: Callable[[Any, Any], Any], of_common: Callable[[Any, Any, Any], Any]
+) -> Callable[[Any, Any], Any]:
+    """An operator on bits, by the bits that both sides have; of two sizes by the sizes that give the
+    same result.
+    """
+
+    def combined(size: Any, other: Any) -> Any:
         frame = sys._getframe(1)
-        if type(other) is int and other > 0 and other & (other + 1) == 0:
-            return size % (other + 1)
+        if type(other) is int and other >= 0:
+            return of_common(size, other, _common_bits(size, other))
         if not _is_of_model(frame) or not isinstance(other, (int, torch.SymInt)):
             return of_torch(size, other)
-        number = _number(other, frame) if isinstance(other, torch.SymInt) else other
-        return _number(size, frame) & number
+        left = _number(size, frame)
+        right = _number(other, frame) if isinstance(other, torch.SymInt) else other
+        return of_common(left, right, left & right)
 
-    return both
+    return combined
+
+
+def _common_bits(size: Any, mask: int) -> Any:
+    """``size & mask`` for a mask of at least 0: a remainder for each run of bits in it.
+
+    >>> all(_common_bits(size, mask) == size & mask for size in range(40) for mask in range(40))
+    True
+    """
+    common: Any = 0
+    while mask:
+        lowest = mask & -mask
+        above = (mask + lowest) & -(mask + lowest)
+        common += size // lowest % (above // lowest) * lowest
+        mask &= -above
+    return common
 
 
 def _shift(
@@ -127,6 +198,16 @@ def _shift(
         return by_factor(size, 1 << bits) if is_plain else of_torch(size, bits)
 
     return shifted
+
+
+def _is_converted(frame: FrameType) -> bool:
+    """True where a frame asks for the number in ``int(size)`` or ``float(size)``."""
+    asking = next(iter(expressions_around(frame.f_code, frame.f_lasti)), None)
+    if not isinstance(asking, ast.Call) or not isinstance(asking.func, ast.Name):
+        return False
+    with contextlib.suppress(LookupError):
+        return looked_up(asking.func.id, frame) in (int, float)
+    return False
 
 
 def _is_of_model(frame: FrameType) -> bool:
@@ -340,9 +421,14 @@ SIZE_KEYS = Repair(
 SIZE_FUNCTIONS = Repair(
     "functions of sizes",
     "``int(math.log2(n))``, ``n.bit_length()`` and ``TABLE[n]`` make the size of the example a constant."
-    " The trace decides between which sizes the value stays, and is right for all of them.",
+    " The trace decides between which sizes the value stays, and is right for all of them. In the"
+    " files of the model ``isinstance(size, int)`` is true, and ``type(size)`` is ``int``.",
     until="tests/repairs/test_size_functions.py::test_sizes_with_the_same_value_are_served_by_one_graph",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
     always=True,
-    block=lambda setup: functions_of_sizes(as_keys=SIZE_KEYS in setup.request.on),
+    block=lambda setup: functions_of_sizes(
+        setup.model,
+        as_keys=SIZE_KEYS in setup.request.on,
+        ints_stay=SIZE_INTS in setup.request.on or SIZE_INTS in setup.request.off,
+    ),
 )

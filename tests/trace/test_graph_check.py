@@ -50,7 +50,7 @@ class Stubborn(torch.nn.Module):
     """Finds out that it is traced by the kind of a size."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        if isinstance(x.shape[1], int) and bool(mask.all()):
+        if x.shape[1].__class__ is int and bool(mask.all()):
             return x.sum(1, keepdim=True).expand_as(x)
         return (x * mask[..., None]).cumsum(1)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from .frames import Owner, owner_of
 from .source_tests import codes_of, tree_of
 
 __all__ = ["is_message"]
@@ -56,7 +57,7 @@ def _messages_of(function: FunctionType) -> frozenset[str]:
     if tree is None or code not in codes_of(code.co_filename):
         return frozenset()
     is_plain = function.__globals__.get("torch", torch) is torch and not any(
-        name in function.__globals__ for name in _ASKS_FOR_KIND
+        _has_own(name, function) for name in _ASKS_FOR_KIND
     )
     found = [
         node
@@ -76,6 +77,15 @@ def _messages_of(function: FunctionType) -> frozenset[str]:
     if any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in parents):
         return frozenset()
     return frozenset(name for name in parameters if _is_message(name, parents, definition))
+
+
+def _has_own(name: str, function: FunctionType) -> bool:
+    """True where the file of a function has a function of its own in the place of one of Python; what
+    stands for it in a trace is that of Python.
+    """
+    code = getattr(function.__globals__.get(name), "__code__", None)
+    is_known = name in function.__globals__
+    return is_known and (code is None or owner_of(code.co_filename) is not Owner.MADE)
 
 
 def _is_message(name: str, parents: _Parents, function: ast.FunctionDef) -> bool:

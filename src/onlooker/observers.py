@@ -200,7 +200,8 @@ def observe(
 
     :raises UsageError: ``no-entries``, ``bad-entry``, ``no-such-method``, ``bad-max-bytes``,
         ``no-adapters``
-    :raises UnsupportedError: ``script-module``, ``not-watchable``, ``adapters-not-lifted``
+    :raises UnsupportedError: ``script-module``, ``not-watchable``, ``adapters-not-lifted``,
+        ``not-copied``
     """
     return Observers(
         entries,

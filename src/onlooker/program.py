@@ -131,8 +131,10 @@ class Program:
 
     @property
     def weights(self) -> Mapping[str, Mapping[str, Any]]:
-        """The weights of each block that was watched as one of a list, by the name of the block, its
-        place in the list; empty for a program of anything else. They are an argument of the graphs.
+        """The weights that are an argument of the graphs, ready to be passed; empty for most programs.
+
+        For a list of blocks they are those of each block, by its place in the list; for a model that
+        was watched with ``adapters=True`` the matrices of each adapter by its name, and ``"none"``.
 
         >>> import torch, onlooker
         >>> layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
@@ -155,7 +157,7 @@ class Program:
         """Inside the block the watched method of ``model`` runs on this program, its signature
         kept; by default of the model that was watched, which a loaded program lacks. A program of
         equal blocks is put into each, with the weights that :attr:`weights` has for it: ``model`` is
-        then the list of blocks.
+        then the list of blocks. A model with adapters passes those of the adapter that is active.
 
         ``model.generate(...)`` and pipelines then use the graphs: a cache that they hold is changed
         in place, as the model changes it. Copies of the model run eagerly, but for the one whose
@@ -167,7 +169,7 @@ class Program:
         :raises UsageError: ``no-such-method``, ``no-model``, ``another-signature`` for a model
             whose method does not take what the graphs take, in the same order, ``no-such-block``
         :raises RejectedCallError: inside the block: ``call-refused``, ``call-does-not-bind``,
-            ``cache-not-returned``
+            ``cache-not-returned``, ``no-such-adapter``
         """
         with installed(self._program, model, fallback=fallback) as served:
             yield served

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,28 @@ def test_a_block_that_a_table_outside_knows_is_found() -> None:
     assert isinstance(error, UnsupportedError)
     assert error.slug == "blocks-differ"
     assert "block 3" in str(error)
+
+
+def test_blocks_without_a_copy_are_refused() -> None:
+    locked = Block(0)
+    locked.lock = threading.Lock()
+    for block in (locked, torch.nn.LazyLinear(4)):
+        with pytest.raises(UnsupportedError) as refused:
+            onlooker.observe(block=[block, block])
+        assert refused.value.slug == "not-copied"
+
+
+def test_a_block_that_stands_twice_in_the_list_is_one() -> None:
+    model = equal_blocks(2)
+    model.blocks.insert(1, model.blocks[0])
+    programs = watched(model).export()
+    assert list(programs["block"].weights) == ["0", "2"]
+    x = torch.randn(2, 3, 4)
+    with torch.no_grad():
+        want = model(x)
+        with programs.installed() as served:
+            assert torch.equal(model(x), want)
+    assert served["block"].calls["main"] == 3
 
 
 def test_a_list_of_anything_else_is_no_entry() -> None:

@@ -21,8 +21,7 @@ import torch
 from ...core.errors import RejectedCallError, UnsupportedError, UsageError
 from ..reach import Snapshot
 from ..wrapped_model import model_inside
-from .deepcopy_hook import unnoted_copies
-from .lifted_weights import LiftedWeights, Weights, WithWeights
+from .lifted_weights import LiftedWeights, Weights, WithWeights, copying
 
 __all__ = ["NO_ADAPTER", "AdaptedModel", "has_adapters", "with_adapters"]
 
@@ -146,8 +145,8 @@ def _not_lifted(path: str, why: str) -> UnsupportedError:
 
 def _copy(model: torch.nn.Module) -> torch.nn.Module:
     """A copy that shares all tensors."""
-    memo: dict[int, Any] = dict(Snapshot.of(model, copies=False).tensors)
-    with unnoted_copies():
+    with copying(model):
+        memo: dict[int, Any] = dict(Snapshot.of(model, copies=False).tensors)
         return copy.deepcopy(model, memo)
 
 

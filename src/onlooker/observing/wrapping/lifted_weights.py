@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ...core.errors import UnsupportedError
+from .deepcopy_hook import unnoted_copies
 from .wrapper import Around
 
-__all__ = ["LiftedWeights", "Weights", "WithWeights", "around_call"]
+__all__ = ["LiftedWeights", "Weights", "WithWeights", "around_call", "copying"]
 
 Weights = Mapping[str, torch.Tensor]
+
+
+@contextlib.contextmanager
+def copying(module: torch.nn.Module) -> Iterator[None]:
+    """Inside the block copies of a module are made, which nobody notes.
+
+    :raises UnsupportedError: ``not-copied`` where there is none, whatever it raises
+    """
+    try:
+        with unnoted_copies():
+            yield
+    except Exception as error:
+        raise UnsupportedError(
+            f"This {type(module).__name__} cannot be copied, and a copy is what is exported with its"
+            f" weights as an argument: {type(error).__name__}: {error}.",
+            slug="not-copied",
+            hint="Watch the whole model, or leave out of the module what cannot be copied.",
+        ) from error
 
 
 def _always() -> bool:

@@ -25,8 +25,7 @@ from ...core.errors import UsageError
 from ...pytrees.comparisons.same_object import difference_of
 from ...pytrees.unread import Unread
 from ..reach import Snapshot
-from .deepcopy_hook import unnoted_copies
-from .lifted_weights import LiftedWeights, Weights, WithWeights
+from .lifted_weights import LiftedWeights, Weights, WithWeights, copying
 
 __all__ = ["BlockNumberError", "SharedBlock", "shared_blocks", "weights_of"]
 
@@ -122,31 +121,36 @@ def shared_blocks(blocks: Sequence[torch.nn.Module]) -> list[SharedBlock]:
     [['0', '2'], ['1']]
     """
     groups: list[_Group] = []
-    own = {id(block): (place, block) for place, block in reversed(list(enumerate(blocks)))}
-    for place, block in sorted(own.values(), key=lambda one: one[0]):
-        if not any(group.takes(place, block) for group in groups):
-            groups.append(_Group(place, block))
+    places: dict[int, int] = {}
+    for place, block in enumerate(blocks):
+        places.setdefault(id(block), place)
+    for number, place in enumerate(places.values()):
+        if not any(group.takes(number, place, blocks[place]) for group in groups):
+            groups.append(_Group(number, place, blocks[place]))
     return [SharedBlock(group.blocks, group.counts) for group in groups]
 
 
 class _Group:
     """Equal blocks, as far as they were compared."""
 
-    def __init__(self, place: int, block: torch.nn.Module) -> None:
+    def __init__(self, number: int, place: int, block: torch.nn.Module) -> None:
         self.blocks: dict[str, torch.nn.Module] = {str(place): block}
         self.counts: set[Place] = set()
-        self._place, self._first = place, _without_values(block)
+        self._number, self._place = number, place
+        self._first = _without_values(block)
         self._ints = dict(_ints(self._first))
         self._table = _table(block)
 
-    def takes(self, place: int, block: torch.nn.Module) -> bool:
-        """Takes a block that is equal to the first one; False for another one."""
+    def takes(self, number: int, place: int, block: torch.nn.Module) -> bool:
+        """Takes a block that is equal to the first one; False for another one. ``number`` counts the
+        blocks, of which one may stand at several places.
+        """
         if _table(block) != self._table:
             return False
         other = _without_values(block, self._first)
-        apart = place - self._place
         ints = dict(_ints(other))
-        counts = {at for at, number in self._ints.items() if ints.get(at) == number + apart}
+        counted = (number - self._number, place - self._place)
+        counts = {at for at, own in self._ints.items() if ints.get(at, own) - own in counted}
         for path, name in counts:
             vars(other.get_submodule(path))[name] = self._ints[path, name]
         if difference_of(self._first, other):
@@ -189,10 +193,10 @@ def _ties(block: torch.nn.Module) -> dict[str, str]:
 def _without_values(block: torch.nn.Module, like: torch.nn.Module | None = None) -> Any:
     """A copy of a block whose weights have no values; they are those of ``like``, another such copy."""
     known = {} if like is None else dict(_tensors(like))
-    memo: dict[int, Any] = dict(Snapshot.of(block, copies=False).tensors)
-    for name, tensor in _tensors(block):
-        memo[id(tensor)] = known.get(name, _on_meta(tensor))
-    with unnoted_copies():
+    with copying(block):
+        memo: dict[int, Any] = dict(Snapshot.of(block, copies=False).tensors)
+        for name, tensor in _tensors(block):
+            memo[id(tensor)] = known[name] if name in known else _on_meta(tensor)
         return copy.deepcopy(block, memo)
 
 

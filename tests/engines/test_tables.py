@@ -93,6 +93,18 @@ def test_a_damaged_file_leaves_no_tables(folders: list[Path], tmp_path: Path) ->
         assert not list((tmp_path / "tables").iterdir())
 
 
+def test_an_int_that_no_column_holds_has_no_size(tmp_path: Path) -> None:
+    class Unread(torch.nn.Module):
+        def forward(self, x: torch.Tensor, times: int) -> torch.Tensor:
+            return x
+
+    model = Unread()
+    written(tmp_path / "a", model, lambda: [model(torch.zeros(2, 4), times) for times in (10**30, -5)])
+    write_tables([tmp_path / "a"], tmp_path / "tables")
+    found = asked("select size from {sizes} where axis = 'times' order by call", tmp_path / "tables")
+    assert found == [(None,), (-5,)]
+
+
 def test_the_command_writes_tables_here_and_at_a_url(folders: list[Path], tmp_path: Path) -> None:
     for place in (tmp_path / "tables", "memory://tables"):
         stdout, stderr = io.StringIO(), io.StringIO()

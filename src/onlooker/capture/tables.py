@@ -28,6 +28,8 @@ __all__ = ["CALLS", "PROCESSES", "SIZES", "write_tables"]
 
 #: the files: a row for each run of equal calls, for each axis of each different call, for each process
 CALLS, SIZES, PROCESSES = "calls.parquet", "sizes.parquet", "processes.parquet"
+#: an int of Python may be larger than a column holds
+_MOST_SIZE = 1 << 63
 #: what stands for the number of a call that is only counted
 _ONLY_COUNTED = -1
 _COLUMNS = {
@@ -192,7 +194,8 @@ class _Entries:
         for name, calls in self._calls.items():
             for call, number in calls.items():
                 for axis, size in axis_sizes(call.inputs.items()).items():
-                    yield {"entry": name, "call": number, "axis": str(axis), "size": size}
+                    held = size if -_MOST_SIZE <= size < _MOST_SIZE else None
+                    yield {"entry": name, "call": number, "axis": str(axis), "size": held}
 
 
 def _row_of(process: ProcessFile) -> dict[str, Any]:

@@ -69,10 +69,11 @@ class Backwards:
             return super().result(0)
 
 
+@pytest.mark.parametrize("workers", [None, 10])
 @pytest.mark.parametrize("lost", [(), (0, 3), range(99)], ids=["none", "some", "all"])
-def test_the_tally_is_that_of_one_process_in_any_order(folder: Path, lost: Sequence[int]) -> None:
+def test_the_tally_is_that_of_one_process_in_any_order(folder: Path, lost: Sequence[int], workers: int | None) -> None:
     expected = verify(folder, spread_models.plain)
-    pool = Backwards(lost)
+    pool = Backwards(lost, workers)
     assert verify(folder, spread_models.plain, pool) == expected
     assert expected.verified
     assert len(pool.jobs) > 10
@@ -145,10 +146,11 @@ def test_a_bound_of_work_leaves_out_the_same_trials(folder: Path, monkeypatch: p
     assert verify(folder, spread_models.plain, pool) == expected
 
 
-def test_what_is_wrong_is_wrong_in_the_same_words(folder: Path) -> None:
+@pytest.mark.parametrize("workers", [None, 1, 12])
+def test_what_is_wrong_is_wrong_in_the_same_words(folder: Path, workers: int | None) -> None:
     expected = verify(folder, spread_models.later)
     assert not expected.verified
-    assert verify(folder, spread_models.later, Backwards()) == expected
+    assert verify(folder, spread_models.later, Backwards(workers=workers)) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """What millions of recorded calls take to read, and how much faster two workers are than one process.
 
 10 million calls of 50 processes are read by the commands, in processes of their own: seconds of the
-processor, and the most memory that they had. A speed-up is that of two free processors: the seconds of
-the processor that one process takes for the work, by those of the busier one of two, so that other
-work on the machine is left out. The start of workers is in it.
+processor, and the most memory that they had. Two processes are measured by the seconds of the processor
+of the busier one, beside those of one process that does the work alone, so that other work on the machine
+is left out: 0.59 is a speed-up of 1.7 on two free processors. The start of workers, 5 seconds, is in it,
+so that the longer work has the target.
 
 Run it where pyarrow is: .venv-engines/bin/python benchmarks fleet
 """
@@ -155,10 +156,10 @@ def verify_figures(quick: bool) -> Iterator[Figure]:
         one, _ = of_processor(alone)
         own, other = of_processor(beside)
         yield Figure(
-            f"verify, {trials} trials: one process, by the busier of two (least: 1.7)",
-            one / max(own, other),
+            f"verify, {trials} trials: the busier of two processes, by one alone",
+            max(own, other) / one,
             "x",
-            None,
+            None if trials < 600 else 1 / 1.7,
             f"{one:.1f} s; {own:.1f} s here and {other:.1f} s in a worker, its start among them",
         )
 
@@ -175,10 +176,10 @@ def sweep_figures(quick: bool) -> Iterator[Figure]:
         )
         busier = two / 2 + one / count / 2  # one of them has the last job alone
         yield Figure(
-            f"sweep, {count} exports: one worker, by the busier of two (least: 1.7)",
-            (own + one) / (here + busier),
+            f"sweep, {count} exports: the busier of two workers, by one alone",
+            (here + busier) / (own + one),
             "x",
-            None,
+            None if count < 60 else 1 / 1.7,
             f"{one:.1f} s in one worker, {two:.1f} s in two together, each with its start",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +28,7 @@ from .keep.files import (
     save_web,
 )
 from .keep.folder import save_folder
+from .keep.tuning import Tuned, tuned
 from .keep.worker import spread_over
 from .observing.surroundings import autocast_of
 from .patches.quiet import quietly
@@ -315,7 +317,8 @@ class Program:
         ``precision`` stores and computes in smaller numbers: ``"fp16"``, ``"bf16"`` (weights),
         ``"int8"`` and ``"int4"`` (weights), or ``"int8-static"`` (weights and activations). The error
         for one that a target lacks lists those that it has; docs/precision.md has the table.
-        ``"int8-static"`` is calibrated: it measures between which bounds activations are, on half of
+        ``float_layers`` leaves layers in floats, each by the path of its module, ``"blocks.0"`` for all
+        in it. ``"int8-static"`` is calibrated: it measures between which bounds activations are, on half of
         the kept calls, which ``seed`` draws, or on those of ``calibration``: calls, each ``(args,
         kwargs)`` or a dict of arguments by name, an observer, or the folder of ``onlooker run
         --keep-values``. :meth:`verify` says how near such a
@@ -351,6 +354,65 @@ class Program:
         """
         made = converted(self._program, target, options, ranges=ranges)
         return self if made is self._program else Program(made)
+
+    def tune(
+        self,
+        target: str,
+        *,
+        agreement: float | None = None,
+        error: float | None = None,
+        atol: float | None = None,
+        metric: Callable[[Callable[..., Any]], Any] | None = None,
+        at_least: float | None = None,
+        precisions: Iterable[str] | None = None,
+        calibration: Any = None,
+        seed: int = 0,
+        runs: int = 12,
+        trials: int | None = None,
+        into: str | FilePath | None = None,
+    ) -> Tuned:
+        """The smallest program for a target that holds a bound: a precision, with the layers in floats
+        that hurt most. ``tuned.program`` is that program, and ``print(tuned)`` a table of what was
+        tried, each step with its size, its time beside floats, its distance and its verdict.
+
+        The bound is ``agreement``, ``atol`` or ``metric`` and ``at_least``, as in :meth:`verify`, or
+        ``error``, the largest mean error of an output relative to its spread, 0.05 for instance. The
+        verdict of each step has to hold as well.
+
+        ``precisions`` are those to try, by default all of the target that need no calibration. Where
+        one with integers does not hold, layers are left in floats, ``float_layers`` of :meth:`to`: the
+        worst one, two, four and up to half of them, and then fewer again. Which are the worst is
+        measured on the calls of the calibration, half of the kept ones or ``calibration``, by the result
+        of each layer with rounded numbers beside that in floats.
+
+        At most ``runs`` programs are made. With ``into``, a folder, each step is kept in
+        ``tuning.json``, and not made again by a search for the same bound with the same weights.
+
+        :raises UsageError: ``no-bound``, ``bad-runs``, ``bad-tolerance``, ``bad-variant``, ``no-model``,
+            ``no-values``, and those of :meth:`to` and :meth:`verify`
+
+        >>> import torch, onlooker
+        >>> model, observer = torch.nn.Linear(64, 8), onlooker.InputObserver()
+        >>> with observer(model), torch.no_grad():
+        ...     _ = [model(torch.randn(size, 64)) for size in (2, 3, 5, 8)]
+        >>> found = observer.export().tune("torch", error=0.02)
+        >>> found.step.precision, found.program.graphs[0].options["precision"]
+        ('int8', 'int8')
+        """
+        bound = {"agreement": agreement, "atol": atol, "metric": metric, "at_least": at_least}
+        found = tuned(
+            self._program,
+            target,
+            bound,
+            error=error,
+            precisions=None if precisions is None else list(precisions),
+            calibration=calibration,
+            seed=seed,
+            runs=runs,
+            trials=trials,
+            into=None if into is None else as_path(into, "The folder of a search"),
+        )
+        return replace(found, program=Program(found.program))
 
     def verify_saved(self, *, atol: float | None = None) -> Tally:
         """Runs the kept calls, and compares with the results that were observed: no model is

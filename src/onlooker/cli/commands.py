@@ -21,6 +21,7 @@ from .options import (
     ENTRY,
     ENTRY_OF_RUN,
     FULL,
+    KEEP,
     METHOD,
     METRIC,
     NO_PROBE,
@@ -398,13 +399,7 @@ class Export(_OfSource):
         SAVE_RECORDING,
         METHOD,
         ENTRY,
-        option(
-            "--keep",
-            type=int,
-            default=3,
-            metavar="N",
-            help="calls whose values are kept; default: 3",
-        ),
+        KEEP,
         NO_PROBE,
         option("--no-verify", action="store_true", help="do not try the program"),
         FULL,
@@ -532,6 +527,58 @@ class Verify(_OfPlace):
         SECONDS.changed(help="the time after which no trial is begun"),
         WORKERS.changed(help="processes that make the trials, with this one; default: 1"),
         formerly("function", "--build MODULE:FUNCTION", "build"),
+    )
+
+
+class Tune(_OfPlace):
+    """Finds the smallest program of a target that holds a bound: a precision, with the layers in floats
+    that hurt most.
+
+    PROGRAM is one of torch, as `onlooker export` saves it. Each step is a conversion that is proven against
+    your model; the table has its size, its time beside floats and its distance. CALLS is the folder of
+    `onlooker run --keep-values`: calls to calibrate on. With --out the chosen program is saved in
+    DIR/program, and the steps in DIR/tuning.json, where the next search for the same bound goes on.
+    Exits with 0 when a step holds, with 2 when none does.
+    """
+
+    name = "tune"
+    example = "tune program --build app.py:build --to onnx --agreement 0.99 --out tuned"
+    options = (
+        *program_options(),
+        option(
+            "calibration",
+            nargs="?",
+            type=Path,
+            metavar="CALLS",
+            help="the folder of `onlooker run --keep-values`; default: half of the kept calls",
+        ),
+        BUILD,
+        TO.changed(choices=TARGETS),
+        OUT,
+        ENTRY,
+        KEEP.changed(default=64),
+        AGREEMENT,
+        option(
+            "--error",
+            type=float,
+            metavar="X",
+            help="largest mean error of an output, relative to its spread: 0.05",
+        ),
+        ATOL,
+        *METRIC,
+        option(
+            "--precisions",
+            metavar="NAMES",
+            help="precisions to try, with commas between them; default: all that need no calibration",
+        ),
+        option(
+            "--runs",
+            type=int,
+            default=12,
+            metavar="N",
+            help="the most programs that are made; default: %(default)s",
+        ),
+        option("--trials", type=int, metavar="N", help="the most trials"),
     )
 
 
@@ -714,6 +761,7 @@ COMMANDS: tuple[Command, ...] = (
     Show(),
     Explain(),
     Verify(),
+    Tune(),
     CheckCalls(),
     CheckInRunner(),
     Code(),

@@ -36,6 +36,7 @@ __all__ = [
     "ENTRY_OF_RUN",
     "FULL",
     "JSON",
+    "KEEP",
     "MACHINE_CODE",
     "METHOD",
     "METRIC",
@@ -134,6 +135,13 @@ ENTRY = option(
     ),
 )
 ENTRY_OF_RUN = option("--entry", metavar="NAME", help="of the folder of `onlooker run`: unet, UNet")
+KEEP = option(
+    "--keep",
+    type=int,
+    default=3,
+    metavar="N",
+    help="calls whose values are kept; default: %(default)s",
+)
 TO = option("--to", default="torch", help="default: %(default)s")
 OUT = option("-o", "--out", type=Path, metavar="DIR", help="save the result there")
 METHOD = option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PRECISIONS", "Precision", "is_calibrated", "precision_named"]
+__all__ = ["PRECISIONS", "Precision", "is_calibrated", "is_integer", "precision_named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +58,8 @@ def precision_named(name: str) -> Precision:
 def is_calibrated(name: object) -> bool:
     """True for the name of a precision that is made with the values of calls."""
     return any(one.name == name and one.is_calibrated for one in PRECISIONS)
+
+
+def is_integer(name: object) -> bool:
+    """True for the name of a precision that makes integers of weights."""
+    return any(one.name == name and one.is_integer for one in PRECISIONS)

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 #: the keywords of a program in another precision than its model, which all targets take
-REDUCED = ("precision", "calibration", "seed")
+REDUCED = ("precision", "calibration", "seed", "float_layers")
 #: the inputs of calls, by the name of the graph that takes them
 Calibration = Mapping[str, Sequence[Sequence[Any]]]
 
@@ -77,7 +77,8 @@ class Target(Protocol):
         """Returns the same plans as graphs of this target; ``graphs`` are graphs of torch.
 
         ``precision`` is one of :attr:`precisions`. For one that is calibrated, ``calibration`` has
-        the inputs of some calls of each graph, in the order of its plan.
+        the inputs of some calls of each graph, in the order of its plan. The options of a graph name the
+        layers that stay in floats (``targets.integers.layers``).
 
         :raises ExportError: when the converter refuses, with its message
         :raises UsageError: for an option that cannot be meant

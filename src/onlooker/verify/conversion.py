@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.precision import is_calibrated
+from ..core.precision import is_calibrated, is_integer
 from ..hypotheses.overrides import RangesOption, overrides_of
 from ..hypotheses.ranges import check_bounded, from_one_on, plans_in_ranges, seen_sizes
 from ..observing.state import kept_state
 from ..serve.runnable import RunnableProgram
 from ..targets.fixed_ranks import of_fixed_ranks
+from ..targets.integers.layers import FLOAT_LAYERS, check_float_layers
 from ..targets.not_numbers import not_finite, without_nan
 from ..targets.refused import convert_or_leave_out
 from ..targets.target import Target, check_precision, read_again
@@ -109,11 +110,21 @@ def _to_calibrate(
     """The graphs, which note the precision that is asked for and the calls that it is calibrated on;
     and the options of the target, with the inputs of these calls.
 
-    :raises UsageError: ``bad-variant``, ``no-calibration``, ``no-values``
+    :raises UsageError: ``bad-variant``, ``no-calibration``, ``no-such-layer``, ``no-values``
     """
     precision = options.get("precision")
     check_precision(target, precision)
-    rest = {name: value for name, value in options.items() if name not in ("calibration", "seed")}
+    asked = ("calibration", "seed", FLOAT_LAYERS)
+    rest = {name: value for name, value in options.items() if name not in asked}
+    left = options.get(FLOAT_LAYERS)
+    if left is not None and not is_integer(precision):
+        with_integers = [name for name in target.precisions if is_integer(name)]
+        raise UsageError(
+            f"float_layers is given, and precision={precision!r} makes no integers.",
+            slug="bad-variant",
+            hint=f"Leave it out, or ask for {' or '.join(with_integers)}.",
+        )
+    layers = {} if left is None else check_float_layers(graphs, left)
     needless = [name for name in ("calibration", "seed") if options.get(name) is not None]
     if not is_calibrated(precision):
         if needless:
@@ -130,6 +141,7 @@ def _to_calibrate(
         )
         rest["calibration"] = calls.inputs
         noted = {"precision": precision, CALIBRATION: calls.label}
+    noted |= layers
     return [replace(graph, options={**graph.options, **noted}) for graph in graphs], rest
 
 

@@ -26,11 +26,11 @@ from ...program import Program
 from ...programs import Programs, check_known
 from ..command import Answer, ExitCode, as_options, to_type
 from ..entries import entry_name, watch_entries
-from ..progress import progress
+from ..progress import Say, progress
 from ..saved import read_programs
 from .export import metric_of, ranges, watch
 
-__all__ = ["run"]
+__all__ = ["run", "with_model"]
 
 #: the options that ask something of the trials
 _ASKED = ("sizes", "seed", "trials", "seconds", "agreement")
@@ -48,18 +48,28 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
         if options.build is None:
             say("comparing with the values that were saved")
             return _answer(program, program.verify_saved(atol=options.atol), options)
-        _check_entries(program, options)
-        say(f"running {options.build}")
-        built = result_of(options.build)
-        if has_use(built):
-            say("watching its use")
-            fresh = _seen_again(program, used_by(options.build, built), options.entry)
-        else:
-            say("calling it as the recorded calls did")
-            fresh = _called_again(program, built, options)
+        fresh = with_model(program, options, say)
         say("verifying")
         with _workers(options) as workers:
             return _answer(fresh, fresh.verify(atol=options.atol, **asked, **workers), options)
+
+
+def with_model(
+    program: Program | Programs, options: argparse.Namespace, say: Say, keep: int = 3
+) -> Program | Programs:
+    """The program, or the programs, with the model that a function gives, and with calls of it, of
+    which the values of some are kept.
+
+    :raises UsageError: ``bad-command-line``, ``bad-entry``, ``bad-function``
+    """
+    _check_entries(program, options)
+    say(f"running {options.build}")
+    built = result_of(options.build)
+    if has_use(built):
+        say("watching its use")
+        return _seen_again(program, used_by(options.build, built), options.entry, keep)
+    say("calling it as the recorded calls did")
+    return _called_again(program, built, options)
 
 
 @contextlib.contextmanager
@@ -187,15 +197,15 @@ def _check_entries(program: Program | Programs, options: argparse.Namespace) -> 
 
 
 def _seen_again(
-    program: Program | Programs, used: Used, entries: Sequence[str]
+    program: Program | Programs, used: Used, entries: Sequence[str], keep: int
 ) -> Program | Programs:
     """The program, or the programs, with what was seen in a new use of the model."""
     if isinstance(program, Programs):
-        return watch_entries(used, entries).adopted(program)
+        return watch_entries(used, entries, keep).adopted(program)
     if entries:
-        (observer,) = watch_entries(used, entries).values()
+        (observer,) = watch_entries(used, entries, keep).values()
         return observer.adopted(program)
-    return watch(used, program.recording.method).adopted(program)
+    return watch(used, program.recording.method, keep).adopted(program)
 
 
 def _called_again(

@@ -58,6 +58,11 @@ class Editing:
         weight: torch.Tensor = self.program.state_dict[name]
         return weight.detach()
 
+    def users_of(self, name: str) -> list[Node]:
+        """The nodes that read a weight."""
+        spec = next(one for one in self.specs if one.target == name)
+        return list(self.nodes[spec.arg.name].users)
+
     @contextlib.contextmanager
     def in_place_of(self, name: str) -> Iterator[Callable[[str, torch.Tensor], Node]]:
         """Inside the block nodes are added before all others; gives a function that adds a buffer,

@@ -173,8 +173,11 @@ class _Weights:
         """
         if product.op != "call_function" or product.target not in _BY_MATRIX:
             return None
-        matrix: Any = product.args[_places_in(product)[0]]
+        at, _ = _places_in(product)
+        rows, matrix = product.args[at - 1 : at + 1]
         if not isinstance(matrix, Node) or matrix not in self._nodes or matrix in self._values:
+            return None
+        if not isinstance(rows, Node) or rows.meta["val"].ndim < 2:
             return None
         axes = {axis_of_outputs(matrix, user) for user in _readers_of(matrix)}
         return matrix if len(axes) == 1 and None not in axes and _is_plain(matrix) else None

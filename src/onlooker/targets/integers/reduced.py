@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 
 from ...core.errors import ExportError
@@ -31,9 +30,10 @@ from ...core.precision import precision_named
 from ...torch_internals.operators import know_quantised_operators
 from ...trace.graph import Graph
 from ...trace.torch_run import runner_of
-from .editing import PRODUCTS, Editing, axis_of_outputs
+from .editing import PRODUCTS, Editing
+from .layers import float_weights_of, weights_of_products
 
-__all__ = ["INTEGERS", "reduced_graphs"]
+__all__ = ["INTEGERS", "reduced_graphs", "rounded_weight"]
 
 #: the precisions that graphs of torch can be made in
 INTEGERS = ("int8", "int4", "int8-static")
@@ -60,21 +60,27 @@ def _reduced(graph: Graph, precision: str, calls: Sequence[Sequence[Any]]) -> Gr
     kind = precision_named(precision)
     bounds = _measured(graph, calls) if kind.is_calibrated else {}
     editing = _Reducing(graph.artifact)
-    weights = editing.weights_of_products()
+    weights = weights_of_products(graph.artifact)
     if not weights:
         raise ExportError(
             f"{graph.name} cannot have weights of {precision}: it has no product by a matrix of"
             " weights.",
             slug="torch-not-quantised",
         )
+    left = float_weights_of(graph)
     for name, axis in weights.items():
+        if name in left:
+            continue
         if kind.is_calibrated:
             editing.put_scaled_channels(name, axis)
         elif kind.bits == 8 or editing.program.state_dict[name].ndim > 2:
             editing.put_bytes(name, axis)
         else:
             editing.put_half_bytes(name, axis)
+    products = {user.name for name in left for user in editing.users_of(name)}
     for (product, at), (low, high) in bounds.items():
+        if product in products:
+            continue
         editing.round_activation(product, at, low, high)
     program = editing.finished()
     run = runner_of(program, tuple(graph.names.values()))
@@ -100,6 +106,18 @@ def _half_bytes_of(matrix: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch
     return lower | (upper << 4), scales
 
 
+def rounded_weight(matrix: torch.Tensor, axis: int, bits: int) -> torch.Tensor:
+    """The floats of a weight after it was rounded to integers; ``axis`` is that of its outputs."""
+    if bits == 8:
+        integers, scales = _bytes_of(matrix, axis)
+        return integers.to(matrix.dtype) * scales
+    halves, scales = _half_bytes_of(matrix, axis)
+    numbers = torch.cat([halves & 15, halves >> 4], 2).to(matrix.dtype) - 8
+    moved = matrix.movedim(axis, 0)
+    rows = (numbers * scales).flatten(1)[:, : moved[0].numel()]
+    return rows.reshape(moved.shape).movedim(0, axis)
+
+
 def _scales(greatest: torch.Tensor, most: int) -> torch.Tensor:
     """The scale of each block, whose greatest number becomes ``most``; a block of zeros has 1."""
     return torch.where(greatest == 0, torch.ones_like(greatest), greatest / most)
@@ -107,25 +125,6 @@ def _scales(greatest: torch.Tensor, most: int) -> torch.Tensor:
 
 class _Reducing(Editing):
     """A program whose weights become integers."""
-
-    def weights_of_products(self) -> dict[str, int]:
-        """By name, the floats that products alone read, all along one axis of outputs: that axis.
-
-        A weight that something else reads too, as an embedding does that is tied to the scores,
-        stays as it is.
-        """
-        found = {}
-        for spec in self.specs:
-            if spec.kind is not InputKind.PARAMETER and spec.kind is not InputKind.BUFFER:
-                continue
-            node = self.nodes[spec.arg.name]
-            value = self.program.state_dict.get(str(spec.target))
-            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-                continue
-            axes = {axis_of_outputs(node, user) for user in node.users}
-            if value.ndim >= 2 and value.numel() and len(axes) == 1 and None not in axes:
-                found[str(spec.target)] = next(axis for axis in axes if axis is not None)
-        return found
 
     def put_bytes(self, name: str, axis: int) -> None:
         """Makes a weight of integers of 8 bits."""

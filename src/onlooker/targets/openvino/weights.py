@@ -14,7 +14,7 @@ import contextlib
 import io
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ import torch
 from ...core.errors import ExportError
 from ...core.support.packages import require_packages
 from ...trace.graph import Graph
+from ..integers.layers import float_weights_of, is_one_of
 from ..names import names_of
 
 __all__ = ["bodies_of", "require_nncf", "with_precision"]
@@ -60,7 +61,7 @@ def with_precision(
             if precision == "int8-static":
                 made = _static(model, graph, calls)
             else:
-                made = _compressed(model, precision)
+                made = _compressed(model, precision, float_weights_of(graph).values())
     except Exception as error:
         said = " ".join(str(error).split())[-500:]
         raise ExportError(
@@ -69,7 +70,7 @@ def with_precision(
             slug="openvino-refused",
             hint='precision="fp16" takes every model.',
         ) from error
-    if _integers_in(made) == before:
+    if _integers_in(made) == before and not float_weights_of(graph):
         raise ExportError(
             f"{graph.name} cannot have weights of {precision}: it has no product by a matrix of"
             " weights.",
@@ -78,11 +79,15 @@ def with_precision(
     return made
 
 
-def _compressed(model: Any, precision: str) -> Any:
+def _compressed(model: Any, precision: str, left: Collection[torch.Tensor]) -> Any:
     import nncf
 
+    names = [node.get_friendly_name() for node in _readers_of(model, left)]
+    scope = nncf.IgnoredScope(names=names) if names else None
+
     if precision == "int8":
-        return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_ASYM)
+        mode = nncf.CompressWeightsMode.INT8_ASYM
+        return nncf.compress_weights(model, mode=mode, ignored_scope=scope)
     from nncf import AdvancedCompressionParameters, GroupSizeFallbackMode
 
     return nncf.compress_weights(
@@ -90,6 +95,7 @@ def _compressed(model: Any, precision: str) -> Any:
         mode=nncf.CompressWeightsMode.INT4_SYM,
         group_size=_GROUP,
         ratio=1.0,
+        ignored_scope=scope,
         advanced_parameters=AdvancedCompressionParameters(
             group_size_fallback_mode=GroupSizeFallbackMode.ADJUST
         ),
@@ -110,6 +116,9 @@ def _static(model: Any, graph: Graph, calls: Sequence[Sequence[Any]]) -> Any:
     for inputs in calls:
         pairs = zip(names, inputs, strict=True)
         feeds.append({n: torch.as_tensor(value).numpy() for n, value in pairs if n in known})
+    names_left = _left_in_float(model)
+    left = float_weights_of(graph).values()
+    names_left += [node.get_friendly_name() for node in _readers_of(model, left)]
     advanced = AdvancedQuantizationParameters(
         # the bounds that calls had: their means would cut off what lies between
         activations_range_estimator_params=RangeEstimatorParametersSet.MINMAX,
@@ -121,7 +130,7 @@ def _static(model: Any, graph: Graph, calls: Sequence[Sequence[Any]]) -> Any:
         model,
         nncf.Dataset(feeds),
         subset_size=len(feeds),
-        ignored_scope=nncf.IgnoredScope(names=_left_in_float(model), validate=False),
+        ignored_scope=nncf.IgnoredScope(names=names_left, validate=False),
         model_type=nncf.ModelType.TRANSFORMER if has_attention else None,
         advanced_parameters=advanced,
     )
@@ -145,6 +154,23 @@ def _left_in_float(model: Any) -> list[str]:
         for node in model.get_ops()
         if node.get_type_name() not in _ROUNDED or not any(map(_is_constant, node.input_values()))
     ]
+
+
+def _readers_of(model: Any, weights: Collection[torch.Tensor]) -> list[Any]:
+    """The products and convolutions that read one of some weights."""
+    return [
+        node
+        for node in model.get_ops()
+        if weights
+        and node.get_type_name() in _ROUNDED
+        and any(is_one_of(one, weights) for one in _constants_of(node))
+    ]
+
+
+def _constants_of(node: Any) -> list[Any]:
+    """The arrays of the constants that a node reads."""
+    sources = [port.get_node() for port in node.input_values()]
+    return [source.data for source in sources if source.get_type_name() == "Constant"]
 
 
 def _is_constant(port: Any) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 
 from ....core.errors import ExportError
 from ....trace.graph import Graph
+from ...integers.layers import float_weights_of, is_one_of
 from ...names import names_of
 
 __all__ = ["with_precision"]
@@ -50,11 +51,27 @@ def with_precision(
         return _with_bfloat16_weights(model)
     if precision == "int8-static":
         return _static(model, graph, calls)
-    products = _products_of_blocks(model)
-    channels = _put_channels(model, products)
-    if not products and not channels:
+    left = _left_in_float(model, graph)
+    products = [node for node in _products_of_blocks(model) if node not in left]
+    channels = _put_channels(model, [*products, *left])
+    if not products and not channels and not left:
         raise _refused(graph, precision, "it has no product by a matrix of weights")
-    return _blocks(model, _BITS[precision]) if products else model
+    return _blocks(model, _BITS[precision], left) if products else model
+
+
+def _left_in_float(model: Any, graph: Graph) -> list[Any]:
+    """The nodes that read weights of layers that stay in floats."""
+    weights = float_weights_of(graph).values()
+    if not weights:
+        return []
+    found: list[Any] = []
+    for node in model.graph:
+        at = _WEIGHTS.get(node.op_type) if node.domain == "" else None
+        known = None if at is None else node.inputs[at].const_value
+        if known is not None and is_one_of(known.numpy(), weights):
+            node.name = node.name or f"onlooker_float_{len(found)}"
+            found.append(node)
+    return found
 
 
 def _half(model: Any, whole_caches: bool) -> Any:
@@ -227,8 +244,9 @@ def _static(model: Any, graph: Graph, calls: Sequence[Sequence[Any]]) -> Any:
     )
 
     products = [node for node in model.graph if node.op_type in _ROUNDED and node.domain == ""]
-    plain = [node for node in products if node.inputs[1].const_value is None]
-    if len(plain) == len(products):
+    left = _left_in_float(model, graph)
+    plain = [node for node in products if node.inputs[1].const_value is None or node in left]
+    if len(plain) == len(products) and not left:
         raise _refused(graph, "int8-static", "it has no product by weights and no convolution")
     for number, node in enumerate(plain):
         node.name = node.name or f"onlooker_plain_{number}"
@@ -371,7 +389,7 @@ def _refused(graph: Graph, precision: str, reason: str) -> ExportError:
     )
 
 
-def _blocks(model: Any, bits: int) -> Any:
+def _blocks(model: Any, bits: int, left: Sequence[Any]) -> Any:
     import onnx_ir
 
     with _root_logger_kept():
@@ -383,7 +401,9 @@ def _blocks(model: Any, bits: int) -> Any:
         config = DefaultWeightOnlyQuantConfig(
             block_size=BLOCK, is_symmetric=True, accuracy_level=_ACCURACY_LEVEL, bits=bits
         )
-        quantizer = MatMulNBitsQuantizer(onnx_ir.serde.serialize_model(model), algo_config=config)
+        proto = onnx_ir.serde.serialize_model(model)
+        excluded = [node.name for node in left]
+        quantizer = MatMulNBitsQuantizer(proto, algo_config=config, nodes_to_exclude=excluded)
         quantizer.process()
     return onnx_ir.serde.deserialize_model(quantizer.model.model)
 

@@ -392,9 +392,9 @@ class Program:
             ``no-values``, and those of :meth:`to` and :meth:`verify`
 
         >>> import torch, onlooker
-        >>> model, observer = torch.nn.Linear(64, 8), onlooker.InputObserver()
+        >>> model, observer = torch.nn.Linear(256, 256), onlooker.InputObserver()
         >>> with observer(model), torch.no_grad():
-        ...     _ = [model(torch.randn(size, 64)) for size in (2, 3, 5, 8)]
+        ...     _ = [model(torch.randn(size, 256)) for size in (2, 3, 5, 8)]
         >>> found = observer.export().tune("torch", error=0.02)
         >>> found.step.precision, found.program.graphs[0].options["precision"]
         ('int8', 'int8')

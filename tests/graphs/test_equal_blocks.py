@@ -234,6 +234,51 @@ def test_a_number_that_is_read_is_not_lifted() -> None:
     assert "number is read" in str(error)
 
 
+class Asking(Block):
+    """Asks for the class of its number, which a stand-in has not, for long texts alone."""
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        y = super().forward(x, scale)
+        return y * 2 if x.shape[1] > 5 and isinstance(self.number, int) and self.number == 2 else y
+
+
+class AskingWithout(Block):
+    """Asks for the class of its number where an argument is left out, which no watched call does."""
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        y = super().forward(x, scale)
+        return y * 2 if scale is None and isinstance(self.number, int) and self.number == 2 else y
+
+
+class Looking(Block):
+    """Looks its number up."""
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(x, scale) * {0: 1.0, 1: 1.0, 2: 3.0}[self.number]
+
+
+@pytest.mark.parametrize("kind", [Asking, Looking])
+def test_a_number_that_is_read_in_another_way_is_not_lifted(kind: type[Block]) -> None:
+    model = Model(*(kind(number) for number in range(3))).eval()
+    with pytest.raises(EntriesError) as refused:
+        watched(model).export()
+    error = refused.value.refusals["block"]
+    assert isinstance(error, UnsupportedError)
+    assert error.slug == "blocks-differ"
+
+
+def test_a_call_that_reads_the_number_is_refused() -> None:
+    model = Model(*(AskingWithout(number) for number in range(3))).eval()
+    programs = watched(model).export()
+    x = torch.randn(2, 3, 4)
+    with torch.no_grad():
+        want = model(x)
+        with programs.installed():
+            assert torch.equal(model(x), want)
+            with pytest.raises(onlooker.RejectedCallError, match="scale"):
+                model.blocks[2](x)
+
+
 def test_a_block_that_a_table_outside_knows_is_found() -> None:
     model = Model(*(Listed(number) for number in range(4))).eval()
     SCALES[model.blocks[3]] = 3.0

@@ -3,8 +3,10 @@
 A program of equal blocks is traced on a copy of the first one, whose weights are an argument. The blocks
 hold the same but for weights (:mod:`onlooker.observing.wrapping.shared_block`). Whether code tells them
 apart all the same is seen in a trace of each of them, at the sizes of the first trace of each plan and
-with its weights as an argument too: it has to be the same graph, under the same conditions on sizes. Each
-block itself also runs one watched call, since code outside of it may know it, and not a copy.
+with its weights as an argument too: it has to be the same graph, under the same conditions on sizes. Blocks
+that hold numbers of their own are traced at the sizes of all traces, since the class of a number can be
+asked for where a stand-in is not read. Each block itself also runs one watched call, since code outside of
+it may know it, and not a copy.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def check_equal_blocks(program: ProgramGraphs) -> None:
     if not isinstance(shared, SharedBlock):
         return
     first, subject = next(iter(shared.blocks)), program.lab.subject
+    traces = list(_traces(program, every=bool(shared.counts)))
     for name, block in shared.blocks.items():
         found = _difference_of_run(block, subject, shared, program.samples)
         if found:
@@ -61,8 +64,8 @@ def check_equal_blocks(program: ProgramGraphs) -> None:
         if name == first:
             continue
         lab = _lab_of(subject, SharedBlock({name: block}))
-        for search in program.searches:
-            found = _difference(search, search.graphs[0].traces[0], lab)
+        for search, traced in traces:
+            found = _difference(search, traced, lab)
             if found:
                 raise _blocks_differ(shared, f"block {name} is not block {first}: {found}")
 
@@ -105,6 +108,13 @@ def _lab_of(subject: ModelRunner, shared: SharedBlock) -> Lab:
         gradients=subject.gradients,
     )
     return Lab(replace(runner, changed=subject.changed))
+
+
+def _traces(program: ProgramGraphs, *, every: bool) -> Iterator[tuple[PlanSearch, Traced]]:
+    """The traces that proved the graphs; the first one of each plan, or ``every`` one."""
+    for search in program.searches:
+        traces = [traced for proven in search.graphs for traced in proven.traces]
+        yield from ((search, traced) for traced in traces[: None if every else 1])
 
 
 def _difference(search: PlanSearch, traced: Traced, lab: Lab) -> str:

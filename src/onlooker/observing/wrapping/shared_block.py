@@ -15,7 +15,7 @@ import copy
 import inspect
 import itertools
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,11 +38,22 @@ class BlockNumberError(RuntimeError):
 
 
 class OfOneBlock(Unread):
-    """Stands for an int that counts the blocks."""
+    """Stands for an int that counts the blocks, and passes for one with ``isinstance``."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
+
+    @property
+    def __class__(self) -> type:
+        return int
+
+    @__class__.setter
+    def __class__(self, _: type) -> None:
+        raise self.failure()
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        raise self.failure()
 
     def failure(self) -> RuntimeError:
         """The error of a reading."""
@@ -64,13 +75,17 @@ class SharedBlock(LiftedWeights):
     []
     """
 
-    def __init__(self, blocks: Mapping[str, torch.nn.Module], counts: Iterable[Place] = ()) -> None:
+    def __init__(
+        self, blocks: Mapping[str, torch.nn.Module], counts: Collection[Place] = ()
+    ) -> None:
         first = next(iter(blocks.values()))
         inner = _without_values(first)
         for path, name in counts:
             vars(inner.get_submodule(path))[name] = OfOneBlock(name)
         names = {name: name for name, _ in _tensors(inner)}
         super().__init__(inner, inspect.signature(first.forward), names, _ties(inner))
+        #: the ints that count the blocks, by the path of their module and their name
+        self.counts: tuple[Place, ...] = tuple(counts)
         self.blocks: Mapping[str, torch.nn.Module] = weakref.WeakValueDictionary(blocks)
 
     def watched(self) -> list[WithWeights]:

@@ -26,6 +26,7 @@ from .core.plan import Plan
 from .core.recording import Recording
 from .core.support.kinds import check_kind, is_int
 from .core.surroundings import Autocast
+from .graphs.adapters import lifting_adapters
 from .graphs.equal_blocks import telling_blocks_apart
 from .graphs.exportable import check_exportable
 from .graphs.fixed_sizes import at_single_sizes
@@ -326,7 +327,7 @@ class InputObserver:
         lab = self._lab(store, runs)
         check_runs_alone(lab.model)
         check_exportable(store.samples, store.unsaved)
-        with telling_blocks_apart(store.model):
+        with telling_blocks_apart(store.model), lifting_adapters(store.model):
             doubt = find_doubt(store.samples, lab, store.recording.calls)
         found = find_changed_arguments(store.samples, lab)
         recording, samples = found.with_results(store.recording, store.samples, lab)

@@ -194,6 +194,38 @@ def test_a_model_without_adapters_is_refused() -> None:
     assert refused.value.slug == "no-adapters"
 
 
+class Other(torch.nn.Module):
+    """Layers whose adapters are more than a pair of matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grouped = torch.nn.Conv2d(4, 4, 3, padding=1, groups=2)
+        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.grouped(x).flatten(2).transpose(1, 2)
+        states: torch.Tensor = self.attention(rows, rows, rows, need_weights=False)[0]
+        return states
+
+
+def test_a_layer_of_groups_is_refused() -> None:
+    model = peft.get_peft_model(Other(), lora("grouped", r=2)).eval()
+    with pytest.raises(UnsupportedError) as refused:
+        onlooker.observe(model=model, adapters=True)
+    assert refused.value.slug == "adapters-not-lifted"
+
+
+def test_a_layer_that_computes_otherwise_with_its_adapter_is_refused() -> None:
+    model = peft.get_peft_model(Other(), lora("attention", r=2)).eval().requires_grad_(False)
+    with onlooker.observe(model=model, adapters=True) as observers:
+        model(torch.ones(2, 4, 3, 3)), model(torch.ones(3, 4, 5, 3))
+    with pytest.raises(EntriesError) as refused:
+        observers.export()
+    error = refused.value.refusals["model"]
+    assert isinstance(error, UnsupportedError)
+    assert error.slug == "adapters-not-lifted"
+
+
 class Counting(torch.nn.Module):
     """Reads the name of an adapter, which no graph can."""
 

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from ..core.errors import UnsupportedError
+from ..core.errors import ExportError, UnsupportedError
 from ..lab.rerun import difference
 from ..observing.state import StateKeeper
 from ..observing.wrapping.adapted_model import NO_ADAPTER, AdaptedModel, with_adapters
 from .program_graphs import ProgramGraphs
 
-__all__ = ["check_adapters"]
+__all__ = ["check_adapters", "lifting_adapters"]
+
+
+@contextlib.contextmanager
+def lifting_adapters(model: Any) -> Iterator[None]:
+    """Inside the block a model that runs with its adapters, and not with one as an argument, is refused
+    for that reason.
+
+    :raises UnsupportedError: ``adapters-not-lifted``
+    """
+    try:
+        yield
+    except ExportError as error:
+        if isinstance(model, AdaptedModel) and error.slug == "replay-refused":
+            why = f"a watched call raises {type(error.__cause__).__name__}: {error.__cause__}"
+            raise _not_lifted(why) from error
+        raise
 
 
 def check_adapters(program: ProgramGraphs) -> None:
@@ -32,9 +51,13 @@ def check_adapters(program: ProgramGraphs) -> None:
         itself = replace(runner, model=model, original=None, keeper=StateKeeper())
         found = difference(itself.try_out(own), runner.try_out({**own, lifted.argument: weights}))
         if found:
-            raise UnsupportedError(
-                f"The adapter {name} cannot be an argument: with it as one, call"
-                f" {program.samples[0].call.index} gives another result ({found}).",
-                slug="adapters-not-lifted",
-                hint="Export the model with one adapter, merged perhaps.",
-            )
+            index = program.samples[0].call.index
+            raise _not_lifted(f"with {name}, call {index} gives another result ({found})")
+
+
+def _not_lifted(why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"The adapters cannot be an argument: with one as an argument, {why}.",
+        slug="adapters-not-lifted",
+        hint="Export the model with one adapter, merged perhaps; and watch it in evaluation mode.",
+    )

@@ -129,6 +129,9 @@ def _check(model: torch.nn.Module) -> None:
             raise _not_lifted(path, "its adapter has more than two matrices")
         if layer.lora_embedding_A or not layer.lora_A:
             raise _not_lifted(path, "its adapter belongs to an embedding")
+        for name, one in layer.lora_A.items():
+            if layer.lora_B[name].weight.shape[1] != one.weight.shape[0]:
+                raise _not_lifted(path, "it is a convolution of groups")
         if layer.merged:
             raise _not_lifted(path, "an adapter is merged into its weights")
         if NO_ADAPTER in layer.lora_A:

@@ -478,6 +478,18 @@ def test_the_document_shows_what_the_commands_print(command: str, output: str) -
         assert comparable(stdout) == comparable(output)
 
 
+def test_a_plan_saves_the_calls_that_it_watched() -> None:
+    code, _, stderr = run("plan", "app.py:build", "--no-probe", "--save-recording", "planned.json")
+    assert code == 0, stderr
+    assert [call.inputs for call in Recording.load("planned.json").calls] == [
+        call.inputs for call in Recording.load("calls.json").calls
+    ]
+    for words in (["planned.json"], ["planned.json", "--build", "app.py:build"]):
+        code, _, stderr = run("plan", *words, "--save-recording", "again.json")
+        assert (code, "[bad-command-line]" in stderr) == (1, True)
+    assert not Path("again.json").exists()
+
+
 def test_the_document_has_every_command() -> None:
     elsewhere = {"demo", "run", "report", "combine", "html", "mcp"}  # docs/run.md, docs/html.md, docs/howto/agents.md
     assert {command.partition(" ")[0] for command, _ in SESSION} >= {c.name for c in COMMANDS} - elsewhere

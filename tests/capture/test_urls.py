@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import uuid
@@ -119,7 +120,8 @@ def test_a_url_that_is_not_reached_costs_the_program_nothing(url: str, monkeypat
     def refused(*_: object) -> None:
         raise SavedFileError("no network", slug="url-not-reached")
 
-    monkeypatch.setattr(upload, "put", refused)
+    for name in ("put", "_copied_by_a_process"):
+        monkeypatch.setattr(upload, name, refused)
     monkeypatch.setattr(upload, "_SOONEST", 0.0)
     process = Process(Settings(url))
     model = torch.nn.Linear(4, 2)
@@ -146,6 +148,45 @@ def test_a_program_that_is_run_leaves_its_files_at_a_url(tmp_path: Path) -> None
     assert (code_of_run, "[bad-command-line]" in err) == (1, True)
     code_of_run, _, err = command("run", "--out", "nosuch://bucket", "--", "true")
     assert (code_of_run, "[url-not-reached]" in err) == (1, True)
+
+
+#: a file system that works in threads, as those of object stores do
+IN_THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from fsspec.implementations.local import LocalFileSystem
+
+class InThreads(LocalFileSystem):
+    protocol = "threads"
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return str(path).removeprefix("threads://").rstrip("/")
+
+    def put_file(self, *arguments, **options):
+        with ThreadPoolExecutor(1) as threads:
+            return threads.submit(super().put_file, *arguments, **options).result()
+"""
+
+
+def test_a_file_system_that_works_in_threads_has_the_file_of_a_short_program(tmp_path: Path) -> None:
+    """No thread begins while Python ends, which is when the last copy is made."""
+    plugin = tmp_path / "plugin"
+    about = plugin / "in_threads-1.0.dist-info"
+    about.mkdir(parents=True)
+    (plugin / "in_threads.py").write_text(IN_THREADS)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: in-threads\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[fsspec.specs]\nthreads = in_threads:InThreads\n")
+    (tmp_path / "app.py").write_text(NET + "\nNet()(torch.ones(2, 4))\n")
+    places = os.pathsep.join([str(plugin), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": places.rstrip(os.pathsep), "TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-m", "onlooker", "run", "--out", f"threads://{tmp_path}/seen", "app.py"]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (process,) = read_captured(tmp_path / "seen").processes
+    assert (process.n_calls, process.ended is not None) == (1, True)
+    assert not list(tmp_path.glob("onlooker-run-*"))
 
 
 def test_a_report_needs_no_memory_for_the_order_of_calls(tmp_path: Path) -> None:

@@ -165,3 +165,14 @@ def test_steps_are_saved_as_they_are(tmp_path: Path, program: Program) -> None:
     loaded = onlooker.load(tmp_path / "program")
     assert loaded.report.verified
     assert replace(found.steps[0], asked="") != found.steps[0]
+
+
+def test_layers_in_floats_are_not_rounded_beside_the_program(program: Program) -> None:
+    """What is allowed is the rounding of the other layers alone."""
+    made = program.to("torch", precision="int8", float_layers=["second"])
+    assert made.verify().verdict == "verified as int8"
+    far = {one.kind: one for one in made.verify().distances}["held-out"]
+    whole = {one.kind: one for one in program.to("torch", precision="int8").verify().distances}["held-out"]
+    assert far.rounding is not None
+    assert whole.rounding is not None
+    assert far.rounding.mean_error < whole.rounding.mean_error / 2

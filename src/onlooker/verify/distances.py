@@ -26,6 +26,7 @@ from ..core.verdict import Check, Focus, Outcome
 from ..lab.runner import ModelRunner
 from ..pytrees.comparisons.agree import leaves_like
 from ..pytrees.numbers import as_numbers
+from ..targets.integers.layers import is_in, layer_of
 from .rounding import Bounds, rounded_products
 from .trials import Trial
 
@@ -66,12 +67,13 @@ class Ruler:
     """Measures the distances of a program of a precision, output by output.
 
     ``calibrated`` are the labels of the watched calls that bounds were measured on, ``calls`` the
-    arguments of these, or of all where others were given.
+    arguments of these, or of all where others were given. The weights of ``float_layers`` are not rounded.
     """
 
     precision: str
     calibrated: frozenset[str] = frozenset()
     calls: Sequence[Arguments] = ()
+    float_layers: tuple[str, ...] = ()
     bounds: Bounds | None = None
 
     def measured(
@@ -119,7 +121,9 @@ class Ruler:
 
     def _run(self, arguments: Arguments, subject: ModelRunner, *, measures: bool = False) -> Result:
         model = subject.watched
-        weights = [*model.parameters(), *model.buffers()] if hasattr(model, "parameters") else []
+        is_module = isinstance(model, torch.nn.Module)
+        named = [*model.named_parameters(), *model.named_buffers()] if is_module else []
+        weights = [one for name, one in named if not is_in(layer_of(name), self.float_layers)]
         mode = rounded_products(self.precision, weights, self.bounds, measures=measures)
         with _plain_attention(), mode:
             return subject.try_out(arguments)

@@ -16,6 +16,7 @@ from ..core.verdict import Tally
 from ..observing.samples import Sample
 from ..observing.state import kept_state
 from ..serve.runnable import ProgramAndModel, RunnableProgram
+from ..targets.integers.layers import float_layers_of
 from ..trace.graph import Graph
 from .axes import with_axes
 from .calibration import calls_calibrated_on
@@ -202,4 +203,5 @@ def ruler_of(
         request.precision,
         frozenset(f"call {number}" for number in numbers),
         [sample.arguments() for sample in chosen] if is_calibrated(request.precision) else (),
+        tuple(name for graph in contents.graphs for name in float_layers_of(graph)),
     )

@@ -20,7 +20,9 @@ from .editing import axis_of_outputs
 __all__ = [
     "FLOAT_LAYERS",
     "check_float_layers",
+    "float_layers_of",
     "float_weights_of",
+    "is_in",
     "is_one_of",
     "layer_of",
     "weights_of_products",
@@ -71,7 +73,7 @@ def check_float_layers(graphs: Sequence[Graph], layers: Any) -> dict[str, str]:
     is_list = isinstance(layers, Iterable) and not isinstance(layers, (str, bytes, Mapping))
     names: list[Any] = list(layers) if is_list else [layers]
     for name in names:
-        if not isinstance(name, str) or not any(_is_in(one, [name]) for one in known):
+        if not isinstance(name, str) or not any(is_in(one, [name]) for one in known):
             more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
             raise UsageError(
                 f"float_layers has {name!r}, and no layer of that name has weights that become"
@@ -82,16 +84,22 @@ def check_float_layers(graphs: Sequence[Graph], layers: Any) -> dict[str, str]:
     return {FLOAT_LAYERS: _BETWEEN.join(names)} if names else {}
 
 
+def float_layers_of(graph: Graph) -> tuple[str, ...]:
+    """The layers of a graph that are left in floats."""
+    return tuple(name for name in graph.options.get(FLOAT_LAYERS, "").split(_BETWEEN) if name)
+
+
 def float_weights_of(graph: Graph) -> dict[str, torch.Tensor]:
     """The weights of a graph of torch that are left in floats, by their names."""
-    layers = [name for name in graph.options.get(FLOAT_LAYERS, "").split(_BETWEEN) if name]
+    layers = float_layers_of(graph)
     if not layers:
         return {}
-    names = [name for name in weights_of_products(graph.artifact) if _is_in(layer_of(name), layers)]
+    names = [name for name in weights_of_products(graph.artifact) if is_in(layer_of(name), layers)]
     return {name: graph.artifact.state_dict[name].detach() for name in names}
 
 
-def _is_in(layer: str, layers: Iterable[str]) -> bool:
+def is_in(layer: str, layers: Iterable[str]) -> bool:
+    """True where one of the layers is this one, or holds it."""
     return any(layer == name or layer.startswith(f"{name}.") for name in layers)
 
 

@@ -273,7 +273,7 @@ def _made_of(nodes: Iterable[Node], weights: Iterable[Node]) -> set[Node]:
             if is_made and not is_random and (is_tensor or node.target is _ASSERTION):
                 found.add(node)
             elif _writes(node):
-                written |= _sources(node.all_input_nodes) - excluded
+                written |= _memory_behind(_aliased(node, writes=True)) - excluded
         if not written & found:
             return found
         excluded |= written
@@ -303,6 +303,35 @@ def _with_writers(nodes: Iterable[Node], among: Iterable[Node]) -> set[Node]:
         if not more:
             return found
         found = found.union(*(writers[one] for one in more))
+
+
+def _aliased(node: Node, *, writes: bool = False) -> list[Node]:
+    """The arguments whose memory the result of an operator may share, or that it writes to."""
+    if not isinstance(node.target, OpOverload):
+        return []
+    arguments = node.target._schema.arguments
+    given = {
+        one.name: value for one, value in zip(arguments, node.args, strict=False)
+    } | node.kwargs
+    return [
+        value
+        for one in arguments
+        if one.alias_info is not None and (one.alias_info.is_write or not writes)
+        for value in [given.get(one.name)]
+        if isinstance(value, Node)
+    ]
+
+
+def _memory_behind(nodes: Iterable[Node]) -> set[Node]:
+    """The nodes, and those whose memory they may share."""
+    found: set[Node] = set()
+    todo = list(nodes)
+    while todo:
+        one = todo.pop()
+        if one not in found:
+            found.add(one)
+            todo += _aliased(one)
+    return found
 
 
 def _writes(node: Node) -> bool:

@@ -95,6 +95,9 @@ FREE: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "an int for isinstance": lambda x: x * 2 if isinstance(x.shape[1], int) else x,
     "a bool as a number": lambda x: x * float(x.shape[1] != 40) * (1.0, 2.0)[x.shape[1] > 0],
     "a deep copy": lambda x: x * copy.deepcopy([x.shape[1]])[0],
+    "a root": lambda x: x / math.sqrt(x.shape[1]),
+    "logarithms": lambda x: x * (math.log(x.shape[1]) / math.log(512) + math.log(x.shape[1] / 2, 10)),
+    "an exponential": lambda x: x * math.exp(-x.shape[1] / 50) * math.sin(x.shape[1]),
     "the last of a range": lambda x: x * range(0, x.shape[1], 3)[-1],
 }
 
@@ -149,6 +152,31 @@ def test_a_bounded_size_as_a_number_is_a_condition(function: Callable[[torch.Ten
         x = torch.randn(2, length, 4)
         with contextlib.suppress(RejectedCallError):
             torch.testing.assert_close(program(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "least"),
+    [
+        (lambda x: x * (2.0 if math.log(x.shape[1]) > 2 else 1.0), 7),
+        (lambda x: x * max(1.0, math.log(x.shape[1])), 0),
+        (lambda x: x * int(math.log2(x.shape[1])), 2),
+        (lambda x: x[:, : math.ceil(math.sqrt(x.shape[1]))], 2),
+    ],
+    ids=["a branch", "a maximum", "a whole logarithm", "a length"],
+)
+def test_a_number_of_math_that_decides_is_no_value(
+    function: Callable[[torch.Tensor], torch.Tensor], least: int
+) -> None:
+    model = Applied(function)
+    program = program_of(model)
+    assert program.verify().verified
+    served = 0
+    for length in OTHERS:
+        x = torch.randn(2, length, 4)
+        with contextlib.suppress(RejectedCallError):
+            torch.testing.assert_close(program(x), model(x))
+            served += 1
+    assert served >= least
 
 
 def test_a_table_of_a_module_is_read() -> None:

@@ -21,7 +21,7 @@ from .numbers.float_tensors import FLOAT_TENSORS
 from .numbers.greatest_sizes import GREATEST_SIZES
 from .numbers.implied_bounds import IMPLIED_BOUNDS
 from .numbers.number_texts import NUMBER_TEXTS
-from .numbers.size_functions import SIZE_FUNCTIONS, SIZE_KEYS
+from .numbers.size_functions import SIZE_FUNCTIONS, SIZE_KEYS, SIZE_MATH
 from .numbers.size_ints import SIZE_INTS
 from .numbers.size_tensors import FLOATS_DECIDE, SIZE_TENSORS
 from .numbers.sized_operators import SIZED_OPERATORS
@@ -37,6 +37,7 @@ __all__ = ["REPAIRS", "anew", "next_attempt", "repaired"]
 REPAIRS: tuple[Repair, ...] = (
     # parts of every trace
     SIZE_FUNCTIONS,
+    SIZE_MATH,
     SIZE_TENSORS,
     SIZED_OPERATORS,
     NUMBER_TEXTS,

@@ -17,6 +17,10 @@ guard can be written of operators on bits.
 ``int(n // 2)`` and ``float(n // 2)`` have another value for every other size. They are no question
 of this repair, but of the one that keeps ints of sizes symbolic, until that was tried.
 
+``math.log(n)`` and its like, of which no other size has the same value, are computed by an operator
+of torch when the program runs. A model that decides by such a number is traced with that of the
+example again.
+
 A size is no key of a dict for torch, which some code needs to notice (einops takes another way
 then). So sizes are keys only in a trace that is asked for again because of that error.
 
@@ -37,14 +41,14 @@ from typing import Any
 import torch
 
 from ...model_source.frames import is_code_of_model, looked_up
-from ...model_source.lines import is_of_python
+from ...model_source.lines import is_of_python, line_of
 from ...model_source.source_tests import expressions_around
 from ...patches.swap import swapped
 from ...torch_internals.modes import WithoutFunctions
-from ..repair import Repair
+from ..repair import Attempt, Repair, Retry
 from .size_ints import SIZE_INTS, builtins_swapped, plain_of
 
-__all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "functions_of_sizes"]
+__all__ = ["SIZE_FUNCTIONS", "SIZE_KEYS", "SIZE_MATH", "functions_of_sizes"]
 
 #: what torch says where a size is a key
 UNHASHABLE = "unhashable type: non-nested SymInt"
@@ -62,6 +66,27 @@ _ARITHMETIC = (
     ast.IfExp,
 )
 _SIZE = "_size"
+#: functions of ``math`` that have another value for each size, and the operators of torch
+_OF_MATH: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    name: getattr(torch, name)
+    for name in (
+        "sqrt",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "exp",
+        "expm1",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "atan",
+    )
+}
+#: what stands for functions of ``math``, and the lines that called them in the last trace
+_STAND_INS: dict[Any, Callable[..., float]] = {}
+_computed_lines: list[str] = []
 _PLAIN_KINDS: Mapping[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 #: operators on bits, by both sides and the bits that both have
 _OF_COMMON_BITS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
@@ -220,19 +245,78 @@ def _number(size: torch.SymInt, frame: FrameType, *, is_key: bool = False) -> in
 
     Few sizes are keys of a table that is asked for one, so that other sizes are another side.
     """
-    example = size.node.hint
-    known = _expressions_at(frame) if isinstance(example, int) else []
-    choices = [(one.alike(), one.size) for one in known if one.size is not None]
-    if choices:
-        (least, greatest), argument = max(choices, key=lambda choice: choice[0][1] - choice[0][0])
+    alike = _sizes_alike(size, frame)
+    if alike is not None:
+        argument, least, greatest = alike
         if least < greatest:
             for is_alike in (argument >= least, argument <= greatest):
                 bool(is_alike)  # a decision of the trace, which is true of the example
-            return int(example)
+            return int(size.node.hint)
         if is_key:
             bool(argument == least)
     number: int = size.node.guard_int("", 0)
     return number
+
+
+def _sizes_alike(size: Any, frame: FrameType) -> tuple[torch.SymInt, int, int] | None:
+    """The size that an expression around ``size`` hangs on, with the least and the greatest one to which
+    the model does the same; None where no such expression is known.
+    """
+    known = _expressions_at(frame) if isinstance(size.node.hint, int) else []
+    choices = [(one.size, *one.alike()) for one in known if one.size is not None]
+    return max(choices, key=lambda choice: choice[2] - choice[1], default=None)
+
+
+@contextlib.contextmanager
+def math_of_sizes() -> Iterator[None]:
+    """Inside the block functions of ``math`` that the code of a model calls with a size are operators
+    of torch, where no other size has the same value.
+    """
+    _computed_lines.clear()
+    with contextlib.ExitStack() as stack:
+        for name, of_torch in _OF_MATH.items():
+            of_python = getattr(math, name)
+            computed = _computed(of_python, of_torch)
+            _STAND_INS[computed] = of_python
+            stack.callback(_STAND_INS.pop, computed)
+            stack.enter_context(swapped(math, name, computed))
+        yield
+
+
+def _computed(
+    of_python: Callable[..., float], of_torch: Callable[[torch.Tensor], torch.Tensor]
+) -> Callable[..., Any]:
+    """A function of ``math`` that computes with a symbolic number by an operator of torch."""
+
+    def function(number: Any, *base: Any) -> Any:
+        frame = sys._getframe(1)
+        is_symbolic = type(number) in (torch.SymInt, torch.SymFloat)
+        if (
+            not is_symbolic
+            or not _is_of_model(frame)
+            or any(type(one) not in (int, float) for one in base)
+        ):
+            return of_python(number, *base)
+        alike = _sizes_alike(number, frame) if isinstance(number, torch.SymInt) else None
+        if alike is not None and alike[1] < alike[2]:
+            return of_python(_number(number, frame), *base)
+        _computed_lines.append(line_of(frame))
+        tensor = torch.ops.aten.scalar_tensor.default(number, dtype=torch.float64)
+        value = of_torch(tensor).item()
+        return value / of_python(*base) if base else value
+
+    return function
+
+
+def _gives_up_math(attempt: Attempt) -> Retry | None:
+    if (
+        not _computed_lines
+        or not attempt.depends_on_values
+        or not SIZE_MATH.is_part_of(attempt.request)
+    ):
+        return None
+    again = f"the model decides by a number of {_computed_lines[0]}, which is that of the example"
+    return Retry(attempt.request.without_repair(SIZE_MATH), again)
 
 
 def _alike(value_of: Callable[[int], Any], example: int) -> tuple[int, int]:
@@ -270,6 +354,8 @@ class _Expression:
         self.size: torch.SymInt | None = None
         self._frame = frame
         self._constants: dict[str, Any] = {}
+        if isinstance(node, (ast.Slice, ast.Starred)):  # parts of an expression alone
+            raise _NotPlainError
         copied = ast.parse(ast.unparse(node), mode="eval").body
         written = ast.Expression(_ExpressionReader(self).visit(copied))
         self._code = compile(ast.fix_missing_locations(written), "<sizes>", "eval")
@@ -297,7 +383,7 @@ class _Expression:
                 raise _NotPlainError
             self.size = value
             return ast.Name(_SIZE, ast.Load())
-        value = plain_of(value)
+        value = plain_of(_STAND_INS.get(value, value) if is_function else value)
         is_known = any(value is f for f in _FUNCTIONS) if is_function else _is_plain(value)
         if not is_known:
             raise _NotPlainError
@@ -410,6 +496,16 @@ def _expressions_at(frame: FrameType) -> list[_Expression]:
     return found
 
 
+SIZE_MATH = Repair(
+    "math of sizes",
+    "``math.log(n)`` makes the size of the example a constant. It is computed by ``torch.log`` when the"
+    " program runs, unless the model decides by it.",
+    until="tests/repairs/test_size_functions.py::test_numbers_made_from_sizes_are_one_graph_for_all_sizes",
+    link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
+    always=True,
+    failed=_gives_up_math,
+    block=lambda setup: math_of_sizes(),
+)
 SIZE_KEYS = Repair(
     "sizes as keys",
     "A symbolic size is no key of a dict, a set or a cache. Some libraries notice that and take another"

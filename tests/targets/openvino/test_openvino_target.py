@@ -329,3 +329,19 @@ def test_an_encoder_and_its_decoder_are_two_graphs_that_share_weights(tmp_path: 
         got = read_again(*args, text=text)
         torch.testing.assert_close(got[0], expected)
         torch.testing.assert_close(read_again(args[0], got[1], read=got[2])[0], model(args[0], past, read=read)[0])
+
+
+class Capitals(torch.nn.Module):
+    """Arguments in capitals, and keys of a dict."""
+
+    def forward(self, X: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
+        return X * weights["lora_A"] + weights["lora_B"]
+
+
+def test_inputs_may_have_capitals_in_their_names() -> None:
+    model, observer = Capitals(), InputObserver()
+    with observer(model):
+        for rows in (2, 3):
+            model(rand(rows, 4), {"lora_A": rand(4), "lora_B": rand(1, 4)})
+    program = observer.export(to="openvino")
+    assert program.verify().verdict == "verified"

@@ -73,7 +73,7 @@ def convert_graph(graph: Graph) -> Any:
     try:
         converted = _converted(module, graph, packed)
         _put_back(converted, module, packed)
-        return _finished(converted, module, graph, outputs, conditions)
+        return _finished(converted, module, graph, outputs, conditions, packed)
     except Exception as error:
         raise _refused(graph, _reason(error, module), error) from None
 
@@ -115,20 +115,25 @@ def _computed(values: Iterable[Any]) -> list[Node]:
     return list(dict.fromkeys(nodes))
 
 
+def _inputs_of(module: GraphModule, packed: Collection[Node]) -> list[Node]:
+    """The inputs of the graph, in the order of the plan: torch writes their names in small letters."""
+    return [node for node in module.graph.find_nodes(op="placeholder") if node not in packed]
+
+
 def _converted(module: GraphModule, graph: Graph, packed: Collection[Node]) -> Any:
     """The model as the front end makes it, whose inputs have types and ranges from the start."""
     from openvino import PartialShape
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
-    leaves = {graph.names[leaf.path]: leaf for leaf in graph.plan.inputs}
+    leaves = dict(zip(_inputs_of(module, packed), graph.plan.inputs, strict=True))
     placeholders = module.graph.find_nodes(op="placeholder")
     decoder = TorchFXPythonDecoder(
         module,
         input_shapes=[
             PartialShape(list(node.meta["val"].shape))
             if node in packed
-            else shape_of(graph.plan, leaves[str(node.target)])
+            else shape_of(graph.plan, leaves[node])
             for node in placeholders
         ],
         input_types=[_dtype_of(node) for node in placeholders],
@@ -162,6 +167,7 @@ def _finished(
     graph: Graph,
     outputs: Sequence[Any],
     conditions: Sequence[Node],
+    packed: Collection[Node],
 ) -> Any:
     """The model with all its outputs, its names, and what is known of the graph inside."""
     import openvino
@@ -184,8 +190,7 @@ def _finished(
             whole = opset13.logical_and(whole, other).output(0)
         given.append(whole)
         labels.append(ASSERTED)
-    by_name = {str(node.target): parameter for node, parameter in parameters.items()}
-    inputs = [by_name[name] for name in (graph.names[leaf.path] for leaf in graph.plan.inputs)]
+    inputs = [parameters[node] for node in _inputs_of(module, packed)]
     for parameter, label in zip(inputs, names.inputs, strict=True):
         _call(parameter, label)
     results = [_result(port, label) for port, label in zip(given, labels, strict=True)]

@@ -7,13 +7,16 @@ import re
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import proxy_tensor
+from torch.utils._sympy.functions import FloorDiv
 
 from onlooker import InputObserver, RejectedCallError
 from onlooker.patches.swap import swapped
+from onlooker.repairs.numbers.quick_quotients import quotients_made_quickly
 from onlooker.repairs.quick_nodes import nodes_made_quickly
 from onlooker.repairs.repeated_operators import Blank, operators_repeat
 
@@ -227,3 +230,81 @@ def test_no_memory_format_is_looked_for_with_symbolic_sizes() -> None:
     results = [node for node in program.graph.nodes if node.op == "call_function" and "tensor_meta" in node.meta]
     assert results
     assert {node.meta["tensor_meta"].memory_format for node in results} == {None}
+
+
+@pytest.fixture
+def simplified(monkeypatch) -> list[Any]:
+    """What torch has sympy simplify."""
+    found: list[Any] = []
+    simplify = sympy.simplify
+    monkeypatch.setattr(sympy, "simplify", lambda value: found.append(value) or simplify(value))
+    return found
+
+
+def _sizes(*names: str) -> list[sympy.Symbol]:
+    return [sympy.Symbol(name, integer=True, positive=True) for name in names]
+
+
+def test_torch_simplifies_quotients_of_products(simplified: list[Any]) -> None:
+    p, q, r = _sizes("p0", "q0", "r0")
+    assert FloorDiv(6 * p * q, p * r) == FloorDiv(6 * q, r)
+    assert simplified
+
+
+def test_a_common_factor_is_divided_out_without_a_simplification(simplified: list[Any]) -> None:
+    p, q, r = _sizes("p1", "q1", "r1")
+    before = vars(FloorDiv)["eval"]
+    with quotients_made_quickly():
+        assert FloorDiv(6 * p * q, p * r) == FloorDiv(6 * q, r)
+        assert FloorDiv(6 * p * q, p * q) == 6
+        assert FloorDiv(2 * p * q + 4 * p, 2 * p * r) == FloorDiv(q + 2, r)
+        side = FloorDiv(FloorDiv(q - 1, 2) + r, 4) + 1
+        assert FloorDiv(12 * p * side, p * side) == 12
+    assert not simplified
+    assert vars(FloorDiv)["eval"] is before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_quotients_are_those_of_numbers(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    p, q, r = _sizes(*(f"{name}{seed + 2}" for name in "pqr"))
+    values = [q, q + 1, FloorDiv(q, 2) + 1, r, 3 * r + q, 2 * p, p * r]
+    for _ in range(12):
+        a, b, c, d = (values[i] for i in torch.randint(len(values), (4,), generator=generator).tolist())
+        base, divisor = sympy.expand(a * b) + a * c, a * d
+        with quotients_made_quickly():
+            quotient = FloorDiv(base, divisor)
+        for sizes in ((2, 3, 5), (7, 4, 9), (3, 8, 2)):
+            at = dict(zip((p, q, r), sizes, strict=True))
+            expected = int(base.xreplace(at)) // int(divisor.xreplace(at))
+            assert int(quotient.xreplace(at)) == expected, (base, divisor, at)
+
+
+class Heads(nn.Module):
+    """The heads of a detector: what three strides leave, as rows of boxes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv2d(i, 6, 3, stride=2, padding=1) for i in (3, 6, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = []
+        for convolution in self.convolutions:
+            x = convolution(x)
+            batch, _, height, width = x.shape
+            row = x.view(batch, -1, 2, height, width).permute(0, 3, 4, 1, 2)
+            rows.append(row.reshape(batch, -1, 2))
+        return torch.cat(rows, 1)
+
+
+def test_heads_of_a_detector_need_no_simplification(simplified: list[Any]) -> None:
+    model = Heads().eval()
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 3, 32, 48))
+        model(torch.randn(1, 3, 64, 40))
+    program = observer.export()
+    assert not simplified
+    for shape in ((3, 3, 33, 47), (1, 3, 81, 36)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(program(x), model(x))

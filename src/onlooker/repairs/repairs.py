@@ -21,6 +21,7 @@ from .numbers.float_tensors import FLOAT_TENSORS
 from .numbers.greatest_sizes import GREATEST_SIZES
 from .numbers.implied_bounds import IMPLIED_BOUNDS
 from .numbers.number_texts import NUMBER_TEXTS
+from .numbers.quick_quotients import QUICK_QUOTIENTS
 from .numbers.size_functions import SIZE_FUNCTIONS, SIZE_KEYS, SIZE_MATH
 from .numbers.size_ints import SIZE_INTS
 from .numbers.size_tensors import FLOATS_DECIDE, SIZE_TENSORS
@@ -49,6 +50,7 @@ REPAIRS: tuple[Repair, ...] = (
     ENCODER_PADDING,
     REPEATED_OPERATORS,
     QUICK_NODES,
+    QUICK_QUOTIENTS,
     IMPLIED_BOUNDS,
     # after a refusal: what is known by torch's words first, then what is tried
     UNGUARDED,

@@ -25,6 +25,7 @@ with needed("symbolic sizes"):
         Min,
         Mod,
         PythonMod,
+        simple_floordiv_gcd,
     )
     from torch.utils._sympy.numbers import int_oo
     from torch.utils._sympy.printers import PythonPrinter
@@ -49,6 +50,7 @@ __all__ = [
     "int_oo",
     "is_contiguous_or_false",
     "shape_config",
+    "simple_floordiv_gcd",
     "statically_known_true",
     "symbolic_shapes",
 ]

@@ -260,6 +260,10 @@ def test_a_common_factor_is_divided_out_without_a_simplification(simplified: lis
         assert FloorDiv(2 * p * q + 4 * p, 2 * p * r) == FloorDiv(q + 2, r)
         side = FloorDiv(FloorDiv(q - 1, 2) + r, 4) + 1
         assert FloorDiv(12 * p * side, p * side) == 12
+        assert FloorDiv(3 * side + 3, side + 1) == 3
+        assert FloorDiv(4 * (2 * side + 2) * p, 8) == (side + 1) * p
+        assert FloorDiv(5 * side + 5, 2 * side + 2) == 2
+        assert FloorDiv(4 * p + 8 * q, 8) == FloorDiv(p, 2) + q
     assert not simplified
     assert vars(FloorDiv)["eval"] is before
 
@@ -268,10 +272,10 @@ def test_a_common_factor_is_divided_out_without_a_simplification(simplified: lis
 def test_quotients_are_those_of_numbers(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     p, q, r = _sizes(*(f"{name}{seed + 2}" for name in "pqr"))
-    values = [q, q + 1, FloorDiv(q, 2) + 1, r, 3 * r + q, 2 * p, p * r]
-    for _ in range(12):
-        a, b, c, d = (values[i] for i in torch.randint(len(values), (4,), generator=generator).tolist())
-        base, divisor = sympy.expand(a * b) + a * c, a * d
+    values = [q, q + 1, 2 * q + 2, FloorDiv(q, 2) + 1, 6 * FloorDiv(r, 2) + 6, r, 3 * r + q, 2 * p, p * r]
+    for i in range(15):
+        a, b, c, d = (values[k] for k in torch.randint(len(values), (4,), generator=generator).tolist())
+        base, divisor = ((sympy.expand(a * b) + a * c, a * d), (a * b * c, a * d), (a * b, c + d))[i % 3]
         with quotients_made_quickly():
             quotient = FloorDiv(base, divisor)
         for sizes in ((2, 3, 5), (7, 4, 9), (3, 8, 2)):

@@ -34,7 +34,7 @@ DOCS := build/docs
 export OMP_NUM_THREADS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help demo test test-engines test-executorch test-readers docs fuzz bench matrix release-check lint format clean
+.PHONY: help demo environments test test-engines test-executorch test-readers docs fuzz bench matrix release-check lint format clean
 
 help:
 	@echo 'make demo    watch a tiny Llama, export it to torch and ONNX, prove both on calls they never saw'
@@ -56,6 +56,9 @@ demo: $(VENV)/.installed
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --doctest-modules src tests
+
+# What the tests below are run in, made by itself: it waits for the network more than for a processor.
+environments: $(WITH_EXECUTORCH)/.installed $(WITH_READERS)/.installed $(WITH_SPHINX)/.installed
 
 test-executorch: $(WITH_EXECUTORCH)/.installed
 	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) tests/targets/executorch tests/hypotheses/test_ranges.py

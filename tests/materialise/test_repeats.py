@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.materialise.test_domains import domains, drawn, leaves
+from test_domains import domains, drawn, leaves
 
 from onlooker import InputObserver
 from onlooker.core.path import Name, Path

@@ -24,7 +24,7 @@ def messages() -> Mapping[str, str]:
     """The text of each entry, by its word, in the order of the page; none where the page is missing.
 
     >>> list(messages())[:2]
-    ['another-machine', 'another-model']
+    ['adapters-not-lifted', 'another-machine']
     """
     try:
         page = _PAGE.read_text(encoding="utf-8")

@@ -322,7 +322,8 @@ def example_inputs(graph: Graph) -> Sequence[Any]:
         return with_float_tensors(graph.example)
     return [
         torch.zeros(
-            [size.evaluate(graph.sizes) for size in leaf.shape], dtype=getattr(torch, leaf.dtype)
+            [size.evaluate(graph.sizes) for size in leaf.shape],
+            dtype=getattr(torch, leaf.dtype.removeprefix("torch.")),
         )
         if leaf.is_tensor
         else leaf.value.evaluate(graph.sizes)

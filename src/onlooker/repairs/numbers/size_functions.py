@@ -45,6 +45,7 @@ from ...model_source.lines import is_of_python, line_of
 from ...model_source.source_tests import expressions_around
 from ...patches.swap import swapped
 from ...torch_internals.modes import WithoutFunctions
+from ...torch_internals.sizes import free_unbacked_symbols
 from ..repair import Attempt, Repair, Retry
 from .size_ints import SIZE_INTS, builtins_swapped, plain_of
 
@@ -83,6 +84,13 @@ _OF_MATH: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "tanh",
         "atan",
     )
+}
+#: where these functions give a number: Python makes an error elsewhere, and torch an infinite number
+_DOMAINS: Mapping[str, Callable[[Any], Any]] = {
+    **{name: lambda number: number > 0 for name in ("log", "log2", "log10")},
+    **{name: lambda number: number < 700 for name in ("exp", "expm1")},
+    "log1p": lambda number: number > -1,
+    "sqrt": lambda number: number >= 0,
 }
 #: what stands for functions of ``math``, and the lines that called them in the last trace
 _STAND_INS: dict[Any, Callable[..., float]] = {}
@@ -290,7 +298,9 @@ def _computed(
 
     def function(number: Any, *base: Any) -> Any:
         frame = sys._getframe(1)
-        is_symbolic = type(number) in (torch.SymInt, torch.SymFloat)
+        is_symbolic = type(number) in (torch.SymInt, torch.SymFloat) and not free_unbacked_symbols(
+            number.node.expr
+        )
         if (
             not is_symbolic
             or not _is_of_model(frame)
@@ -300,6 +310,8 @@ def _computed(
         alike = _sizes_alike(number, frame) if isinstance(number, torch.SymInt) else None
         if alike is not None and alike[1] < alike[2]:
             return of_python(_number(number, frame), *base)
+        if of_python.__name__ in _DOMAINS and not _DOMAINS[of_python.__name__](number):
+            return of_python(number, *base)
         _computed_lines.append(line_of(frame))
         tensor = torch.ops.aten.scalar_tensor.default(number, dtype=torch.float64)
         value = of_torch(tensor).item()

@@ -218,7 +218,7 @@ def questions(images: int, words: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
 
 
-@pytest.mark.parametrize("watches_modules", [True, False])
+@pytest.mark.parametrize("watches_modules", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_images_are_encoded_by_programs(watches_modules: bool, tmp_path: Path) -> None:
     model = llava()
     inner = model.model

@@ -150,6 +150,7 @@ def test_a_saved_model_for_sentence_transformers(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.tensor(found), torch.tensor(model.encode(TEXTS)), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_saved_model_for_the_web(tmp_path: Path) -> None:
     folder, out = tmp_path / "encoder", tmp_path / "out"
     bert().save_pretrained(folder)

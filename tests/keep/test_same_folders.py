@@ -116,6 +116,7 @@ def test_another_process_with_other_hashes_gives_the_same_folder(tmp_path: Path)
     assert differing(tmp_path / "here", tmp_path / "there") == {"onlooker.json": {"timings"}}
 
 
+@pytest.mark.slow
 def test_onnx_files_are_the_same_as_well(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     for number in range(2):

@@ -320,12 +320,18 @@ class _Way:
                 yield {**side.sizes, **chosen}
 
     def _sizes_beside(self, numbers: Sequence[int]) -> Iterator[Sizes]:
+        """Sizes at some numbers on positions, beside them and beyond, each once: a loop over the rows of
+        a block has all numbers up to its length.
+        """
+        names = [symbol.name for symbol in self.plan.symbols if symbol.name not in self._absent]
+        known = {tuple(side.sizes.items()) for side in self.sides}
         for number in numbers:
-            for name in [symbol.name for symbol in self.plan.symbols]:
-                for size in (number - 1, number, number + 1, 2 * number + 3):
-                    sizes = {**self.sides[0].sizes, name: size}
-                    if name not in self._absent and self._is_served(sizes):
-                        yield sizes
+            for name, size in product(names, (number - 1, number, number + 1, 2 * number + 3)):
+                sizes = {**self.sides[0].sizes, name: size}
+                key = tuple(sizes.items())
+                if key not in known and self._is_served(sizes):
+                    known.add(key)
+                    yield sizes
 
     # -- one run
 

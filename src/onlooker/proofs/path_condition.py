@@ -16,6 +16,7 @@ An example: the plan has ``ids`` of shape (batch, sequence), a cache with ``past
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -240,7 +241,7 @@ class _Translation:
         self._of_plan = self._proofs = proofs_of(plan)
         self._proofs_from_2 = proofs_of(plan, least=2)
         self._implied: dict[Any, bool] = {}
-        self.learnt: dict[Any, int] = {}
+        self.learnt: dict[Any, None] = {}
 
     def condition(self, decision: Decision) -> Any:
         """Returns the condition on the sizes that the decision is, as it held in the trace."""
@@ -294,7 +295,7 @@ class _Translation:
         facts = self._without_repetitions(
             dict.fromkeys(condition for condition in conditions if is_fact(condition))
         )
-        self.learnt = {fact: place for place, fact in enumerate(facts)}
+        self.learnt = dict.fromkeys(facts)
         self._proofs, self._proofs_from_2 = (
             proofs_of(self._plan, facts),
             proofs_of(self._plan, facts, least=2),
@@ -355,7 +356,7 @@ class _Translation:
         """Proofs from the facts that were learnt before this one: ``min(6, n) == 6`` is no number
         because of itself, and of two facts that follow from each other one stays.
         """
-        before = [other for other, place in self.learnt.items() if place < self.learnt[fact]]
+        before = itertools.takewhile(lambda other: other != fact, self.learnt)
         return proofs_of(self._plan, before)
 
     def _of_whole_steps(self, condition: Any) -> Any:

@@ -254,19 +254,34 @@ def _number(size: torch.SymInt, frame: FrameType, *, is_key: bool = False) -> in
     Few sizes are keys of a table that is asked for one, so that other sizes are another side.
     """
     alike = _sizes_alike(size, frame)
-    if alike is not None:
-        argument, least, greatest = alike
-        if least < greatest:
-            for is_alike in (argument >= least, argument <= greatest):
-                bool(is_alike)  # a decision of the trace, which is true of the example
-            return int(size.node.hint)
-        if is_key:
-            bool(argument == least)
+    if _is_bound(alike):
+        return int(size.node.hint)
+    if is_key and alike is not None:
+        argument, least, _ = alike
+        bool(argument == least)
     number: int = size.node.guard_int("", 0)
     return number
 
 
-def _sizes_alike(size: Any, frame: FrameType) -> tuple[torch.SymInt, int, int] | None:
+#: a size, with the least and the greatest one to which the model does the same
+_Alike = tuple[torch.SymInt, int, int]
+
+
+def _is_bound(alike: _Alike | None) -> bool:
+    """True after the decision that a size is one of those to which the model does the same; False,
+    without a decision, where the size is alone.
+    """
+    if alike is None:
+        return False
+    argument, least, greatest = alike
+    if least == greatest:
+        return False
+    for is_alike in (argument >= least, argument <= greatest):
+        bool(is_alike)  # a decision of the trace, which is true of the example
+    return True
+
+
+def _sizes_alike(size: Any, frame: FrameType) -> _Alike | None:
     """The size that an expression around ``size`` hangs on, with the least and the greatest one to which
     the model does the same; None where no such expression is known.
     """
@@ -307,9 +322,8 @@ def _computed(
             or any(type(one) not in (int, float) for one in base)
         ):
             return of_python(number, *base)
-        alike = _sizes_alike(number, frame) if isinstance(number, torch.SymInt) else None
-        if alike is not None and alike[1] < alike[2]:
-            return of_python(_number(number, frame), *base)
+        if isinstance(number, torch.SymInt) and _is_bound(_sizes_alike(number, frame)):
+            return of_python(int(number.node.hint), *base)
         if of_python.__name__ in _DOMAINS and not _DOMAINS[of_python.__name__](number):
             return of_python(number, *base)
         _computed_lines.append(line_of(frame))

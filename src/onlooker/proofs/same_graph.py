@@ -25,6 +25,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 from torch.export.graph_signature import InputKind
 
+from ..torch_internals.graph_modules import nodes_reached
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.sizes import FloorDiv, IntTrueDiv, PythonMod
 from .numbering import Numbered, Numbering, computed, content_of, digest, frozen, normal
@@ -434,14 +435,8 @@ def _needed(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
     """The nodes that the outputs are computed from, and all that write, assert or draw random
     numbers, with what these are computed from.
     """
-    found: set[torch.fx.Node] = set()
-    waiting = [node for node in program.graph.nodes if node.op == "output" or has_effects(node)]
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting += node.all_input_nodes
-    return found
+    first = [node for node in program.graph.nodes if node.op == "output" or has_effects(node)]
+    return nodes_reached(first, lambda node: node.all_input_nodes)
 
 
 def _placeholder_keys(program: torch.export.ExportedProgram) -> dict[str, Any]:

@@ -28,6 +28,7 @@ import torch
 from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node
 
+from ...torch_internals.graph_modules import nodes_reached
 from ...torch_internals.operators import OpOverload, know_quantised_operators
 from .editing import PRODUCTS, Editing, axis_of_outputs
 
@@ -283,14 +284,7 @@ def _made_of(nodes: Iterable[Node], weights: Iterable[Node]) -> set[Node]:
 
 def _sources(nodes: Iterable[Node]) -> set[Node]:
     """The nodes, and all that they are made of."""
-    found: set[Node] = set()
-    todo = list(nodes)
-    while todo:
-        one = todo.pop()
-        if one not in found:
-            found.add(one)
-            todo += one.all_input_nodes
-    return found
+    return nodes_reached(nodes, lambda node: node.all_input_nodes)
 
 
 def _with_writers(nodes: Iterable[Node], among: Iterable[Node]) -> set[Node]:
@@ -324,14 +318,7 @@ def _aliased(node: Node, *, writes: bool = False) -> list[Node]:
 
 def _memory_behind(nodes: Iterable[Node]) -> set[Node]:
     """The nodes, and those whose memory they may share."""
-    found: set[Node] = set()
-    todo = list(nodes)
-    while todo:
-        one = todo.pop()
-        if one not in found:
-            found.add(one)
-            todo += _aliased(one)
-    return found
+    return nodes_reached(nodes, _aliased)
 
 
 def _writes(node: Node) -> bool:

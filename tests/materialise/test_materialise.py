@@ -19,10 +19,10 @@ from onlooker.core.structure import Structure, Tree
 from onlooker.infer.build import build_plan
 from onlooker.infer.samples import table_of
 from onlooker.infer.unify import forms_of, union_of
-from onlooker.materialise.arguments import Calls, close_arguments, dtype_of, fill_of, leaf_values
+from onlooker.materialise.arguments import Calls, close_arguments, fill_of, leaf_values
 from onlooker.materialise.tensors import filled_tensor, resized
 from onlooker.observing.store import Sample
-from onlooker.pytrees.open import spec_of
+from onlooker.pytrees.open import dtype_of, spec_of
 from onlooker.zoo import tiny_model
 
 INTS = [torch.int64, torch.int32, torch.uint8, torch.bool]

@@ -23,10 +23,10 @@ from ..core.structure import Structure, Tree
 from ..infer.build import build_plan
 from ..infer.samples import table_of
 from ..infer.sizes import choose_sizes
-from ..materialise.arguments import Calls, dtype_of, leaf_values
+from ..materialise.arguments import Calls, leaf_values
 from ..observing.bind import bind, python_signature
 from ..observing.store import Sample, copy_leaves
-from ..pytrees.open import close_tree, open_arguments, spec_of
+from ..pytrees.open import close_tree, dtype_of, open_arguments, spec_of
 from .union import CallUnion
 
 __all__ = ["check_given", "check_kept", "given_sample", "infer_values", "pick_sample", "spelled"]

@@ -26,13 +26,12 @@ from ..infer.unify import forms_of
 from ..input_observer import InputObserver
 from ..keep.containers import hidden_of
 from ..keep.values import tree_of
-from ..materialise.arguments import dtype_of
 from ..materialise.facts import Fact
 from ..observing.bind import as_args_kwargs
 from ..observing.surroundings import inside_autocast, inside_gradients
 from ..pytrees.identity import generator_device, identity_of
 from ..pytrees.numbers import as_dtype
-from ..pytrees.open import close_tree
+from ..pytrees.open import close_tree, dtype_of
 from ..serve.runnable import check_model
 from ..targets.weights import read_tensors
 from .combine import Seen

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..pytrees.open import dtype_of
 from .contents import Contents
 
 __all__ = ["Declared", "Exported", "Port"]
@@ -100,4 +101,4 @@ def tensor_for(value: Any, port: Port) -> torch.Tensor:
     """An input as the file declares it: a number becomes a tensor, another dtype is cast."""
     tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
     tensor = tensor.detach()
-    return tensor.to(getattr(torch, port.dtype.removeprefix("torch."))) if port.dtype else tensor
+    return tensor.to(dtype_of(port.dtype)) if port.dtype else tensor

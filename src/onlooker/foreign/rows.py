@@ -12,8 +12,9 @@ from ..core.plan import LeafPlan, Plan
 from ..core.sizes.expression import Sizes
 from ..core.verdict import Check, Focus, Outcome, Tally
 from ..infer.sizes import is_possible, size_label
-from ..materialise.arguments import Calls, dtype_of
+from ..materialise.arguments import Calls
 from ..pytrees.numbers import as_dtype
+from ..pytrees.open import dtype_of
 from ..verify.trials import Trial
 
 __all__ = ["RowTrials", "is_index", "sizes_for"]

@@ -13,18 +13,12 @@ from ..core.errors import ObservationError
 from ..core.plan import LeafPlan, Plan
 from ..core.sizes.expression import Sizes
 from ..observing.store import Sample
-from ..pytrees.open import close_tree, spec_of
+from ..pytrees.open import close_tree, dtype_of, spec_of
 from .counting import counted, sizes_of
 from .domains import Domains, domains_of
 from .tensors import filled_tensor, resized
 
-__all__ = ["Calls", "close_arguments", "dtype_of", "fill_of", "leaf_values"]
-
-
-def dtype_of(name: str) -> torch.dtype:
-    """The dtype that torch prints as ``name``."""
-    dtype: torch.dtype = getattr(torch, name.removeprefix("torch."))
-    return dtype
+__all__ = ["Calls", "close_arguments", "fill_of", "leaf_values"]
 
 
 class Calls:

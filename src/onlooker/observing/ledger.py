@@ -19,7 +19,7 @@ from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import LEAF, Structure, Tree
 from ..core.support.locks import lock_of
 from ..core.surroundings import Surroundings
-from ..pytrees.open import NESTED, spec_of
+from ..pytrees.open import NESTED, dtype_of, spec_of
 from ..pytrees.reopen import StructureReader
 
 __all__ = ["EntryForm", "Form", "Ledger", "Made", "Row", "SpecNumbers"]
@@ -151,7 +151,7 @@ def _sizeless_key(leaf: torch.Tensor) -> Any:
 def _key_of(spec: Spec) -> Any:
     """The key that a leaf with the spec has."""
     if isinstance(spec, TensorSpec):
-        dtype = getattr(torch, spec.dtype.removeprefix("torch."))
+        dtype = dtype_of(spec.dtype)
         return torch.Size(spec.shape), dtype, torch.device(spec.device)
     if isinstance(spec, ConstantSpec) and type(spec.value) in _BY_VALUE:
         return type(spec.value), spec.value

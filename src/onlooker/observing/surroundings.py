@@ -12,6 +12,7 @@ from ..core.call import Call
 from ..core.drawing.alike import named_few
 from ..core.errors import ObservationError
 from ..core.surroundings import Autocast, Gradients, Surroundings
+from ..pytrees.open import dtype_of
 from ..torch_internals.modes import is_any_autocast_enabled
 
 __all__ = [
@@ -121,7 +122,7 @@ def inside_autocast(states: Iterable[Autocast], *, keeps_casts: bool) -> Iterato
     """
     with contextlib.ExitStack() as stack:
         for state in states:
-            dtype = getattr(torch, state.dtype.removeprefix("torch."))
+            dtype = dtype_of(state.dtype)
             cached = keeps_casts and state.cache
             stack.enter_context(torch.autocast(state.device, dtype=dtype, cache_enabled=cached))
         yield

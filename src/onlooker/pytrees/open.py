@@ -35,6 +35,7 @@ __all__ = [
     "NESTED",
     "close_tree",
     "copy_tensors",
+    "dtype_of",
     "is_leaf",
     "is_model_output",
     "map_tensors",
@@ -55,6 +56,12 @@ ABOVE = "above"
 _DEEPEST = 24
 _LEAF = Structure(LEAF)
 _PLAIN_LEAVES = frozenset({torch.Tensor, torch.nn.Parameter, *ATOMS})
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """The dtype that torch prints as ``name``."""
+    dtype: torch.dtype = getattr(torch, name.removeprefix("torch."))
+    return dtype
 
 
 def spec_of(leaf: Any, *, identified: bool = True) -> Spec:

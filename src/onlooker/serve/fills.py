@@ -10,8 +10,8 @@ import torch
 
 from ..core.plan import LeafPlan, Plan
 from ..core.sizes.expression import Expression, Sizes
-from ..materialise.arguments import dtype_of
 from ..materialise.counting import sizes_of
+from ..pytrees.open import dtype_of
 
 __all__ = ["Filler"]
 

@@ -17,8 +17,7 @@ from ..core.plan import LeafPlan, Plan
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec
 from ..core.structure import Structure, child_of
 from ..core.traffic import Violation, ViolationKind
-from ..materialise.arguments import dtype_of
-from ..pytrees.open import spec_of
+from ..pytrees.open import dtype_of, spec_of
 from .contexts import conflict
 from .fills import Filler
 

@@ -35,6 +35,7 @@ import torch
 
 from ..core.errors import ExportError
 from ..core.support.locks import lock_of
+from ..pytrees.open import dtype_of
 from ..repairs.numbers.float_tensors import with_float_tensors
 from ..trace.graph import Graph
 from .refused import of_graph
@@ -321,10 +322,7 @@ def example_inputs(graph: Graph) -> Sequence[Any]:
     if graph.example:
         return with_float_tensors(graph.example)
     return [
-        torch.zeros(
-            [size.evaluate(graph.sizes) for size in leaf.shape],
-            dtype=getattr(torch, leaf.dtype.removeprefix("torch.")),
-        )
+        torch.zeros([size.evaluate(graph.sizes) for size in leaf.shape], dtype=dtype_of(leaf.dtype))
         if leaf.is_tensor
         else leaf.value.evaluate(graph.sizes)
         if leaf.value is not None

@@ -18,11 +18,10 @@ from ..core.structure import Tree
 from ..core.support.kinds import as_call, check_kind
 from ..core.surroundings import Gradients
 from ..core.traffic import CheckedCall, Violation, ViolationKind
-from ..materialise.arguments import dtype_of
 from ..materialise.counting import sizes_of, values_of_specs
 from ..observing.bind import bind, python_signature
 from ..pytrees.joins import join_specs, joined
-from ..pytrees.open import open_arguments, spec_of
+from ..pytrees.open import dtype_of, open_arguments, spec_of
 from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
 

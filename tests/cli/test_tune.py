@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def run(*argv: str) -> tuple[int, str, str]:
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/onlooker")
     Path("uneven_app.py").write_text(APP, encoding="utf-8")
     assert run("export", "uneven_app.py:build", "--no-verify", "--out", "program", "-q")[0] == 0
     return "program"

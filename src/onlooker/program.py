@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .core.drawing.markup import details
 from .core.errors import UnsupportedError
@@ -47,6 +47,9 @@ from .verify.check import checked_calls, profile_of_calls, sized_calls
 from .verify.conversion import converted
 from .verify.request import SizesOption, request_of
 from .verify.verification import Verification, saved_trials
+
+if TYPE_CHECKING:
+    from .compiling.paddings import Paddings
 
 __all__ = ["Program"]
 
@@ -485,6 +488,24 @@ class Program:
         """
         traffic = self.profile(calls)
         return emitted(kind, self.served(traffic), traffic.unserved, count)
+
+    def paddings(
+        self, calls: Recording | Iterable[Any] | None = None, *, waste: float = 0.25
+    ) -> Paddings:
+        """The fewest sizes to which calls can be padded for ``torch.compile``, where at most the share
+        ``waste`` of the work may be padding: see :class:`~onlooker.compiling.paddings.Paddings`.
+
+        ``calls`` are as in :meth:`profile`. Padding must give the same results: the program runs calls as
+        they are and padded, with two contents of the padding. Symbols for which that does not hold are
+        never padded.
+
+        :raises UnsupportedError: ``padding-not-exact`` where no symbol may be padded
+        :raises UsageError: ``bad-waste``, ``different-entry-points``
+        :raises ObservationError: ``no-calls``, ``no-values``
+        """
+        from .compiling.paddings import find_paddings  # it loads torch's compiler: a second
+
+        return find_paddings(self._program, self.served(self.profile(calls)), waste)
 
     def served(self, traffic: Profile | None = None) -> list[Served]:
         """The graphs, each with its traffic and with the names that its files have; by default the

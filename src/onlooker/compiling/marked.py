@@ -12,7 +12,7 @@ from ..observing.bind import bind, read_signature
 from .marks import marked_call
 from .recompiles import Recompiles
 
-__all__ = ["marked"]
+__all__ = ["ArgumentsOf", "marked", "replaced_method"]
 
 
 @contextlib.contextmanager
@@ -37,26 +37,49 @@ def marked(model: Any, found: Recompiles) -> Iterator[None]:
     [(5, 2), (1, 2)]
     """
     check_kind(found, Recompiles, "found", "the result of observer.recompiles()")
-    method = found.entry.rpartition(".")[2]
+    kind = found.kind
+    if kind is None:
+        yield
+        return
+
+    def with_marks(compiled: Callable[..., Any], arguments_of: ArgumentsOf) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with marked_call(arguments_of(args, kwargs), found.marks, kind):
+                return compiled(*args, **kwargs)
+
+        return run
+
+    with replaced_method(model, found.entry.rpartition(".")[2], with_marks):
+        yield
+
+
+#: gives the arguments of a call by name, none for a call that the method itself refuses
+ArgumentsOf = Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]
+
+
+@contextlib.contextmanager
+def replaced_method(
+    model: Any,
+    method: str,
+    wrapped: Callable[[Callable[..., Any], ArgumentsOf], Callable[..., Any]],
+) -> Iterator[None]:
+    """Inside the block another function stands in the place of a compiled method: ``wrapped`` makes it of
+    the compiled one.
+
+    :raises UsageError: ``not-compiled``
+    """
     owner, name = _compiled_place(model, method)
     compiled = getattr(owner, name)
     own = getattr(model, "_orig_mod", model)
     signature, _ = read_signature(getattr(type(own), method).__get__(own))
-    marks = found.marks
-    if found.kind is None:
-        yield
-        return
-    kind = found.kind
 
-    def run_marked(*args: Any, **kwargs: Any) -> Any:
+    def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         try:
-            arguments, _ = bind(signature, args, kwargs)
-        except TypeError:  # the method itself refuses such a call
-            arguments = {}
-        with marked_call(arguments, marks, kind):
-            return compiled(*args, **kwargs)
+            return bind(signature, args, kwargs)[0]
+        except TypeError:
+            return {}
 
-    setattr(owner, name, run_marked)
+    setattr(owner, name, wrapped(compiled, arguments_of))
     try:
         yield
     finally:

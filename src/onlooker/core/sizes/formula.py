@@ -20,6 +20,7 @@ __all__ = [
     "FUNCTIONS",
     "bounds_in",
     "demanded_number",
+    "evaluated",
     "holds",
     "negated",
     "numbers_near",
@@ -265,6 +266,19 @@ def _compiled(text: str, names: tuple[str, ...]) -> CodeType:
     return compile(ast.Expression(tree), "<formula>", "eval")
 
 
+def evaluated(text: str, sizes: Mapping[str, Any]) -> Any:
+    """The value of a formula for a size of each variable.
+
+    :raises UsageError: ``bad-condition``
+    :raises ArithmeticError: for a division by 0
+
+    >>> evaluated("2 * n + 1", {"n": 8})
+    17
+    """
+    scope = {"__builtins__": {}, "math": math, **FUNCTIONS}
+    return eval(_compiled(text, tuple(sizes)), scope, dict(sizes))
+
+
 def holds(text: str, sizes: Mapping[str, Any]) -> bool:
     """True when a formula holds for a size of each variable; False where it has no answer (a
     division by 0).
@@ -274,8 +288,7 @@ def holds(text: str, sizes: Mapping[str, Any]) -> bool:
     >>> holds("n % 4 == 0", {"n": 8}), holds("8 // n == 2", {"n": 0})
     (True, False)
     """
-    scope = {"__builtins__": {}, "math": math, **FUNCTIONS}
     try:
-        return bool(eval(_compiled(text, tuple(sizes)), scope, dict(sizes)))
+        return bool(evaluated(text, sizes))
     except (ArithmeticError, ValueError):
         return False

@@ -84,7 +84,9 @@ def test_a_program_that_is_right_everywhere_is_verified(tmp_path: Path) -> None:
 def test_an_axis_that_calls_changed_and_that_every_graph_has_as_a_number_fails(tmp_path: Path) -> None:
     program = exported(Counted(), *((batch, 3) for batch in (2, 4, 5, 6, 7, 8, 9, 10)))
     assert not program.verify().verified
-    assert said_by(program) == {"not verified: x.shape[0] stays a number"}
+    (said,) = said_by(program)
+    assert said.startswith("not verified: x.shape[0] stays a number; ")
+    assert said.endswith(" trials failed")  # the watched calls that were not kept, and that no graph takes
     (check,) = (check for check in program.tally.checks if check.focus is Focus.AXES)
     assert "calls had 2, 4, 5, 6" in check.note
     assert "x.shape[0] stays a number" in str(program.report)

@@ -28,7 +28,7 @@ __all__ = [
     "specialized_ints",
 ]
 
-_MOST_VALUES = 4
+_MOST_VALUES = 12
 #: how many of the values that are not served are named
 _MOST_LISTED = 6
 

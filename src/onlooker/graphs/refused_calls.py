@@ -24,18 +24,18 @@ from .program_graphs import ProgramGraphs
 __all__ = ["add_sides_of_masks", "complete_observed", "drop_useless"]
 
 #: the most graphs that are made for calls which the graphs of the plans refuse
-_MOST_FURTHER = 4
+_MOST_FURTHER = 12
 #: so many attempts one after the other that help no call are made for refused calls
 _MOST_IN_VAIN = 6
 
 
 def complete_observed(program: ProgramGraphs) -> None:
-    """Further traces for every kept call that is refused, at most a handful.
+    """Further traces for every kept call that is refused, at most a dozen.
 
     A model that loops over values makes a graph of each call that holds for these values alone:
     after some attempts that helped no call, no further ones are made.
     """
-    given_up: dict[int, Sample] = {}
+    given_up = set[int]()
     in_vain = 0
     for _ in range(_MOST_FURTHER):
         left = [
@@ -46,7 +46,6 @@ def complete_observed(program: ProgramGraphs) -> None:
         if not left:
             break
         if in_vain >= _MOST_IN_VAIN:
-            given_up |= {one.call.index: one for one in left}
             break
         before, is_served = len(program.searches), False
         for _ in _attempts(program, left[0]):
@@ -56,8 +55,8 @@ def complete_observed(program: ProgramGraphs) -> None:
                 break
         if not is_served:
             program.give_up_after(before)
-            given_up[left[0].call.index] = left[0]
-    for sample in given_up.values():
+            given_up.add(left[0].call.index)
+    for sample in program.samples:
         if not program.serves(sample):
             program.refusals.append(f"call {sample.call.index} is served by no graph")
 

@@ -183,7 +183,8 @@ def report_of(
     graphs, recording = program.graphs, program.recording
     traffic: dict[str, list[tuple[Mapping[str, int], int]]] = {}
     for call, sizes in calls:
-        traffic.setdefault(call.graph, []).append((sizes, call.count))
+        if call.holds:
+            traffic.setdefault(call.graph, []).append((sizes, call.count))
     others = OtherSides([(graph.plan, graph.contract) for graph in graphs])
     reports = tuple(
         graph_report(

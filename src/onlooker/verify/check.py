@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ..core.structure import Tree
 from ..core.support.kinds import as_call, check_kind
 from ..core.surroundings import Gradients
 from ..core.traffic import CheckedCall, Violation, ViolationKind
+from ..core.verdict import Check, Focus, Outcome
 from ..materialise.counting import sizes_of, values_of_specs
 from ..observing.bind import bind, python_signature
 from ..pytrees.joins import join_specs, joined
@@ -25,7 +27,7 @@ from ..pytrees.open import dtype_of, open_arguments, spec_of
 from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
 
-__all__ = ["checked_calls", "profile_of_calls", "sized_calls", "sizes_of_specs"]
+__all__ = ["checked_calls", "profile_of_calls", "refused_calls", "sized_calls", "sizes_of_specs"]
 
 _CALLS = "a recording, or a list of calls, each (args, kwargs) or a dict of arguments by name"
 
@@ -82,6 +84,26 @@ def profile_of_calls(program: ProgramContents[Graph], calls: Recording | Iterabl
             unserved += row.count
     found = (profile_of_rows(name, own) for name, own in rows.items() if own)
     return Profile(tuple(found), unserved)
+
+
+def refused_calls(program: ProgramContents[Graph], tried: Collection[int]) -> list[Check]:
+    """A failed check for each recorded call that no graph takes, but for calls that were ``tried``, by
+    their numbers.
+    """
+    calls = checked_calls(program, program.recording) if program.recording.calls else ()
+    return [
+        Check(
+            "observed",
+            f"call {call.index}",
+            Outcome.REJECTED,
+            (),
+            math.inf,
+            f"No graph of this program takes the call. {call.graph}: {'; '.join(v.said for v in call.violations)}",
+            Focus.OBSERVED,
+        )
+        for call in calls
+        if not call.holds and call.index not in tried
+    ]
 
 
 def _checked(dispatcher: Dispatcher, inputs: Tree[Spec], index: int, count: int) -> CheckedCall:

@@ -20,6 +20,7 @@ from ..targets.integers.layers import float_layers_of
 from ..trace.graph import Graph
 from .axes import with_axes
 from .calibration import calls_calibrated_on
+from .check import refused_calls
 from .conversion import run_with
 from .distances import Ruler, added_up, distance_checks
 from .effort import Effort
@@ -111,7 +112,9 @@ class Verification:
                 atol=request.atol,
             )
             measured = metric_checks(tried, subject, request.metric, request.at_least)
-        tally = replace(tally, checks=(*tally.checks, *further, *measured))
+        tried_calls = {sample.call.index for sample in basis.samples}
+        refused = refused_calls(basis.contents, tried_calls)
+        tally = replace(tally, checks=(*tally.checks, *refused, *further, *measured))
         if not tally.left_out:
             self._request = ()
         return with_axes(tally, program.contents), unlawful

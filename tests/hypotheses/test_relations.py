@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from onlooker import InputObserver, Plan
+from onlooker import InputObserver, Plan, RejectedCallError
 from onlooker.core.sizes.expression import Expression
 from onlooker.core.verdict import Outcome
 
@@ -613,3 +613,23 @@ def test_rounding_of_other_operators_shows_no_reading() -> None:
     ]
     found = shapes(plan_of(LeavesOnesOut(), *calls))
     assert found["mask"] == ", ".join(found["x"].split(", ")[:2])
+
+
+class Normed(torch.nn.Module):
+    """An operator of torch that checks no sizes: it ends the process where the weights are empty."""
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        moments = torch.zeros_like(weight), torch.ones_like(weight)
+        return torch.native_batch_norm(x, weight, weight, *moments, True, 0.1, 1e-5)[0], weight * 2
+
+
+def test_sizes_that_an_operator_takes_unchecked_are_refused() -> None:
+    model, observer = Normed().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for rows, channels, sides in ((2, 4, 6), (3, 5, 7), (4, 7, 9)):
+            model(torch.randn(rows, channels, sides), torch.randn(channels))
+    program = observer.export()
+    assert program.verify().verified
+    assert program(torch.randn(3, 6, 5), torch.randn(6))[0].shape == (3, 6, 5)
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(3, 6, 5), torch.randn(5))

@@ -132,7 +132,7 @@ class BrokenRelation:
         which the model reads none are free: no length of theirs matters. So are such masks beside
         an argument that is read.
         """
-        got = self._run(values, self._doubt.text)
+        got = None if self._is_refused_unchecked(values) else self._run(values, self._doubt.text)
         if got is None:
             return FindingKind.REFUSED
         are_told, is_one_read = not longer, False
@@ -154,6 +154,21 @@ class BrokenRelation:
         if masks and (not is_one_read or any(self._reads(values, got, own) for own in masks)):
             return FindingKind.UNREAD
         return FindingKind.ACCEPTED if are_told else FindingKind.UNREAD
+
+    def _is_refused_unchecked(self, values: Values) -> bool:
+        """True where tensors without values are refused, though those of the calls are taken.
+
+        Some operators of torch check no sizes and read beyond a tensor that is too small, which may
+        end the process (``torch.native_batch_norm`` with weights of fewer channels); on tensors
+        without values they do check.
+        """
+        text = self._doubt.text
+        if self._takes_shapes(values, f"not {text}, without values"):
+            return False
+        return self._takes_shapes(self._example.values, f"{text}, without values")
+
+    def _takes_shapes(self, values: Values, why: str) -> bool:
+        return self._lab.takes_shapes(close_arguments(self._plan, values), why=why)
 
     def _is_binary(self, axis: Axis, values: Values) -> bool:
         """True for an axis of a mask of ints or bools."""

@@ -475,7 +475,7 @@ def graph_of(attempt: Attempt, flat: FlatRun, example: Example) -> Graph:
         example.sizes,
         sizes,
         ranges,
-        run=runner_on_demand(program, tuple(names.values())),
+        run=runner_on_demand(program, tuple(names.values()), as_traced=True),
         artifact=program,
         example=tuple(example.values[leaf.path] for leaf in plan.inputs),
     )

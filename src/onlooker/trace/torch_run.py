@@ -13,32 +13,38 @@ from ..core.path import Path
 from ..core.spec import Axis
 from ..torch_internals.sizes import ValueRanges, int_oo
 from ..torch_internals.trees import torch_pytree
+from .running.grouped_heads import share_heads
+from .running.straight_code import straight_code
 
 __all__ = ["as_guards", "runner_of", "runner_on_demand", "without_guards", "write_contract"]
 
 Runner = Callable[[Sequence[Any]], Sequence[Any]]
 
 
-def runner_of(program: torch.export.ExportedProgram, names: Sequence[str]) -> Runner:
+def runner_of(
+    program: torch.export.ExportedProgram, names: Sequence[str], *, as_traced: bool = False
+) -> Runner:
     """A function of the inputs, in the order of ``names``, that runs the program without its guards
     on sizes.
 
     The contract of the graph is checked before (:mod:`onlooker.contract`); assertions on values
     stay in the program. The module that torch gives opens its arguments twice, once to compare
     their structure and once to read them, which for a cache of many layers takes as long as many a
-    small graph. Ours are flat, so its graph is called as it is; where it is not as expected, the
-    module is called by name.
+    small graph. Ours are flat, so its graph is written as one function of a list; where it is not
+    as expected, the module is called by name. ``as_traced`` keeps all operators, for comparisons of
+    these with what the model runs.
     """
     module = program.module(check_guards=False)
     order = _order(program, module, names)
-    if order is None:
+    if not as_traced:
+        share_heads(module.graph)
+    forward = None if order is None else straight_code(module.graph, module)
+    if order is None or forward is None:
+        module.recompile()
         return lambda inputs: module(**dict(zip(names, inputs, strict=True)))
-    module.graph.set_codegen(torch.fx.graph.CodeGen())
-    module.recompile()
-    forward = module.forward
     if order == list(range(len(names))):
-        return lambda inputs: forward(*inputs)
-    return lambda inputs: forward(*[inputs[position] for position in order])
+        return forward
+    return lambda inputs: forward([inputs[position] for position in order])
 
 
 def _order(
@@ -59,15 +65,17 @@ def _order(
     return [positions[name] for name in kwargs]
 
 
-def runner_on_demand(program: torch.export.ExportedProgram, names: Sequence[str]) -> Runner:
+def runner_on_demand(
+    program: torch.export.ExportedProgram, names: Sequence[str], *, as_traced: bool = False
+) -> Runner:
     """Returns a runner that is made by the first run: a graph whose guards and ranges still change
-    is mostly never run.
+    is mostly never run. ``as_traced`` as for :func:`runner_of`.
     """
     made: list[Runner] = []
 
     def run(inputs: Sequence[Any]) -> Sequence[Any]:
         if not made:
-            made.append(runner_of(program, names))
+            made.append(runner_of(program, names, as_traced=as_traced))
         return made[0](inputs)
 
     return run

@@ -37,7 +37,7 @@ from ...repairs.not_tracing import NOT_TRACING
 from ...trace.dim_names import with_bounds
 from ...trace.graph import Graph
 from ...trace.torch_export import Traced, traced_at
-from ...trace.torch_run import as_guards, write_contract
+from ...trace.torch_run import as_guards, runner_on_demand, write_contract
 from .operator_trials import OperatorTrials
 from .regions import ProvenRegion, bounded_plan, contract_of
 from .ways import ProvenWay, joined_ways
@@ -78,14 +78,14 @@ class ProvenGraph:
         """The graph with its contract, as short as the proofs allow."""
         contract = contract_of(self.graph.plan, self.regions)
         plan = bounded_plan(self.graph.plan, self.regions)
-        write_contract(
-            self.graph.artifact, formulas_of(plan, contract, as_guards(self.graph.names))
-        )
+        program, names = self.graph.artifact, self.graph.names
+        write_contract(program, formulas_of(plan, contract, as_guards(names)))
         return replace(
             self.graph,
             plan=plan,
             contract=replace(contract, ways=joined_ways(self.ways, contract.regions)),
             named=with_bounds(self.graph.named, plan),
+            run=runner_on_demand(program, tuple(names.values())),
         )
 
 

@@ -1,0 +1,1 @@
+"""Runs exported programs of torch in this process, with as little as possible beside the operators."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..core.errors import SavedFileError, UsageError
 from ..core.precision import PRECISIONS
+from ..core.runtimes import RUNTIMES
 from ..disk.urls import Place, place_of
 from ..model_source.user_function import check_name, names_a_function
 from .command import Command
@@ -54,7 +55,7 @@ __all__ = [
 GENAI, SENTENCE_TRANSFORMERS, WEB = "genai", "sentence-transformers", "web"
 FOLDERS = (GENAI, SENTENCE_TRANSFORMERS, WEB)
 #: the names of the targets, of what is emitted and of the tiny models; those of the code are equal
-TARGETS = ("torch", "onnx", "aoti", "openvino", "executorch")
+TARGETS = tuple(RUNTIMES)
 EMITTED = (
     "tensorrt",
     "trtexec",

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..core.errors import OnlookerError, UsageError
+from ..core.runtimes import RUNTIMES
 from ..core.support.packages import require_packages
 from ..input_observer import InputObserver
 from ..observers import Observers, observe
@@ -234,7 +235,7 @@ def _how_to_run_in_javascript(saved: Pretrained, out: Path) -> list[str]:
 
 def _trusts(target: str) -> str:
     """The argument without which no compiled code is loaded."""
-    return ", machine_code=True" if target == "aoti" else ""
+    return ", machine_code=True" if RUNTIMES[target].is_machine_code else ""
 
 
 def _has_tokenizer(folder: Path) -> bool:

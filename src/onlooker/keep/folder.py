@@ -30,6 +30,7 @@ from typing import Any
 
 from ..core.errors import OnlookerError, SavedFileError
 from ..core.recording import Recording
+from ..core.runtimes import RUNTIMES
 from ..core.support.progress import kept_when_interrupted, tell
 from ..disk.atomic import is_being_saved, left_whole, new_folder
 from ..disk.codec import read_document, write_document
@@ -128,8 +129,6 @@ def _numbers(timings: Mapping[str, Any], name: str, count: int, where: str) -> l
     return [float(took) for took in found]
 
 
-#: the targets whose files are machine code, which loading runs
-_MACHINE_CODE = ("aoti",)
 #: how often a folder is read that another run is replacing, and the seconds between
 _MOST_READS = 40
 _PAUSE = 0.05
@@ -348,7 +347,7 @@ def _read_graphs(
     options: Mapping[str, Any],
 ) -> list[Graph]:
     name = graphs[0].target
-    if name in _MACHINE_CODE and not machine_code:
+    if RUNTIMES[name].is_machine_code and not machine_code:
         raise SavedFileError(
             f"{directory} holds machine code for {name!r}, and loading it runs it.",
             slug="machine-code",

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ..contract.served import ServedSizes
 from ..core.drawing.alike import folded, folded_rows
+from ..core.runtimes import RUNTIMES
 from ..core.verdict import Focus, Tally
 from .data import GraphReport, ReportData
 
@@ -30,13 +31,6 @@ _LONGEST = 208
 _NARROWEST = 20
 #: the number of a layer in the name of an output, and several of them
 _LAYER, _LAYERS = re.compile(r"\.(\d+)(?=\.|$)"), re.compile(r"\[([\d., ]+)\]")
-#: what opens the file of a target outside of onlooker
-_OPENERS = {
-    "onnx": "onnxruntime.InferenceSession",
-    "openvino": "openvino.Core().read_model",
-    "aoti": "torch._inductor.aoti_load_package",
-    "executorch": "executorch.runtime.Runtime.get().load_program",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +275,6 @@ def _run(graphs: Sequence[GraphReport]) -> Iterator[str]:
     yield _cut(
         f"program({', '.join(names)}); inside of program.installed(model) the model runs on it"
     )
-    file, opener = graphs[0].file, _OPENERS.get(graphs[0].target, "")
+    file, opener = graphs[0].file, RUNTIMES[graphs[0].target].opener
     elsewhere = f"; without onlooker {opener}('DIR/{file}')" if file and opener else ""
     yield f"program.save('DIR'), and elsewhere onlooker.load('DIR'){elsewhere}"

@@ -21,6 +21,7 @@ from torch.export.graph_signature import InputKind
 
 from ..core.call import ARGUMENTS
 from ..core.path import Key
+from ..core.runtimes import RUNTIMES
 from ..core.structure import child_of
 from ..lab.runner import cuda_devices
 from ..proofs.operators import draws, written_before_refusal
@@ -46,7 +47,7 @@ class Undoing:
         """
         program = graph.artifact
         if not isinstance(program, torch.export.ExportedProgram):
-            if graph.target != "aoti":
+            if not RUNTIMES[graph.target].is_machine_code:
                 return None
             changes = child_of(graph.outputs.structure, Key(ARGUMENTS)) is not None
             return cls(tuple(range(len(graph.plan.inputs))) if changes else (), draws=True)

@@ -15,19 +15,19 @@ import torch
 from torch.fx import Node
 
 from ..core.contract import Constraint, Origin, Region
+from ..core.runtimes import RUNTIMES
 from ..model_source.lines import place_of_node
 from ..proofs.exported_sizes import sizes_in_plan
 from ..trace.graph import Graph
 
 __all__ = ["of_fixed_ranks", "squeezed_axes"]
 
-_FIXED = frozenset({"aoti", "executorch", "openvino"})
 _SQUEEZES = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
 
 
 def of_fixed_ranks(graphs: Iterable[Graph], target: str) -> list[Graph]:
     """The graphs of torch, whose contracts leave out the sizes that a target would be wrong at."""
-    return [_bound(graph, target) if target in _FIXED else graph for graph in graphs]
+    return [_bound(graph, target) if RUNTIMES[target].fixes_ranks else graph for graph in graphs]
 
 
 def _bound(graph: Graph, target: str) -> Graph:

@@ -14,13 +14,12 @@ from dataclasses import replace
 import torch
 
 from ..core.marks import FINITE, NUMBERS
+from ..core.runtimes import RUNTIMES
 from ..observing.store import Sample
 from ..trace.graph import Graph
 
 __all__ = ["not_finite", "without_nan"]
 
-#: runtimes with kernels of their own
-_OTHERS = frozenset({"onnx", "openvino", "executorch"})
 _ASKS = ("isnan", "isfinite", "isinf", "isposinf", "isneginf", "nan_to_num", "nansum", "nanmean")
 
 
@@ -42,7 +41,7 @@ def not_finite(graph: Graph, samples: Sequence[Sample]) -> Graph:
 
 
 def _marked(graph: Graph, *marks: str) -> Graph:
-    if graph.target not in _OTHERS:
+    if not RUNTIMES[graph.target].leaves_out_nan:
         return graph
     own = dict.fromkeys(marks, f"the runtime of {graph.target}")
     return replace(graph, marks={**graph.marks, **own})

@@ -20,7 +20,7 @@ from ..saved import directory_to_write
 __all__ = ["run"]
 
 #: what ``--to`` accepts -> the targets of the export
-TARGETS = {"torch": ("torch",), "onnx": ("onnx",), "both": ("torch", "onnx")}
+_TARGETS = {"torch": ("torch",), "onnx": ("onnx",), "both": ("torch", "onnx")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
         say("exporting")
         program = observer.export()
         exports = [
-            _prove(program, target, tiny, options.out, say) for target in TARGETS[options.to]
+            _prove(program, target, tiny, options.out, say) for target in _TARGETS[options.to]
         ]
     return _answer(tiny, exports, options)
 

@@ -15,6 +15,7 @@ from ...capture.summary import plans_of
 from ...core.errors import UsageError
 from ...core.plan import Plan
 from ...core.recording import Recording
+from ...core.runtimes import RUNTIMES
 from ...graphs.plans import domain_of
 from ...hypotheses.overrides import Overrides, overrides_of
 from ...input_observer import InputObserver
@@ -39,14 +40,6 @@ __all__ = ["run"]
 
 #: the most runs of the model, and the most seconds, that are spent on experiments
 _BUDGET = (128, 20.0)
-#: seconds of a processor for each graph, and for each operator of a call, by target: measured with torch
-#: 2.13 on one core for seven models of 9 to 237 operators, of which the estimate is at most 3 times off
-_SECONDS = {
-    "torch": (0.5, 0.012),
-    "onnx": (2.0, 0.03),
-    "openvino": (0.8, 0.025),
-    "aoti": (10.0, 0.025),
-}
 #: a verification takes about as long as so many watched calls
 _CALLS_OF_VERIFYING = 20
 
@@ -148,8 +141,9 @@ def _forecast(
     calls = recording.calls
     of_call = sum(call.seconds * call.count for call in calls) / max(len(recording), 1)
     seconds = None
-    if operators is not None and target in _SECONDS:
-        of_graph, of_operator = _SECONDS[target]
+    measured = RUNTIMES[target].seconds
+    if operators is not None and measured is not None:
+        of_graph, of_operator = measured
         seconds = len(plans) * (of_graph + of_operator * operators + _CALLS_OF_VERIFYING * of_call)
     return Forecast(
         recording.model,

@@ -75,6 +75,20 @@ def test_a_cast_is_made_where_the_tensor_has_another_dtype() -> None:
     assert made([torch.ones(2, dtype=torch.float64)])[0].dtype is torch.float32
 
 
+class InMemory(torch.nn.Module):
+    """A cast with the order of memory, which the operator takes by place and ``Tensor.to`` by name alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2).to(torch.float64, memory_format=torch.contiguous_format)
+
+
+def test_a_cast_keeps_the_order_of_memory_that_it_asks_for() -> None:
+    made, _ = function_of(exported(InMemory(), torch.ones(2, 3, 4)))
+    (got,) = made([torch.ones(2, 3, 4)])
+    assert got.dtype is torch.float64
+    assert got.is_contiguous()
+
+
 def test_what_a_trace_says_of_a_tensor_is_still_asserted() -> None:
     made, plain = function_of(exported(Casting(), torch.ones(2)))
     x = torch.ones(2, dtype=torch.float64)

@@ -114,7 +114,7 @@ class _Writer:
         """The line of one operator."""
         given = [self._text(value) for value in node.args]
         named = {name: self._text(value) for name, value in node.kwargs.items()}
-        function = self._constant(_FUNCTIONS.get(node.target, node.target))
+        function = self._constant(_function_of(node))
         keywords = [f"{name}={text}" for name, text in named.items()]
         call = f"{function}({', '.join([*given, *keywords])})"
         if node.target is _aten.to.dtype and len(given) == 2 and not named:
@@ -148,6 +148,15 @@ class _Writer:
             name = self._known[id(value)] = f"c{len(self._known)}"
             self.constants[name] = value
         return self._known[id(value)]
+
+
+def _function_of(node: Node) -> Any:
+    """Returns the function of torch for an operator; the operator itself where it has an order of
+    memory by place, which functions of torch take by name alone.
+    """
+    if any(isinstance(value, torch.memory_format) for value in node.args):
+        return node.target
+    return _FUNCTIONS.get(node.target, node.target)
 
 
 def _last_uses(graph: Graph) -> dict[Node, list[Node]]:

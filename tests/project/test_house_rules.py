@@ -157,6 +157,37 @@ def named_in_architecture() -> list[str]:
     return sorted({name for name in names if name.partition(".")[0] in rooms - {"program"}})
 
 
+def references(path: Path) -> Iterator[tuple[int, str]]:
+    """The modules and names that docstrings refer to, whole: ``.calls.replay`` is below the package of a file."""
+    text = path.read_text(encoding="utf-8")
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    for found in re.finditer(r":(?:mod|class|func|meth|attr|data):`~?(\.*)([\w.]+)`", text):
+        dots, name = found.groups()
+        line = text[: found.start()].count("\n") + 1
+        if dots:
+            yield line, ".".join((*parts[: -len(dots)], name))
+        elif name.startswith("onlooker"):
+            yield line, name
+
+
+def is_there(name: str) -> bool:
+    """True for a module, or for a word in the innermost module of a dotted name."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        module = (ROOT / "src").joinpath(*parts[:count])
+        for file in (module.with_suffix(".py"), module / "__init__.py"):
+            if file.exists():
+                words = file.read_text(encoding="utf-8")
+                return count == len(parts) or re.search(rf"\b{parts[count]}\b", words) is not None
+    return False
+
+
+def test_docstrings_refer_to_what_there_is() -> None:
+    found = [(path, line, name) for path in SOURCES for line, name in references(path)]
+    assert [f"{name_of(path)}:{line}: {name}" for path, line, name in found if not is_there(name)] == []
+    assert len(found) > 50
+
+
 def test_the_architecture_names_what_there_is() -> None:
     missing = []
     for name in named_in_architecture():

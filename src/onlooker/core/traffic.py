@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from .support.enums import StrEnum
 
-__all__ = ["CheckedCall", "Violation", "ViolationKind"]
+__all__ = ["ALWAYS_GIVEN", "CheckedCall", "Violation", "ViolationKind"]
+
+
+#: what an absent argument has to be where every watched call passed it
+ALWAYS_GIVEN = "given, as in every observed call"
 
 
 class ViolationKind(StrEnum):
@@ -46,10 +50,7 @@ class Violation:
     @property
     def said(self) -> str:
         """The violation as part of the sentence by which a call is refused."""
-        if (
-            self.kind is ViolationKind.ABSENT
-            and self.expected == "given, as in every observed call"
-        ):
+        if self.kind is ViolationKind.ABSENT and self.expected == ALWAYS_GIVEN:
             return f"{self.where} was in every observed call, this one does not have it"
         call = "the call does not give it" if self.got == "nothing" else f"the call has {self.got}"
         if self.kind is ViolationKind.CONDITION or (

@@ -50,24 +50,28 @@ def export_graphs(
     program = ProgramGraphs(prepared, lab, overrides or Overrides())
     add_first_graphs(program, plans)
     check_asked_ranges(program.overrides, program.searches)
+    # every watched call has to be served: in other forms, then call by call
     add_watched_ways(program)
     complete_observed(program)
     drop_useless(program)
     add_sides_of_masks(program)
+    # sizes of interest that no graph holds
     for search in program.searches:
         search.drop_unwanted()
         program.explore(search)
+    # other forms of calls, compared with the graphs at all sizes that these hold by now
     settle_absent_tensors(program)
-    _check_calls_after_others(program)
+    _note_calls_after_others(program)
     add_free_options(program)
     _check_watched_calls(program)
+    # graphs stand for several blocks or adapters: each has to give the same graph
     check_equal_blocks(program)
     check_adapters(program)
     return program.finished(), program.refusals
 
 
-def _check_calls_after_others(program: ProgramGraphs) -> None:
-    """Looks whether a model that remembers something, such as a table or that it was called,
+def _note_calls_after_others(program: ProgramGraphs) -> None:
+    """Notes whether a model that remembers something, such as a table or that it was called,
     computes after a call what it computes before the first one. The verdict says it where it does
     not: the graphs compute what the first call computes.
 

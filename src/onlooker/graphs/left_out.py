@@ -125,17 +125,17 @@ def _settle_by_traces(program: ProgramGraphs, search: PlanSearch) -> None:
         is_bound = not names.isdisjoint(bound)
         if is_bound and names not in watched:
             continue
-        is_same = _may_leave_out(program, search, names, has_own_graph=is_bound)
+        is_same = _settle_set(program, search, names, has_own_graph=is_bound)
         if not is_same and not is_bound:
             bound |= names
     search.bind(bound)
 
 
-def _may_leave_out(
+def _settle_set(
     program: ProgramGraphs, search: PlanSearch, names: frozenset[str], *, has_own_graph: bool
 ) -> bool:
-    """True where the trace without these tensors is an identity with every graph of the search;
-    else, and where it ``has_own_graph``, its graphs are further ones of the program.
+    """Traces calls without these tensors: returns True where that is an identity with every graph of the
+    search. Else, and where it ``has_own_graph``, the graphs of the trace join the program.
     """
     recording = program.prepared.recording
     roots = absent_tensors(search.plan)

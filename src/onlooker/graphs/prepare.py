@@ -42,8 +42,10 @@ def prepare(
     probe: bool = True,
     unsaved: Sequence[UnsavedValues] = (),
 ) -> Prepared:
-    """Tests lists of tensors with the model, and joins those that it only concatenates; puts one
-    stand-in for objects that it does not read.
+    """Returns the recording and the kept calls as graphs see them.
+
+    Defaults of the signature are filled in, lists that the model only concatenates are one tensor, and one
+    stand-in is in the place of each object that it does not read: both are tested with the model.
 
     :raises UnsupportedError: ``unusual-tensor`` for calls that no program can serve
     """

@@ -4,7 +4,7 @@ To add an idea, write one file with a class like those below, and add one line t
 
 Questions about the form of all calls are asked first (:func:`joins_of`), then :mod:`.shared_graphs`
 says which calls one graph can serve, and the others are asked about each such draft
-(:func:`resolved`). Before all of them :mod:`.replay` asks whether the recorded calls give again what
+(:func:`resolved`). Before all of them :mod:`.calls.replay` asks whether the recorded calls give again what
 they gave.
 """
 

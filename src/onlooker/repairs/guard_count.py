@@ -79,6 +79,6 @@ UNGUARDED = Repair(
     " has. Each makes the next one slower. torch is asked to take the general side of these comparisons.",
     until="tests/graphs/test_guards.py::test_a_trace_that_meets_too_many_guards_is_asked_without_those_on_0_and_1",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/fx/experimental/_config.py",
-    wanted=_has_too_many,
+    retry=_has_too_many,
     block=lambda _: shape_config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
 )

@@ -79,5 +79,5 @@ MEMORY_COPIES = Repair(
     " traced without copies.",
     until="tests/repairs/test_memory_copies.py::test_windows_of_all_sizes_are_one_graph",
     always=True,
-    wanted=_must_share_memory,
+    retry=_must_share_memory,
 )

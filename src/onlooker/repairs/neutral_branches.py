@@ -528,5 +528,5 @@ NEUTRAL_BRANCHES = Repair(
     until="tests/repairs/test_neutral_branches.py::test_frames_of_all_lengths_are_served",
     always=True,
     failed=_decided_by_python,
-    wanted=_may_be_the_cause,
+    retry=_may_be_the_cause,
 )

@@ -86,7 +86,7 @@ NOT_TRACING = Repair(
     " model is told that it is not traced, and the branch is traced as any other.",
     until="tests/trace/test_graph_check.py::test_a_trace_that_refuses_sizes_of_the_model_is_made_as_a_call",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/compiler/__init__.py",
-    wanted=_is_refused_in_trace,
+    retry=_is_refused_in_trace,
     block=lambda _: not_tracing(),
     note="`torch.compiler.is_exporting()` was made to return False for this model: with True it gives"
     " another result",
@@ -96,5 +96,5 @@ EQUAL_SIZES = Repair(
     "A model that takes another way where two sizes differ may branch on a value there. The example then"
     " has those sizes equal that all calls had equal.",
     until="tests/trace/test_alike_sizes.py::test_a_model_that_wants_equal_sizes_in_a_trace_alone_takes_calls_with_padding",
-    wanted=_may_go_around_values,
+    retry=_may_go_around_values,
 )

@@ -35,10 +35,10 @@ class Repair:
     ``until``, the test or the script that tells when it may go, are for the reader: ``docs/repairs.md``
     is made of them.
 
-    A repair that is ``always`` on is part of every trace until it is given up. Any other one is wanted
-    after a ``refusal`` with these words of torch, or where ``wanted``, which looks at an attempt, says how
-    to make the next one. ``failed`` is asked before all of these: it says so for an attempt that ended
-    because of the repair itself.
+    A repair that is ``always`` on is part of every trace until it is given up. Any other one comes after a
+    ``refusal`` with these words of torch, or where ``retry``, which looks at an attempt, gives the request
+    for the next one: with the repair, or, of one that is on, without it. ``failed`` of all repairs is asked
+    before: it gives the request after an attempt that ended because of the repair itself.
 
     ``block`` is a context manager around ``torch.export.export``. A repair without one acts inside of the
     model's call: as a reader of :class:`~onlooker.repairs.trace_mode.TraceMode`, or by what the request
@@ -52,16 +52,16 @@ class Repair:
     versions: str = "2.13"
     always: bool = False
     refusal: str = ""
-    wanted: Callable[[Attempt], Retry | None] | None = None
+    retry: Callable[[Attempt], Retry | None] | None = None
     failed: Callable[[Attempt], Retry | None] | None = None
     block: Callable[[Setup], contextlib.AbstractContextManager[Any]] | None = None
     note: str = ""
 
     def after(self, attempt: Attempt) -> Retry | None:
-        """The next attempt, where this one wants the repair."""
+        """The next attempt, where this one asks for another because of the repair."""
         if self.refusal and self.refusal in attempt.message:
             return attempt.wants(self)
-        return None if self.wanted is None else self.wanted(attempt)
+        return None if self.retry is None else self.retry(attempt)
 
     def is_part_of(self, request: TraceRequest) -> bool:
         """True where a trace that is asked for so has the repair."""

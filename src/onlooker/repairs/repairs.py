@@ -36,7 +36,7 @@ from .watched_sizes import WATCHED_SIZES
 __all__ = ["REPAIRS", "anew", "next_attempt", "repaired"]
 
 REPAIRS: tuple[Repair, ...] = (
-    # parts of every trace
+    # parts of every trace; some are given up after an attempt
     SIZE_FUNCTIONS,
     SIZE_MATH,
     SIZE_TENSORS,
@@ -63,10 +63,10 @@ REPAIRS: tuple[Repair, ...] = (
     UNSOLVED_EQUATIONS,
     UNCHANGED_MODULES,
     NOT_TRACING,
-    # after a program that holds for fewer calls than another one would
+    # after a program that holds for fewer calls than another one would; memory copies are on until then
     ANY_LENGTH,
     MEMORY_COPIES,
-    # the last resort
+    # on until an attempt fails that nothing else explains
     NEUTRAL_BRANCHES,
     # never after an attempt: where the model reads what calls change
     WATCHED_SIZES,
@@ -74,7 +74,10 @@ REPAIRS: tuple[Repair, ...] = (
 
 
 def next_attempt(attempt: Attempt) -> Retry | None:
-    """Returns the way to trace after an attempt; None where no repair helps, or none is needed."""
+    """Returns the way to trace after an attempt; None where no repair helps, or none is needed.
+
+    First all repairs are asked whether they are the reason of a failure, then each whether it helps.
+    """
     failed = [repair.failed for repair in REPAIRS if repair.failed is not None]
     for retry_after in (*failed, *(repair.after for repair in REPAIRS)):
         retry = retry_after(attempt)

@@ -16,7 +16,7 @@ from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec
 from ..core.structure import Structure, child_of
-from ..core.traffic import Violation, ViolationKind
+from ..core.traffic import ALWAYS_GIVEN, Violation, ViolationKind
 from ..pytrees.open import dtype_of, spec_of
 from .contexts import conflict
 from .fills import Filler
@@ -260,8 +260,7 @@ def _check_needed(plan: Plan, structure: Structure) -> None:
     given = {Path((entry,)).root for entry, child in pairs if not child.is_leaf}
     for name in plan.needed:
         if name not in given:
-            expected = "given, as in every observed call"
-            raise Mismatch(Violation(ViolationKind.ABSENT, name, expected, "nothing"))
+            raise Mismatch(Violation(ViolationKind.ABSENT, name, ALWAYS_GIVEN, "nothing"))
 
 
 def _check_empty(plan: Plan, structure: Structure) -> None:
@@ -301,14 +300,8 @@ def _empty_in(
 def _check_filled(missing: Sequence[tuple[int, LeafPlan]]) -> None:
     for _, leaf in missing:
         if leaf.fill is None or leaf.bound:
-            raise Mismatch(
-                Violation(
-                    ViolationKind.ABSENT,
-                    str(leaf.path),
-                    "given, as in every observed call",
-                    "nothing",
-                )
-            )
+            path = str(leaf.path)
+            raise Mismatch(Violation(ViolationKind.ABSENT, path, ALWAYS_GIVEN, "nothing"))
 
 
 def _check_absent_sets(plan: Plan, missing: Sequence[LeafPlan]) -> None:

@@ -38,7 +38,7 @@ from ..repairs.numbers.number_texts import texts_are_of_numbers
 from ..repairs.numbers.range_tensors import RangeTensors
 from ..repairs.numbers.size_ints import builtins_swapped, ints_of_floats_are_values
 from ..repairs.numbers.size_tensors import FLOATS_DECIDE, SizeTensors
-from ..repairs.numbers.sized_operators import SizedOperators
+from ..repairs.numbers.sized_operators import SIZED_OPERATORS, SizedOperators
 from ..repairs.repair import TraceRequest
 from ..repairs.trace_mode import Reader, reading
 from .equal_sizes import unify_sizes
@@ -274,7 +274,11 @@ class FlatRun:
             GuardCount(inputs.values(), self._most_guards),
             *([] if self.rows is None else [self.rows]),
             self.branches,
-            SizedOperators(copies=MEMORY_COPIES.is_part_of(request)),
+            *(
+                [SizedOperators(copies=MEMORY_COPIES.is_part_of(request))]
+                if SIZED_OPERATORS.is_part_of(request)
+                else []
+            ),
             SizeTensors(floats_decide=FLOATS_DECIDE in request.on, ranges=ranges),
             self.reads,
             self.marks_read,

@@ -2,7 +2,7 @@
 
 A size that is returned is an output of the graph, and so is a number that ``item()`` reads. torch
 has no output that is a bool, so a bool such as ``x.shape[1] > 64`` leaves the graph as 1 or 0, of
-which :class:`~onlooker.trace.graph.Outputs` makes a bool again. A number inside of an object that
+which :class:`~onlooker.core.contents.Outputs` makes a bool again. A number inside of an object that
 cannot be opened has no way out: it becomes a constant, by a decision that the path condition of the
 trace has, so that calls with other sizes are refused.
 """

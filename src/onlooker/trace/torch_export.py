@@ -97,10 +97,11 @@ def export_graph(
     like: TraceRequest | None = None,
     most_guards: int | None = None,
 ) -> Traced:
-    """The exported graph of a plan, traced as often as a repair wants another attempt.
+    """The exported graph of a plan with its path condition and its bounds, traced as often as a repair asks
+    for another attempt.
 
-    Each attempt is a trace with the repairs that are on. A repair that is wanted after a refusal, or for
-    a program that would hold for fewer calls, is on in the next attempt. A graph is checked against the
+    Each attempt is a trace with the repairs that are on. After a refusal, or a program that holds for fewer
+    calls than another one would, a repair gives the request for the next attempt. A graph is checked against the
     model before it is given.
 
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
@@ -191,11 +192,11 @@ def _traced(
         return Retry(request.unrolling(flat.loops.rolled))
     graph = checked_floats(graph, calls, lab)
     # a trace like another one goes the way that was found right there
-    difference = "" if attempt.is_side else mask_difference(graph, calls, lab)
-    if difference and NOT_TRACING in request.on:
-        raise mask_refusal(graph, difference)
-    if difference:
-        note = f"{NOT_TRACING.note}: {difference}"
+    by_masks = "" if attempt.is_side else mask_difference(graph, calls, lab)
+    if by_masks and NOT_TRACING in request.on:
+        raise mask_refusal(graph, by_masks)
+    if by_masks:
+        note = f"{NOT_TRACING.note}: {by_masks}"
         return Retry(request.with_repair(NOT_TRACING), note, NOT_TRACING)
     found = replace(request, sizes_are_values=flat.has_values_of_floats)
     return Traced(graph, condition, found, flat.rolling, bounds)

@@ -7,7 +7,7 @@ bert     encoder: two calls with ids and a mask, of two sizes
 vit      vision: two calls with images, of two batch sizes
 ======== ==============================================================================
 
-:mod:`.untrained` has about a hundred published configurations, made tiny by rule, with inputs for
+:mod:`onlooker_compat.untrained` has about a hundred published configurations, made tiny by rule, with inputs for
     each.
 """
 

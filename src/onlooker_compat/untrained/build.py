@@ -69,7 +69,7 @@ def get_untrained_model_with_inputs(
         ``submodule="part"``
     :param config: a configuration of transformers to take instead; it is not changed
     :param task: such as ``"text-generation"``; by default the one of the architecture
-    :param inputs_kwargs: sizes of the inputs and ``cls_cache``: see :class:`.sizes.InputSizes`
+    :param inputs_kwargs: sizes of the inputs and ``cls_cache``: see :class:`onlooker.zoo.sizes.InputSizes`
     :param model_kwargs: attributes of the configuration to set after its reduction
     :param dynamic_rope: True for a rotary embedding that follows the length of the sequence
     :param use_pretrained: with the trained weights, from a folder or the cache of the hub, and not

@@ -193,10 +193,10 @@ class ProvenGraphs:
         ``is_identity`` says that an identity test found them equal. True where each of them is one
         of these graphs.
         """
-        found = [self._has_way(names, others, one, fixed, is_identity) for one in others.graphs]
+        found = [self._prove_way(names, others, one, fixed, is_identity) for one in others.graphs]
         return all(found)
 
-    def _has_way(
+    def _prove_way(
         self,
         names: frozenset[str],
         others: ProvenGraphs,

@@ -1,7 +1,7 @@
 """The search for the graphs of one plan, and for the sizes for which each is proven.
 
 The first trace proves its graph under its path condition. Sizes of interest outside of it that the
-model takes (:mod:`..infer.interest`) are traced as well: where the trace gives a graph that is known
+model takes (:mod:`...infer.interest`) are traced as well: where the trace gives a graph that is known
 already, that graph is proven there too, else the new graph joins the program
 (:mod:`.proven_graphs`). So no condition of the model is dropped because trials agree.
 
@@ -112,8 +112,10 @@ class PlanSearch:
         return self._request
 
     def general_sizes(self) -> tuple[Sizes, Sizes]:
-        """The symbols that are numbers in the graph with the fewest of these, and the sizes of its
-        trace without further numbers that holds most of what is wanted.
+        """Returns the sizes that are numbers in the most general graph, and sizes of the other symbols.
+
+        The graph is the one with the fewest numbers, the sizes are those of the trace of it that holds most
+        of what is wanted.
         """
         proven = min(self.graphs, key=lambda proven: len(proven.fixed))
         wanted = list(self.domain.choices())
@@ -141,7 +143,7 @@ class PlanSearch:
     @property
     def decides_by_masks(self) -> bool:
         """True where the model was told that it is not traced, and decides by values then: whether a
-        mask hides anything, as :mod:`.mask_check` found.
+        mask hides anything, as :mod:`onlooker.trace.graph_check` found.
         """
         return {NOT_TRACING, BY_VALUES} <= self._request.on
 
@@ -190,7 +192,7 @@ class PlanSearch:
             self._trace_near(seed)
         for _ in range(0 if self._proven.n_further else _MOST_FURTHER):
             seed = self._open_choice(filter(self._is_on_grids, self.domain.further_choices()))
-            if seed is None or not self._is_known_graph_at(seed):
+            if seed is None or not self._try_further_sizes(seed):
                 break
         return spent
 
@@ -269,9 +271,9 @@ class PlanSearch:
         self._tried |= {before, self._sides_of(seed)}
         return False
 
-    def _is_known_graph_at(self, seed: Sizes) -> bool:
-        """Traces the plan once for sizes; True where that gives no further graph, which is left out
-        again.
+    def _try_further_sizes(self, seed: Sizes) -> bool:
+        """Traces the plan once for sizes that are worth no further graph: returns True where there is none,
+        and leaves it out again where there is one.
         """
         choice = next(self._nearby.general_near(seed), None)
         if choice is None:

@@ -248,7 +248,7 @@ BY_VALUES = Repair(
     " and the program checks at run time that those of a call decide alike.",
     until="upstream/torch_values_of_parameters.py",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/config.py",
-    wanted=_meets_value,
+    retry=_meets_value,
     block=lambda _: decided_by_values(),
     note="the graph has the side of a branch that the example takes",
 )
@@ -258,6 +258,6 @@ ANY_LENGTH = Repair(
     " program. Where a program would refuse a call for that, one row and none are allowed.",
     until="upstream/torch_two_rows_at_least.py",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_library/fake_impl.py",
-    wanted=_has_long_results,
+    retry=_has_long_results,
     block=lambda _: results_of_any_length(),
 )

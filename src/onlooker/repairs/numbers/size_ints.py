@@ -407,7 +407,7 @@ SIZE_INTS = Repair(
     until="upstream/torch_int_of_a_size.py",
     versions="2.13, 2.15",
     link="https://github.com/pytorch/pytorch/blob/v2.13.0/torch/__init__.py",
-    wanted=_asks_for_ints,
+    retry=_asks_for_ints,
     block=lambda setup: ints_stay_sizes(setup.model),
     note="int(), len() and range() of a size are read as sizes",
 )

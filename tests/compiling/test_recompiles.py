@@ -70,6 +70,35 @@ def test_equal_axes_share_a_shape_id(of_masked: tuple[Masked, Recompiles]) -> No
     assert ids["x", 0] == ids["mask", 0] != ids["x", 1] == ids["mask", 1]
 
 
+class Trained(torch.nn.Module):
+    """A step of training: batch statistics, random zeros, a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm, self.drop = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.norm(self.linear(x))).relu().mean()
+
+
+def test_steps_of_training_are_counted_and_marked() -> None:
+    model, observer = Trained().train(), InputObserver()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with observer(model):
+        for batch in (8, 8, 5, 3):
+            model(torch.randn(batch, 4)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = observer.recompiles()
+    assert found.before.graphs == 2
+    assert found.after.graphs == 1
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+    with onlooker.marked(torch.compile(model, backend="eager"), found):
+        model(torch.randn(6, 4)).backward()
+    assert model.linear.weight.grad is not None
+
+
 def test_the_text_says_how_often_and_why(of_masked: tuple[Masked, Recompiles]) -> None:
     _, found = of_masked
     text = str(found)

@@ -26,6 +26,7 @@ from ..core.plan import LeafPlan
 from ..core.support.kinds import is_int
 from ..infer.marks import marks_of
 from .buckets import Bucket, best_cuts, buckets_of
+from .specs import spec_lines
 from .traffic import Row, Served
 
 __all__ = ["EMITTERS", "Emitted", "clusters_of", "emitted"]
@@ -482,8 +483,13 @@ def _bucket_line(served: Served, bucket: Bucket) -> str:
 
 
 def marks(graphs: Sequence[Served], count: int) -> Emitted:
-    """Marks for torch.compile, of the axes that change in some graph."""
-    return Emitted("compile", "\n".join(marking_lines(graphs)) + "\n")
+    """Marks for torch.compile, of the axes that change in some graph; of a single graph the sizes as a
+    ``ShapesSpec`` too.
+    """
+    lines = marking_lines(graphs)
+    if len(graphs) == 1:
+        lines += spec_lines(graphs[0])
+    return Emitted("compile", "\n".join(lines) + "\n")
 
 
 #: the runtimes with profiles by their names, each with what writes those of one graph

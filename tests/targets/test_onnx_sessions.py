@@ -75,8 +75,11 @@ def chosen(session: Any) -> dict[str, Any]:
 
 
 def is_default(session: Any) -> bool:
-    options, plain = session.get_session_options(), onnxruntime.SessionOptions()
-    return all(getattr(options, name) == getattr(plain, name) for name in OPTIONS if "." not in name)
+    """True for the options of ONNX Runtime, with the threads of torch, which sleep between runs."""
+    found, plain = chosen(session), onnxruntime.SessionOptions()
+    expected = {name: getattr(plain, name) for name in OPTIONS if "." not in name}
+    expected["intra_op_num_threads"] = torch.get_num_threads()
+    return found == {**expected, "session.intra_op.allow_spinning": "0"}
 
 
 def is_exact(program: Program, reference: Program) -> bool:
@@ -90,6 +93,17 @@ def test_options_of_sessions_reach_every_session(program: Program, sessions: lis
     assert [chosen(session) for session in sessions] == [OPTIONS, OPTIONS]
     assert is_exact(made, program)
     assert made.verify().verified, made.report
+
+
+def test_a_session_has_as_many_threads_as_torch(program: Program, sessions: list[Any]) -> None:
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            program.to("onnx")
+            assert sessions.pop().get_session_options().intra_op_num_threads == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_object_of_options_is_used_as_it_is(program: Program, sessions: list[Any]) -> None:

@@ -75,3 +75,14 @@ def test_a_call_that_openvino_refuses_is_a_runtime_error() -> None:
     with pytest.raises(RuntimeError, match="shape"):
         run([torch.zeros(2, 4)])
     assert run([torch.zeros(2, 3)])[0].sum() == 6
+
+
+def test_the_cpu_has_as_many_threads_as_torch_unless_the_user_says_otherwise() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert DeviceSettings().properties["INFERENCE_NUM_THREADS"] == 3
+        assert DeviceSettings(config={"INFERENCE_NUM_THREADS": 2}).properties["INFERENCE_NUM_THREADS"] == 2
+        assert "INFERENCE_NUM_THREADS" not in DeviceSettings("AUTO:GPU,CPU").properties
+    finally:
+        torch.set_num_threads(before)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from ...core.errors import UsageError
 
 __all__ = ["SETTINGS", "DeviceSettings", "settings_of"]
@@ -30,8 +32,9 @@ class DeviceSettings:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """All properties that a model is compiled with."""
-        return {**_EXACT, **self.config}
+        """All properties that a model is compiled with; the CPU has as many threads as torch."""
+        threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads()} if self.device == "CPU" else {}
+        return {**_EXACT, **threads, **self.config}
 
 
 def settings_of(device: Any = None, config: Any = None) -> DeviceSettings:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ....core.errors import UsageError
 
 __all__ = ["DEFAULT", "SETTINGS", "SessionSettings", "settings_of"]
@@ -47,7 +49,8 @@ class SessionSettings:
         return {} if self.is_users else dict(self.options or {})
 
     def new_options(self) -> Any:
-        """The SessionOptions of one session.
+        """The SessionOptions of one session. Unless the user says otherwise, it has as many threads
+        as torch, and they sleep between runs: those of torch work in the same process meanwhile.
 
         :raises UsageError: ``bad-session-options``
         """
@@ -57,6 +60,8 @@ class SessionSettings:
             return self.options
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # an error is raised, and need not be printed too
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         for name, value in (self.options or {}).items():
             _set(options, name, value)
         return options

@@ -382,7 +382,11 @@ class ObjectState(Holder):
 
 
 class _WrittenTensor(Holder):
-    """A tensor that is no parameter; ``saved`` is a copy of it, or None."""
+    """A tensor that is no parameter; ``saved`` is a copy of it, or None.
+
+    torch counts writes to tensors, but not those of batch norms to the statistics of their channels: floats
+    of one dimension are compared with their copy.
+    """
 
     __slots__ = ("mark",)
 
@@ -395,7 +399,11 @@ class _WrittenTensor(Holder):
         return self.saved is None
 
     def is_unchanged(self) -> bool:
-        return not was_written(self.value, self.mark)
+        if was_written(self.value, self.mark):
+            return False
+        if self.saved is None or self.value.ndim != 1 or not self.value.is_floating_point():
+            return True
+        return torch.equal(self.value, self.saved) or not was_written(self.value, self.saved)
 
     def effects(self) -> Iterator[Effect]:
         yield Effect(self.path, self.saved, self.value, is_write=True)

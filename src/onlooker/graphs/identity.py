@@ -34,6 +34,7 @@ __all__ = [
     "Step",
     "identity_difference",
     "numbers_of_positions",
+    "places_taken",
     "thresholds_on_values",
     "value_reads",
 ]
@@ -77,6 +78,8 @@ _POSITIONS = frozenset(
     | {"slice", "narrow", "triu", "tril", "minimum", "maximum", "floor_divide", "remainder", "div"}
     | {"sym_max", "sym_min", "floordiv", "mod", "arange", "roll", "index_select", "select"}
 )
+#: those that take places of one axis
+_TAKING = frozenset({"slice", "narrow", "select"})
 #: a threshold on sizes is met by sizes up to this one
 _GREATEST = 600
 
@@ -274,6 +277,19 @@ def numbers_of_positions(steps: Sequence[Step]) -> Counter[int]:
         if _name_of(function) in _POSITIONS:
             numbers = _numbers_in(args, kwargs)
             found.update(abs(int(n)) for n in numbers if 2 <= abs(n) < 2**31)
+    return found
+
+
+def places_taken(steps: Sequence[Step]) -> Counter[tuple[int, int]]:
+    """The numbers by which the operators of a run take places of an axis, each with the length of the
+    axis.
+    """
+    found: Counter[tuple[int, int]] = Counter()
+    for function, args, kwargs, _ in steps:
+        if _name_of(function) in _TAKING:
+            length = args[0].shape[args[1] if len(args) > 1 else kwargs.get("dim", 0)]
+            numbers = _numbers_in(args, kwargs)
+            found.update((abs(int(n)), length) for n in numbers if 2 <= abs(n) < 2**31)
     return found
 
 

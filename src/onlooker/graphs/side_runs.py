@@ -62,7 +62,13 @@ from ..serve.dispatch import Dispatcher
 from ..torch_internals.sizes import ConstantSource, ShapeEnv, symbolic_shapes
 from ..trace.graph import Graph
 from ..trace.size_reads import READS
-from .identity import Step, numbers_of_positions, thresholds_on_values, value_reads
+from .identity import (
+    Step,
+    numbers_of_positions,
+    places_taken,
+    thresholds_on_values,
+    value_reads,
+)
 from .one_plan.operator_trials import as_in_a_trace
 from .one_plan.search import PlanSearch
 from .one_plan.ways import USUAL_SIZES, sizes_of_absent
@@ -140,6 +146,7 @@ class _OfGraph:
     thresholds: Counter[Any] | None
     value_reads: int = 0
     positions: Counter[int] = field(default_factory=Counter)
+    places: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def is_for(self, inputs: Sequence[Any]) -> bool:
         """True for the same inputs."""
@@ -232,6 +239,7 @@ class SideRuns:
             thresholds_on_values(recorder.steps, given),
             value_reads(recorder.steps),
             numbers_of_positions(recorder.steps),
+            places_taken(recorder.steps),
         )
 
 
@@ -387,9 +395,7 @@ class _Way:
         if why:
             raise _WayDiffersError(why)
         if of_graph.thresholds is not None:
-            one, other = numbers_of_positions(run.steps), of_graph.positions
-            found_numbers = {*(one - other), *(other - one)}
-            numbers |= {n for n in found_numbers if not run.symbols.explains(n)}
+            numbers |= _numbers_of_one(run, of_graph)
         operators = tuple(str(function) for function, *_ in run.steps)
         conditions = run.symbols.conditions(run.decisions)
         return _Side(sizes, conditions, run.symbols.fixed, operators)
@@ -484,7 +490,7 @@ class _SymbolicSizes(Reader):
     ) -> None:
         self._environment = ShapeEnv(specialize_zero_one=False, duck_shape=False)
         self._axes: dict[tuple[str, int | None], Any] = {}
-        self._constants = constants
+        self.constants = constants
         #: lists of the numbers of a range that become tensors, of which nothing is decided
         self.ranges = RangeTensors()
         known: dict[Any, Any] = {}
@@ -519,7 +525,7 @@ class _SymbolicSizes(Reader):
     def explains(self, number: int) -> bool:
         """True for a number that is one of the sizes of the run, or beside one."""
         return any(
-            n in self._known or n in self._constants for n in (number - 1, number, number + 1)
+            n in self._known or n in self.constants for n in (number - 1, number, number + 1)
         )
 
     def on_call(
@@ -538,7 +544,7 @@ class _SymbolicSizes(Reader):
         return self._symbol(result) if func in _OF_ONE_SIZE else result
 
     def _symbol(self, size: int) -> Any:
-        if size < 2 or size in self._constants:
+        if size < 2 or size in self.constants:
             return size
         if size not in self._known:
             self._known[size] = self._new(f"{size} of something else", size)
@@ -571,6 +577,26 @@ def _other_values(run: _Recorded, of_graph: _OfGraph) -> str:
     if value_reads(run.steps, run.hits.numbers) > of_graph.value_reads:
         return "it decides by values"
     return ""
+
+
+def _numbers_of_one(run: _Recorded, of_graph: _OfGraph) -> set[int]:
+    """Returns the numbers on positions that a run or its graph alone has.
+
+    A loop over the rows of a block of 64 has all numbers up to 63. An axis of a constant length has
+    the same places at every size, and what stands there is all there once the axis is full: for
+    these numbers there is its length.
+    """
+    one, other = numbers_of_positions(run.steps), of_graph.positions
+    places = places_taken(run.steps)
+    found: set[int] = set()
+    for alone, taken in ((one - other, places), (other - one, of_graph.places)):
+        for number, count in alone.items():
+            if run.symbols.explains(number):
+                continue
+            lengths = [n for n in run.symbols.constants if n <= _GREATEST and taken[number, n]]
+            is_constant = sum(taken[number, n] for n in lengths) >= count
+            found.update(lengths if is_constant else [number])
+    return found
 
 
 def _is_same(one: Any, other: Any) -> bool:

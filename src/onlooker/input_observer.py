@@ -50,6 +50,7 @@ from .observing.store import Sample, Store
 from .observing.surroundings import autocast_of, record_gradients
 from .observing.tracked_state import StateTracker
 from .observing.wrapping.lifted_weights import LiftedWeights
+from .patches.collector import collecting_new_objects
 from .patches.quiet import quietly
 from .program import Program
 from .pytrees.comparisons.leaves import thresholds_of
@@ -279,6 +280,7 @@ class InputObserver:
         return plans[0] if len(plans) == 1 else plans
 
     @quietly
+    @collecting_new_objects()
     def export(
         self,
         *,

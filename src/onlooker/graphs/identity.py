@@ -29,6 +29,7 @@ from ..materialise.extremes import LARGE, extreme_values
 from ..proofs.same_run import READERS
 from ..pytrees.comparisons.agree import agreement
 from ..trace.graph import Graph
+from .known_masks import are_same_with_known_masks
 
 __all__ = [
     "Step",
@@ -82,6 +83,8 @@ _POSITIONS = frozenset(
 _TAKING = frozenset({"slice", "narrow", "select"})
 #: a threshold on sizes is met by sizes up to this one
 _GREATEST = 600
+#: at so many sizes at least the graphs have to agree
+_FEWEST = 2
 
 
 def identity_difference(
@@ -103,15 +106,17 @@ def identity_difference(
     numbers = _numbers_of_one(first, second)
     if any(number > _GREATEST for number in numbers):
         return "one of them has a number on positions that is too large to be tried"
-    n_tried = 0
-    for sizes in _sizes(first.plan, dict(first.sizes), numbers):
-        if not holds(sizes) or not is_possible(first.plan, sizes):
-            continue
-        difference = _difference_at(first, second, calls, sizes)
-        if difference:
-            return difference
-        n_tried += 1
-    return "" if n_tried >= 2 or not first.plan.symbols else "too few sizes could be tried"
+    choices = [
+        sizes
+        for sizes in _sizes(first.plan, dict(first.sizes), numbers)
+        if holds(sizes) and is_possible(first.plan, sizes)
+    ]
+    if len(choices) < _FEWEST and first.plan.symbols:
+        return "too few sizes could be tried"
+    if are_same_with_known_masks(first, second, choices):
+        return ""
+    differences = (_difference_at(first, second, calls, sizes) for sizes in choices)
+    return next(filter(None, differences), "")
 
 
 def _sizes(plan: Plan, traced: Sizes, numbers: Sequence[int]) -> Iterator[Sizes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from ..core.call import Signature
 from ..core.structure import Tree
 from ..lab.lab import Lab
 from ..lab.small_sizes import short_call
+from ..lab.without_floats import without_float_values, without_its_floats
+from ..lab.work import is_dear
+from ..materialise.arguments import leaf_values
 from ..observing.store import Sample
 from ..pytrees.open import open_arguments
 from ..serve.dispatch import Dispatcher, Mismatch
@@ -67,14 +71,31 @@ class ServedCalls:
             return False
         key = (id(graph.artifact), sample.call.index)
         if key not in self._runs:
+            refusal = ""
             try:
-                dispatcher.run(graph, self._short(dispatcher, graph, sample))
-                refusal = ""
+                if not self._runs_without_floats(dispatcher, graph, sample, tree):
+                    dispatcher.run(graph, self._short(dispatcher, graph, sample))
             except Mismatch as mismatch:
                 logger.debug("%s does not take the call: %s", graph.name, mismatch)
                 refusal = str(mismatch) or "it refuses the call"
             self._runs[key] = refusal, graph.artifact  # which stays alive, and its id its own
         return not self._runs[key][0]
+
+    def _runs_without_floats(
+        self, dispatcher: Dispatcher, graph: Graph, sample: Sample, tree: Tree[Any]
+    ) -> bool:
+        """True where a graph runs without floats on a call that is a lot of work: such a run asserts
+        what ints say, and refuses what the model refuses.
+        """
+        if not is_dear(self._lab.model, leaf_values(sample)):
+            return False
+        try:
+            with without_float_values() as mode:
+                dispatcher.run(graph, tree.each(partial(without_its_floats, mode)))
+        except Exception as error:
+            logger.debug("%s is not run without floats: %s", graph.name, error)
+            return False
+        return True
 
     def _short(self, dispatcher: Dispatcher, graph: Graph, sample: Sample) -> Tree[Any]:
         """Returns the arguments of a call, or those of a short call that stands for it.

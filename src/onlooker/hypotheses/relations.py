@@ -146,7 +146,9 @@ class Relations(Family):
             choices = representative(calls, self._lab, roomy)
         for choice in islice(choices, most):
             try:
-                return find_example(calls, self._lab, choices=[choice], necessary=False)
+                return find_example(
+                    calls, self._lab, choices=[choice], necessary=False, shapes_only=True
+                )
             except OnlookerError as error:
                 logger.debug("%s", error)
         return None

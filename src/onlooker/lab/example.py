@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Sizes that the model accepts, the values of all leaves, and the result."""
+    """Sizes that the model accepts, the values of all leaves, and the result, whose tensors may be
+    without values where shapes were asked for alone.
+    """
 
     sizes: Sizes
     values: Values
@@ -54,11 +56,13 @@ def find_example(
     *,
     choices: Iterable[Sizes] | None = None,
     necessary: bool = True,
+    shapes_only: bool = False,
 ) -> Example:
     """The first general sizes that the model itself accepts in eager mode.
 
     ``choices`` are tried instead of the usual ones. An export cannot do without an example, so its
-    runs are ``necessary``; for an experiment they are not.
+    runs are ``necessary``; for an experiment they are not. With ``shapes_only`` nobody asks for the
+    values of the result.
 
     :raises ExportError: ``no-lawful-sizes`` when it refuses all that were tried
     :raises SpentError: for an experiment, when the budget has ended
@@ -79,9 +83,11 @@ def find_example(
         for varied in (True, False):
             values = calls.values(sizes, varied=varied)
             try:
-                result = lab.run(
-                    calls.arguments_of(values), why=why, memo=True, necessary=necessary
-                )
+                arguments = calls.arguments_of(values)
+                if shapes_only:
+                    result = lab.run_for_shapes(arguments, why=why, necessary=necessary)
+                else:
+                    result = lab.run(arguments, why=why, memo=True, necessary=necessary)
             except SpentError:
                 raise
             except Exception as error:

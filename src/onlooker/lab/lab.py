@@ -17,6 +17,7 @@ from ..core.spec import AxisSizes
 from ..core.structure import Result
 from ..materialise.arguments import leaf_values
 from ..observing.store import Sample
+from ..pytrees.open import open_arguments
 from .budget import Budget, CountedRuns, SpentError
 from .kept import Kept
 from .memo import Memo, key_of
@@ -25,7 +26,7 @@ from .record import Record
 from .repeated_blocks import EqualBlocks, equal_blocks_of
 from .runner import ModelRunner, opened
 from .stages import Stages
-from .work import MOST_WORK, rows_of
+from .work import MOST_WORK, is_dear, rows_of
 
 __all__ = ["Lab", "SpentError"]
 
@@ -101,9 +102,10 @@ class Lab(CountedRuns, Record):
             self.count(f"call {smallest.call.index} without repeated blocks", necessary=True)
             try:
                 with self.stages.experiment(), repeats.watched() as unfit:
-                    subject.try_out(dict(smallest.arguments()))
+                    result = subject.try_out(dict(smallest.arguments()))
                 if not unfit:
                     self.subject, self.left_out_blocks = subject, True
+                    self.remember(dict(smallest.arguments()), result)
             except Exception as error:
                 logger.debug("the model needs all blocks: %s: %s", type(error).__name__, error)
         try:
@@ -171,6 +173,34 @@ class Lab(CountedRuns, Record):
         :raises Exception: what the model raises
         """
         return self._run(self.subject.try_fake, arguments, "fake", why)
+
+    def run_for_shapes(
+        self,
+        arguments: Arguments,
+        *,
+        why: str,
+        necessary: bool = False,
+        about: AxisSizes | None = None,
+    ) -> Result:
+        """As :meth:`run` with ``memo``, where the shapes of the result are all that matters: its
+        floats have no values where a run with values would take longer, and none is read.
+
+        :raises SpentError: when the budget has ended
+        :raises Exception: what the model raises
+        """
+        is_known = self._memo.has(self._key("real", arguments))
+        if not is_known and is_dear(self.model, dict(open_arguments(dict(arguments)).items())):
+            try:
+                way = self.subject.try_without_floats
+                result = self._run(way, arguments, "floatless", why, necessary=necessary)
+            except SpentError:
+                raise
+            except Exception as error:  # it reads floats, or refuses the sizes
+                logger.debug("%s is not run without floats: %s", why, error)
+            else:
+                self._note(about, why, Finding(FindingKind.ACCEPTED))
+                return result
+        return self.run(arguments, why=why, memo=True, necessary=necessary, about=about)
 
     def run_fake_within(
         self, arguments: Arguments, within: contextlib.AbstractContextManager[Any], *, why: str

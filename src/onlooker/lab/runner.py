@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,15 +23,20 @@ from ..observing.surroundings import inside_autocast, outside_autocast
 from ..observing.tracked_state import with_changed_arguments
 from ..pytrees.open import copy_tensors, map_tensors, spec_of
 from ..pytrees.unread import open_result
-from ..torch_internals.fake_tensors import FakeTensorMode
 from ..torch_internals.trees import tree_leaves
 from .recorder import Operators, Recorder
 from .repeated_blocks import EqualBlocks
 from .run_alone import check_runs_alone
 from .stateful import Stateful
 from .twin import twin_of
+from .without_floats import without_float_values, without_its_floats, without_values
 
-__all__ = ["ModelRunner", "cuda_devices", "objects_in_calls", "opened"]
+__all__ = [
+    "ModelRunner",
+    "cuda_devices",
+    "objects_in_calls",
+    "opened",
+]
 
 
 def cuda_devices() -> list[int]:
@@ -188,6 +193,13 @@ class ModelRunner:
         with self._without_values(arguments) as inputs, within or contextlib.nullcontext():
             return opened(self(inputs))
 
+    def try_without_floats(self, arguments: Arguments) -> Result:
+        """Runs the method on tensors of which only ints have values: what it decides and refuses by
+        ids, masks and positions is as with all values.
+        """
+        with self.untouched(), without_float_values() as mode:
+            return opened(self(map_tensors(partial(without_its_floats, mode), arguments)))
+
     def try_shapes(self, arguments: Arguments) -> Result:
         """Runs the method on tensors without values; the one leaf has its operators, each with the
         shapes that it gave.
@@ -210,8 +222,7 @@ class ModelRunner:
     @contextlib.contextmanager
     def _without_values(self, arguments: Arguments) -> Iterator[Arguments]:
         """Inside the block tensors have no values; gives the arguments as such tensors."""
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
-        with self.untouched(), _without_logs(), mode:
+        with self.untouched(), without_values() as mode:
             yield map_tensors(mode.from_tensor, arguments)
 
 
@@ -225,23 +236,6 @@ def objects_in_calls(samples: Iterable[Sample]) -> tuple[Any, ...]:
 def _around_twin(model: Any, twin: Any) -> Any:
     """The twin, with its state as an argument where the model has it so."""
     return model.around(twin) if isinstance(model, Stateful) else twin
-
-
-@contextlib.contextmanager
-def _without_logs() -> Iterator[None]:
-    """Inside the block torch logs no traceback for an operator that refuses its shapes: here that
-    is an answer.
-    """
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    log.addFilter(_nothing)
-    try:
-        yield
-    finally:
-        log.removeFilter(_nothing)
-
-
-def _nothing(record: logging.LogRecord) -> bool:
-    return False
 
 
 def _shapes_of(result: Any) -> list[tuple[int, ...]]:

@@ -13,7 +13,7 @@ from ..core.path import Path
 from ..proofs.operators import facts_of
 from .recorder import CountedOperators
 
-__all__ = ["MOST_WORK", "CountedWork", "parameters_of", "rows_of", "work_of"]
+__all__ = ["MOST_WORK", "CountedWork", "is_dear", "parameters_of", "rows_of", "work_of"]
 
 #: multiply-adds of one run above which shapes are probed with fake tensors: some seconds on a core
 #: of a laptop
@@ -22,6 +22,11 @@ MOST_WORK = 100_000_000_000
 #: multiply-adds that take about as long as calling an operator on a core of a laptop (5 us), and as
 #: long as reading and writing a number of its result (0.6 ns)
 _OF_OPERATOR, _OF_NUMBER = 200_000, 25
+
+#: a run reads each parameter once, which takes as long as so many multiply-adds with it
+_OF_PARAMETER = 20
+#: multiply-adds that take about as long as a run without floats (0.2 s)
+_WITHOUT_FLOATS = 16_000_000_000
 
 #: how deep an argument stands that counts: ``x`` and ``images[0]`` do, the tensors of a cache do
 #: not
@@ -41,6 +46,16 @@ def work_of(model: Any, values: Mapping[Path, Any]) -> int:
     24
     """
     return parameters_of(model) * rows_of(values)
+
+
+def is_dear(model: Any, values: Mapping[Path, Any]) -> bool:
+    """True for a run that takes longer than one without floats.
+
+    >>> from onlooker.core.path import Name
+    >>> is_dear(torch.nn.Linear(4, 2), {Path((Name("input"),)): torch.zeros(3, 4)})
+    False
+    """
+    return parameters_of(model) * (rows_of(values) + _OF_PARAMETER) > _WITHOUT_FLOATS
 
 
 def parameters_of(model: Any) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -81,14 +81,21 @@ class Comparison:
         except _GraphsDifferError as different:
             self._reason = str(different)
 
-    def difference_of(self, first: torch.export.ExportedProgram) -> str:
+    def difference_of(
+        self,
+        first: torch.export.ExportedProgram,
+        left_out: Mapping[int, Sequence[Any]] | None = None,
+    ) -> str:
         """Compares the first graph with the second one for calls of that one: returns where they
         differ; empty where they do not.
+
+        Inputs that the second one lacks are ``left_out``: their positions, each with a shape in sizes
+        of the plan. Where the first one reads their values, the two differ.
         """
         if self._second is None:
             return self._reason
         try:
-            return _First(first, self._second).difference()
+            return _First(first, self._second, left_out or {}).difference()
         except _GraphsDifferError as different:
             return str(different)
 
@@ -104,6 +111,8 @@ class _Walk:
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         self.program = program
+        #: the inputs that the other graph lacks
+        self.left_out: Mapping[int, Sequence[Any]] = {}
         self.of_node: dict[torch.fx.Node, Any] = {}
         self.inputs: dict[Any, torch.fx.Node] = {}
         self.outputs: list[Any] = []
@@ -116,7 +125,7 @@ class _Walk:
         self._in_memory: dict[_Memory, list[torch.fx.Node]] = {}
 
     def _walk(self) -> None:
-        keys = _placeholder_keys(self.program)
+        keys = _placeholder_keys(self.program, self.left_out)
         needed = _needed(self.program)
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
@@ -228,7 +237,7 @@ class _Memory:
         self.ancestors: frozenset[_Memory] = frozenset({self}).union(*of_parents)
 
 
-_UNKNOWN = object()
+_UNKNOWN, _LEFT_OUT = object(), "left out"
 
 
 class _Second(_Walk):
@@ -327,9 +336,14 @@ class _Second(_Walk):
 class _First(_Walk):
     """The first graph, read with the inputs of the second one."""
 
-    def __init__(self, program: torch.export.ExportedProgram, second: _Second) -> None:
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        second: _Second,
+        left_out: Mapping[int, Sequence[Any]],
+    ) -> None:
         super().__init__(program)
-        self.second = second
+        self.second, self.left_out = second, left_out
 
     def difference(self) -> str:
         """Returns where the graphs part; empty where they give the same.
@@ -347,12 +361,16 @@ class _First(_Walk):
             return "something else is asserted"
         if self.n_draws != self.second.n_draws:
             return "more random numbers are drawn on one side"
-        for key, node in self.inputs.items():
+        shared = ((key, node) for key, node in self.inputs.items() if key[0] is not _LEFT_OUT)
+        for key, node in shared:
             if normal(self._of(node)) != normal(self.second._of(self.second.inputs[key])):
                 return f"the input {key[-1]} is written to in another way"
         return ""
 
     def _input(self, key: Any, value: Any) -> Any:
+        if key[0] is _LEFT_OUT:
+            shape = tuple(map(self.second.size, self.left_out[key[1]]))
+            return Numbered(-1 - key[1], shape, value.dtype)
         given = self.second.given.get(key)
         if given is None or isinstance(given, torch.Tensor):
             return self._number(key, None)
@@ -439,17 +457,21 @@ def _needed(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
     return nodes_reached(first, lambda node: node.all_input_nodes)
 
 
-def _placeholder_keys(program: torch.export.ExportedProgram) -> dict[str, Any]:
-    """Per placeholder what it is: an input by its position, a weight by its name, a constant by
-    its content.
+def _placeholder_keys(
+    program: torch.export.ExportedProgram, left_out: Collection[int]
+) -> dict[str, Any]:
+    """Per placeholder what it is: an input by its position among those that are not left out, a weight
+    by its name, a constant by its content.
     """
     keys: dict[str, Any] = {}
-    position = 0
+    position = n_inputs = 0
     for spec in program.graph_signature.input_specs:
         name = getattr(spec.arg, "name", "")
         if spec.kind is InputKind.USER_INPUT:
-            keys[name] = ("input", position)
-            position += 1
+            is_there = n_inputs not in left_out
+            keys[name] = ("input", position) if is_there else (_LEFT_OUT, n_inputs)
+            position += is_there
+            n_inputs += 1
         elif spec.kind is InputKind.CONSTANT_TENSOR and spec.target in program.constants:
             keys[name] = ("constant", digest(program.constants[spec.target]))
         else:

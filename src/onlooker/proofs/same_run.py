@@ -5,8 +5,8 @@ An operator of torch decides about sizes of 0 and 1 again whenever it runs, but 
 the Python of the model: ``x.squeeze(0)`` has another rank at size 1. Results that agree for a few
 values do not tell. So the model and the graph are both run at such sizes, and every operator that
 reaches torch is recorded. Equal sequences of operators on equal arguments give equal results for
-all values. Values that the model reads, to decide or to refuse, the graph must read as well, and
-both must draw as many random numbers.
+all values, also where the runs are on tensors without values. Values that the model reads, to decide
+or to refuse, the graph must read as well, and both must draw as many random numbers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
+from ..torch_internals.fake_tensors import is_fake
 from ..torch_internals.operators import HigherOrderOperator
-from ..torch_internals.tensor_marks import address_of
+from ..torch_internals.tensor_marks import address_of, memory_of
 from .numbering import Numbered, Numbering, computed, digest, frozen
-from .operators import facts_of
+from .operators import Facts, facts_of
 
-__all__ = ["READERS", "Done", "Numbers"]
+__all__ = ["READERS", "Done", "Numbers", "hides_nothing"]
 
 _aten = torch.ops.aten
 #: operators by which Python reads values of tensors
@@ -31,6 +32,10 @@ READERS = frozenset(
 )
 #: constants up to this many elements are compared by content, larger ones by their place in memory
 _SMALL = 4096
+#: what is computed of constants is compared by content up to so many elements: a mask of 300 tokens
+_COMPUTED = 1 << 17
+#: the names of the mask that operators of attention add to scores
+_MASKS = frozenset({"attn_mask", "attn_bias"})
 
 
 @dataclass(slots=True)
@@ -88,9 +93,11 @@ class Numbers:
             if isinstance(func, HigherOrderOperator):
                 self._note(self._key_of_scan(args, kwargs["step"], found), result, found)
                 continue
+            facts = facts_of(func)
+            if not _MASKS.isdisjoint(facts.arguments):
+                args, kwargs = self._without_mask(args, kwargs, facts, found)
             given = self._arguments(args, found)
             named: Mapping[str, Any] = self._arguments(kwargs, found)
-            facts = facts_of(func)
             if func in READERS:
                 done.read |= self._read_by(given)
             key = computed(func, given, named)
@@ -100,8 +107,8 @@ class Numbers:
             if facts.draws:
                 key = (*key, done.n_draws)
                 done.n_draws += 1
-            elif not facts.written and self._is_constant(result, (given, named)):
-                found.note(result, self._constant(result))
+            elif not facts.written and self._is_constant(result, facts, (given, named)):
+                found.note(result, self._constant(result, most=_COMPUTED))
                 continue
             written = facts.at(facts.written, args, kwargs)
             for place, value in enumerate(one for one in written if isinstance(one, torch.Tensor)):
@@ -172,17 +179,33 @@ class Numbers:
             found.note(value, known)
         return known
 
-    def _constant(self, value: torch.Tensor) -> Numbered:
-        content = digest(value) if value.numel() <= _SMALL else _place_of(value)
+    def _constant(self, value: torch.Tensor, *, most: int = _SMALL) -> Numbered:
+        most = most if value.is_floating_point() else _COMPUTED
+        content = digest(value) if value.numel() <= most else _place_of(value)
         number = self._numbered(("constant", content), value)
         self._constants.add(number.number)
         return number
 
-    def _is_constant(self, result: Any, arguments: Any) -> bool:
+    def _is_constant(self, result: Any, facts: Facts, arguments: Any) -> bool:
         """True for a small tensor that is computed of constants: by which operators is all one."""
-        if not isinstance(result, torch.Tensor) or result.numel() > _SMALL:
+        if not isinstance(result, torch.Tensor) or is_fake(result):
+            return False
+        is_part_of_weight = bool(facts.shared) and result.is_floating_point()
+        if result.numel() > (_SMALL if is_part_of_weight else _COMPUTED):
             return False
         return all(value.number in self._constants for value in _numbered_in(arguments))
+
+    def _without_mask(self, args: Any, kwargs: Any, facts: Facts, found: _Found) -> tuple[Any, Any]:
+        """The arguments of an operator of attention by name, without defaults, and without a mask of
+        constants that hides nothing: a graph has one where a model that is not traced has none.
+        """
+        given = {**dict(zip(facts.arguments, args, strict=False)), **kwargs}
+        for name in _MASKS & given.keys():
+            mask = given[name]
+            is_known = isinstance(mask, torch.Tensor) and not is_fake(mask)
+            if is_known and self._argument(mask, found).number in self._constants:
+                given[name] = None if hides_nothing(mask) else mask
+        return (), {key: one for key, one in given.items() if torch.is_tensor(one) or one}
 
 
 def _numbered_in(value: Any) -> Iterator[Numbered]:
@@ -195,9 +218,20 @@ def _numbered_in(value: Any) -> Iterator[Numbered]:
             yield from _numbered_in(item)
 
 
+def hides_nothing(mask: torch.Tensor) -> bool:
+    """True for a mask of attention by which every score stays as it is."""
+    return bool(mask.all() if mask.dtype == torch.bool else (mask == 0).all())
+
+
 def _place_of(value: torch.Tensor) -> int:
     """A number that tells a tensor from all others that are alive."""
     return value.data_ptr() if address_of(value) else id(value)
+
+
+def _memory_of(value: torch.Tensor) -> Any:
+    """What tells the memory of tensors of one run apart; those without values have no address."""
+    address = 0 if is_fake(value) else address_of(value)
+    return address or memory_of(value) or id(value)
 
 
 class _Found:
@@ -205,7 +239,7 @@ class _Found:
 
     def __init__(self) -> None:
         self._numbers: dict[int, Numbered] = {}
-        self._sharing: dict[int, dict[int, torch.Tensor]] = {}
+        self._sharing: dict[Any, dict[int, torch.Tensor]] = {}
 
     def get(self, value: torch.Tensor) -> Numbered | None:
         """The number of a tensor, where it has one."""
@@ -215,14 +249,10 @@ class _Found:
         """Gives a tensor its number."""
         self._numbers[id(value)] = number
         if value.layout == torch.strided and value.numel():
-            address = address_of(value) or id(value)
+            address = _memory_of(value)
             self._sharing.setdefault(address, {})[id(value)] = value
 
     def sharing(self, value: torch.Tensor) -> list[tuple[torch.Tensor, Numbered]]:
         """All tensors in the memory of one, with their numbers."""
-        others = (
-            self._sharing.get(address_of(value) or id(value), {})
-            if value.layout == torch.strided
-            else {}
-        )
+        others = self._sharing.get(_memory_of(value), {}) if value.layout == torch.strided else {}
         return [(other, self._numbers[key]) for key, other in others.items()]

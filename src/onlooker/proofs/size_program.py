@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -45,10 +45,17 @@ _BLOCKS = frozenset({"wrap_with_autocast", "wrap_with_set_grad_enabled"})
 
 
 class SizeProgram:
-    """Evaluates what depends on sizes alone; ``sizes`` are always those of the symbols of the plan."""
+    """Evaluates what depends on sizes alone; ``sizes`` are always those of the symbols of the plan.
+
+    Inputs with ``fills`` are known too: what stands at some sizes for an argument that calls leave out.
+    """
 
     def __init__(
-        self, program: torch.export.ExportedProgram, plan: Plan, names: Mapping[Path, str]
+        self,
+        program: torch.export.ExportedProgram,
+        plan: Plan,
+        names: Mapping[Path, str],
+        fills: Mapping[Path, Callable[[Sizes], torch.Tensor]] | None = None,
     ) -> None:
         self._of_plan = sizes_in_plan(program, plan, names)
         self._constants = _constants_of(program)
@@ -58,6 +65,8 @@ class SizeProgram:
             if spec.kind == InputKind.USER_INPUT
         ]
         self._arguments = dict(zip(slots, map(str, names), strict=False))
+        by_path = dict(zip(names, slots, strict=False))
+        self._fills = {by_path[path]: fill for path, fill in (fills or {}).items()}
         self._instead: dict[Node, Node] = {}
         self.nodes: list[Node] = list(self._flattened(program.graph_module))
         self._written = {node for each in self.nodes for node in self._written_by(each)}
@@ -108,7 +117,7 @@ class SizeProgram:
         if node in self._written:
             return False
         if node.op == "placeholder" or node.op == "get_attr":
-            return node.name in self._constants
+            return node.name in self._constants or node.name in self._fills
         if node.op != "call_function":
             return False
         inputs = [self._own(one) for one in node.all_input_nodes]
@@ -234,6 +243,8 @@ class SizeProgram:
             return self.number(node, sizes)
         if node.name in self._constants:
             return self._constants[node.name][1]
+        if node.name in self._fills:
+            return self._fills[node.name](sizes)
         shaped = node.args[0] if _reads_shape(node) else None
 
         def value_of(one: Node) -> Any:

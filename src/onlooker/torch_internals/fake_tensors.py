@@ -17,6 +17,7 @@ with needed("tensors without values"):
         UnsupportedOperatorException,
         in_kernel_invocation_manager,
         is_fake,
+        unset_fake_temporarily,
     )
     from torch.utils._python_dispatch import (
         is_traceable_wrapper_subclass as is_tensor_of_tensors,
@@ -34,6 +35,7 @@ __all__ = [
     "is_tensor_of_tensors",
     "meta_utils",
     "subclasses",
+    "unset_fake_temporarily",
 ]
 
 #: what is raised where a run needs the values that such tensors lack

@@ -120,7 +120,7 @@ def export_graph(
     error: Exception | None = None
     for _ in range(_ATTEMPTS):
         sizes = choices or _sizes_of_calls(calls, request)
-        example = find_example(calls, lab, choices=sizes)
+        example = find_example(calls, lab, choices=sizes, shapes_only=True)
         flat = FlatRun(lab, plan, example.values, request, most_guards=most_guards)
         attempt = _attempt(flat, lab, example, request, is_side=like is not None)
         seconds = time.perf_counter() - start

@@ -20,13 +20,16 @@ from typing import Any
 import sympy
 import torch
 
+from ...core.call import Values
 from ...core.contract import Constraint, Dropped, Origin
+from ...core.experiment import Finding, FindingKind
 from ...core.plan import Symbol
 from ...core.sizes.expression import Sizes
 from ...core.sizes.formula import holds, symbols_in
 from ...infer.sizes import is_possible, listed
 from ...lab.lab import Lab
 from ...lab.recorder import Recorder
+from ...lab.work import is_dear
 from ...materialise.arguments import Calls
 from ...observing.store import copy_leaves
 from ...patches.swap import swapped
@@ -39,12 +42,14 @@ from ...repairs.numbers.size_ints import builtins_swapped
 from ...repairs.numbers.sized_operators import SizedOperators
 from ...repairs.trace_mode import Reader, reading
 from ...trace.graph import Graph
+from ...trace.operators_alike import sizes_read_alike
 from ...trace.size_reads import SizeReads
 from .regions import ProvenRegion
 
 __all__ = ["OperatorTrials", "RegionTrials", "as_in_a_trace"]
 
 logger = logging.getLogger(__name__)
+_OF_OPERATORS = "sizes of 0 and 1"
 #: how far from 0 sizes are looked for, beyond those that were seen
 _REACH = 130
 #: sizes below this one are combined for two symbols at once
@@ -212,6 +217,8 @@ class OperatorTrials:
             return False
         paths = [leaf.path for leaf in graph.plan.inputs]
         values = self._calls.values(sizes)
+        if is_dear(self._lab.model, values) and self._is_proven(graph, region, sizes, values):
+            return True
         given = tuple(values[path] for path in paths)
         ours, theirs = copy_leaves(given), copy_leaves(given)
         of_model, of_graph, reads = Recorder(), Recorder(), SizeReads()
@@ -220,7 +227,7 @@ class OperatorTrials:
         about = self._plan.axis_sizes(sizes)
         try:
             expected = self._lab.run(
-                self._calls.arguments_of(values), why="sizes of 0 and 1", memo=True, about=about
+                self._calls.arguments_of(values), why=_OF_OPERATORS, memo=True, about=about
             )
             with contextlib.nullcontext() if region.not_tracing else as_in_a_trace():
                 traced = self._lab.run_within(
@@ -251,6 +258,23 @@ class OperatorTrials:
             agrees.note or "the same results",
         )
         return same and as_read and agrees.holds
+
+    def _is_proven(self, graph: Graph, region: ProvenRegion, sizes: Sizes, values: Values) -> bool:
+        """True where runs without floats prove for all values what :meth:`_is_exact` finds for some.
+
+        Loops that were rolled are run with values, and so are models that take ints: of these many
+        read a mask, and go another way in a trace.
+        """
+        inputs = [values[leaf.path] for leaf in graph.plan.inputs]
+        if region.rolling.lines or region.rolling.visited or not all(map(_has_floats, inputs)):
+            return False
+        read = sizes_read_alike(graph, self._calls, self._lab, values, _OF_OPERATORS)
+        if read is None or not _are_read(read, region.reads, sizes):
+            return False
+        about = self._plan.axis_sizes(sizes)
+        finding = Finding(FindingKind.ACCEPTED)
+        self._lab.record(tuple(about), tuple(about.values()), finding=finding, claim=_OF_OPERATORS)
+        return True
 
     @contextlib.contextmanager
     def _looking(
@@ -285,6 +309,10 @@ def as_in_a_trace() -> Iterator[None]:
                 stack.enter_context(swapped(torch.compiler, name, True))
         stack.enter_context(reading(SizedOperators()))
         yield
+
+
+def _has_floats(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _are_read(

@@ -330,10 +330,9 @@ class PlanSearch:
 
     def _runs(self, sizes: Sizes) -> bool:
         try:
-            self.lab.run(
+            self.lab.run_for_shapes(
                 self.calls.arguments(sizes),
                 why="the other side of a condition",
-                memo=True,
                 about=self.plan.axis_sizes(sizes),
             )
         except SpentError as spent:

@@ -1,0 +1,69 @@
+"""Do a model and a graph of it run the same operators at some sizes? Both run without floats.
+
+Equal operators on equal arguments give equal results for all values. So two such runs prove more than
+results that agree for a few, and of a large model they cost less than one run with values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from ..core.call import Values
+from ..core.path import Path
+from ..lab.lab import Lab
+from ..lab.recorder import Recorder
+from ..lab.without_floats import without_float_values, without_its_floats
+from ..materialise.arguments import Calls
+from ..proofs.same_run import Numbers
+from ..repairs.trace_mode import reading
+from ..torch_internals.fake_tensors import FakeTensorMode
+from .graph import Graph
+from .size_reads import SizeReads
+
+__all__ = ["sizes_read_alike"]
+
+logger = logging.getLogger(__name__)
+
+
+def sizes_read_alike(
+    graph: Graph, calls: Calls, lab: Lab, values: Values, why: str
+) -> list[tuple[Any, ...]] | None:
+    """The sizes that the Python of the model reads in a call, where the model and the graph run the
+    same operators on the same arguments; None where they do not, or where that is unknown.
+
+    The model runs as it is: it is not told of any trace.
+    """
+    of_model, of_graph, reads = Recorder(), Recorder(), SizeReads()
+    paths = [leaf.path for leaf in graph.plan.inputs]
+    mode, why = FakeTensorMode(allow_non_fake_inputs=True), f"{why}, without floats"
+    ours = _without_floats(mode, values)
+    looking = _looking(mode, of_model, reads)
+    try:
+        result = lab.run_within(calls.arguments_of(ours), looking, why=why)
+        with without_float_values() as another:
+            given = _without_floats(another, values)
+            theirs = [given[path] for path in paths]
+            with of_graph:
+                got = graph(theirs)
+    except Exception as error:
+        logger.debug("%s: %s", why, error)
+        return None
+    numbers = Numbers()
+    of_the_model = numbers.of(of_model, [ours[path] for path in paths], result.leaves)
+    is_same = of_the_model.is_done_by(numbers.of(of_graph, theirs, got))
+    logger.debug("%s: %s runs the same operators: %s", why, graph.name, is_same)
+    return list(reads.sizes) if is_same else None
+
+
+def _without_floats(mode: FakeTensorMode, values: Values) -> dict[Path, Any]:
+    return {path: without_its_floats(mode, value) for path, value in values.items()}
+
+
+@contextlib.contextmanager
+def _looking(mode: FakeTensorMode, recorder: Recorder, reads: SizeReads) -> Iterator[None]:
+    """Inside the block a run of the model is without floats, and looked at."""
+    with without_float_values(mode), recorder, reading(reads):
+        yield

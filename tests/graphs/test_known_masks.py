@@ -1,0 +1,81 @@
+"""Calls with and without a mask of attention have one graph, without a run of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+
+from onlooker import InputObserver
+from onlooker.graphs import identity
+
+Attend = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
+
+
+class Attention(nn.Module):
+    def __init__(self, attend: Attend) -> None:
+        super().__init__()
+        self.attend, self.layer = attend, nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return self.attend(self.layer(x)[:, None], mask)
+
+
+def usual(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Without a mask there is none; no row is hidden altogether."""
+    whole = None if mask is None else mask.bool()[:, None, None, :]
+    return nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=whole)
+
+
+def added(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    whole = None if mask is None else (1.0 - mask[:, None, None, :].float()) * -1e4
+    return nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=whole)
+
+
+def looking_back(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    length = heads.shape[2]
+    whole = torch.ones(length, length, dtype=torch.bool).tril()
+    if mask is not None:
+        whole = whole & mask.bool()[:, None, None, :]
+    return nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=whole)
+
+
+def multiplied(heads: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """The mask is multiplied with as well: ones stand for none in another way."""
+    attended = usual(heads, mask)
+    return attended if mask is None else attended * mask[:, None, :, None]
+
+
+def watched(attend: Attend) -> tuple[Attention, InputObserver]:
+    torch.manual_seed(0)
+    model, observer = Attention(attend).eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for rows, length in ((2, 5), (3, 7)):
+            mask = torch.ones(rows, length, dtype=torch.int64)
+            mask[0, -2:] = 0
+            model(torch.rand(rows, length, 4), mask)
+    return model, observer
+
+
+@pytest.mark.parametrize("attend", [usual, added, looking_back])
+def test_a_mask_of_ones_is_no_mask_for_all_values(attend: Attend) -> None:
+    model, observer = watched(attend)
+    with mock.patch.object(identity, "_difference_at", side_effect=AssertionError):
+        program = observer.export()
+    assert len(program.graphs) == 1
+    x = torch.rand(4, 9, 4)
+    torch.testing.assert_close(program(x), model(x))
+    assert program.verify().verified
+
+
+def test_a_mask_that_is_read_elsewhere_is_compared_by_numbers() -> None:
+    model, observer = watched(multiplied)
+    with mock.patch.object(identity, "_difference_at", wraps=identity._difference_at) as runs:
+        program = observer.export()
+    assert runs.called
+    x, mask = torch.rand(4, 9, 4), torch.ones(4, 9, dtype=torch.int64)
+    for call in ((x,), (x, mask)):
+        torch.testing.assert_close(program(*call), model(*call))

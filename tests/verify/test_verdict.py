@@ -142,3 +142,27 @@ def test_the_share_of_trials_is_said_first() -> None:
     assert f"on {tally.total} of {tally.total + tally.left_out} trials" in verdict.partition(":")[0] + verdict
     assert tally.reach is Reach.WATCHED_TRIED
     assert verdict.startswith("tried at the watched sizes alone: not verified on ")
+
+
+class Weights(torch.nn.Module):
+    """A module that takes nothing, as a table of positions does; or an option alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, *, squared: bool = True) -> torch.Tensor:
+        return self.weight @ self.weight if squared else self.weight
+
+
+@pytest.mark.parametrize("options", [{}, {"squared": False}])
+def test_a_module_that_takes_one_call_alone_is_verified(options: dict[str, bool]) -> None:
+    model, observer = Weights(), InputObserver()
+    with observer(model):
+        model(**options)
+    program = observer.export()
+    assert program.verify().verified
+    assert said_by(program) == {"verified"}
+    assert program(**options).equal(model(**options))
+    with pytest.raises(onlooker.RejectedCallError):
+        program(squared=not options.get("squared", True))

@@ -105,7 +105,10 @@ def _reach(checks: Sequence[Check], graphs: Sequence[Graph], calls: Sequence[Siz
     """Returns the sizes that the trials speak of.
 
     The sizes of an export count as watched ones: no trial of them tells what becomes of others.
+    Without inputs there are no others.
     """
+    if not any(graph.plan.inputs for graph in graphs):
+        return Reach.UNSEEN
     if all(_takes_numbers_alone(graph) for graph in graphs):
         return Reach.WATCHED_SERVED
     known = {frozenset(graph.sizes.items()) for graph in graphs}

@@ -192,7 +192,13 @@ class _Unseen:
             self._laid_out(own[0]),
             self._of_extremes(own),
             self._of_floats(),
+            self._only_call(),
         ]
+
+    def _only_call(self) -> Iterator[Trial]:
+        """The call of a graph without inputs once more, since there is no other one."""
+        if not self.plan.inputs:
+            yield self.plain({}, focus=Focus.REPEATED)
 
     def smallest(self) -> list[Sizes]:
         """The two smallest sizes that are tried, or those of the trace where none are."""

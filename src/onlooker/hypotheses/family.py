@@ -76,9 +76,9 @@ class Family:
         if not is_possible(calls.plan, sizes):
             return None
         values = calls.values(sizes)
-        result = self._lab.try_run(calls.arguments_of(values), why=why, memo=True)
+        is_taken = self._lab.takes(calls.arguments_of(values), why=why)
         axes = {axis: changed[name] for name in changed for axis in calls.plan.axes_of(name)[:1]}
-        kind = FindingKind.REFUSED if result is None else FindingKind.ACCEPTED
-        label = "" if result is None else label
+        kind = FindingKind.ACCEPTED if is_taken else FindingKind.REFUSED
+        label = label if is_taken else ""
         self._lab.record([*axes], [*axes.values()], finding=Finding(kind), label=label)
-        return None if result is None else values
+        return values if is_taken else None

@@ -28,8 +28,7 @@ from ..lab.judge import results_agree
 from ..lab.lab import Lab
 from ..lab.rerun import difference
 from ..lab.small_sizes import representative, short_call
-from ..lab.work import work_of
-from ..materialise.arguments import Calls, fill_of, leaf_values
+from ..materialise.arguments import Calls, fill_of
 from ..materialise.counting import sizes_of
 from ..materialise.domain import Domain
 from ..observing.store import Sample
@@ -90,18 +89,14 @@ class OmittedArguments(Family):
         yield replace(self._draft, fills=fills, optional=frozenset(flags))
 
     def _is_refused_without(self, leaf: LeafPlan) -> bool:
-        """True when the model refuses the last call without an argument. Where a run is a lot of work,
-        it is first made without values.
+        """True when the model refuses the last call without an argument.
 
         :raises SpentError: when the budget has ended
         """
         claim = f"{leaf.path} may be left out"
         sample = self._samples[-1]
         rest = {name: value for name, value in sample.arguments().items() if name != leaf.path.root}
-        is_large = work_of(self._lab.model, leaf_values(sample)) > self._lab.most_work
-        if is_large and self._lab.takes_shapes(rest, why=f"{claim}, without values"):
-            return False
-        if self._lab.try_run(rest, why=claim, memo=True) is not None:
+        if self._lab.takes(rest, why=claim):
             return False
         self._lab.record_claim(claim, False, argument=leaf.path.root)
         return True

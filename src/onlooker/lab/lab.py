@@ -202,6 +202,20 @@ class Lab(CountedRuns, Record):
                 return result
         return self.run(arguments, why=why, memo=True, necessary=necessary, about=about)
 
+    def takes(self, arguments: Arguments, *, why: str) -> bool:
+        """True when the model takes the arguments; as :meth:`run_for_shapes`.
+
+        :raises SpentError: when the budget has ended
+        """
+        try:
+            self.run_for_shapes(arguments, why=why)
+        except SpentError:
+            raise
+        except Exception as error:
+            logger.debug("%s is refused: %s: %s", why, type(error).__name__, error)
+            return False
+        return True
+
     def run_fake_within(
         self, arguments: Arguments, within: contextlib.AbstractContextManager[Any], *, why: str
     ) -> Result:

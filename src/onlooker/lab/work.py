@@ -23,8 +23,6 @@ MOST_WORK = 100_000_000_000
 #: long as reading and writing a number of its result (0.6 ns)
 _OF_OPERATOR, _OF_NUMBER = 200_000, 25
 
-#: a run reads each parameter once, which takes as long as so many multiply-adds with it
-_OF_PARAMETER = 20
 #: multiply-adds that take about as long as a run without floats (0.2 s)
 _WITHOUT_FLOATS = 16_000_000_000
 
@@ -55,7 +53,7 @@ def is_dear(model: Any, values: Mapping[Path, Any]) -> bool:
     >>> is_dear(torch.nn.Linear(4, 2), {Path((Name("input"),)): torch.zeros(3, 4)})
     False
     """
-    return parameters_of(model) * (rows_of(values) + _OF_PARAMETER) > _WITHOUT_FLOATS
+    return work_of(model, values) > _WITHOUT_FLOATS
 
 
 def parameters_of(model: Any) -> int:

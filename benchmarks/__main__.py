@@ -38,6 +38,7 @@ BENCHMARKS = (
     "scaling",
     "images",
     "real",
+    "cost",
     "speed",
     "serving",
 )

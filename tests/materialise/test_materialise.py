@@ -88,6 +88,13 @@ def test_what_is_smaller_is_cut_out_of_what_was_seen(case: tuple[torch.Tensor, t
     assert torch.equal(grown, first) or torch.equal(grown, last)
 
 
+def test_a_tensor_with_two_values_in_its_first_row_alone_is_no_mask() -> None:
+    """A mask that is padded on the right grows on the left."""
+    ids, mask = torch.tensor([[1, 1, 0], [5, 6, 0]]), torch.tensor([[1, 1, 0], [1, 0, 0]])
+    assert resized(ids, (2, 4), varied=False).tolist() == [[1, 1, 0, 0], [5, 6, 0, 0]]
+    assert resized(mask, (2, 4), varied=False).tolist() == [[1, 1, 1, 0], [1, 1, 0, 0]]
+
+
 @given(st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.integers(1, 9), st.data())
 def test_a_left_padded_mask_stays_one(rows: int, length: int, want_rows: int, want: int, data: st.DataObject) -> None:
     padding = [data.draw(st.integers(0, length - 1)) for _ in range(rows)]

@@ -41,6 +41,7 @@ BENCHMARKS = (
     "cost",
     "speed",
     "serving",
+    "recompiles",
 )
 
 

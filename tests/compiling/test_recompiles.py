@@ -99,6 +99,15 @@ def test_steps_of_training_are_counted_and_marked() -> None:
     assert model.linear.weight.grad is not None
 
 
+def test_marks_with_which_nothing_is_compiled_are_not_recommended() -> None:
+    """torch gives up a frame of these layers where a batch is unbacked, and runs it as it is."""
+    layers = (torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    model = torch.nn.Sequential(*layers).train()
+    found = observed(model, [(torch.randn(batch, 8),) for batch in (8, 6, 3)]).recompiles()
+    assert dict(found.counts)[Marking.UNBACKED.value].graphs == 0
+    assert found.after.graphs == 1
+
+
 def test_the_text_says_how_often_and_why(of_masked: tuple[Masked, Recompiles]) -> None:
     _, found = of_masked
     text = str(found)

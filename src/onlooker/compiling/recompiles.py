@@ -425,10 +425,12 @@ def find_recompiles(
 
 
 def _best_kind(before: Count, marked: Sequence[tuple[Marking, Count]]) -> Marking | None:
-    """The kind of marks that compiles least, where all calls ran and gave equal results; None where
-    none compiles less than the model as it is.
+    """The kind of marks that compiles least, where all calls ran compiled and gave equal results; None
+    where none compiles less than the model as it is.
+
+    Without a graph nothing is compiled: torch gave up, and ran the calls as they are.
     """
-    whole = [(count.graphs, kind) for kind, count in marked if not count.failure]
+    whole = [(count.graphs, kind) for kind, count in marked if count.graphs and not count.failure]
     least = min(whole, key=lambda row: row[0], default=None)
     if least is None or least[0] >= before.graphs:
         return None

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from heapq import nlargest
 
 from ..core.errors import ExportError
 from ..core.experiment import Experiment
@@ -19,6 +21,8 @@ from ..lab.lab import Lab
 from ..observing.store import Sample
 from ..repairs.guard_count import UNGUARDED
 from ..repairs.repair import TraceRequest
+from ..serve.checked_call import checked_call, records_gradients
+from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
 from ..trace.torch_export import Traced, export_graph
 from .one_plan.search import PlanSearch
@@ -29,6 +33,8 @@ from .served_calls import ServedCalls
 __all__ = ["ProgramGraphs"]
 
 logger = logging.getLogger(__name__)
+#: so many recorded calls tell which graph serves most
+_MOST_CALLS = 200
 
 
 class ProgramGraphs:
@@ -135,10 +141,8 @@ class ProgramGraphs:
         Names are unique, and the graph that serves most watched calls is the first one.
         """
         found: list[Graph] = []
-        weights: list[int] = []
         names: set[str] = set()
         for search in self.searches:
-            weights += map(search.weight, search.graphs)
             experiments = self._experiments.get(search, ())
             for graph in search.finished():
                 name = _unused_name(graph.name, names)
@@ -147,28 +151,37 @@ class ProgramGraphs:
                 probes = tuple(dict.fromkeys((*graph.plan.probes, *experiments)))
                 plan = replace(graph.plan, name=name, probes=probes)
                 found.append(replace(graph, plan=plan, notes=notes))
-        return _with_main_first(found, weights)
+        return self._with_main_first(found)
+
+    def _with_main_first(self, graphs: list[Graph]) -> list[Graph]:
+        """Returns the graphs, with the one that serves most recorded calls in the place of the first one, as
+        far as the commonest calls tell.
+
+        It takes the name of that one, which gets another: a name says in which form calls come.
+        """
+        recording = self.prepared.recording
+        calls = nlargest(_MOST_CALLS, recording.calls, key=lambda call: call.count)
+        dispatcher = Dispatcher(graphs, recording.signature)
+        served: Counter[str] = Counter()
+        for call in calls if len(graphs) > 1 else ():
+            records = records_gradients(call)
+            found = checked_call(dispatcher, call.inputs, call.index, records=records)
+            served[found.graph] += call.count if found.holds else 0
+        first = graphs[0] if graphs else None
+        main = max(graphs, key=lambda graph: served[graph.name], default=None)
+        if main is None or first is None or main is first:
+            return graphs
+        others = [graph for graph in graphs if graph is not main and graph is not first]
+        name = _unused_name(first.name, {first.name, *(graph.name for graph in others)})
+        return [_renamed(main, first.name), _renamed(first, name), *others]
 
 
 def _unused_name(name: str, names: set[str]) -> str:
     """Returns the name, with a number behind it where it is in use."""
     found, number = name, 2
     while found in names:
-        found, number = f"{found}_{number}", number + 1
+        found, number = f"{name}_{number}", number + 1
     return found
-
-
-def _with_main_first(graphs: list[Graph], weights: Sequence[int]) -> list[Graph]:
-    """Returns the graphs, with the one that serves most watched calls in the place of the first one.
-
-    These two exchange their names as well.
-    """
-    most = max(range(len(graphs)), key=weights.__getitem__, default=0)
-    if most == 0:
-        return graphs
-    main, first = graphs[most], graphs[0]
-    others = [graph for graph in graphs if graph is not main and graph is not first]
-    return [_renamed(main, first.name), _renamed(first, main.name), *others]
 
 
 def _renamed(graph: Graph, name: str) -> Graph:

@@ -14,16 +14,16 @@ from ..core.errors import ObservationError, UsageError
 from ..core.plan import Plan
 from ..core.profile import Profile, profile_of_rows
 from ..core.recording import Recording
-from ..core.spec import ConstantSpec, Spec, TensorSpec
+from ..core.spec import Spec
 from ..core.structure import Tree
 from ..core.support.kinds import as_call, check_kind
-from ..core.surroundings import Gradients
 from ..core.traffic import CheckedCall, Violation, ViolationKind
 from ..core.verdict import Check, Focus, Outcome
 from ..materialise.counting import sizes_of, values_of_specs
 from ..observing.bind import bind, python_signature
 from ..pytrees.joins import join_specs, joined
-from ..pytrees.open import dtype_of, open_arguments, spec_of
+from ..pytrees.open import open_arguments, spec_of
+from ..serve.checked_call import checked_call, records_gradients
 from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
 
@@ -56,8 +56,7 @@ def sized_calls(
             found.append((CheckedCall(index, "", (inputs,), count), {}))
             continue
         tree = joined(inputs, program.joins, join_specs)
-        with torch.set_grad_enabled(records):
-            call = _checked(dispatcher, tree, index, count)
+        call = checked_call(dispatcher, tree, index, count, records=records)
         found.append((call, sizes_of_specs(plans[call.graph], tree) if call.holds else {}))
     if not found:
         raise ObservationError(
@@ -106,34 +105,6 @@ def refused_calls(program: ProgramContents[Graph], tried: Collection[int]) -> li
     ]
 
 
-def _checked(dispatcher: Dispatcher, inputs: Tree[Spec], index: int, count: int) -> CheckedCall:
-    """The first graph that takes a call with these inputs, else the violations of the nearest one."""
-    tree = inputs.each(_without_values)
-    nearest: CheckedCall | None = None
-    for graph in dispatcher.graphs:
-        found = dispatcher.violations(graph, tree)
-        if not found:
-            return CheckedCall(index, graph.name, (), count)
-        if nearest is None or len(found) < len(nearest.violations):
-            nearest = CheckedCall(index, graph.name, found, count)
-    return nearest or CheckedCall(
-        index, "", (Violation(ViolationKind.SIGNATURE, "the program", "a graph", "none"),), count
-    )
-
-
-def _without_values(spec: Spec) -> Any:
-    """A leaf as dispatch sees it: a tensor has its shape and dtype only."""
-    if isinstance(spec, TensorSpec):
-        return torch.empty(spec.shape, dtype=dtype_of(spec.dtype), device="meta")
-    return spec.value if isinstance(spec, ConstantSpec) else spec
-
-
-def _records(call: Call) -> bool:
-    """True for a call around which gradients were recorded; unknown is as in a served program."""
-    around = call.surroundings
-    return around is not None and around.gradients is Gradients.RECORDED
-
-
 def _recorded(
     recording: Recording, other: Recording
 ) -> Iterator[tuple[int, int, Tree[Spec], bool]]:
@@ -145,7 +116,7 @@ def _recorded(
             hint="Give a recording of the same method.",
         )
     for call in other.calls:
-        yield call.index, call.count, call.inputs, _records(call)
+        yield call.index, call.count, call.inputs, records_gradients(call)
 
 
 def _given(
@@ -154,7 +125,7 @@ def _given(
     signature, records = python_signature(recording.signature), torch.is_grad_enabled()
     for index, call in enumerate(calls):
         if isinstance(call, Call):
-            yield call.index, call.count, call.inputs, _records(call)
+            yield call.index, call.count, call.inputs, records_gradients(call)
             continue
         args, kwargs = as_call(call, index)
         try:

@@ -24,10 +24,12 @@ from .progress import Say
 
 __all__ = [
     "Pretrained",
+    "class_of",
     "how_to_run",
     "local_folder",
     "read_pretrained",
     "read_sentence_transformer",
+    "unread",
     "watch_pretrained",
 ]
 
@@ -84,7 +86,7 @@ def read_sentence_transformer(name: str, dtype: str, say: Say) -> Pretrained:
             str(folder), device="cpu", local_files_only=True, model_kwargs=weights
         )
     except Exception as error:
-        raise _unread(folder, "sentence-transformers", error) from error
+        raise unread(folder, "sentence-transformers", error) from error
     return Pretrained(name, folder, model.eval(), _Encoding("encode of texts", _texts))
 
 
@@ -103,7 +105,8 @@ def _texts(model: Any, sizes: Sizes) -> dict[str, Any]:
     return {"sentences": texts, "show_progress_bar": False}
 
 
-def _unread(folder: Path, reader: str, error: Exception) -> UsageError:
+def unread(folder: Path, reader: str, error: Exception) -> UsageError:
+    """The error of a folder that another package cannot read."""
     return UsageError(
         f"{folder} cannot be read by {reader}: {type(error).__name__}: {str(error)[:500]}",
         slug="bad-saved-model",
@@ -142,16 +145,16 @@ def _model(folder: Path, dtype: str) -> Any:
     transformers = load_transformers()
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-        cls = _class_of(config, transformers)
+        cls = class_of(config, transformers)
         weights = getattr(torch, dtype)
         return cls.from_pretrained(folder, local_files_only=True, dtype=weights).eval()
     except OnlookerError:
         raise
     except Exception as error:
-        raise _unread(folder, "transformers", error) from error
+        raise unread(folder, "transformers", error) from error
 
 
-def _class_of(config: Any, transformers: Any) -> Any:
+def class_of(config: Any, transformers: Any) -> Any:
     """The class that the configuration names, or the first one of transformers' tables that is for
     it.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy
+from .stand_ins import bytes_of, check_bytes, written
 
 __all__ = ["Place", "places_of", "write_weights"]
 
@@ -37,8 +38,10 @@ def places_of(arrays: Mapping[int, Any]) -> dict[int, Place]:
 
 
 def write_weights(file: BinaryIO, arrays: Mapping[int, Any], places: Mapping[int, Place]) -> None:
-    """Writes the arrays at their places."""
+    """Writes the arrays at their places, or what they stand for."""
     for key, array in arrays.items():
         file.write(b"\0" * (places[key].offset - file.tell()))
-        file.write(memoryview(array.reshape(-1).view(numpy.uint8)))
+        file.write(memoryview(bytes_of(written(array))))
     file.flush()
+    for key, array in arrays.items():
+        check_bytes(Path(file.name), places[key].offset, array)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,27 +20,16 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from ..core.errors import SavedFileError, UnsupportedError
 from ..disk.codec import read_document, write_document
 from ..disk.text import damaged, read_json, write_json
+from .safetensors_files import DTYPES, write_safetensors
+from .stand_ins import is_stand_in
 
 __all__ = ["TensorPlace", "read_tensors", "write_tensors"]
 
 Tables = Mapping[str, Mapping[str, torch.Tensor]]
-#: the dtypes that safetensors has; others are stored as bytes
-_STORED = (
-    *(
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.float8_e4m3fn,
-        torch.float8_e5m2,
-    ),
-    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +70,7 @@ def write_tensors(tables: Tables, path: Path) -> None:
         for table, name, tensor in memory.tensors:
             places[table][name] = _place(entry, tensor, memory.low)
     head = write_document("weights", Mapping[str, Mapping[str, TensorPlace]], places)
-    try:
-        save_file(entries, path, metadata={"onlooker": write_json(head).decode()})
-    except SafetensorError as error:
-        raise _of_system(error) from error
-
-
-def _of_system(error: SafetensorError) -> OSError:
-    """The error of the system that the library tells in words:
-    ``I/O error: No space left on device (os error 28)``.
-    """
-    number = re.search(r"os error (\d+)", str(error))
-    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
+    write_safetensors(entries, path, {"onlooker": write_json(head).decode()})
 
 
 def _memories(tables: Tables) -> list[_WeightMemory]:
@@ -113,7 +90,8 @@ def _memories(tables: Tables) -> list[_WeightMemory]:
     found: list[_WeightMemory] = []
     device = ""
     for where, low, high, row in sorted(pieces, key=lambda piece: (piece[0], piece[1], -piece[2])):
-        if found and where == device and low < found[-1].high:
+        is_inside = found and where == device and low < found[-1].high
+        if is_inside and (not is_stand_in(row[2]) or low == found[-1].low):
             found[-1].high = max(found[-1].high, high)
             found[-1].tensors.append(row)
         else:
@@ -157,12 +135,12 @@ def _content(memory: _WeightMemory) -> torch.Tensor:
     """The memory under the shape of a tensor that covers it, or as bytes."""
     for _, _, tensor in memory.tensors:
         covers = _span(tensor) == (memory.low, memory.high)
-        if covers and tensor.is_contiguous() and tensor.dtype in _STORED:
-            return tensor.detach().cpu()
+        if covers and tensor.is_contiguous() and tensor.dtype in DTYPES:
+            return tensor.detach()  # dtypes that safetensors does not have are stored as bytes
     storage = memory.tensors[0][2].untyped_storage()
     raw = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
     start = memory.low - storage.data_ptr()
-    part: torch.Tensor = raw[start : start + memory.high - memory.low].detach().cpu()
+    part: torch.Tensor = raw[start : start + memory.high - memory.low].detach()
     return part
 
 

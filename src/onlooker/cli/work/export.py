@@ -37,6 +37,7 @@ from ...targets.targets import check_options, target_of
 from ..command import Answer, ExitCode, as_options, to_type
 from ..commands import FOLDERS, GENAI, SENTENCE_TRANSFORMERS, WEB
 from ..entries import entry_name, named_entries, texts_by_entry, watch_entries
+from ..low_memory import Request, convert
 from ..pipeline import Pipeline, read_pipeline, watch_pipeline, write_pipeline
 from ..pretrained import (
     Pretrained,
@@ -61,6 +62,8 @@ __all__ = [
     "watch_source",
 ]
 
+#: the targets whose files are written weight by weight
+_LOW_MEMORY = ("torch", "onnx")
 #: what the readers of folders are called
 _READERS = {
     GENAI: "ONNX Runtime GenAI",
@@ -80,6 +83,8 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     captured = calls_elsewhere(options)
     if captured is None:
         check_entries(options)
+    if options.low_memory:
+        return _with_low_memory(options, stderr)
     out, recording = in_full(options.out), in_full(options.save_recording)
     is_single = captured is not None and len(captured) == 1
     names = [] if is_single else [entry_name(path) for path in options.entry]
@@ -128,6 +133,64 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
             say(f"writing into {options.out}")
             files = _save(program, out, options, saved)
     return _answer(program, options, saved, files)
+
+
+def _with_low_memory(options: argparse.Namespace, stderr: TextIO) -> Answer:
+    """Converts a saved model whose weights are read one at a time."""
+    _check_low_memory(options)
+    pins, _ = pins_of(options, [])
+    target = target_of(options.to)
+    variant = _variant(options)
+    check_options(target, variant, target.options)
+    request = Request(
+        target.name,
+        getattr(torch, options.dtype),
+        variant,
+        {"probe": not options.no_probe, **pins},
+        _thresholds(options),
+        options.keep,
+    )
+    out = Path(in_full(options.out) or options.out)
+    with progress(stderr) as say, kept_when_interrupted(lambda: _kept([], options.out)):
+        made = convert(options.model, out, request, say)
+    lines = how_to_run(made.program, made.saved, options.to, str(options.out))
+
+    def show(console: Console) -> None:
+        console.print(made.twin.report.tables(full=options.full))
+        console.file.write(f"\n{made}\nwrote {options.out}\n\nto run it in Python:\n")
+        console.file.writelines(f"    {line}\n" for line in lines)
+
+    def data() -> dict[str, object]:
+        known = {"twin": {"layers": made.twin.layers, "verified": made.verified}, "said": str(made)}
+        whole = {"verified": False, "files": [str(options.out)], **known}
+        return {**whole, "report": made.program.report.to_dict()}
+
+    code = ExitCode.VERIFIED if made.verified else ExitCode.NOT_VERIFIED
+    return Answer(code, show, data, to_type("show", str(options.out)))
+
+
+def _check_low_memory(options: argparse.Namespace) -> None:
+    """Passes for a saved model and a folder to write.
+
+    :raises UsageError: ``bad-command-line``
+    """
+    wrong = [
+        ("--low-memory needs --model", options.model is None),
+        ("--low-memory needs --out", options.out is None),
+        (f"--low-memory is not for --to {options.to}", options.to not in _LOW_MEMORY),
+        ("--low-memory writes a folder", options.out is not None and is_file_name(options.out)),
+        ("--no-verify is not for --low-memory", options.no_verify),
+        ("--values is not for --low-memory", options.values),
+        ("--metric is not for --low-memory", options.metric is not None),
+        ("--precision int8-static is not for --low-memory", options.precision == "int8-static"),
+        ("--save-recording is not for --low-memory", options.save_recording is not None),
+        ("--merged is not for --low-memory", options.merged),
+    ]
+    for said, is_wrong in wrong:
+        if is_wrong:
+            raise UsageError(
+                f"Argument {said}.", slug="bad-command-line", hint="See: onlooker export --help."
+            )
 
 
 def _kept(written: Sequence[Path], out: Path | None) -> str:

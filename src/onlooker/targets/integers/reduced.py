@@ -18,8 +18,9 @@ changed in place, so that its sizes, its conditions and its names stay those tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from ...core.precision import precision_named
 from ...torch_internals.operators import know_quantised_operators
 from ...trace.graph import Graph
 from ...trace.torch_run import runner_of
+from ..stand_ins import computed_tensor, is_stand_in
 from .editing import PRODUCTS, Editing
 from .layers import float_weights_of, weights_of_products
 
@@ -118,6 +120,17 @@ def rounded_weight(matrix: torch.Tensor, axis: int, bits: int) -> torch.Tensor:
     return rows.reshape(moved.shape).movedim(0, axis)
 
 
+def _parts(
+    matrix: torch.Tensor, function: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The integers and the scales of a matrix, each when it is written where this stands for a weight."""
+    if not is_stand_in(matrix):
+        return function(matrix)
+    integers = computed_tensor(matrix, lambda weight: function(weight)[0])
+    scales = computed_tensor(matrix, lambda weight: function(weight)[1])
+    return integers, scales
+
+
 def _scales(greatest: torch.Tensor, most: int) -> torch.Tensor:
     """The scale of each block, whose greatest number becomes ``most``; a block of zeros has 1."""
     return torch.where(greatest == 0, torch.ones_like(greatest), greatest / most)
@@ -129,7 +142,7 @@ class _Reducing(Editing):
     def put_bytes(self, name: str, axis: int) -> None:
         """Makes a weight of integers of 8 bits."""
         matrix = self.weight(name)
-        integers, scales = _bytes_of(matrix, axis)
+        integers, scales = _parts(matrix, partial(_bytes_of, axis=axis))
         with self.in_place_of(name) as buffer:
             stored, scale = buffer("int8", integers), buffer("scale", scales)
             floats = self.call(_ATEN.to.dtype, stored, matrix.dtype)
@@ -138,7 +151,7 @@ class _Reducing(Editing):
     def put_half_bytes(self, name: str, axis: int) -> None:
         """Makes a weight of integers of 4 bits."""
         matrix = self.weight(name)
-        integers, scales = _half_bytes_of(matrix, axis)
+        integers, scales = _parts(matrix, partial(_half_bytes_of, axis=axis))
         moved = matrix.movedim(axis, 0).shape
         with self.in_place_of(name) as buffer:
             stored, scale = buffer("int4", integers), buffer("scale", scales)

@@ -9,6 +9,7 @@ from typing import Any
 from ...core.errors import SavedFileError
 from ...disk.text import damaged
 from ..places import places_of, write_weights
+from ..stand_ins import weights_are_elsewhere
 from .runtime.bounds import check_bounds
 from .weights import (
     WEIGHTS,
@@ -30,7 +31,7 @@ def write_models(
 
     Gives the paths of all files.
     """
-    arrays = external_weights(models, largest)
+    arrays = external_weights(models, 0 if weights_are_elsewhere() else largest)
     places = places_of(arrays)
     for model, path in zip(models, paths, strict=True):
         path.write_bytes(external_proto(model, places, weights).SerializeToString())

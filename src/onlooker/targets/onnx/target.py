@@ -8,7 +8,7 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from ...trace.graph import Graph
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
 from ..refused import of_graph
+from ..stand_ins import check_found, not_run, weights_are_elsewhere
 from ..target import REDUCED, Calibration, file_name
 from .about import write_about
 from .convert import check_opset, convert_graph
@@ -112,6 +113,9 @@ class Onnx:
             seconds = graph.seconds + time.perf_counter() - start
             models.append(model)
             converted.append(replace(made, target=self.name, seconds=seconds))
+        if weights_are_elsewhere():
+            pairs = zip(converted, models, strict=True)
+            return [_unopened(graph, model) for graph, model in pairs]
         share(models)
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
             if merged and len(graphs) > 1:
@@ -243,11 +247,32 @@ def _model(
     asked = opset or (FUSED_OPSET if variant.fuse else None)
     model = convert_graph(graph, asked, shapes=bool(variant.fuse)).model
     name_model(model, graph, names_of(graph))
+    check_found(_arrays_of(model), graph.name)
     made = graph
     if not variant.is_plain:
         model, made = made_variant(model, graph, variant, calls)
     write_about(model, made)
     return model, made
+
+
+def _arrays_of(model: Any) -> Iterator[Any]:
+    """The numbers of a model."""
+    for value in model.graph.initializers.values():
+        if value.const_value is not None and value.const_value.dtype.name != "STRING":
+            yield value.const_value.numpy()
+
+
+def _unopened(graph: Graph, model: Any) -> Graph:
+    """A graph that is written and not run: its weights are not in memory."""
+    values = {str(value.name): value for value in model.graph.inputs}
+    shapes = {name: _shape(value) for name, value in values.items()}
+    return replace(
+        graph,
+        run=not_run,
+        artifact=torch.onnx.ONNXProgram(model, None),
+        exported_sizes=_exported_sizes(shapes, graph, names_of(graph)),
+        example=(),
+    )
 
 
 @dataclass(frozen=True, slots=True)

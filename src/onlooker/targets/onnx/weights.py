@@ -14,6 +14,7 @@ import numpy
 
 from ...disk.text import damaged
 from ..places import Place
+from ..stand_ins import contiguous, is_stand_in
 
 __all__ = [
     "MOST_INSIDE",
@@ -57,11 +58,12 @@ def share(models: Sequence[Any]) -> None:
             if tensor is None or tensor.nbytes < SMALLEST or not _is_plain(tensor):
                 continue
             given = tensor.numpy()
-            array = numpy.ascontiguousarray(given).reshape(tuple(tensor.shape.numpy()))
+            array = contiguous(given).reshape(tuple(tensor.shape.numpy()))
             kind = (str(tensor.dtype), array.shape)
             memory = (*kind, given.ctypes.data, given.strides)
             if memory not in by_memory:
-                content = (*kind, _digest(array)) if len(models) > 1 else memory
+                is_read = len(models) > 1 and not is_stand_in(array)
+                content = (*kind, _digest(array)) if is_read else memory
                 by_memory[memory] = by_content.setdefault(content, array)
                 alive.append(given)  # so that no other weight comes to stand at its address
             value.const_value = onnx_ir.Tensor(

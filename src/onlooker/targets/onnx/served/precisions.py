@@ -14,14 +14,19 @@ import contextlib
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ....core.errors import ExportError
+from ....patches.swap import swapped
 from ....trace.graph import Graph
 from ...integers.layers import float_weights_of, is_one_of
 from ...names import names_of
+from ...places import places_of
+from ...stand_ins import computed
+from ..weights import external_proto, external_weights, large_tensors, share
 
 __all__ = ["with_precision"]
 
@@ -30,6 +35,7 @@ BLOCK = 32
 _BITS = {"int8": 8, "int4": 4}
 #: products of ONNX Runtime round activations to 8 bits from this level on
 _ACCURACY_LEVEL = 4
+_RUNTIME = "com.microsoft"
 
 
 def with_precision(
@@ -56,7 +62,7 @@ def with_precision(
     channels = _put_channels(model, [*products, *left])
     if not products and not channels and not left:
         raise _refused(graph, precision, "it has no product by a matrix of weights")
-    return _blocks(model, _BITS[precision], left) if products else model
+    return _blocks(model, _BITS[precision], products)
 
 
 def _left_in_float(model: Any, graph: Graph) -> list[Any]:
@@ -77,18 +83,20 @@ def _left_in_float(model: Any, graph: Graph) -> list[Any]:
 def _half(model: Any, whole_caches: bool) -> Any:
     import onnx_ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass, TopologicalSortPass
-    from onnxruntime.transformers.float16 import (
-        DEFAULT_OP_BLOCK_LIST,
-        convert_float_to_float16,
-    )
+    from onnxruntime.transformers import float16
 
     _sink_transposes(model)
     whole = [node.name for node in _turned_products(model)]
-    kept = [*DEFAULT_OP_BLOCK_LIST, *(["GroupQueryAttention"] if whole_caches else [])]
-    proto = onnx_ir.serde.serialize_model(model)
-    with warnings.catch_warnings():
+    kept = [*float16.DEFAULT_OP_BLOCK_LIST, *(["GroupQueryAttention"] if whole_caches else [])]
+    share([model])
+    arrays = external_weights([model], 0)
+    numbers = {name: tensor.raw for name, tensor in large_tensors(model).items()}
+    proto = external_proto(model, places_of(arrays))
+    # the converter would read a weight to learn its shape, and there is no file of weights here
+    described = swapped(float16, "make_value_info_from_tensor", _described)
+    with warnings.catch_warnings(), described:
         warnings.simplefilter("ignore")  # numbers too small for half precision are told one by one
-        converted = convert_float_to_float16(
+        converted = float16.convert_float_to_float16(
             proto,
             keep_io_types=True,
             disable_shape_infer=True,
@@ -97,11 +105,37 @@ def _half(model: Any, whole_caches: bool) -> Any:
         )
     _drop_repeated_nodes(converted)
     made = onnx_ir.serde.deserialize_model(converted)
+    _give_half(made, numbers)
     TopologicalSortPass()(made)
     if whole_caches:
         _join_caches(made)
         RemoveUnusedNodesPass()(made)
     return made
+
+
+def _described(tensor: Any) -> Any:
+    """The name, the dtype and the shape of a tensor of protobuf."""
+    import onnx
+
+    return onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+
+
+def _give_half(model: Any, numbers: Mapping[str, Any]) -> None:
+    """Gives the weights of a converted model, which it has by name alone, their numbers again: rounded
+    where the converter says so.
+    """
+    import numpy
+    import onnx_ir
+    from onnxruntime.transformers.float16 import convert_np_to_float16
+
+    for name, value in model.graph.initializers.items():
+        tensor = value.const_value
+        if not isinstance(tensor, onnx_ir.ExternalTensor):
+            continue
+        known = numbers[name]
+        if tensor.dtype.numpy() != known.dtype:
+            known = computed(known, known.shape, numpy.float16, convert_np_to_float16)
+        value.const_value = onnx_ir.Tensor(known, dtype=tensor.dtype, name=name)
 
 
 def _sink_transposes(model: Any) -> None:
@@ -208,7 +242,8 @@ def _with_bfloat16_weights(model: Any) -> Any:
         known = value.const_value
         if known is None or known.dtype != onnx_ir.DataType.FLOAT or len(known.shape) < 2:
             continue
-        numbers = known.numpy().astype(onnx_ir.DataType.BFLOAT16.numpy())
+        dtype = onnx_ir.DataType.BFLOAT16.numpy()
+        numbers = computed(known.numpy(), known.shape.numpy(), dtype, partial(_cast, dtype))
         stored = onnx_ir.Value(
             name=f"{name}_bf16",
             type=onnx_ir.TensorType(onnx_ir.DataType.BFLOAT16),
@@ -352,12 +387,11 @@ def _put_channels(model: Any, products: Sequence[Any]) -> int:
             continue
         (axis,) = found
         matrix = value.const_value.numpy()
-        others = tuple(dim for dim in range(matrix.ndim) if dim != axis)
-        greatest = numpy.abs(matrix).max(axis=others, keepdims=True)
-        scales = numpy.where(greatest == 0, 1, greatest / 127).astype(numpy.float32)
-        integers = numpy.rint(matrix / scales).astype(numpy.int8)
+        outputs = (matrix.shape[axis],)
+        integers = computed(matrix, matrix.shape, numpy.int8, partial(_channels, axis))
+        scales = computed(matrix, outputs, numpy.float32, partial(_scales, axis))
         stored = onnx_ir.val(f"{value.name}_int8", const_value=onnx_ir.tensor(integers))
-        scale = onnx_ir.val(f"{value.name}_scale", const_value=onnx_ir.tensor(scales.reshape(-1)))
+        scale = onnx_ir.val(f"{value.name}_scale", const_value=onnx_ir.tensor(scales))
         again = onnx_ir.node("DequantizeLinear", [stored, scale], attributes={"axis": axis})
         made = again.outputs[0]
         made.name, made.dtype = f"{value.name}_float", onnx_ir.DataType.FLOAT
@@ -369,6 +403,27 @@ def _put_channels(model: Any, products: Sequence[Any]) -> int:
         model.graph.insert_before(model.graph[0], again)
         count += 1
     return count
+
+
+def _cast(dtype: Any, numbers: Any) -> Any:
+    return numbers.astype(dtype)
+
+
+def _scales(axis: int, matrix: Any) -> Any:
+    """The scale of each output, whose greatest number becomes 127; of zeros it is 1."""
+    import numpy
+
+    others = tuple(dim for dim in range(matrix.ndim) if dim != axis)
+    greatest = numpy.abs(matrix).max(axis=others)
+    return numpy.where(greatest == 0, 1, greatest / 127).astype(numpy.float32)
+
+
+def _channels(axis: int, matrix: Any) -> Any:
+    """The matrix as integers, with a scale for each output."""
+    import numpy
+
+    shape = [-1 if dim == axis else 1 for dim in range(matrix.ndim)]
+    return numpy.rint(matrix / _scales(axis, matrix).reshape(shape)).astype(numpy.int8)
 
 
 def _axis_of_outputs(node: Any) -> int:
@@ -389,37 +444,69 @@ def _refused(graph: Graph, precision: str, reason: str) -> ExportError:
     )
 
 
-def _blocks(model: Any, bits: int, left: Sequence[Any]) -> Any:
+def _blocks(model: Any, bits: int, products: Sequence[Any]) -> Any:
+    """Puts MatMulNBits in the place of products: the operator, and the integers, of the tools of ONNX
+    Runtime.
+    """
     import onnx_ir
 
-    with _root_logger_kept():
-        from onnxruntime.quantization.matmul_nbits_quantizer import (
-            DefaultWeightOnlyQuantConfig,
-            MatMulNBitsQuantizer,
+    for product in products:
+        rows, matrix = product.inputs
+        size, outputs = matrix.const_value.shape.numpy()
+        sizes = {"K": size, "N": outputs, "bits": bits, "block_size": BLOCK}
+        made = onnx_ir.node(
+            "MatMulNBits",
+            [rows, *_blocks_of(model, matrix, bits)],
+            attributes={**sizes, "accuracy_level": _ACCURACY_LEVEL},
+            domain=_RUNTIME,
+            name=f"{product.name}_Q{bits}" if product.name else None,
         )
+        made.metadata_props.update(product.metadata_props)
+        old, new = product.outputs[0], made.outputs[0]
+        new.dtype, new.shape, name = old.dtype, old.shape, old.name
+        product.graph.insert_before(product, made)
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        product.graph.remove(product, safe=True)
+        new.name = name
+        if not matrix.uses():
+            model.graph.initializers.pop(matrix.name, None)
+    model.opset_imports.setdefault(_RUNTIME, 1)
+    return model
 
-        config = DefaultWeightOnlyQuantConfig(
-            block_size=BLOCK, is_symmetric=True, accuracy_level=_ACCURACY_LEVEL, bits=bits
-        )
-        proto = onnx_ir.serde.serialize_model(model)
-        excluded = [node.name for node in left]
-        quantizer = MatMulNBitsQuantizer(proto, algo_config=config, nodes_to_exclude=excluded)
-        quantizer.process()
-    return onnx_ir.serde.deserialize_model(quantizer.model.model)
+
+def _blocks_of(model: Any, matrix: Any, bits: int) -> list[Any]:
+    """The integers and the scales of a matrix, as weights of the model: once for all that read it."""
+    import numpy
+    import onnx_ir
+
+    numbers = matrix.const_value.numpy()
+    size, outputs = numbers.shape
+    count = size // BLOCK
+    shapes = {
+        f"{matrix.name}_Q{bits}": ((outputs, count, BLOCK * bits // 8), numpy.uint8, 0),
+        f"{matrix.name}_scales": ((outputs, count), numbers.dtype, 1),
+    }
+    found = []
+    for name, (shape, dtype, place) in shapes.items():
+        if name not in model.graph.initializers:
+            made = computed(numbers, shape, dtype, partial(_quantised, bits, place))
+            model.graph.initializers[name] = onnx_ir.val(name, const_value=onnx_ir.tensor(made))
+        found.append(model.graph.initializers[name])
+    return found
 
 
-@contextlib.contextmanager
-def _root_logger_kept() -> Iterator[None]:
-    """Without the log lines of the quantiser; and the root logger is as it was, which its module
-    sets up, for the whole process, when it is imported (ONNX Runtime 1.31).
-    """
-    root = logging.getLogger()
-    own = logging.getLogger("onnxruntime.quantization.matmul_nbits_quantizer")
-    handlers, level, own_level = list(root.handlers), root.level, own.level
-    own.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
-        own.setLevel(own_level)
+def _quantised(bits: int, place: int, numbers: Any) -> Any:
+    """The integers of a matrix in blocks, or their scales: the part at this place."""
+    import numpy
+    from onnxruntime.capi import _pybind_state
+
+    size, outputs = numbers.shape
+    count = size // BLOCK
+    packed = numpy.zeros((outputs, count, BLOCK * bits // 8), numpy.uint8)
+    zeros = numpy.zeros((outputs, -(-count * bits // 8)), numpy.uint8)
+    quantise = getattr(_pybind_state, f"quantize_matmul_{bits}bits")
+    is_bfloat = not numbers.dtype.isbuiltin
+    given = numpy.ascontiguousarray(numbers.astype(numpy.float32) if is_bfloat else numbers)
+    scales = numpy.zeros((outputs, count), given.dtype)
+    quantise(packed, given, scales, zeros, BLOCK, outputs, size, True)
+    return (packed, scales.astype(numbers.dtype))[place]

@@ -207,14 +207,7 @@ class Lab(CountedRuns, Record):
 
         :raises SpentError: when the budget has ended
         """
-        try:
-            self.run_for_shapes(arguments, why=why)
-        except SpentError:
-            raise
-        except Exception as error:
-            logger.debug("%s is refused: %s: %s", why, type(error).__name__, error)
-            return False
-        return True
+        return self._is_taken(functools.partial(self.run_for_shapes, arguments, why=why), why)
 
     def run_fake_within(
         self, arguments: Arguments, within: contextlib.AbstractContextManager[Any], *, why: str
@@ -232,8 +225,12 @@ class Lab(CountedRuns, Record):
 
         :raises SpentError: when the budget has ended
         """
+        return self._is_taken(functools.partial(self.run_fake, arguments, why=why), why)
+
+    def _is_taken(self, run: Callable[[], Result], why: str) -> bool:
+        """True where a run of the model ends without an error."""
         try:
-            self.run_fake(arguments, why=why)
+            run()
         except SpentError:
             raise
         except Exception as error:

@@ -84,5 +84,7 @@ def test_the_cpu_has_as_many_threads_as_torch_unless_the_user_says_otherwise() -
         assert DeviceSettings().properties["INFERENCE_NUM_THREADS"] == 3
         assert DeviceSettings(config={"INFERENCE_NUM_THREADS": 2}).properties["INFERENCE_NUM_THREADS"] == 2
         assert "INFERENCE_NUM_THREADS" not in DeviceSettings("AUTO:GPU,CPU").properties
+        torch.set_num_threads(1)
+        assert DeviceSettings().properties["INFERENCE_NUM_THREADS"] == 2
     finally:
         torch.set_num_threads(before)

@@ -19,6 +19,9 @@ __all__ = ["SETTINGS", "DeviceSettings", "settings_of"]
 SETTINGS = ("device", "config")
 #: a device would else compute in the dtype that is fastest there: bfloat16 on many processors
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "EXECUTION_MODE_HINT": "ACCURACY"}
+#: with one thread OpenVINO 2026.4 raises no error where shapes do not fit together: a sum of 4 and of 3
+#: numbers has none
+_FEWEST_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,11 @@ class DeviceSettings:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """All properties that a model is compiled with; the CPU has as many threads as torch."""
-        threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads()} if self.device == "CPU" else {}
+        """All properties that a model is compiled with; the CPU has as many threads as torch, two at
+        least.
+        """
+        count = max(_FEWEST_THREADS, torch.get_num_threads())
+        threads = {"INFERENCE_NUM_THREADS": count} if self.device == "CPU" else {}
         return {**_EXACT, **threads, **self.config}
 
 

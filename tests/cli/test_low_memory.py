@@ -70,10 +70,10 @@ def scores(model: Any) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("to", "dtype", "options", "most"),
     [
-        ("onnx", torch.bfloat16, (), 1e-5),
-        ("onnx", torch.float16, ("--dtype", "float16"), 2e-3),
+        pytest.param("onnx", torch.bfloat16, (), 1e-5, marks=pytest.mark.slow),
+        pytest.param("onnx", torch.float16, ("--dtype", "float16"), 2e-3, marks=pytest.mark.slow),
         ("onnx", torch.float16, ("--precision", "int8"), 0.05),
-        ("torch", torch.float16, (), 1e-6),
+        pytest.param("torch", torch.float16, (), 1e-6, marks=pytest.mark.slow),
         ("torch", torch.bfloat16, ("--precision", "int4"), 0.3),
     ],
 )

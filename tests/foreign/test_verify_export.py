@@ -180,6 +180,7 @@ def test_a_saved_program_of_torch_holds(tmp_path: Path) -> None:
 
 
 def test_the_assertion_has_the_report() -> None:
+    torch.manual_seed(0)
     model = Branching()
     calls = [{"x": torch.randn(3, 4) * 100}, {"x": torch.randn(5, 6) * 100}]
     with pytest.raises(AssertionError, match=r"x\.shape\[0\]: wrong at batch = 1"):

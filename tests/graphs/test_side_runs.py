@@ -64,6 +64,7 @@ def test_the_rows_of_a_block_are_tried_together() -> None:
     assert serves_a_call_without_a_mask(program_of(model, budget=200), model)
 
 
+@pytest.mark.slow
 def test_a_place_that_one_way_alone_has_is_found_in_a_full_block() -> None:
     model = Ending()
     assert serves_a_call_without_a_mask(program_of(model), model)

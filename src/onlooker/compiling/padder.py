@@ -26,6 +26,12 @@ from ..trace.graph import Graph
 
 __all__ = ["Padder", "hiding_values", "masks_of"]
 
+#: the least number of each dtype of floats
+_LEAST = {
+    str(dtype): torch.finfo(dtype).min
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Padder:
@@ -37,8 +43,10 @@ class Padder:
     masks: Mapping[Path, float]
 
     def padded(self, values: Values, top: Sizes, *, halved: bool = False) -> Values:
-        """The values of a call with the sizes of ``top``. What is added repeats the last slice of a tensor;
-        or, for a trial, its first one, of floats the ``halved`` numbers.
+        """The values of a call, padded to the sizes of ``top``.
+
+        The padding of a tensor repeats its last slice. With ``halved`` a trial gets other padding: the first
+        slice, whose floats are divided by 2.
         """
         return {
             leaf.path: self._longer(leaf, values[leaf.path], top, halved)
@@ -121,10 +129,3 @@ def hiding_values(masks: Sequence[LeafPlan]) -> list[dict[Path, float]]:
     if floats:
         ways.append({leaf.path: _LEAST.get(leaf.dtype, 0.0) for leaf in masks})
     return ways
-
-
-#: the least number of each dtype of floats
-_LEAST = {
-    str(dtype): torch.finfo(dtype).min
-    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-}

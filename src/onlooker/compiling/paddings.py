@@ -42,7 +42,7 @@ from .padder import Padder, hiding_values, masks_of
 
 __all__ = ["PaddedGraph", "Paddings", "find_paddings"]
 
-#: so many sizes of calls are tried for each bucket
+#: so many calls are padded to find out whether a symbol may be padded
 _MOST_TRIALS = 4
 
 
@@ -61,8 +61,8 @@ class PaddedGraph:
     trials: int
 
     def bucket(self, row: tuple[int, ...]) -> Bucket | None:
-        """The cheapest bucket for a call of these sizes; None where none is large enough, or no size would
-        grow.
+        """The cheapest bucket for a call of these sizes; None where no bucket is large enough, or a symbol
+        that stays would have to grow.
         """
         for bucket in self.buckets:
             sizes = zip(self.names, row, bucket.sizes, strict=True)
@@ -368,18 +368,20 @@ def _sized(served: Served, padded: Collection[str], waste: float) -> PaddedGraph
 
 
 def _rows_for(served: Served, sized: PaddedGraph, bucket: Bucket) -> list[tuple[int, ...]]:
-    """The sizes that are tried for a bucket: of calls that it is for, those that are padded most and
-    least, and sizes that no call had, one less and half as large.
+    """The sizes that are tried for a bucket: the least and the greatest of the calls that are padded to it,
+    and sizes that no call had, in which each padded symbol is one less, or half as large.
     """
     own = sorted(row for row, _ in served.rows if sized.bucket(row) is bucket)
-
-    def smaller(size_of: Callable[[int], int]) -> tuple[int, ...]:
-        pairs = zip(sized.names, bucket.sizes, strict=True)
-        return tuple(size_of(size) if name in sized.padded else size for name, size in pairs)
-
-    rows = [own[0], own[-1], smaller(lambda size: size - 1), smaller(lambda size: size // 2)]
-    taken = (row for row in rows if served.takes(row) and sized.bucket(row) is bucket)
-    return list(dict.fromkeys(row for row in taken if row != bucket.sizes))
+    grows = [name in sized.padded for name in sized.names]
+    sizes = list(zip(bucket.sizes, grows, strict=True))
+    one_less = tuple(size - 1 if padded else size for size, padded in sizes)
+    half = tuple(size // 2 if padded else size for size, padded in sizes)
+    found: list[tuple[int, ...]] = []
+    for row in (own[0], own[-1], one_less, half):
+        is_padded = row != bucket.sizes and served.takes(row) and sized.bucket(row) is bucket
+        if is_padded and row not in found:
+            found.append(row)
+    return found
 
 
 def _wasted(buckets: Sequence[Bucket]) -> int:

@@ -25,6 +25,7 @@ from ..pytrees.joins import join_specs, joined
 from ..pytrees.open import open_arguments, spec_of
 from ..serve.checked_call import checked_call, records_gradients
 from ..serve.dispatch import Dispatcher
+from ..serve.route import Mismatch
 from ..trace.graph import Graph
 
 __all__ = ["checked_calls", "profile_of_calls", "refused_calls", "sized_calls", "sizes_of_specs"]
@@ -97,7 +98,7 @@ def refused_calls(program: ProgramContents[Graph], tried: Collection[int]) -> li
             Outcome.REJECTED,
             (),
             math.inf,
-            f"No graph of this program takes the call. {call.graph}: {'; '.join(v.said for v in call.violations)}",
+            f"No graph of this program takes the call. {call.graph}: {Mismatch(*call.violations)}",
             Focus.OBSERVED,
         )
         for call in calls

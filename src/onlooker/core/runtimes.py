@@ -17,9 +17,12 @@ class Runtime:
     measured with torch 2.13 on one core for seven models of 9 to 237 operators, of which an estimate is at
     most 3 times off; None where it was not measured.
 
-    The others say where its graphs compute otherwise than the model. With ``fixes_ranks`` a result has the
+    Two fields say where graphs compute otherwise than the model. With ``fixes_ranks`` a result has the
     rank of the trace, also where the model drops an axis of size 1. With ``leaves_out_nan`` the greatest of
-    some numbers is no NaN where one of them is. Loading ``is_machine_code`` runs it.
+    some numbers is no NaN where one of them is.
+
+    Two more are about files. Loading ``is_machine_code`` runs it. A file that is ``written_by_weight`` needs
+    one weight at a time in memory.
     """
 
     opener: str
@@ -27,12 +30,15 @@ class Runtime:
     fixes_ranks: bool = False
     leaves_out_nan: bool = False
     is_machine_code: bool = False
+    written_by_weight: bool = False
 
 
 #: by the name of the target, in the order in which they are shown
 RUNTIMES: Mapping[str, Runtime] = {
-    "torch": Runtime("", (0.5, 0.012)),
-    "onnx": Runtime("onnxruntime.InferenceSession", (2.0, 0.03), leaves_out_nan=True),
+    "torch": Runtime("", (0.5, 0.012), written_by_weight=True),
+    "onnx": Runtime(
+        "onnxruntime.InferenceSession", (2.0, 0.03), leaves_out_nan=True, written_by_weight=True
+    ),
     "aoti": Runtime(
         "torch._inductor.aoti_load_package", (10.0, 0.025), fixes_ranks=True, is_machine_code=True
     ),

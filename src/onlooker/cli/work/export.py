@@ -16,6 +16,7 @@ from ...capture.combine import Seen
 from ...capture.export import observer_of, part_of
 from ...capture.recorded import read_seen
 from ...core.errors import UnsupportedError, UsageError
+from ...core.runtimes import RUNTIMES
 from ...core.support.progress import kept_when_interrupted
 from ...hypotheses.overrides import OBSERVED, OTHERS, RangesOption
 from ...input_observer import InputObserver
@@ -63,7 +64,7 @@ __all__ = [
 ]
 
 #: the targets whose files are written weight by weight
-_LOW_MEMORY = ("torch", "onnx")
+_LOW_MEMORY = tuple(name for name, runtime in RUNTIMES.items() if runtime.written_by_weight)
 #: what the readers of folders are called
 _READERS = {
     GENAI: "ONNX Runtime GenAI",

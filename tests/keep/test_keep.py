@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import signal
@@ -384,7 +385,7 @@ def test_a_fault_at_any_write_leaves_the_old_folder(program, tmp_path, monkeypat
     program.save(folder)
     before = (folder / "onlooker.json").read_bytes()
     module, _, name = step.rpartition(".")
-    owner = Path if module == "pathlib.Path" else sys.modules[module]
+    owner = Path if module == "pathlib.Path" else importlib.import_module(module)
     original, calls = getattr(owner, name), []
 
     def fail(*args, **kwargs):

@@ -8,7 +8,7 @@ import enum
 import logging
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -36,6 +36,7 @@ __all__ = [
     "roomy_sizes",
     "size_label",
     "sizes_off_step",
+    "smaller_sizes",
     "static_sizes",
     "stepped_sizes",
     "trial_sizes",
@@ -304,6 +305,17 @@ def example_sizes(plan: Plan) -> Iterator[Sizes]:
             tried.append(sizes)
             yield sizes
     yield observed_sizes(plan)
+
+
+def smaller_sizes(plan: Plan, sizes: Sizes, holds: Callable[[Sizes], bool]) -> Iterator[Sizes]:
+    """General sizes that are no larger than some, and at which a condition ``holds``; 0 and 1 stay."""
+    for general in example_sizes(plan):
+        choice = {
+            name: size if size < 2 else min(general.get(name, size), size)
+            for name, size in sizes.items()
+        }
+        if choice != sizes and is_possible(plan, choice) and holds(choice):
+            yield choice
 
 
 def _chosen(plan: Plan, choices: Iterable[tuple[Scale, int]]) -> Iterator[Sizes]:

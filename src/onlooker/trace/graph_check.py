@@ -18,12 +18,17 @@ import math
 import operator
 from collections.abc import Iterator
 
+from ..core.call import Values
 from ..core.errors import ExportError
-from ..infer.sizes import trial_sizes
+from ..core.sizes.expression import Sizes
+from ..infer.sizes import smaller_sizes, trial_sizes
 from ..lab.lab import Lab
+from ..lab.small_sizes import representative
+from ..lab.work import is_dear
 from ..materialise.arguments import Calls
 from ..materialise.floats import float_choices
 from ..materialise.padding import with_padding
+from ..proofs.path_condition import PathCondition
 from ..torch_internals.graph_modules import nodes_of
 from ..torch_internals.operators import HigherOrderOperator, OpOverload
 from ..torch_internals.serialized import SYM_OPS
@@ -123,19 +128,42 @@ def _decides(graph: Graph, shown: str, why: str) -> ExportError:
     )
 
 
-def mask_difference(graph: Graph, calls: Calls, lab: Lab) -> str:
+def mask_difference(graph: Graph, calls: Calls, lab: Lab, condition: PathCondition) -> str:
     """Compares a graph with the model for padding masks of one kind: returns the difference;
     nothing where there is none, or where neither of them can be tried.
+
+    Where a run is dear, the sizes are small ones that stand for those of the trace, which goes one
+    way by the path ``condition``.
     """
     values = calls.values(graph.sizes)
+    if is_dear(lab.model, values):
+
+        def holds(sizes: Sizes) -> bool:
+            is_general = all(atom.constraint().holds(sizes) for atom in condition.tried)
+            return is_general and not graph.contract.failing(sizes)
+
+        choices = smaller_sizes(graph.plan, dict(graph.sizes), holds)
+        smaller = next(filter(holds, representative(calls, lab, choices)), None)
+        if smaller is not None:
+            found = _mask_difference_of(graph, calls, lab, calls.values(smaller))
+            if found is not None:
+                return found
+    return _mask_difference_of(graph, calls, lab, values) or ""
+
+
+def _mask_difference_of(graph: Graph, calls: Calls, lab: Lab, values: Values) -> str | None:
+    """The difference for one call, with masks in the place of its own; None where not all of them
+    could be tried.
+    """
     plain = with_padding(calls, values, hidden=False)
     padded = with_padding(calls, values, hidden=True)
     if plain is None and padded is None:
-        return ""
+        return None
     kinds = {
         "hide nothing": plain or values,
         "hide a part of some rows": padded or values,
     }
+    are_tried = True
     for kind, changed in kinds.items():
         why = f"masks that {kind}"
         try:
@@ -143,10 +171,11 @@ def mask_difference(graph: Graph, calls: Calls, lab: Lab) -> str:
             found = graph.compared(changed, expected, atol=_APART)
         except Exception as error:
             logger.debug("%s are not tried: %s", why, error)
+            are_tried = False
             continue
         if not found.holds:
             return f"with {why}, {found.note}"
-    return ""
+    return "" if are_tried else None
 
 
 def mask_refusal(graph: Graph, difference: str) -> ExportError:

@@ -192,7 +192,7 @@ def _traced(
         return Retry(request.unrolling(flat.loops.rolled))
     graph = checked_floats(graph, calls, lab)
     # a trace like another one goes the way that was found right there
-    by_masks = "" if attempt.is_side else mask_difference(graph, calls, lab)
+    by_masks = "" if attempt.is_side else mask_difference(graph, calls, lab, condition)
     if by_masks and NOT_TRACING in request.on:
         raise mask_refusal(graph, by_masks)
     if by_masks:

@@ -26,10 +26,10 @@ from ...core.experiment import Finding, FindingKind
 from ...core.plan import Symbol
 from ...core.sizes.expression import Sizes
 from ...core.sizes.formula import holds, symbols_in
-from ...infer.sizes import is_possible, listed
+from ...infer.sizes import is_possible, listed, smaller_sizes
 from ...lab.lab import Lab
 from ...lab.recorder import Recorder
-from ...lab.work import is_dear
+from ...lab.work import is_dear, work_of
 from ...materialise.arguments import Calls
 from ...observing.store import copy_leaves
 from ...patches.swap import swapped
@@ -54,6 +54,8 @@ _OF_OPERATORS = "sizes of 0 and 1"
 _REACH = 130
 #: sizes below this one are combined for two symbols at once
 _FEW = 4
+#: multiply-adds of a run above which it is made at smaller sizes (some hundredths of a second)
+_WORTH_SMALLER = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -121,13 +123,14 @@ class OperatorTrials:
             if not any(self._is_outside(exception, region) for exception in together):
                 tried.limits.append(limit)
             return False
-        if not self._is_exact(graph, region, choice):
+        exact = self._exact_sizes(graph, region, choice)
+        if exact is None:
             tried.limits.append(limit)
             return False
-        tried.sizes.append(choice)
+        tried.sizes.append(exact)
         if len(small) == 1:
             ((symbol, size),) = small.items()
-            tried.dropped.append(Dropped(f"{symbol.name} != {size}", _evidence(choice)))
+            tried.dropped.append(Dropped(f"{symbol.name} != {size}", _evidence(exact)))
         return True
 
     def _sizes_at(
@@ -169,9 +172,10 @@ class OperatorTrials:
                 sizes for sizes in self._sizes_with(formula, region, tried) if tried.allows(sizes)
             ]
             choice = next((sizes for sizes in choices if self._takes(sizes)), None)
-            if choice is not None and self._is_exact(graph, region, choice):
-                tried.sizes.append(choice)
-                tried.dropped.append(Dropped(atom.formula, _evidence(choice), atom.line))
+            exact = None if choice is None else self._exact_sizes(graph, region, choice)
+            if exact is not None:
+                tried.sizes.append(exact)
+                tried.dropped.append(Dropped(atom.formula, _evidence(exact), atom.line))
             elif choice is not None or not choices:
                 limit = written(sympy.Not(exception))
                 tried.limits.append(Constraint(limit, Origin.UNPROVEN, atom.line))
@@ -209,16 +213,38 @@ class OperatorTrials:
                 if valid and holds(formula, choice) and region.holds(choice):
                     yield choice
 
+    def _exact_sizes(self, graph: Graph, region: ProvenRegion, sizes: Sizes) -> Sizes | None:
+        """These sizes, or smaller ones at which the same conditions of operators fail, where model
+        and graph are exact there; None where they are not.
+
+        Within a region the model goes one way. So where a run is much work, all sizes are small.
+        """
+        if not is_possible(self._plan, sizes):
+            return None
+        values = self._calls.values(sizes)
+        is_proven = is_dear(self._lab.model, values) and self._is_proven(
+            graph, region, sizes, values
+        )
+        if is_proven:
+            return sizes
+        if work_of(self._lab.model, values) > _WORTH_SMALLER:
+            ways = tuple(map(written, chain.from_iterable(a.exceptions() for a in region.tried)))
+
+            def is_alike(smaller: Sizes) -> bool:
+                same = all(holds(way, smaller) == holds(way, sizes) for way in ways)
+                return same and region.holds(smaller)
+
+            smaller = next(smaller_sizes(self._plan, sizes, is_alike), None)
+            if smaller is not None and self._is_exact(graph, region, smaller):
+                return smaller
+        return sizes if self._is_exact(graph, region, sizes) else None
+
     def _is_exact(self, graph: Graph, region: ProvenRegion, sizes: Sizes) -> bool:
         """True when model and graph run the same operators at these sizes, and give the same, and
         the model reads the sizes by which it decided in the trace.
         """
-        if not is_possible(self._plan, sizes):
-            return False
         paths = [leaf.path for leaf in graph.plan.inputs]
         values = self._calls.values(sizes)
-        if is_dear(self._lab.model, values) and self._is_proven(graph, region, sizes, values):
-            return True
         given = tuple(values[path] for path in paths)
         ours, theirs = copy_leaves(given), copy_leaves(given)
         of_model, of_graph, reads = Recorder(), Recorder(), SizeReads()

@@ -22,7 +22,7 @@ import torch
 
 from ....torch_internals.operators import know_quantised_operators
 
-__all__ = ["mark_packed_matrices", "write_packed_matrices"]
+__all__ = ["is_plain_gemm", "mark_packed_matrices", "put_product", "write_packed_matrices"]
 
 _DOMAIN, _NAME = "onlooker", "PackedMatrix"
 _RUNTIME = "com.microsoft"
@@ -159,7 +159,7 @@ def _products_of(value: Any) -> Iterator[Any]:
     """The products of a tensor by the transposed matrix, each with what it adds."""
     for use in list(value.uses()):
         node, at = use.node, use.idx
-        if node.op_type == "Gemm" and at == 1 and _is_plain_gemm(node, turned=True):
+        if at == 1 and is_plain_gemm(node, turned=True):
             yield node
         is_turned = node.op_type == "Transpose" and list(node.attributes["perm"].as_ints()) == [
             1,
@@ -169,16 +169,15 @@ def _products_of(value: Any) -> Iterator[Any]:
             continue
         for behind in list(node.outputs[0].uses()):
             is_product = behind.node.op_type == "MatMul" and behind.node.domain == ""
-            is_gemm = behind.node.op_type == "Gemm" and _is_plain_gemm(behind.node, turned=False)
-            if behind.idx == 1 and (is_product or is_gemm):
+            if behind.idx == 1 and (is_product or is_plain_gemm(behind.node, turned=False)):
                 yield behind.node
 
 
-def _is_plain_gemm(node: Any, *, turned: bool) -> bool:
-    """True for ``x @ matrix + bias``, with a matrix that is ``turned``."""
+def is_plain_gemm(node: Any, *, turned: bool) -> bool:
+    """True for a Gemm that is ``x @ matrix + bias``, with a matrix that is ``turned``."""
     given = {name: attribute.value for name, attribute in node.attributes.items()}
     plain = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
-    return {**plain, **given} == {**plain, "transB": int(turned)}
+    return node.op_type == "Gemm" and {**plain, **given} == {**plain, "transB": int(turned)}
 
 
 def _write_product(model: Any, product: Any, matrix: _Matrix) -> None:
@@ -198,6 +197,13 @@ def _write_product(model: Any, product: Any, matrix: _Matrix) -> None:
     )
     made.metadata_props.update(product.metadata_props)
     model.opset_imports.setdefault(_RUNTIME, 1)
+    put_product(product, made)
+
+
+def put_product(product: Any, made: Any) -> None:
+    """Puts a product by integers in the place of MatMul or Gemm, and behind it the sum of a Gemm."""
+    import onnx_ir
+
     nodes = [made]
     bias = product.inputs[2] if len(product.inputs) > 2 else None
     if bias is not None:

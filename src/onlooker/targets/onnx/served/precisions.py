@@ -26,6 +26,7 @@ from ...integers.layers import float_weights_of, is_one_of
 from ...names import names_of
 from ...places import places_of
 from ...stand_ins import computed
+from ..operators.packed import is_plain_gemm, put_product
 from ..weights import external_proto, external_weights, large_tensors, share
 
 __all__ = ["with_precision"]
@@ -355,10 +356,17 @@ def _products_of_blocks(model: Any) -> list[Any]:
     found = []
     for node in model.graph.all_nodes():
         is_product = node.op_type == "MatMul" and node.domain == ""
-        matrix = node.inputs[1].const_value if is_product else None
-        if matrix is not None and len(matrix.shape) == 2 and matrix.shape[0] % BLOCK == 0:
-            found.append(node)
+        if is_product or is_plain_gemm(node, turned=_has_turned_matrix(node)):
+            matrix = node.inputs[1].const_value
+            inputs = 1 if _has_turned_matrix(node) else 0
+            if matrix is not None and len(matrix.shape) == 2 and matrix.shape[inputs] % BLOCK == 0:
+                found.append(node)
     return found
+
+
+def _has_turned_matrix(node: Any) -> bool:
+    """True for a Gemm whose matrix has the outputs first."""
+    return "transB" in node.attributes and node.attributes["transB"].as_int() == 1
 
 
 #: of each operator without blocks, the input with weights
@@ -431,8 +439,7 @@ def _axis_of_outputs(node: Any) -> int:
     if node.op_type == "Conv":
         return 0
     if node.op_type == "Gemm":
-        turned = "transB" in node.attributes and node.attributes["transB"].as_int() == 1
-        return 0 if turned else 1
+        return 0 if _has_turned_matrix(node) else 1
     return 1
 
 
@@ -451,55 +458,54 @@ def _blocks(model: Any, bits: int, products: Sequence[Any]) -> Any:
     import onnx_ir
 
     for product in products:
-        rows, matrix = product.inputs
-        size, outputs = matrix.const_value.shape.numpy()
-        sizes = {"K": size, "N": outputs, "bits": bits, "block_size": BLOCK}
+        rows, matrix = product.inputs[:2]
+        is_turned = _has_turned_matrix(product)
+        integers, scales = _blocks_of(model, matrix, bits, is_turned)
+        outputs, count = scales.const_value.shape.numpy()
+        sizes = {"K": count * BLOCK, "N": outputs, "bits": bits, "block_size": BLOCK}
         made = onnx_ir.node(
             "MatMulNBits",
-            [rows, *_blocks_of(model, matrix, bits)],
+            [rows, integers, scales],
             attributes={**sizes, "accuracy_level": _ACCURACY_LEVEL},
             domain=_RUNTIME,
             name=f"{product.name}_Q{bits}" if product.name else None,
         )
         made.metadata_props.update(product.metadata_props)
-        old, new = product.outputs[0], made.outputs[0]
-        new.dtype, new.shape, name = old.dtype, old.shape, old.name
-        product.graph.insert_before(product, made)
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        product.graph.remove(product, safe=True)
-        new.name = name
+        put_product(product, made)
         if not matrix.uses():
             model.graph.initializers.pop(matrix.name, None)
     model.opset_imports.setdefault(_RUNTIME, 1)
     return model
 
 
-def _blocks_of(model: Any, matrix: Any, bits: int) -> list[Any]:
+def _blocks_of(model: Any, matrix: Any, bits: int, is_turned: bool) -> tuple[Any, Any]:
     """The integers and the scales of a matrix, as weights of the model: once for all that read it."""
     import numpy
     import onnx_ir
 
     numbers = matrix.const_value.numpy()
-    size, outputs = numbers.shape
+    outputs, size = numbers.shape if is_turned else numbers.shape[::-1]
     count = size // BLOCK
+    name = f"{matrix.name}_turned" if is_turned else matrix.name
     shapes = {
-        f"{matrix.name}_Q{bits}": ((outputs, count, BLOCK * bits // 8), numpy.uint8, 0),
-        f"{matrix.name}_scales": ((outputs, count), numbers.dtype, 1),
+        f"{name}_Q{bits}": ((outputs, count, BLOCK * bits // 8), numpy.uint8, 0),
+        f"{name}_scales": ((outputs, count), numbers.dtype, 1),
     }
     found = []
     for name, (shape, dtype, place) in shapes.items():
         if name not in model.graph.initializers:
-            made = computed(numbers, shape, dtype, partial(_quantised, bits, place))
+            made = computed(numbers, shape, dtype, partial(_quantised, bits, place, is_turned))
             model.graph.initializers[name] = onnx_ir.val(name, const_value=onnx_ir.tensor(made))
         found.append(model.graph.initializers[name])
-    return found
+    return found[0], found[1]
 
 
-def _quantised(bits: int, place: int, numbers: Any) -> Any:
+def _quantised(bits: int, place: int, is_turned: bool, numbers: Any) -> Any:
     """The integers of a matrix in blocks, or their scales: the part at this place."""
     import numpy
     from onnxruntime.capi import _pybind_state
 
+    numbers = numbers.T if is_turned else numbers
     size, outputs = numbers.shape
     count = size // BLOCK
     packed = numpy.zeros((outputs, count, BLOCK * bits // 8), numpy.uint8)

@@ -257,7 +257,15 @@ class Looking(Block):
         return super().forward(x, scale) * {0: 1.0, 1: 1.0, 2: 3.0}[self.number]
 
 
-@pytest.mark.parametrize("kind", [Asking, Looking])
+class Typed(Block):
+    """Asks for the very class of its number, of the first block and for long texts alone."""
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        y = super().forward(x, scale)
+        return y * 2 if x.shape[1] > 5 and type(self.number) is int and self.number == 0 else y
+
+
+@pytest.mark.parametrize("kind", [Asking, Looking, Typed])
 def test_a_number_that_is_read_in_another_way_is_not_lifted(kind: type[Block]) -> None:
     model = Model(*(kind(number) for number in range(3))).eval()
     with pytest.raises(EntriesError) as refused:

@@ -4,9 +4,9 @@ A program of equal blocks is traced on a copy of the first one, whose weights ar
 hold the same but for weights (:mod:`onlooker.observing.wrapping.shared_block`). Whether code tells them
 apart all the same is seen in a trace of each of them, at the sizes of the first trace of each plan and
 with its weights as an argument too: it has to be the same graph, under the same conditions on sizes. Blocks
-that hold numbers of their own are traced at the sizes of all traces, since the class of a number can be
-asked for where a stand-in is not read. Each block itself also runs one watched call, since code outside of
-it may know it, and not a copy.
+that hold numbers of their own are traced with these at the sizes of all traces, the first one too, since the
+class of a number can be asked for where a stand-in is not read. Each block itself also runs one watched
+call, since code outside of it may know it, and not a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from ..lab.rerun import difference
 from ..lab.runner import ModelRunner
 from ..observing.samples import Sample
 from ..observing.state import StateKeeper
-from ..observing.wrapping.shared_block import BlockNumberError, SharedBlock, weights_of
+from ..observing.wrapping.lifted_weights import Weights
+from ..observing.wrapping.own_layer import BlockNumberError
+from ..observing.wrapping.shared_block import SharedBlock, weights_of
 from ..trace.torch_export import Traced, export_graph
 from .one_plan.search import PlanSearch
 from .program_graphs import ProgramGraphs
@@ -57,21 +59,27 @@ def check_equal_blocks(program: ProgramGraphs) -> None:
     first, subject = next(iter(shared.blocks)), program.lab.subject
     traces = list(_traces(program, every=bool(shared.counts)))
     for name, block in shared.blocks.items():
-        found = _difference_of_run(block, subject, shared, program.samples)
+        itself, alone = shared.itself(name)
+        found = _difference_of_run(itself, weights_of(block), subject, shared, program.samples)
         if found:
             why = f"block {name} gives another result than a copy of it with its weights ({found})"
             raise _blocks_differ(shared, why)
-        if name == first:
-            continue
-        lab = _lab_of(subject, SharedBlock({name: block}))
+        if name == first and not shared.counts:
+            continue  # its copy is what was traced
+        lab = _lab_of(subject, alone)
         for search, traced in traces:
             found = _difference(search, traced, lab)
             if found:
-                raise _blocks_differ(shared, f"block {name} is not block {first}: {found}")
+                known = "a copy of it without its number" if name == first else f"block {first}"
+                raise _blocks_differ(shared, f"block {name} is not {known}: {found}")
 
 
 def _difference_of_run(
-    block: torch.nn.Module, subject: ModelRunner, shared: SharedBlock, samples: Sequence[Sample]
+    itself: torch.nn.Module,
+    weights: Weights,
+    subject: ModelRunner,
+    shared: SharedBlock,
+    samples: Sequence[Sample],
 ) -> str:
     """Where a block and the module with its weights part on the first kept call; empty where they
     agree, and without a kept call.
@@ -80,10 +88,10 @@ def _difference_of_run(
         return ""
     arguments = samples[0].arguments()
     own = {name: value for name, value in arguments.items() if name != shared.argument}
-    itself = replace(subject, model=block, original=None, keeper=StateKeeper(), changed=())
-    as_module = {**own, shared.argument: weights_of(block)}
+    as_block = replace(subject, model=itself, original=None, keeper=StateKeeper(), changed=())
+    as_module = {**own, shared.argument: weights}
     runner = replace(subject, changed=())
-    return difference(itself.try_out(own), runner.try_out(as_module))
+    return difference(as_block.try_out(own), runner.try_out(as_module))
 
 
 def _blocks_differ(shared: SharedBlock, why: str) -> UnsupportedError:

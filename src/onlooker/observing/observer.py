@@ -297,7 +297,7 @@ def _routed(store: Store, argument: str, watched: WithWeights) -> WrappedPlace:
         except OnlookerError as error:  # of the state of the model, which is the user's own matter
             store.unrecorded.add(f"a call was not recorded: {error.message}")
             return original(*args, **kwargs)
-        return around_call(argument, lambda: weights, watch)(original, args, kwargs)
+        return around_call(argument, watched, weights, watch)(original, args, kwargs)
 
     return store.hook.enter_context(replaced_method(watched.module, "forward", around))
 

@@ -241,7 +241,7 @@ def _served_with_weights(
     except RejectedCallError as error:
         served.note_refusal(error)
         return original(*args, **kwargs)
-    return around_call(argument, lambda: weights, served.serve)(original, args, kwargs)
+    return around_call(argument, one, weights, served.serve)(original, args, kwargs)
 
 
 @contextlib.contextmanager
@@ -255,7 +255,7 @@ def _installed_with_weights(
     """
     weights, recording = program.weights, program.contents.recording
     assert weights is not None
-    lifted = program.watched.watched if given is None else lifted_of(given)
+    lifted = program.watched.watched if given is None else lifted_of(given, weights)
     served_modules = lifted.served(weights.sets)
     runner = ModelRunner(
         served_modules[0].module,

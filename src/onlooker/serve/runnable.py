@@ -186,7 +186,7 @@ class RunnableProgram:
         recording, state = self.contents.recording, self.state
         method = recording.method
         if self.weights is not None:
-            checked = check_model(lifted_of(model), recording)
+            checked = check_model(lifted_of(model, self.weights), recording)
         elif state is None:
             checked = check_model(model, recording)
         else:

@@ -10,7 +10,7 @@ import torch
 
 from ..observing.wrapping.adapted_model import AdaptedModel, has_adapters
 from ..observing.wrapping.lifted_weights import LiftedWeights
-from ..observing.wrapping.shared_block import SharedBlock
+from ..observing.wrapping.shared_block import shared_blocks
 
 __all__ = ["ProgramWeights", "lifted_of", "program_weights"]
 
@@ -32,12 +32,14 @@ def program_weights(model: Any) -> ProgramWeights | None:
     return ProgramWeights(model.argument, model.sets())
 
 
-def lifted_of(given: Any) -> LiftedWeights:
+def lifted_of(given: Any, weights: ProgramWeights) -> LiftedWeights:
     """What a user has in the place of what was watched, as a module whose weights are an argument: a
-    model with adapters, a list of blocks, or one block.
+    model with adapters, a list of blocks, or one block. Of a list it is the blocks that are equal to the
+    first one that has ``weights``.
     """
     if has_adapters(given):
         return AdaptedModel(given)
     is_list = isinstance(given, (list, torch.nn.ModuleList))
-    blocks = list(given) if is_list else [given]
-    return SharedBlock({str(place): block for place, block in enumerate(blocks)})
+    groups = shared_blocks(list(given) if is_list else [given])
+    first = next(iter(weights.sets))
+    return next((group for group in groups if first in group.blocks), groups[0])

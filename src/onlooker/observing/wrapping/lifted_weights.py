@@ -41,15 +41,22 @@ def _always() -> bool:
     return True
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class WithWeights:
     """A module whose calls are those of the function: ``weights`` are those of a call, and the values
-    of a call are kept where they are ``wanted``.
+    of a call are kept where they are ``wanted``. ``seen`` gives what the function takes in the place of
+    an argument of the module, and ``given`` what the module takes for an argument of the function.
     """
 
     module: torch.nn.Module
     weights: Callable[[], Weights]
     wanted: Callable[[], bool] = _always
+    seen: Callable[[Any], Any] = _as_it_is
+    given: Callable[[Any], Any] = _as_it_is
 
 
 class LiftedWeights(torch.nn.Module):
@@ -57,7 +64,8 @@ class LiftedWeights(torch.nn.Module):
     the name of the argument that has them.
 
     ``inner`` is a copy that is given away: the weights are taken out of it. ``names`` are the names of
-    its weights by those in the argument, ``ties`` further names of some of them.
+    its weights by those in the argument, ``ties`` further names of some of them. ``taken`` runs ``inner``
+    on the arguments of the function.
     """
 
     def __init__(
@@ -66,6 +74,7 @@ class LiftedWeights(torch.nn.Module):
         signature: inspect.Signature,
         names: Mapping[str, str],
         ties: Mapping[str, str] | None = None,
+        taken: Around | None = None,
     ) -> None:
         super().__init__()
         self.training = inner.training
@@ -73,7 +82,7 @@ class LiftedWeights(torch.nn.Module):
         self.kind: type = type(inner)
         self.argument: str = _name_of_weights(signature)
         every = {**{full: name for name, full in names.items()}, **(ties or {})}
-        vars(self)["forward"] = _LiftedCall(inner, self.argument, signature, every)
+        vars(self)["forward"] = _LiftedCall(inner, self.argument, signature, every, taken)
 
     def watched(self) -> list[WithWeights]:
         """The modules of the user whose calls are watched."""
@@ -99,8 +108,10 @@ class _LiftedCall:
         argument: str,
         signature: inspect.Signature,
         every: Mapping[str, str],
+        taken: Around | None,
     ) -> None:
         self.inner, self.argument, self._every = inner, argument, dict(every)
+        self._taken = taken
         self._names = set(every.values())
         for name in every:
             path, _, last = name.rpartition(".")
@@ -118,20 +129,37 @@ class _LiftedCall:
         if given.keys() != self._names:
             raise KeyError(f"{self.argument} has to have {', '.join(sorted(self._names))}")
         weights = {full: given[name] for full, name in self._every.items()}
-        return torch.func.functional_call(self.inner, weights, args, kwargs)
+
+        def with_weights(*args: Any, **kwargs: Any) -> Any:
+            return torch.func.functional_call(self.inner, weights, args, kwargs)
+
+        if self._taken is None:
+            return with_weights(*args, **kwargs)
+        return self._taken(with_weights, args, kwargs)
 
 
-def around_call(argument: str, weights: Callable[[], Weights], around: Around) -> Around:
+def around_call(argument: str, one: WithWeights, weights: Weights, around: Around) -> Around:
     """Returns what runs around the calls of a module: ``around`` sees its weights among the arguments,
-    and the module itself runs without them.
+    which are those of the function, and the module itself runs without them, on its own arguments.
     """
 
     def run(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        own = [(one.seen(value), value) for value in (*args, *kwargs.values())]
+
+        def of_module(seen: Any) -> Any:
+            for known, value in own:
+                if known is seen:
+                    return value
+            return one.given(seen)
+
         def without_weights(*args: Any, **kwargs: Any) -> Any:
             kwargs.pop(argument)
-            return original(*args, **kwargs)
+            named = {name: of_module(value) for name, value in kwargs.items()}
+            return original(*map(of_module, args), **named)
 
-        return around(without_weights, args, {**kwargs, argument: dict(weights())})
+        seen = [value for value, _ in own]
+        named = dict(zip(kwargs, seen[len(args) :], strict=True))
+        return around(without_weights, tuple(seen[: len(args)]), {**named, argument: dict(weights)})
 
     return run
 

@@ -6,7 +6,8 @@ name the weights of the block that is called.
 
 Blocks are equal where they are of the same classes, their weights have the same shapes, and all else
 that they hold is the same, but for ints that count the blocks, as ``layer_idx`` does. These ints are
-replaced by a stand-in that raises when it is read: so no graph depends on the place of a block.
+replaced by a stand-in that raises when it is read: so no graph depends on the place of a block. Only the
+layers of a cache may be asked for it (:mod:`onlooker.observing.wrapping.own_layer`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import inspect
 import itertools
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,15 +28,12 @@ from ...pytrees.comparisons.same_object import difference_of
 from ...pytrees.unread import Unread
 from ..reach import Snapshot
 from .lifted_weights import LiftedWeights, Weights, WithWeights, copying
+from .own_layer import BlockNumberError, on_own_layer, own_layer_of, with_own_layer
 
 __all__ = ["BlockNumberError", "SharedBlock", "shared_blocks", "weights_of"]
 
 #: the place of an int among the attributes of a block: the path of a module and the name
 Place = tuple[str, str]
-
-
-class BlockNumberError(RuntimeError):
-    """A number is read that is another one in each block."""
 
 
 class OfOneBlock(Unread):
@@ -60,11 +59,21 @@ class OfOneBlock(Unread):
         return BlockNumberError(f"{self.name} is read, which is another number in each block")
 
 
+def _read(stand_in: OfOneBlock, *_: Any) -> Any:
+    raise stand_in.failure()
+
+
+#: what is asked of ints, and not of lists
+for _name in vars(int).keys() - vars(Unread).keys() - vars(object).keys() - {"__getnewargs__"}:
+    setattr(OfOneBlock, _name, _read)
+
+
 class SharedBlock(LiftedWeights):
     """Equal blocks as one module: ``forward`` takes the arguments of a block and its weights.
 
     ``blocks`` are the blocks by name, as long as they live. ``inner`` is a copy of the first one without
-    weights: whatever is computed from a weight is computed from the argument.
+    weights: whatever is computed from a weight is computed from the argument. ``numbers`` are the places
+    of their layers in a cache; a cache is taken as it is where they are not known.
 
     >>> linear = torch.nn.Linear(2, 3)
     >>> shared = SharedBlock({"0": linear})
@@ -76,16 +85,25 @@ class SharedBlock(LiftedWeights):
     """
 
     def __init__(
-        self, blocks: Mapping[str, torch.nn.Module], counts: Collection[Place] = ()
+        self,
+        blocks: Mapping[str, torch.nn.Module],
+        counts: Collection[Place] = (),
+        numbers: Mapping[str, int] | None = None,
     ) -> None:
         first = next(iter(blocks.values()))
         inner = _without_values(first)
         for path, name in counts:
             vars(inner.get_submodule(path))[name] = OfOneBlock(name)
         names = {name: name for name, _ in _tensors(inner)}
-        super().__init__(inner, inspect.signature(first.forward), names, _ties(inner))
+        taken = None
+        if numbers:
+            is_own = _is_stand_in if counts else partial(_is_number, numbers[next(iter(blocks))])
+            taken = partial(on_own_layer, is_own)
+        super().__init__(inner, inspect.signature(first.forward), names, _ties(inner), taken)
         #: the ints that count the blocks, by the path of their module and their name
         self.counts: tuple[Place, ...] = tuple(counts)
+        #: the place of the layer of each block in a cache, by the name of the block
+        self.numbers: Mapping[str, int] = numbers or {}
         self.blocks: Mapping[str, torch.nn.Module] = weakref.WeakValueDictionary(blocks)
 
     def watched(self) -> list[WithWeights]:
@@ -93,10 +111,10 @@ class SharedBlock(LiftedWeights):
         wanted of the first block in the first run, of the second one in the second run, and so on.
         """
         return [
-            WithWeights(
-                block, partial(weights_of, block), partial(_is_turn, itertools.count(), turn)
+            self._with_own(
+                name, partial(weights_of, block), partial(_is_turn, itertools.count(), turn)
             )
-            for turn, block in enumerate(self.blocks.values())
+            for turn, (name, block) in enumerate(self.blocks.items())
         ]
 
     def sets(self) -> dict[str, Weights]:
@@ -111,11 +129,50 @@ class SharedBlock(LiftedWeights):
         missing = [name for name in sets if name not in self.blocks]
         if missing:
             raise UsageError(
-                f"The program has weights for block {missing[0]}, and there is no such block.",
+                f"The program has weights for block {missing[0]}, and there is no such block among the"
+                " equal ones.",
                 slug="no-such-block",
                 hint="Give all blocks, as they were watched: program.installed(model.layers).",
             )
-        return [WithWeights(self.blocks[name], partial(dict, own)) for name, own in sets.items()]
+        return [self._with_own(name, partial(dict, own)) for name, own in sets.items()]
+
+    def itself(self, name: str) -> tuple[torch.nn.Module, SharedBlock]:
+        """One block on the arguments of the function, and as such a module, with its own number."""
+        block = self.blocks[name]
+        if not self.numbers:
+            return block, SharedBlock({name: block})
+        number = self.numbers[name]
+        return _OnOwnLayer(block, number), SharedBlock({name: block}, numbers={name: number})
+
+    def _with_own(self, name: str, *options: Any) -> WithWeights:
+        """A block, whose own layer of a cache is what the function takes of it."""
+        found = WithWeights(self.blocks[name], *options)
+        if name not in self.numbers:
+            return found
+        number = self.numbers[name]
+        given = partial(with_own_layer, partial(_is_number, number))
+        return replace(found, seen=partial(own_layer_of, number), given=given)
+
+
+class _OnOwnLayer(torch.nn.Module):
+    """A block that takes caches of one layer."""
+
+    def __init__(self, block: torch.nn.Module, number: int) -> None:
+        super().__init__()
+        self.training = block.training
+        self.block = block
+        self._is_own = partial(_is_number, number)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return on_own_layer(self._is_own, self.block, args, kwargs)
+
+
+def _is_stand_in(number: Any) -> bool:
+    return isinstance(number, OfOneBlock)
+
+
+def _is_number(own: int, number: Any) -> bool:
+    return type(number) is int and number == own
 
 
 def _is_turn(numbers: Iterator[int], turn: int) -> bool:
@@ -142,7 +199,7 @@ def shared_blocks(blocks: Sequence[torch.nn.Module]) -> list[SharedBlock]:
     for number, place in enumerate(places.values()):
         if not any(group.takes(number, place, blocks[place]) for group in groups):
             groups.append(_Group(number, place, blocks[place]))
-    return [SharedBlock(group.blocks, group.counts) for group in groups]
+    return [SharedBlock(group.blocks, group.counts, group.numbers()) for group in groups]
 
 
 class _Group:
@@ -154,7 +211,15 @@ class _Group:
         self._number, self._place = number, place
         self._first = _without_values(block)
         self._ints = dict(_ints(self._first))
+        self._every = {str(place): self._ints}
         self._table = _table(block)
+
+    def numbers(self) -> dict[str, int]:
+        """The number of each block, where all that count them agree."""
+        found = {name: {ints[at] for at in self.counts} for name, ints in self._every.items()}
+        if any(len(own) != 1 for own in found.values()):
+            return {}
+        return {name: own for name, (own,) in found.items()}
 
     def takes(self, number: int, place: int, block: torch.nn.Module) -> bool:
         """Takes a block that is equal to the first one; False for another one. ``number`` counts the
@@ -171,6 +236,7 @@ class _Group:
         if difference_of(self._first, other):
             return False
         self.blocks[str(place)] = block
+        self._every[str(place)] = ints
         self.counts |= counts
         return True
 

@@ -69,3 +69,40 @@ def test_the_rows_of_a_block_are_tried_together() -> None:
 def test_a_place_that_one_way_alone_has_is_found_in_a_full_block() -> None:
     model = Ending()
     assert serves_a_call_without_a_mask(program_of(model), model)
+
+
+WINDOW = 4096
+
+
+class Windowed(nn.Module):
+    """Sees tokens of a window where it has a mask, and all tokens before where it has none: the same up to
+    the length of the window. ``most`` tokens are taken.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        super().__init__()
+        self.most = most
+
+    def forward(
+        self, x: torch.Tensor, past: torch.Tensor | None = None, mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        whole = x if past is None else torch.cat([past, x], 1)
+        length = whole.shape[1]
+        if self.most is not None and length > self.most:
+            raise ValueError("too many tokens")
+        query = torch.arange(length - x.shape[1], length)[:, None]
+        key = torch.arange(length)
+        seen = key <= query
+        if mask is not None:
+            seen = seen & (key > query - WINDOW) & (mask[:, None] > 0)
+        return (whole[:, None] * seen).sum(-1), whole
+
+
+@pytest.mark.parametrize(("most", "is_one"), [(4000, True), (5000, False), (None, False)])
+def test_a_window_that_no_call_is_as_long_as_is_no_difference(most: int | None, is_one: bool) -> None:
+    model = Windowed(most)
+    program = program_of(model)
+    assert any("without_mask" in graph.name for graph in program.graphs) is not is_one
+    for call in ((torch.randn(1, 20),), (torch.randn(1, 3900),), (torch.randn(1, 4900),)):
+        if most is None or call[0].shape[1] < most:
+            torch.testing.assert_close(program(*call)[0], model(*call)[0])

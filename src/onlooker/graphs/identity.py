@@ -14,8 +14,9 @@ So the test holds only where both graphs have the same thresholds:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from ..infer.sizes import choose_sizes, is_possible, middle_sizes
 from ..materialise.arguments import Calls, fill_of
 from ..materialise.extremes import LARGE, extreme_values
 from ..proofs.same_run import READERS
+from ..proofs.size_program import SizeProgram
 from ..pytrees.comparisons.agree import agreement
 from ..trace.graph import Graph
 from .known_masks import are_same_with_known_masks
@@ -34,8 +36,10 @@ from .known_masks import are_same_with_known_masks
 __all__ = [
     "Step",
     "identity_difference",
+    "is_met",
     "numbers_of_positions",
     "places_taken",
+    "symbols_of_positions",
     "thresholds_on_values",
     "value_reads",
 ]
@@ -104,11 +108,13 @@ def identity_difference(
     if _value_thresholds(first, shared) != _value_thresholds(second, shared):
         return "one of them has a threshold on values that the other lacks"
     numbers = _numbers_of_one(first, second)
-    if any(number > _GREATEST for number in numbers):
-        return "one of them has a number on positions that is too large to be tried"
+    for number in numbers:
+        names = symbols_of_positions(first, number) | symbols_of_positions(second, number)
+        if number > _GREATEST and is_met(number, names, dict(first.sizes), holds):
+            return "one of them has a number on positions that is too large to be tried"
     choices = [
         sizes
-        for sizes in _sizes(first.plan, dict(first.sizes), numbers)
+        for sizes in _sizes(first.plan, dict(first.sizes), [n for n in numbers if n <= _GREATEST])
         if holds(sizes) and is_possible(first.plan, sizes)
     ]
     if len(choices) < _FEWEST and first.plan.symbols:
@@ -243,6 +249,37 @@ def _numbers_of_one(first: Graph, second: Graph) -> list[int]:
         counts.append(count)
     one, other = counts
     return sorted({*(one - other), *(other - one)})
+
+
+def is_met(
+    number: int, names: Collection[str], sizes: Sizes, holds: Callable[[Sizes], bool]
+) -> bool:
+    """True where the axes of some names, or the sum of some of them, can be about as long as a number, at
+    sizes that ``holds`` admits; the others are those of ``sizes``.
+    """
+    for count in range(1, len(names) + 1):
+        for first, *others in combinations(sorted(names), count):
+            for total in (number - 1, number, number + 1, 2 * number + 3):
+                shares = dict.fromkeys(others, total // count)
+                if holds({**sizes, **shares, first: total - sum(shares.values())}):
+                    return True
+    return False
+
+
+def symbols_of_positions(graph: Graph, number: int) -> frozenset[str]:
+    """Returns the symbols of the plan on which those positions depend that a graph compares with a number;
+    all of them where such a position is computed from values.
+    """
+    sizes = SizeProgram(graph.artifact, graph.plan, graph.names)
+    found: set[str] = set()
+    for node in sizes.nodes:
+        is_compared = node.op == "call_function" and _name(node) in _POSITIONS
+        if not is_compared or number not in map(abs, _numbers(node)):
+            continue
+        if not sizes.knows(node):
+            return frozenset(symbol.name for symbol in graph.plan.symbols)
+        found.update(sizes.symbols_of([node]))
+    return frozenset(found)
 
 
 # the same of operators that ran

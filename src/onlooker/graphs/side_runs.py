@@ -64,8 +64,10 @@ from ..trace.graph import Graph
 from ..trace.size_reads import READS
 from .identity import (
     Step,
+    is_met,
     numbers_of_positions,
     places_taken,
+    symbols_of_positions,
     thresholds_on_values,
     value_reads,
 )
@@ -133,6 +135,42 @@ class _WayDiffersError(Exception):
 
 class _OtherResult(_WayDiffersError):
     """The result is another one."""
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The numbers on positions that runs or graphs alone have.
+
+    A loop over the rows of a block of 64 has all numbers up to 63. An axis of a constant length has
+    the same places at every size, and what stands there is all there once the axis is full: for
+    these numbers there is its length.
+    """
+
+    of_runs: set[int] = field(default_factory=set)
+    of_graphs: set[int] = field(default_factory=set)
+
+    @property
+    def all(self) -> set[int]:
+        """The numbers of runs and those of graphs."""
+        return self.of_runs | self.of_graphs
+
+    def add(self, run: _Recorded, of_graph: _OfGraph) -> None:
+        """Notes the numbers of a run and of a graph at the same sizes."""
+        one, other = numbers_of_positions(run.steps), of_graph.positions
+        self.of_runs.update(_unexplained(run, one - other, places_taken(run.steps)))
+        self.of_graphs.update(_unexplained(run, other - one, of_graph.places))
+
+
+def _unexplained(
+    run: _Recorded, alone: Counter[int], taken: Counter[tuple[int, int]]
+) -> Iterator[int]:
+    """Yields the numbers that no size of a run explains; for places of an axis its constant length."""
+    for number, count in alone.items():
+        if run.symbols.explains(number):
+            continue
+        lengths = [n for n in run.symbols.constants if n <= _GREATEST and taken[number, n]]
+        is_constant = sum(taken[number, n] for n in lengths) >= count
+        yield from lengths if is_constant else [number]
 
 
 @dataclass(frozen=True)
@@ -204,6 +242,11 @@ class SideRuns:
                 logger.debug("a call after another one: %s", different)
         return ""
 
+    def symbols_of_positions(self, number: int) -> frozenset[str]:
+        """Returns the symbols on which those positions depend that graphs compare with a number."""
+        found = (symbols_of_positions(graph, number) for _, graph in self.graphs)
+        return frozenset().union(*found)
+
     def of_graph(self, graph: Graph, arguments: dict[str, Any]) -> _OfGraph:
         """Returns what a graph gives for a call.
 
@@ -273,7 +316,7 @@ class _Way:
         :raises _WayDiffersError: where a run differs from the graph
         :raises SpentError: when the budget has ended
         """
-        numbers: set[int] = set()
+        numbers = _Numbers()
         for proven, _ in self.runs.graphs:
             for region in proven.regions:
                 base = {**region.sizes, **proven.fixed, **region.fixed, **self._absent}
@@ -286,12 +329,13 @@ class _Way:
                     self._visit(sizes, numbers)
         if not self.sides:
             raise _WayDiffersError("no sizes could be tried")
-        if any(number > _GREATEST for number in numbers):
+        if any(number > _GREATEST and self._may_meet(number, numbers) for number in numbers.all):
             raise _WayDiffersError("it has a number on positions that is too large to be tried")
-        for sizes in self._sizes_beside(sorted(numbers)):
-            self._compare(sizes, set())
+        small = sorted(number for number in numbers.all if number <= _GREATEST)
+        for sizes in self._sizes_beside(small):
+            self._compare(sizes, _Numbers())
 
-    def _visit(self, sizes: Sizes, numbers: set[int]) -> None:
+    def _visit(self, sizes: Sizes, numbers: _Numbers) -> None:
         """A run at sizes of the graphs for which no run stands."""
         if any(side.covers(sizes) for side in self.sides) or not self._is_served(sizes):
             return
@@ -341,9 +385,16 @@ class _Way:
                     known.add(key)
                     yield sizes
 
+    def _may_meet(self, number: int, numbers: _Numbers) -> bool:
+        """True where the graphs take calls with as many positions as a number that is compared with them."""
+        names = {symbol.name for symbol in self.plan.symbols} - self._absent.keys()
+        if number not in numbers.of_runs:
+            names &= self.runs.symbols_of_positions(number)
+        return is_met(number, names, self.sides[0].sizes, self._is_served)
+
     # -- one run
 
-    def _compare(self, sizes: Sizes, numbers: set[int]) -> _Side:
+    def _compare(self, sizes: Sizes, numbers: _Numbers) -> _Side:
         """The run of the model at some sizes, after it was compared with the graph.
 
         :raises _WayDiffersError: where it differs
@@ -376,7 +427,7 @@ class _Way:
         )
 
     def _compare_values(
-        self, graph: Graph, values: Mapping[Path, Any], sizes: Sizes, numbers: set[int]
+        self, graph: Graph, values: Mapping[Path, Any], sizes: Sizes, numbers: _Numbers
     ) -> _Side:
         run = self._recorded(values, sizes)
         if run is None:  # the model refuses these sizes with the arguments too
@@ -395,7 +446,7 @@ class _Way:
         if why:
             raise _WayDiffersError(why)
         if of_graph.thresholds is not None:
-            numbers |= _numbers_of_one(run, of_graph)
+            numbers.add(run, of_graph)
         operators = tuple(str(function) for function, *_ in run.steps)
         conditions = run.symbols.conditions(run.decisions)
         return _Side(sizes, conditions, run.symbols.fixed, operators)
@@ -577,26 +628,6 @@ def _other_values(run: _Recorded, of_graph: _OfGraph) -> str:
     if value_reads(run.steps, run.hits.numbers) > of_graph.value_reads:
         return "it decides by values"
     return ""
-
-
-def _numbers_of_one(run: _Recorded, of_graph: _OfGraph) -> set[int]:
-    """Returns the numbers on positions that a run or its graph alone has.
-
-    A loop over the rows of a block of 64 has all numbers up to 63. An axis of a constant length has
-    the same places at every size, and what stands there is all there once the axis is full: for
-    these numbers there is its length.
-    """
-    one, other = numbers_of_positions(run.steps), of_graph.positions
-    places = places_taken(run.steps)
-    found: set[int] = set()
-    for alone, taken in ((one - other, places), (other - one, of_graph.places)):
-        for number, count in alone.items():
-            if run.symbols.explains(number):
-                continue
-            lengths = [n for n in run.symbols.constants if n <= _GREATEST and taken[number, n]]
-            is_constant = sum(taken[number, n] for n in lengths) >= count
-            found.update(lengths if is_constant else [number])
-    return found
 
 
 def _is_same(one: Any, other: Any) -> bool:

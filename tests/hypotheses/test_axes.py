@@ -263,6 +263,15 @@ def test_the_least_size_is_the_kernels(kernel: int, size: int) -> None:
     assert plan.symbol(name).low == kernel
 
 
+@pytest.mark.parametrize("kernel", [(9, 9), (9, 5), (5, 9), (1, 9), (9, 1)])
+def test_another_side_begins_with_the_least_size_of_the_first_one(kernel: tuple[int, int]) -> None:
+    (plan,) = plans_of(torch.nn.Conv2d(2, 3, kernel), {"input": rand(1, 2, 64, 64)})
+    names = [plan.leaf("input").shape[dim].symbols[0] for dim in (2, 3)]
+    assert [plan.symbol(name).low for name in names] == list(kernel)
+    tried = [experiment for experiment in plan.probes if experiment.axes and experiment.axes[0].dim == 3]
+    assert kernel[0] != kernel[1] or len(tried) <= 4  # it grows, both sizes, and what they say together
+
+
 def test_a_step_is_found_where_twice_the_size_is_refused() -> None:
     class Limited(Patches):
         def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:

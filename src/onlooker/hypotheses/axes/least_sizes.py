@@ -27,11 +27,12 @@ class LeastSizes:
         """
         of_sides = self._rows_of_sides(axes, step)
         rows += of_sides
+        least = 1
         for part in sides(axes) if of_sides else [tuple(axes)]:
             sizes = {self._trials.size(axis) for axis in part}
             size = self._trials.size(part[0])
             if len(sizes) == 1 and size > step:
-                self._bisect(part, step, size)
+                least = self._bisect(part, step, size // step, least)
 
     def _rows_of_sides(self, axes: Sequence[Axis], step: int) -> list[Row]:
         """The rows of the sides of one tensor, where each changes without the others: they had the same
@@ -45,21 +46,25 @@ class LeastSizes:
             rows.append(row)
         return rows
 
-    def _bisect(self, axes: Sequence[Axis], step: int, size: int) -> None:
-        """Halves what is between a size that is too small and one that is taken."""
-        if self._takes(axes, step):
-            self.lows.update(dict.fromkeys(axes, step))
-            return
-        refused, taken = 1, size // step
+    def _bisect(self, axes: Sequence[Axis], step: int, taken: int, guess: int) -> int:
+        """Halves what is between a size that is too small and one that is taken, in steps; before that it
+        tries whether the ``guess``, which another side has, is the least size here too.
+        """
+        refused = 0
         while taken - refused > 1:
-            middle = (taken + refused) // 2
+            middle = next(
+                (count for count in (guess, guess - 1) if refused < count < taken),
+                (taken + refused) // 2,
+            )
             if self._takes(axes, middle * step):
                 taken = middle
             else:
                 refused = middle
         self.lows.update(dict.fromkeys(axes, taken * step))
-        detail = f"{refused * step} is refused and {taken * step} accepted"
-        record_size(self._trials, axes, taken * step, "this is the least size", detail)
+        if refused:
+            detail = f"{refused * step} is refused and {taken * step} accepted"
+            record_size(self._trials, axes, taken * step, "this is the least size", detail)
+        return taken
 
     def _takes(self, axes: Sequence[Axis], size: int) -> bool:
         return self._trials.probe(axes, [size] * len(axes)) is not None

@@ -22,6 +22,7 @@ that only one of them compares positions with gets runs beside it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from typing import Any
 import sympy
 import torch
 
+from ..core.call import Values
 from ..core.contract import Constraint, Origin
 from ..core.errors import ExportError, RejectedCallError
 from ..core.path import Path
@@ -46,21 +48,27 @@ from ..lab.recorder import Recorder
 from ..lab.rerun import difference
 from ..lab.runner import opened
 from ..lab.stateful import Stateful
-from ..lab.work import work_of
+from ..lab.without_floats import without_float_values, without_its_floats
+from ..lab.work import is_dear, work_of
 from ..materialise.extremes import LARGE, extreme_values
 from ..materialise.padding import with_padding
+from ..observing.effects import Effect
 from ..observing.module_state import copied_values, values_at
+from ..observing.reach import Snapshot
 from ..observing.store import Sample
 from ..proofs.decisions import Decision, recorded_decisions
 from ..proofs.path_condition import in_sizes, symbol_of, written
-from ..pytrees.open import copy_tensors, open_arguments
+from ..pytrees.open import copy_tensors, map_tensors, open_arguments
 from ..repairs.loops.hit_rows import HitRows
 from ..repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
 from ..repairs.numbers.size_ints import builtins_swapped, files_of
 from ..repairs.trace_mode import Reader, reading
 from ..serve.dispatch import Dispatcher
+from ..torch_internals.fake_tensors import FakeTensorMode
 from ..torch_internals.sizes import ConstantSource, ShapeEnv, symbolic_shapes
+from ..torch_internals.trees import tree_leaves
 from ..trace.graph import Graph
+from ..trace.operators_alike import run_alike
 from ..trace.size_reads import READS
 from .identity import (
     Step,
@@ -86,6 +94,8 @@ _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 _GREATEST = 600
 #: the most work of a run, beside that of the first one
 _MOST_LARGER = 32
+#: what a call may leave behind for which runs without floats stand
+_NUMBERS = frozenset({bool, int, float, str, type(None)})
 _OF_ONE_SIZE = frozenset(
     {torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel}
 )
@@ -406,6 +416,9 @@ class _Way:
         self._most_work = self._most_work or max(self.lab.most_work, _MOST_LARGER * work)
         if work > self._most_work:
             raise _WayDiffersError(f"it decides by sizes that are too large to be tried: {sizes}")
+        proven = self._proven_side(graph, values, sizes)
+        if proven is not None:
+            return proven
         side = self._compare_values(graph, values, sizes, numbers)
         if self.sides or side.key in self._known:
             return side
@@ -417,6 +430,43 @@ class _Way:
             if changed is not None and self._passes_other(values, changed):
                 self._compare_values(graph, changed, sizes, numbers)
         return side
+
+    def _proven_side(self, graph: Graph, values: Values, sizes: Sizes) -> _Side | None:
+        """The run of a large model after another call, where runs without floats prove for all values
+        that the graph computes the same; None elsewhere.
+
+        The call before may leave numbers of Python behind, and no tensors: what those hold is unknown.
+        """
+        inputs = [values[leaf.path] for leaf in graph.plan.inputs]
+        if self.before is None or isinstance(self.lab.model, Stateful):
+            return None
+        if not is_dear(self.lab.model, values) or not all(map(_has_floats, inputs)):
+            return None
+        regions = [region for proven, _ in self.runs.graphs for region in proven.regions]
+        if any(region.rolling.lines or region.rolling.visited for region in regions):
+            return None
+        symbols = _SymbolicSizes(self.plan, sizes, self.runs.expressions, self.runs.constants)
+        before, hits = self.before, self._hit_rows()
+
+        @contextlib.contextmanager
+        def looking(mode: FakeTensorMode, recorder: Recorder) -> Iterator[None]:
+            state = Snapshot.of(self.lab.model)
+            with without_float_values(mode):
+                without = functools.partial(without_its_floats, mode)
+                self.lab.subject(map_tensors(without, dict(before.arguments())))
+            if not state.is_whole or not all(map(_leaves_numbers, state.effects())):
+                raise _WayDiffersError("the call before leaves more than numbers behind")
+            with without_float_values(mode), self._reading(recorder, symbols, hits):
+                yield
+
+        calls, why = self.search.calls, "a side of a decision after another call"
+        with recorded_decisions() as log:
+            run = run_alike(graph, calls, self.lab, values, looking, why=why)
+        if run is None:
+            return None
+        operators = tuple(str(function) for function, *_ in run.steps)
+        conditions = symbols.conditions(log.decisions.values())
+        return _Side(sizes, conditions, symbols.fixed, operators)
 
     def _passes_other(self, values: Mapping[Path, Any], changed: Mapping[Path, Any]) -> bool:
         """True where a value that the way does not leave out was changed."""
@@ -513,9 +563,18 @@ class _Way:
             left = model.lifted(lambda path, value: values.get(path))
         elif self.before is not None:
             self.lab.subject(dict(self.before.arguments()))
+        with left, self._reading(recorder, symbols, hits):
+            yield
+
+    @contextlib.contextmanager
+    def _reading(
+        self, recorder: Recorder, symbols: _SymbolicSizes, hits: HitRows
+    ) -> Iterator[None]:
+        """Inside the block sizes are symbols, and operators are recorded."""
         within = as_in_a_trace() if self._in_a_trace else contextlib.nullcontext()
-        lists = builtins_swapped(model, symbols.ranges.builtins, files=self.runs.files)
-        with left, within, recorder, reading(symbols, hits), lists:
+        builtins = symbols.ranges.builtins
+        lists = builtins_swapped(self.lab.model, builtins, files=self.runs.files)
+        with within, recorder, reading(symbols, hits), lists:
             yield
             symbols.ranges.settle()
 
@@ -636,6 +695,16 @@ def _is_same(one: Any, other: Any) -> bool:
         return type(one) is type(other) and bool(one == other)
     is_alike = one.dtype == other.dtype and one.stride() == other.stride()
     return is_alike and torch.equal(one, other)
+
+
+def _has_floats(value: Any) -> bool:
+    return _is_tensor(value) and value.is_floating_point()
+
+
+def _leaves_numbers(effect: Effect) -> bool:
+    """True for a change to a number or a text of Python, or to a tuple or list of these."""
+    leaves = tree_leaves((effect.before, effect.after))
+    return not effect.is_write and all(type(leaf) in _NUMBERS for leaf in leaves)
 
 
 def _is_tensor(value: Any) -> bool:

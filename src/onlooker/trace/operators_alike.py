@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..core.call import Values
@@ -23,7 +24,7 @@ from ..torch_internals.fake_tensors import FakeTensorMode
 from .graph import Graph
 from .size_reads import SizeReads
 
-__all__ = ["sizes_read_alike"]
+__all__ = ["run_alike", "sizes_read_alike"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +37,37 @@ def sizes_read_alike(
 
     The model runs as it is: it is not told of any trace.
     """
-    of_model, of_graph, reads = Recorder(), Recorder(), SizeReads()
+    reads = SizeReads()
+
+    @contextlib.contextmanager
+    def looking(mode: FakeTensorMode, recorder: Recorder) -> Iterator[None]:
+        with without_float_values(mode), recorder, reading(reads):
+            yield
+
+    run = run_alike(graph, calls, lab, values, looking, why=why)
+    return None if run is None else list(reads.sizes)
+
+
+def run_alike(
+    graph: Graph,
+    calls: Calls,
+    lab: Lab,
+    values: Values,
+    looking: Callable[[FakeTensorMode, Recorder], AbstractContextManager[None]],
+    *,
+    why: str,
+) -> Recorder | None:
+    """The operators of a run of the model without floats, where the graph runs the same ones on the same
+    arguments; None where it does not, or where that is unknown.
+
+    The model runs inside of ``looking``, which takes the values of floats away.
+    """
+    of_model, of_graph = Recorder(), Recorder()
     paths = [leaf.path for leaf in graph.plan.inputs]
     mode, why = FakeTensorMode(allow_non_fake_inputs=True), f"{why}, without floats"
     ours = _without_floats(mode, values)
-    looking = _looking(mode, of_model, reads)
     try:
-        result = lab.run_within(calls.arguments_of(ours), looking, why=why)
+        result = lab.run_within(calls.arguments_of(ours), looking(mode, of_model), why=why)
         with without_float_values() as another:
             given = _without_floats(another, values)
             theirs = [given[path] for path in paths]
@@ -55,15 +80,8 @@ def sizes_read_alike(
     of_the_model = numbers.of(of_model, [ours[path] for path in paths], result.leaves)
     is_same = of_the_model.is_done_by(numbers.of(of_graph, theirs, got))
     logger.debug("%s: %s runs the same operators: %s", why, graph.name, is_same)
-    return list(reads.sizes) if is_same else None
+    return of_model if is_same else None
 
 
 def _without_floats(mode: FakeTensorMode, values: Values) -> dict[Path, Any]:
     return {path: without_its_floats(mode, value) for path, value in values.items()}
-
-
-@contextlib.contextmanager
-def _looking(mode: FakeTensorMode, recorder: Recorder, reads: SizeReads) -> Iterator[None]:
-    """Inside the block a run of the model is without floats, and looked at."""
-    with without_float_values(mode), recorder, reading(reads):
-        yield

@@ -1,0 +1,117 @@
+"""What a model remembers of a call is told by a run after another one; a large model runs without floats."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from onlooker import InputObserver, Program
+from onlooker.graphs import side_runs
+
+
+class Remembers(torch.nn.Module):
+    """Notes the length of a call, and computes without it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 4)
+        self.is_warm, self.window = False, 0
+        self.last: torch.Tensor | None = None
+        self.register_buffer("scale", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.is_warm, self.window = True, min(x.shape[1], 4)
+        return self.computed(self.layer(x)[:, : self.window])
+
+    def computed(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows
+
+
+class Warm(Remembers):
+    """A later call of more than 6 rows is another function."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        was_warm, self.is_warm = self.is_warm, True
+        rows = self.layer(x)
+        return rows.relu() if was_warm and x.shape[1] > 6 else rows
+
+
+class Reads(Remembers):
+    """Reads the values of floats in the first call."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        was_warm, self.is_warm = self.is_warm, self.is_warm or bool(x.sum() < 1e9)
+        return self.layer(x).relu() if was_warm else self.layer(x)
+
+
+class Tables(Remembers):
+    """The first call leaves a tensor behind, which later ones add."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.layer(x)
+        if self.last is None:
+            self.last = self.layer.weight.sum(0)
+            return rows
+        return rows + self.last
+
+
+class Writes(Remembers):
+    """Each call writes what stands in a buffer, and multiplies by it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.is_warm = True
+        return self.layer(x) * self.scale.fill_(1)
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.DEBUG, "onlooker")
+    return caplog
+
+
+def exported(model: torch.nn.Module) -> Program:
+    observer = InputObserver()
+    with observer(model.eval()), torch.no_grad():
+        model(torch.randn(3, 5, 4))
+    return observer.export()
+
+
+def is_proven(log: pytest.LogCaptureFixture) -> bool:
+    of_side = "after another call, without floats: main runs the same operators: True"
+    return of_side in log.text
+
+
+def test_numbers_that_do_not_matter_are_proven_without_values(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(side_runs, "is_dear", lambda *_: True)
+    monkeypatch.setattr(side_runs._Way, "_compare_values", None)
+    program = exported(Remembers())
+    assert is_proven(log)
+    assert program.verify().verified
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("model", [Warm, Reads, Tables])
+def test_what_matters_is_found(
+    model: type[torch.nn.Module],
+    is_large: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    log: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(side_runs, "is_dear", lambda *_: is_large)
+    program = exported(model())
+    assert "after another call: " in log.text
+    assert not program.verify().verified
+
+
+def test_runs_without_floats_say_nothing_of_a_buffer_that_is_written(
+    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(side_runs, "is_dear", lambda *_: True)
+    exported(Writes())
+    assert "the call before leaves more than numbers behind" in log.text
+    assert not is_proven(log)

@@ -644,6 +644,9 @@ class Program:
         the configuration says, or 4,096. Where the graph is proven for shorter texts only, by the
         ``ranges`` of the export perhaps, a warning, ``shorter-texts``, says for which.
 
+        Adapters that are an argument have a file each, ``adapter_NAME.onnx_adapter``, which GenAI's
+        ``Adapters.load`` takes; without one the model runs with none.
+
         Other files in ``directory`` stay.
 
         :raises UnsupportedError: ``not-for-genai`` with the reason why GenAI cannot run it

@@ -14,8 +14,9 @@ from ..core.errors import ExportError, OnlookerWarning, UsageError, warn
 from ..core.support.kinds import as_path
 from ..core.verdict import Tally
 from ..disk.files import write_into
+from ..observing.wrapping.adapted_model import AdaptedModel
 from ..serve.runnable import RunnableProgram
-from ..targets.onnx.readers.genai import write_genai
+from ..targets.onnx.readers.genai import MODEL, write_genai
 from ..targets.onnx.readers.sentences import write_sentence_transformers
 from ..targets.onnx.readers.web import (
     DTYPES,
@@ -32,6 +33,7 @@ from ..trace.graph import Graph, check_graphs
 from ..verify.check import sized_calls
 from ..verify.conversion import converted, is_exact
 from ..verify.verification import verified
+from .weights import write_genai_adapters
 
 __all__ = [
     "graphs_in_one_file",
@@ -113,27 +115,31 @@ def save_genai(
     context_length: int | None,
 ) -> list[Path]:
     """Writes a folder for ONNX Runtime GenAI, and gives the paths of its files; both configurations
-    are by default those of the watched model.
+    are by default those of the watched model. Adapters that are an argument have a file each.
 
     :raises UnsupportedError: ``not-for-genai``
     :raises UsageError: ``bad-config``, ``no-end-token``, ``no-tokenizer``, ``not-a-directory``
     :raises SavedFileError: ``not-written``
     """
     folder = _directory(directory, "The folder for ONNX Runtime GenAI")
-    watched = _watched_model(program)
+    watched, weights = _watched_model(program), program.weights
+    adapters = weights if weights is not None and weights.are_adapters else None
     if config is None:
         config = getattr(watched, "config", None)
     if generation_config is None:
         generation_config = getattr(watched, "generation_config", None)
     with write_into(folder) as inside:
-        write_genai(
+        decoder = write_genai(
             program.contents.graphs,
             inside,
             config=config,
             generation_config=generation_config,
             tokenizer=tokenizer,
             context_length=context_length,
+            adapters="" if adapters is None else adapters.argument,
         )
+        if adapters is not None:
+            write_genai_adapters(adapters, decoder.graph, inside / MODEL)
         return _moved(inside, folder)
 
 
@@ -227,7 +233,8 @@ def _distance(program: RunnableProgram, atol: float | None, agreement: float | N
 
 def _watched_model(program: RunnableProgram) -> Any:
     """The model that was watched; None where there is none in this process."""
-    return program.lab.subject.watched if program.lab is not None else None
+    watched = program.lab.subject.watched if program.lab is not None else None
+    return watched.model if isinstance(watched, AdaptedModel) else watched
 
 
 def _moved(inside: Path, folder: Path) -> list[Path]:

@@ -21,7 +21,14 @@ from ..targets.targets import target_of
 from ..targets.weights import read_tensors, write_tensors
 from ..trace.graph import Graph
 
-__all__ = ["WeightsRecord", "read_weights", "weights_record", "write_adapters", "write_weights"]
+__all__ = [
+    "WeightsRecord",
+    "read_weights",
+    "weights_record",
+    "write_adapters",
+    "write_genai_adapters",
+    "write_weights",
+]
 
 #: the file with the weights of all blocks
 _BLOCKS_FILE = "blocks.safetensors"
@@ -44,7 +51,7 @@ def weights_record(weights: ProgramWeights) -> WeightsRecord:
 
 
 def _files(weights: ProgramWeights) -> tuple[str, ...]:
-    if NO_ADAPTER not in weights.sets:
+    if not weights.are_adapters:
         return (_BLOCKS_FILE,) * len(weights.sets)
     return tuple(f"{_stem(place, name)}.safetensors" for place, name in enumerate(weights.sets))
 
@@ -75,23 +82,44 @@ def write_adapters(weights: ProgramWeights, graphs: Sequence[Graph], folder: Pat
     of graphs that are called ``*.adapters.onnx`` have that of no adapter; the files themselves want all
     inputs.
     """
-    if NO_ADAPTER not in weights.sets or graphs[0].target != "onnx":
+    if not weights.are_adapters or graphs[0].target != "onnx":
         return []
-    import onnx  # the target needs both packages
-    from onnxruntime import AdapterFormat, OrtValue
-
-    labels: dict[str, str] = {}
     files: list[str] = []
     for graph in graphs:
-        own = _labels(weights, graph)
-        labels |= own
-        path = folder / file_name(graph, target_of("onnx"))
-        model = onnx.load(path, load_external_data=False)
-        for name, label in own.items():
-            default = weights.sets[NO_ADAPTER][name].cpu().numpy()
-            model.graph.initializer.append(onnx.numpy_helper.from_array(default, label))
         files.append(f"{graph.name}.adapters.onnx")
-        onnx.save(model, folder / files[-1])
+        _write_defaults(
+            weights, graph, folder / file_name(graph, target_of("onnx")), folder / files[-1]
+        )
+    return [*files, *_write_each(weights, graphs, folder)]
+
+
+def write_genai_adapters(weights: ProgramWeights, graph: Graph, path: Path) -> None:
+    """Writes each adapter beside the model of ONNX Runtime GenAI at ``path``, which has no adapter by
+    default from now on.
+    """
+    _write_defaults(weights, graph, path, path)
+    _write_each(weights, [graph], path.parent)
+
+
+def _write_defaults(weights: ProgramWeights, graph: Graph, source: Path, path: Path) -> None:
+    """Writes the file of a graph with the matrices of no adapter as defaults."""
+    import onnx  # the target needs it
+
+    model = onnx.load(source, load_external_data=False)
+    for name, label in _labels(weights, graph).items():
+        default = weights.sets[NO_ADAPTER][name].cpu().numpy()
+        model.graph.initializer.append(onnx.numpy_helper.from_array(default, label))
+    onnx.save(model, path)
+
+
+def _write_each(weights: ProgramWeights, graphs: Sequence[Graph], folder: Path) -> list[str]:
+    """Writes a file for each adapter, in the format of ONNX Runtime."""
+    from onnxruntime import AdapterFormat, OrtValue  # the target needs it
+
+    labels: dict[str, str] = {}
+    for graph in graphs:
+        labels |= _labels(weights, graph)
+    files: list[str] = []
     for place, (name, matrices) in enumerate(weights.sets.items()):
         adapter = AdapterFormat()
         adapter.set_parameters(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..observing.wrapping.adapted_model import AdaptedModel, has_adapters
+from ..observing.wrapping.adapted_model import NO_ADAPTER, AdaptedModel, has_adapters
 from ..observing.wrapping.lifted_weights import LiftedWeights
 from ..observing.wrapping.shared_block import shared_blocks
 
@@ -23,6 +23,11 @@ class ProgramWeights:
 
     argument: str
     sets: Mapping[str, Mapping[str, torch.Tensor]]
+
+    @property
+    def are_adapters(self) -> bool:
+        """True for adapters, which have a set for a call without any."""
+        return NO_ADAPTER in self.sets
 
 
 def program_weights(model: Any) -> ProgramWeights | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,9 +87,10 @@ class _Layers:
     dtype: str
 
 
-def decoder_of(graphs: Sequence[Graph], wanted: int) -> DecoderFacts:
+def decoder_of(graphs: Sequence[Graph], wanted: int, adapters: str = "") -> DecoderFacts:
     """The graph that GenAI can run, for texts of up to ``wanted`` tokens; of several graphs the one
-    that is proven for the longest texts.
+    that is proven for the longest texts. ``adapters`` is the argument that has the matrices of an
+    adapter, which GenAI gives from a file.
 
     :raises UnsupportedError: ``not-for-genai`` with the reason
     """
@@ -97,7 +98,7 @@ def decoder_of(graphs: Sequence[Graph], wanted: int) -> DecoderFacts:
     found: list[DecoderFacts] = []
     for graph in graphs:
         try:
-            found.append(_decoder(graph, wanted))
+            found.append(_decoder(graph, wanted, adapters))
         except UnsupportedError as refusal:
             refusals.append(refusal)
     if not found:
@@ -105,7 +106,7 @@ def decoder_of(graphs: Sequence[Graph], wanted: int) -> DecoderFacts:
     return max(found, key=lambda decoder: decoder.longest)
 
 
-def _decoder(graph: Graph, wanted: int) -> DecoderFacts:
+def _decoder(graph: Graph, wanted: int, adapters: str) -> DecoderFacts:
     if graph.target != "onnx":
         raise UnsupportedError(
             f"ONNX Runtime GenAI runs models of ONNX, and {graph.name} is one of {graph.target}.",
@@ -117,8 +118,9 @@ def _decoder(graph: Graph, wanted: int) -> DecoderFacts:
     if SELECTOR in given:
         raise _refused(graph, "it is merged of several graphs", "Leave merged=True out.")
     leaves = dict(zip(names_of(graph).inputs, graph.plan.inputs, strict=True))
-    caches = _layered(model.inputs)
-    kept = {name for layers in caches for name in _names(layers)}
+    lent = {name for name, leaf in leaves.items() if leaf.path.root == adapters}
+    caches = _layered(value for value in model.inputs if str(value.name) not in lent)
+    kept = {name for layers in caches for name in _names(layers)} | lent
     others = [name for name in leaves if name not in (TOKENS, MASK, POSITIONS, *kept)]
     if others:
         raise _refused(graph, f"GenAI gives no {named_few(others, 3)}, which it takes")
@@ -140,7 +142,7 @@ def _decoder(graph: Graph, wanted: int) -> DecoderFacts:
     if len(presents) != 2 or any(one.numbers != keys.numbers for one in presents):
         raise _refused(graph, "it gives no cache with a layer for each one that it takes")
     _check_growth(graph, presents, keys, leaves)
-    longest = _longest(graph, heads, head_size, wanted)
+    longest = _longest(graph, heads, head_size, wanted, lent)
     inputs = {name: name for name in (TOKENS, MASK, POSITIONS) if name in given}
     return DecoderFacts(
         graph,
@@ -253,15 +255,22 @@ def _is(text: str, expression: Expression) -> bool:
         return False
 
 
-def _longest(graph: Graph, heads: int, head_size: int, wanted: int) -> int:
+def _longest(
+    graph: Graph, heads: int, head_size: int, wanted: int, adapters: Collection[str]
+) -> int:
     """The greatest length, at most ``wanted``, up to which the graph is proven for a prompt of
     that length and for the step that reaches it.
     """
     checker, names = Checker(graph.plan, graph.contract), names_of(graph).inputs
+    of_adapters = {
+        name: tuple(size.evaluate({}) for size in leaf.shape)
+        for name, leaf in zip(names, graph.plan.inputs, strict=True)
+        if name in adapters
+    }
 
     def given(past: int, new: int) -> list[Sized]:
         """The shapes that GenAI gives, in the order of the plan."""
-        known = {TOKENS: (1, new), MASK: (1, past + new), POSITIONS: (1, new)}
+        known = {TOKENS: (1, new), MASK: (1, past + new), POSITIONS: (1, new), **of_adapters}
         return [Sized(known.get(name, (1, heads, past, head_size))) for name in names]
 
     def serves(length: int) -> bool:
@@ -287,8 +296,10 @@ def write_genai(
     generation_config: Any,
     tokenizer: Any,
     context_length: int | None,
-) -> None:
-    """Writes the model, ``genai_config.json`` and the files of the tokenizer into a folder.
+    adapters: str = "",
+) -> DecoderFacts:
+    """Writes the model, ``genai_config.json`` and the files of the tokenizer into a folder, and gives
+    the facts of the graph. ``adapters`` is the argument that has the matrices of an adapter.
 
     :raises UnsupportedError: ``not-for-genai``
     :raises UsageError: ``bad-config``, ``no-end-token``, ``no-tokenizer``
@@ -297,7 +308,7 @@ def write_genai(
     known = getattr(text, "max_position_embeddings", None)
     wanted = context_length or (known if isinstance(known, int) else DEFAULT_LENGTH)
     settings = _settings(generation_config)
-    decoder = decoder_of(graphs, wanted)
+    decoder = decoder_of(graphs, wanted, adapters)
     if decoder.longest < wanted:
         warn(
             OnlookerWarning(
@@ -312,6 +323,7 @@ def write_genai(
         copy_tokenizer(tokenizer, folder)
     content = _config_of(decoder, text, settings)
     (folder / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return decoder
 
 
 def _settings(generation_config: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import ctypes
 import enum
 import functools
 import os
@@ -25,6 +26,7 @@ __all__ = [
     "looked_up",
     "owner_of",
     "reading_frame",
+    "set_local",
 ]
 
 #: the folder of torch, with the separator at its end
@@ -117,3 +119,14 @@ def reading_frame(depth: int, func: Any = None) -> FrameType | None:
             return None
         frame = frame.f_back
     return None
+
+
+def set_local(frame: FrameType, name: str, value: Any) -> None:
+    """Gives a local name of a running frame another value, as a debugger does.
+
+    From Python 3.13 on ``f_locals`` writes to the frame itself (PEP 667); before, the interpreter has
+    a function that does so.
+    """
+    frame.f_locals[name] = value
+    if sys.version_info < (3, 13):
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))

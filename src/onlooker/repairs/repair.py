@@ -73,7 +73,8 @@ class TraceRequest:
     """The request for a trace.
 
     ``on`` are the repairs that attempts wanted, ``off`` those that were given up. ``unrolled`` are the
-    lines of loops that are traced step by step, ``refused_rows`` the rows of loops at some lines of which
+    lines of loops that are traced step by step, ``ends`` those of loops whose first step is, twice where
+    the last one is too, ``refused_rows`` the rows of loops at some lines of which
     the model itself makes an error, ``decided`` those of branches on sizes that Python
     decides. ``value_error`` is the error of torch about a branch on a value, after which values decide.
     ``lifted`` counts the traces that found something new that they change in Python. After a trace
@@ -83,6 +84,7 @@ class TraceRequest:
     on: frozenset[Repair] = frozenset()
     off: frozenset[Repair] = frozenset()
     unrolled: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
     refused_rows: tuple[tuple[str, int], ...] = ()
     decided: tuple[str, ...] = ()
     value_error: Exception | None = None

@@ -179,7 +179,8 @@ class FlatRun:
         """The loops that the last trace rolled, or visited, for runs that do the same."""
         visited = tuple(dict.fromkeys(self.hits.visited))
         rolled = tuple(dict.fromkeys(self.loops.rolled))
-        return Rolling(rolled, self._n_steps, visited, self.request.refused_rows)
+        request = self.request
+        return Rolling(rolled, self._n_steps, visited, request.refused_rows, request.ends)
 
     def is_of_steps(self, atom: Atom) -> bool:
         """True for a condition that a loop of the last trace has no more steps than were compared."""
@@ -267,7 +268,12 @@ class FlatRun:
             is_rolling=lambda: self.loops.is_rolling,
         )
         self.loops = RolledLoops(
-            request.unrolled, self.rows, self._n_steps, reach=self._held, ranges=ranges
+            request.unrolled,
+            self.rows,
+            self._n_steps,
+            reach=self._held,
+            ranges=ranges,
+            ends=request.ends,
         )
         self.reads, self.marks_read = SizeReads(), MarkReads(inputs.values())
         return (

@@ -1,25 +1,40 @@
-"""What Python keeps from one step of a loop to the next: numbers, and what containers hold.
+"""What Python keeps from one step of a loop to the next: numbers, and what objects hold.
 
-A rolled loop runs some steps only, so whatever counts them would be another number in a call. All that
-the model and its frames hold is compared after the last step with what it was after the first one.
+A rolled loop runs some steps only, so whatever counts them would be another number in a call. What the
+names of the frames stand for is compared after each step with what it was after the first one, and what
+the model and these values hold after the second, the third and the last step. An int that grows by the
+same number in each step is known for any number of steps: it is set after the loop::
+
+    n = 0
+    for row in x.unbind(1):                after step 0: n is 1, after step k: 1 + k
+        h, n = cell(row, h), n + 1
+    return h / n                           n is 1 + (x.shape[1] - 1)
 """
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Iterable, Iterator, Sequence
-from types import FrameType, GeneratorType
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 import torch
 
-from ...model_source.frames import is_code_of_model, is_own_code
+from ...model_source.frames import is_code_of_model, is_own_code, set_local
 from ...model_source.source_tests import tree_of
 from ...observing.reach import Snapshot
+from ...pytrees.identity import slots_of
+from ...torch_internals.sizes import statically_known_true
 from .loop_lists import counted_by
-from .steps import Loop
+from .steps import Loop, StepIndex
 
-__all__ = ["check_kept", "frames_of_model", "may_count", "numbers_in"]
+__all__ = ["KeptBetweenSteps", "frames_of_model", "may_hold"]
+
+_NUMBERS = (bool, int, float, complex, str, bytes, type(None), torch.SymInt, torch.SymFloat)
+#: values that are told by their identity
+_WHOLE = (torch.nn.Module, ModuleType, type)
+#: so many objects deep a value is looked into
+_DEEPEST = 8
 
 
 def frames_of_model(frame: FrameType | None) -> list[FrameType]:
@@ -34,59 +49,165 @@ def frames_of_model(frame: FrameType | None) -> list[FrameType]:
     return found
 
 
-def numbers_in(frames: Iterable[FrameType]) -> dict[str, str]:
-    """The numbers among the local names of frames, as text."""
-    kinds = (bool, int, float, str, torch.SymInt, torch.SymFloat)
-    return {
-        f"{depth} {name}": str(value)
-        for depth, frame in enumerate(frames)
-        for name, value in frame.f_locals.items()
-        if isinstance(value, kinds)
-    }
-
-
-def check_kept(loop: Loop, kept: Snapshot, frames: Sequence[FrameType], *, follows: bool) -> None:
-    """Passes where Python keeps nothing from the steps but results: lists with one of each step,
-    which nobody counts, and tensors in the place of others. ``follows`` is True where a trace rolled
-    the loop before.
-
-    :raises NotRolledError: where it keeps something else, as a count
-    """
-    added = len(loop.steps) - 1
-    grown: list[Any] = []
-    for change in kept.effects():
-        if isinstance(change.before, torch.Tensor) and isinstance(change.after, torch.Tensor):
-            continue
-        new = change.after[len(change.before) :] if type(change.after) is list else []
-        if len(new) != added or not all(isinstance(one, torch.Tensor) for one in new):
-            raise loop.refused(f"{change.place or 'a container'} changes from step to step")
-        grown.append(change.after)
-    if follows:
-        return  # the trace has looked at the source
-    names = {
-        name
-        for frame in frames
-        for name, value in frame.f_locals.items()
-        if any(value is one for one in grown)
-    }
-    if sum(any(value is one for one in grown) for value in frames[0].f_locals.values()) < len(
-        grown
-    ):
-        raise loop.refused("a list that is no local name has a result of each step")
-    code = frames[0].f_code
-    tree = tree_of(code.co_filename)
-    counted = (
-        "its source is not there" if tree is None else counted_by(tree, names, frames[0].f_lineno)
-    )
-    if counted:
-        raise loop.refused(f"the number of its steps may be counted: {counted}")
-
-
-def may_count(value: Any) -> bool:
-    """True for a local value in which Python may keep a count: a container, or what is stepped
-    through; the model has been looked at already.
-    """
+def may_hold(value: Any) -> bool:
+    """True for a local value in which Python may keep a count; the model is looked at already."""
     if isinstance(value, GeneratorType) and is_own_code(value.gi_code.co_filename):
         return False  # it gives the steps
-    kinds = (list, dict, set, collections.deque, bytearray, Iterator)
-    return isinstance(value, kinds) and not isinstance(value, (Loop, torch.Tensor))
+    if isinstance(
+        value, tuple
+    ):  # of what was taken apart the parts themselves, not the steps of a loop
+        return any(map(may_hold, tuple.__iter__(value)))
+    return not isinstance(value, (torch.Tensor, Loop, StepIndex, *_WHOLE, *_NUMBERS))
+
+
+class KeptBetweenSteps:
+    """What the frames of a loop, and the model, hold between its steps.
+
+    ``held_by`` gives a snapshot of the model and of some frames. ``follows`` is True where a trace
+    rolled the loop before.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        held_by: Callable[[Sequence[FrameType]], Snapshot],
+        *,
+        follows: bool,
+    ) -> None:
+        self._loop, self._held_by, self._follows = loop, held_by, follows
+        self._names: Sequence[Mapping[str, Any]] = ()
+        self._forms: dict[tuple[int, str], Any] = {}
+        self._counts: dict[str, tuple[Any, Any]] = {}
+        self._held: Snapshot | None = None
+
+    def after_step(self, frames: Sequence[FrameType]) -> None:
+        """Compares the names of the frames with those after the first step.
+
+        :raises NotRolledError: where Python keeps something from step to step
+        """
+        names = [dict(frame.f_locals) for frame in frames]
+        step = len(self._loop.steps) - 1
+        if step == 0:
+            self._names, self._held = names, self._held_by(frames)
+            return
+        for depth, (before, now) in enumerate(zip(self._names, names, strict=True)):
+            if before.keys() != now.keys():
+                reason = "some of its steps give a name a value, others do not"
+                raise self._loop.refused(reason, at_ends=True)
+            for name in before:
+                self._check_name(depth, name, before[name], now[name])
+        if step in (1, 2):
+            self._grown_lists()
+
+    def _check_name(self, depth: int, name: str, before: Any, now: Any) -> None:
+        """Passes where a name stands for the same, for another tensor, or for a count."""
+        if now is before or (isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor)):
+            return
+        step = len(self._loop.steps) - 1
+        if depth == 0 and _is_int(before) and _is_int(now):
+            _, growth = self._counts.setdefault(name, (before, now - before if step == 1 else 0))
+            if not statically_known_true(now == before + growth * step):
+                raise self._loop.refused(f"{name} grows by another number in some steps")
+            return
+        form = self._forms.setdefault((depth, name), _form(before))
+        if form != _form(now):
+            raise self._loop.refused(f"{name} changes from step to step")
+
+    def _grown_lists(self) -> list[list[Any]]:
+        """Returns the lists with one result of each step.
+
+        :raises NotRolledError: where something else was changed in place
+        """
+        added = len(self._loop.steps) - 1
+        grown: list[list[Any]] = []
+        for change in () if self._held is None else self._held.effects():
+            if isinstance(change.before, torch.Tensor) and isinstance(change.after, torch.Tensor):
+                continue
+            new = change.after[len(change.before) :] if type(change.after) is list else []
+            if len(new) != added or not all(isinstance(one, torch.Tensor) for one in new):
+                place = change.place or "a container"
+                raise self._loop.refused(f"{place} changes from step to step")
+            grown.append(change.after)
+        return grown
+
+    def after_last(self, frames: Sequence[FrameType]) -> None:
+        """Passes where Python keeps nothing from the steps but results and counts, and gives the
+        names of counts, and of the index, what they are after the last step of a call.
+
+        :raises NotRolledError: where Python keeps something else
+        """
+        grown = self._grown_lists()
+        if not self._follows:  # else the trace has looked at the source
+            self._check_lists(frames, grown)
+        n_more = self._loop.count - 1
+        for name, (first, growth) in self._counts.items():
+            set_local(frames[0], name, first + growth * n_more)
+        for name, value in dict(frames[0].f_locals).items():
+            if isinstance(value, StepIndex) and value.loop is self._loop:
+                set_local(frames[0], name, value.first + value.each * n_more)
+
+    def _check_lists(self, frames: Sequence[FrameType], grown: Sequence[list[Any]]) -> None:
+        """Passes where each list with results has names in the frame of the loop alone, and where
+        nobody counts them.
+        """
+        loop, own = self._loop, frames[0]
+        for values in grown:
+            if not any(value is values for value in own.f_locals.values()):
+                raise loop.refused("a list that is no local name has a result of each step")
+            if any(value is values for other in frames[1:] for value in other.f_locals.values()):
+                raise loop.refused("a list of its caller has a result of each step")
+        names = {
+            name for name, value in own.f_locals.items() if any(value is values for values in grown)
+        }
+        tree = tree_of(own.f_code.co_filename)
+        counted = (
+            "its source is not there" if tree is None else counted_by(tree, names, own.f_lineno)
+        )
+        if counted:
+            raise loop.refused(f"the number of its steps may be counted: {counted}")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+
+
+def _form(value: Any, known: frozenset[int] = frozenset()) -> Any:
+    """A value without the tensors in it: equal for two values that differ in tensors alone."""
+    if isinstance(value, torch.Tensor):
+        return torch.Tensor
+    if isinstance(value, StepIndex):
+        return StepIndex, str(value.first), value.each
+    if isinstance(value, _NUMBERS):
+        return type(value), str(value)
+    parts = {} if isinstance(value, _WHOLE) else dict(_parts_of(value))
+    if not parts and type(value) not in (dict, list, tuple):
+        return type(value), id(value)
+    if id(value) in known or len(known) >= _DEEPEST:
+        return type(value), len(known)
+    known |= {id(value)}
+    return type(value), {name: _form(part, known) for name, part in parts.items()}
+
+
+def _parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields the values of which an object is made, with their names."""
+    if isinstance(value, FunctionType):
+        yield "code", id(value.__code__)
+        yield "defaults", (value.__defaults__, value.__kwdefaults__)
+        for number, cell in enumerate(value.__closure__ or ()):
+            with contextlib.suppress(ValueError):  # of an empty one
+                yield ("cell", number), cell.cell_contents
+    if isinstance(value, MethodType):
+        yield "object", value.__self__
+        yield "function", value.__func__
+    if isinstance(value, dict):
+        yield from ((("item", repr(key)), item) for key, item in dict.items(value))
+    if isinstance(value, (list, tuple)):
+        # of what was taken apart the parts themselves, not the steps of a loop over it
+        items = list.__iter__(value) if isinstance(value, list) else tuple.__iter__(value)
+        yield from enumerate(items)
+    cls: Any = type(value)
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict):
+        yield from attributes.items()
+    for name in slots_of(cls):
+        yield name, getattr(value, name, None)

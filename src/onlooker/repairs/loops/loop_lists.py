@@ -3,7 +3,8 @@
 A rolled loop runs some steps, and no more, so that such a list is shorter or longer than in a call.
 ``torch.stack(results)``, ``len(results)`` and ``results[-1]`` are given the results of all steps. Any
 other reading may count them: ``for _ in results``, ``if results[60:]``. So the source of the function is
-looked at, and a loop stays as it is where the list is read in another way.
+looked at, and a loop stays as it is where the list is read in another way, or returned to a function
+that may do so.
 
 >>> import ast
 >>> source = "def f(x):\\n results = []\\n for t in x:\\n  results.append(t)\\n return stack(results)"
@@ -21,6 +22,8 @@ from collections.abc import Collection
 __all__ = ["counted_by"]
 
 _READERS = frozenset({"stack", "cat", "concat", "concatenate", "len"})
+#: what adds each result of a generator to the sum of those before, in the step that gives it
+_IN_STEPS = frozenset({"sum"})
 _COPIES = frozenset({"tuple", "list", "reversed"})
 _METHODS = frozenset({"append", "insert", "reverse"})
 _Comprehension = ast.ListComp | ast.GeneratorExp
@@ -63,10 +66,6 @@ def _reading_of(node: ast.AST, parents: dict[ast.AST, ast.AST], known: set[str])
     """The line of a reading that may count the items of a list; None where this one does not."""
     parent = parents.get(node)
     here = getattr(node, "lineno", 0)
-    if isinstance(parent, (ast.Return, ast.keyword, ast.Starred)):
-        return None if isinstance(parent, ast.Return) else here
-    if isinstance(parent, ast.Tuple):
-        return None if isinstance(parents.get(parent), ast.Return) else here
     if isinstance(parent, ast.Assign):
         target = parent.targets[0]
         if len(parent.targets) == 1 and isinstance(target, ast.Name):
@@ -82,7 +81,7 @@ def _reading_of(node: ast.AST, parents: dict[ast.AST, ast.AST], known: set[str])
         return _reading_of(parent, parents, known) if _is_backwards(parent.slice) else here
     if isinstance(parent, ast.Call) and node in parent.args:
         name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
-        if name in _READERS:
+        if name in _READERS or (isinstance(node, ast.GeneratorExp) and name in _IN_STEPS):
             return None
         return _reading_of(parent, parents, known) if name in _COPIES else here
     if isinstance(parent, (ast.List, ast.BinOp)):  # [first, *results], [first] + results

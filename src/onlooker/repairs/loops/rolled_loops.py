@@ -30,13 +30,17 @@ Step 0 differs from step 1 in one place alone: it has a tensor from outside wher
 ``h`` after the loop is that of the last step, ``last``. A result of any other step, read alone, raises.
 A sum that begins with the number 0, as ``sum(x.unbind(1))`` does, begins with zeros.
 
-The index is no int: it is added to, and reads rows, and whatever else is done with it raises. So a
-loop whose path hangs on the index, or on a number that it counts, is never rolled.
+The index is no int: it is added to, and reads rows, and whatever else is done with it raises, but for
+comparisons that are alike in all steps. Where the first step differs, as with ``if t == 0`` or with a
+state that is None before it, it is traced by itself, and the scan has the others; so is the last step, as
+with ``if t == n - 1``, where that is not enough. A loop whose path hangs on its index otherwise, or on a
+number that it counts, is never rolled.
 
 What Python keeps from step to step, a count in an attribute, a set, an iterator, may change a step that
 comes later, or what comes after the loop. So all that the model and its frames hold is compared: but for
-results, it must be after the last step what it was after the first one, and lists of results must be
-read as a whole (:mod:`onlooker.repairs.loops.loop_lists`). Besides, the graph is proven for as many steps as were
+results, and ints that grow by the same number in each step, it must be after the last step what it was
+after the first one, and lists of results must be read as a whole
+(:mod:`onlooker.repairs.loops.loop_lists`). Besides, the graph is proven for as many steps as were
 compared, twice as many as any watched call has, and at least 131: a decision of the trace says so, and
 more steps are refused.
 
@@ -52,7 +56,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -67,7 +71,7 @@ from ..numbers.range_tensors import RangeTensors
 from ..numbers.size_ints import RangeOfSizes, length_of
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import Reader
-from .kept_between_steps import check_kept, frames_of_model, may_count, numbers_in
+from .kept_between_steps import KeptBetweenSteps, frames_of_model, may_hold
 from .loop_results import LoopResults
 from .scans import roll
 from .step_recorder import StepRecorder
@@ -78,6 +82,8 @@ __all__ = ["FEWEST_STEPS", "MOST_STEPS", "ROLLED_LOOPS", "NotRolledError", "Roll
 
 #: the fewest steps of a loop that are compared, and the most; no numbers that a model decides by
 FEWEST_STEPS, MOST_STEPS = 131, 1031
+#: the first step, and the last one
+_MOST_ENDS = 2
 _SPLITS = (torch.unbind, torch.Tensor.unbind)
 _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 
@@ -85,13 +91,15 @@ _JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 @dataclass(frozen=True, slots=True)
 class Rolling:
     """The lines of the loops that a trace rolled, and how many steps were compared; ``visited`` are
-    those of the loops of which it visited all rows but the ``refused`` ones (:mod:`.hit_rows`).
+    those of the loops of which it visited all rows but the ``refused`` ones (:mod:`.hit_rows`),
+    ``ends`` those of the loops whose first step is traced by itself, twice where the last one is too.
     """
 
     lines: tuple[str, ...] = ()
     n_steps: int = FEWEST_STEPS
     visited: tuple[str, ...] = ()
     refused: tuple[tuple[str, int], ...] = ()
+    ends: tuple[str, ...] = ()
 
 
 class _TakenApart(tuple[torch.Tensor, ...]):
@@ -130,7 +138,8 @@ class RolledLoops(Reader):
     A loop goes through three of its parts: :class:`StepRecorder` runs and notes the functions of each
     step, :func:`roll` makes a scan of equal steps, and :class:`LoopResults` answers what is read after it.
 
-    ``unrolled`` are the lines of loops that are traced step by step. ``reach`` gives what the model
+    ``unrolled`` are the lines of loops that are traced step by step, ``ends`` those of loops whose first
+    step is, and whose last step is where a line is there twice. ``reach`` gives what the model
     holds. ``builtins`` stand for those of Python in the files of the model. ``rows`` are those that the
     model takes apart. ``n_steps`` are compared, and no graph is for more.
 
@@ -148,7 +157,9 @@ class RolledLoops(Reader):
         unseen: Callable[[], contextlib.AbstractContextManager[Any]] | None = None,
         reach: Callable[[], Snapshot] | None = None,
         ranges: RangeTensors | None = None,
+        ends: Sequence[str] = (),
     ) -> None:
+        self._ends = ends if like is None else like.ends
         self._reach = Snapshot if reach is None else reach
         self.n_steps = n_steps if like is None else like.n_steps
         self._like = like
@@ -202,7 +213,7 @@ class RolledLoops(Reader):
         try:
             held = self._reach()
             values = [value for frame in frames for value in list(frame.f_locals.values())]
-            plain = [value for value in values if may_count(value)]
+            plain = [value for value in values if may_hold(value)]
             held.holders += Snapshot.of(plain, copies=False).again().holders[1:]
         finally:
             self._busy = was_busy
@@ -253,32 +264,34 @@ class RolledLoops(Reader):
             values = values.unbind(0)
         return values if isinstance(values, _TakenApart) else None
 
-    def run(self, loop: Loop) -> Iterator[StepIndex]:
-        """Yields the index of each step that is run, then makes a scan of them.
+    def run(self, loop: Loop) -> Iterator[Any]:
+        """Yields the index of each step that is run, then makes a scan of them. Steps at its ends may
+        be traced by themselves: they have numbers as indices.
 
         :raises NotRolledError: where the steps are no scan
         """
-        if not loop.count >= 1:
+        n_ends = self._ends.count(loop.line)
+        if not loop.count >= 1 + n_ends:
             raise loop.refused("it has no step")
+        if n_ends:
+            yield loop.first
+            loop = loop.between(n_ends)
+        yield from self._run(loop)
+        if n_ends > 1:
+            yield loop.first + loop.each * loop.count
+
+    def _run(self, loop: Loop) -> Iterator[StepIndex]:
         if not loop.count <= self.n_steps:
             raise loop.refused(f"it has more than the {self.n_steps} steps that are compared")
-        numbers: dict[str, str] = {}
+        kept = KeptBetweenSteps(loop, self.held_by, follows=self.follows)
         ended = False
-        kept: Snapshot | None = None
         self.begin(loop)
         try:
-            for step in range(self.n_steps):
+            for _ in range(self.n_steps):
                 loop.steps.append([])
                 yield loop.index
-                frames = frames_of_model(sys._getframe(1))
-                found = numbers_in(frames)
-                if step and any(found.get(name, text) != text for name, text in numbers.items()):
-                    raise loop.refused("a number changes from step to step")
-                numbers = found
-                if step == 0:
-                    kept = self.held_by(frames)
-            if kept is not None:
-                check_kept(loop, kept, frames_of_model(sys._getframe(1)), follows=self.follows)
+                kept.after_step(frames_of_model(sys._getframe(1)))
+            kept.after_last(frames_of_model(sys._getframe(1)))
             ended = True
         finally:
             self.end(loop, ended)
@@ -382,7 +395,10 @@ def _traced_step_by_step(attempt: Attempt) -> Retry | None:
     failure = None if loops is None else loops.failure
     if failure is None:
         return None
-    return Retry(attempt.request.unrolling([failure.line]), str(failure))
+    line, request = failure.line, attempt.request
+    if failure.at_ends and request.ends.count(line) < _MOST_ENDS:
+        return Retry(replace(request, ends=(*request.ends, line)))
+    return Retry(request.unrolling([line]), str(failure))
 
 
 ROLLED_LOOPS = Repair(

@@ -44,7 +44,8 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
     """
     first, body, *others = loop.steps
     if any(step != body for step in others):
-        raise loop.refused("its steps differ")
+        is_begin = all(step == others[0] for step in others)
+        raise loop.refused("its steps differ", at_ends=is_begin)
     carries = _carries(loop, first, body, blanks)
     written = [operation for operation in body if operation.written is not None]
     read = {
@@ -103,11 +104,12 @@ def _carries(
         same = mapped(one.arguments, _nothing) == mapped(other.arguments, _nothing)
         rest = one.function, one.rows, one.written
         if not same or rest != (other.function, other.rows, other.written):
-            raise loop.refused("its first step differs from the others")
+            raise loop.refused("its first step differs from the others", at_ends=True)
         if not all(map(begun, *leaves)):
-            raise loop.refused("its first step begins with something else than a tensor")
+            reason = "its first step begins with something else than a tensor"
+            raise loop.refused(reason, at_ends=True)
     if len(first) != len(body):
-        raise loop.refused("its first step differs from the others")
+        raise loop.refused("its first step differs from the others", at_ends=True)
     return carries
 
 

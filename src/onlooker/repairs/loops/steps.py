@@ -37,20 +37,25 @@ __all__ = [
 #: the number of an operation in its step, and that of one of its results
 Place = tuple[int, int]
 _SUMS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
+_BY_INDEX = "what a step does depends on its index"
 _WRITING = {"__setitem__", *(f"__i{name}__" for name in _SUMS)}
 
 
 class NotRolledError(Exception):
-    """A loop that is no ``scan``: ``line`` is the line of the model, ``reason`` why."""
+    """A loop that is no ``scan``: ``line`` is the line of the model, ``reason`` why. ``at_ends`` is True
+    where the first or the last step alone may be the reason.
+    """
 
-    def __init__(self, line: str, reason: str) -> None:
+    def __init__(self, line: str, reason: str, *, at_ends: bool = False) -> None:
         super().__init__(f"the loop at {line} is no scan of torch: {reason}")
-        self.line, self.reason = line, reason
+        self.line, self.reason, self.at_ends = line, reason, at_ends
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepIndex:
-    """The index of a step: ``first + each * step``. It is no int, so nothing decides by it."""
+    """The index of a step: ``first + each * step``. It is no int, so nothing decides by it but
+    comparisons with numbers that are beyond the indices of all steps.
+    """
 
     loop: Loop
     first: Any
@@ -75,12 +80,40 @@ class StepIndex:
             self._decides()
         return value
 
-    def _decides(self, *_: Any) -> Any:
-        raise self.loop.refused("what a step does depends on its index")
+    def __lt__(self, other: Any) -> bool:
+        number, (least, greatest) = self._number(other), self._range
+        if statically_known_true(greatest < number):
+            return True
+        if statically_known_true(least >= number):
+            return False
+        raise self.loop.refused(_BY_INDEX, at_ends=True)
 
-    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __index__ = __int__ = __float__ = _decides
+    def __le__(self, other: Any) -> bool:
+        return self.__lt__(self._number(other) + 1)
+
+    def __gt__(self, other: Any) -> bool:
+        return not self.__le__(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return not self.__lt__(other)
+
+    def __eq__(self, other: Any) -> bool:
+        number, (least, greatest) = self._number(other), self._range
+        if statically_known_true(greatest < number) or statically_known_true(least > number):
+            return False
+        raise self.loop.refused(_BY_INDEX, at_ends=True)
+
+    @property
+    def _range(self) -> tuple[Any, Any]:
+        """The least and the greatest index."""
+        last = self.first + self.each * (self.loop.count - 1)
+        return (self.first, last) if self.each > 0 else (last, self.first)
+
+    def _decides(self, *_: Any) -> Any:
+        raise self.loop.refused(_BY_INDEX)
+
+    __bool__ = __index__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
     __mul__ = __rmul__ = __mod__ = __rmod__ = __floordiv__ = __truediv__ = __pow__ = _decides
-    __eq__ = __hash__ = __str__ = __format__ = _decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +244,14 @@ class Loop:
         #: its address
         self.shared: dict[int, torch.UntypedStorage] = {}
 
-    def refused(self, reason: str) -> NotRolledError:
-        """The error that the loop is no scan."""
-        return self._driver.failed(NotRolledError(self.line, reason))
+    def refused(self, reason: str, *, at_ends: bool = False) -> NotRolledError:
+        """The error that the loop is no scan; ``at_ends`` where its first or its last step is why."""
+        return self._driver.failed(NotRolledError(self.line, reason, at_ends=at_ends))
+
+    def between(self, n_ends: int) -> Loop:
+        """Returns the loop without its first step, and without its last one where ``n_ends`` is 2."""
+        first, count = self.first + self.each, self.count - n_ends
+        return Loop(self._driver, first, self.each, count, self.line)
 
     def __len__(self) -> int:
         raise self.refused("the number of its steps is read as a number")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onlooker import InputObserver
+from onlooker import InputObserver, RejectedCallError
 from onlooker.lab import repeated_blocks
 from onlooker.lab.repeated_blocks import equal_blocks_of
 from unreached import Unreached
@@ -175,3 +175,29 @@ def test_sizes_that_only_later_blocks_relate_are_found_on_the_whole_model(small_
     x, mask = torch.randn(4, 7, 4), torch.ones(4, 7)
     mask[1, 3:] = 0
     assert torch.equal(program(x, mask), model(x, mask))
+
+
+class LongBlock(Block):
+    """From the third block on, more than 30 rows are computed in another order."""
+
+    def forward(self, x, mask=None):
+        y = super().forward(x, mask)
+        return y.flip(1).cumsum(1) if self.place > 1 and x.shape[1] > 30 else y.cumsum(1)
+
+
+def test_the_sizes_of_a_trace_are_chosen_with_two_blocks_and_proven_by_the_whole(
+    small_models,
+):
+    model = Stack(LongBlock(place) for place in range(5)).eval()
+    observer = InputObserver()
+    with torch.no_grad(), observer(model):
+        for length in (400, 513):
+            model(torch.randn(2, length, 4), torch.ones(2, length))
+    program = observer.export()
+    for rows, length in ((1, 400), (2, 31), (3, 100)):
+        x, mask = torch.randn(rows, length, 4), torch.ones(rows, length)
+        with torch.no_grad():
+            torch.testing.assert_close(program(x, mask), model(x, mask), atol=1e-3, rtol=1e-3)
+    assert program.verify().verified
+    with pytest.raises(RejectedCallError, match=r"x\.shape\[1\] > 30"):
+        program(torch.randn(3, 30, 4), torch.ones(3, 30))

@@ -60,8 +60,8 @@ def find_example(
 ) -> Example:
     """The first general sizes that the model itself accepts in eager mode.
 
-    ``choices`` are tried instead of the usual ones. An export cannot do without an example, so its
-    runs are ``necessary``; for an experiment they are not. With ``shapes_only`` nobody asks for the
+    ``choices`` are tried instead of the usual ones. An export cannot do without an example for its trace, so
+    its runs are ``necessary``; for an experiment they are not. With ``shapes_only`` nobody asks for the
     values of the result.
 
     :raises ExportError: ``no-lawful-sizes`` when it refuses all that were tried
@@ -75,7 +75,7 @@ def find_example(
         if necessary:  # the graph shall be that of the watched calls
             watched = [calls.sizes_of(sample) for sample in calls.own]
             usual = chain(even_sizes(plan, watched), usual)
-        choices = representative(calls, lab, usual)
+        choices = representative(calls, lab, usual, of_trace=necessary)
         if necessary and _is_large(calls, lab):
             choices = _no_larger(plan, watched, choices)
     for sizes in choices:

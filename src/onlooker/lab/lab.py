@@ -54,8 +54,8 @@ class Lab(CountedRuns, Record):
         self.most_work = most_work
         #: sizes of large symbols that are too small to stand for what was seen
         self.too_small: list[dict[str, int]] = []
-        #: whether experiments were made without the repeated blocks of the model
-        self.left_out_blocks: bool = False
+        #: the repeated blocks of the model that experiments were made without
+        self.left_out_blocks: EqualBlocks = EqualBlocks()
         self.written: set[str] = set()
         self.kept: Kept = Kept()
         self.stages: Stages = Stages()
@@ -104,7 +104,7 @@ class Lab(CountedRuns, Record):
                 with self.stages.experiment(), repeats.watched() as unfit:
                     result = subject.try_out(dict(smallest.arguments()))
                 if not unfit:
-                    self.subject, self.left_out_blocks = subject, True
+                    self.subject, self.left_out_blocks = subject, repeats
                     self.remember(dict(smallest.arguments()), result)
             except Exception as error:
                 logger.debug("the model needs all blocks: %s: %s", type(error).__name__, error)
@@ -112,6 +112,18 @@ class Lab(CountedRuns, Record):
             yield
         finally:
             self.subject = replace(self.subject, repeats=EqualBlocks())
+
+    @contextlib.contextmanager
+    def again_without_repeats(self) -> Iterator[None]:
+        """Inside the block runs are made without the blocks that experiments left out: for a choice, of
+        which the whole model is the proof.
+        """
+        before = self.subject
+        self.subject = replace(before, repeats=self.left_out_blocks)
+        try:
+            yield
+        finally:
+            self.subject = before
 
     def expected(self, sample: Sample) -> Result | None:
         """The result of a kept call for the model as experiments run it: what was seen, or a run

@@ -8,6 +8,7 @@ without values.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,15 +48,20 @@ _WORTH_A_CUT = 1 / 5
 _MOST_CUTS = 2
 
 
-def representative(calls: Calls, lab: Lab, choices: Iterable[Sizes]) -> Iterator[Sizes]:
+def representative(
+    calls: Calls, lab: Lab, choices: Iterable[Sizes], *, of_trace: bool = False
+) -> Iterator[Sizes]:
     """The choices without those that are smaller than what was seen and do not stand for it.
 
-    Each has room for the values that have to stand in a row: see :func:`with_room`.
+    Each has room for the values that have to stand in a row: see :func:`with_room`. For the sizes
+    ``of_trace``, which says itself for which sizes it stands, two of equal blocks are run.
     """
     for choice in choices:
         sizes = with_room(calls, choice)
         is_below = is_below_observed(calls.plan, sizes)
-        if not is_below or _is_representative(calls, lab, sizes):
+        with lab.again_without_repeats() if of_trace else contextlib.nullcontext():
+            is_chosen = not is_below or _is_representative(calls, lab, sizes)
+        if is_chosen:
             yield sizes
         else:
             logger.debug("%s is too small to stand for what was seen", size_label(sizes))

@@ -78,10 +78,13 @@ def test_each_symbol_is_one_variable_and_sums_are_derived(monkeypatch: pytest.Mo
     assert spec.named == {"assumptions": []}
 
 
-@pytest.mark.skipif(
+NEWER = pytest.mark.skipif(
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14),
     reason="torch before 2.14 has no ShapesSpec",
 )
+
+
+@NEWER
 def test_torch_compiles_once_with_it() -> None:
     model, graphs = Nested().eval(), []
 
@@ -98,26 +101,69 @@ def test_torch_compiles_once_with_it() -> None:
     assert len(graphs) == 1
 
 
+SYMBOLS = (Symbol("batch"), Symbol("side", low=32, high=512, step=16), Symbol("other"))
+
+
 def test_steps_and_conditions_are_assumptions() -> None:
-    shapes = {"x": ("batch", "side"), "y": ("(side - 1)//2 + 1", "min(batch, 4)")}
+    shapes = {"x": ("batch", "side"), "y": ("(side - 1)//2 + 1", "min(batch, 4)", "2*other")}
     leaves = [
         LeafPlan(Path((Name(name),)), "torch.float32", "cpu", tuple(map(Expression.parse, shape)))
         for name, shape in shapes.items()
     ]
     keys = Path((Name("cache"), Attr("layers"), Index(1), Attr("keys")))
     leaves.append(LeafPlan(keys, "torch.float32", "cpu", (Expression.symbol("batch"),)))
-    plan = Plan("main", Structure(), tuple(leaves), (Symbol("batch"), Symbol("side", low=32, high=512, step=16)))
-    formulas = ("side > 48", "batch + side <= 600", "max(side, 3) > 4", "batch > 1 or side > 2")
+    plan = Plan("main", Structure(), tuple(leaves), SYMBOLS)
+    formulas = (
+        *("side > 48", "batch + side <= 600", "max(side, 3, batch) > 4", "batch > 1 or 2 < side < 9"),
+        *("not batch == 7", "least(side, 2) > 1", "other > 3"),
+    )
     contract = Contract((Region(tuple(Constraint(formula, Origin.MODEL) for formula in formulas)),))
     text = "\n".join(spec_lines(Served(plan, contract, profile_of_rows("main", []), ())))
     compile(text, "shapes", "exec")
     assert "side = ShapeVar('side', min=32, max=512)" in text
     assert "'x': TensorSpec([batch, side])" in text
-    assert "'y': TensorSpec([ShapeVar(), ShapeVar()])" in text
+    assert "'y': TensorSpec([(side - 1) // 2 + 1, torch.sym_min(batch, 4), ShapeVar()])" in text
+    assert "other = ShapeVar" not in text, "torch refuses a variable that is no size by itself"
     assert "'cache': ObjectSpec({'layers': SeqSpec([None, ObjectSpec({'keys': TensorSpec([batch])})])})" in text
-    assumptions = text.partition("assumptions = [")[2].partition("]")[0].split(",")
+    assumptions = text.partition("assumptions = [")[2].partition("]")[0].splitlines()
     assert [line.strip() for line in assumptions if line.strip()] == [
-        "side % 16 == 0",
-        "side > 48",
-        "batch + side <= 600",
+        "side % 16 == 0,",
+        "side > 48,",
+        "batch + side <= 600,",
+        "torch.sym_max(torch.sym_max(side, 3), batch) > 4,",
+        "(batch > 1) | (2 < side) & (side < 9),",
+        "torch.sym_not(batch == 7),",
     ]
+
+
+class Halved(torch.nn.Module):
+    """Every second row of the first argument beside the second one; the third has twice as many."""
+
+    def forward(self, x: torch.Tensor, half: torch.Tensor, twice: torch.Tensor) -> torch.Tensor:
+        return (x[:, ::2] * half).sum(1) + twice.sum(1)
+
+
+@NEWER
+def test_torch_compiles_once_with_derived_sizes_and_assumptions() -> None:
+    shapes = {"x": ("batch", "n"), "half": ("batch", "(n - 1)//2 + 1"), "twice": ("batch", "min(2*n, 24)")}
+    leaves = [
+        LeafPlan(Path((Name(name),)), "torch.float32", "cpu", tuple(map(Expression.parse, shape)))
+        for name, shape in shapes.items()
+    ]
+    plan = Plan("main", Structure(), tuple(leaves), (Symbol("batch", low=1), Symbol("n", low=2)))
+    formulas = ("n > 40 or batch < 9", "1 < n < 90", "min(n, 3) >= 2", "not n == 77")
+    contract = Contract((Region(tuple(Constraint(formula, Origin.MODEL) for formula in formulas)),))
+    text = "\n".join(spec_lines(Served(plan, contract, profile_of_rows("main", []), ())))
+    found: dict[str, Any] = {}
+    exec(text, found)
+    model, graphs = Halved().eval(), []
+
+    def backend(module: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(module)
+        return module.forward
+
+    compiled: Any = torch.compile(model, backend=backend, dynamic_shapes=found["shapes"]())  # type: ignore[call-overload]
+    for batch, n in ((2, 5), (1, 8), (3, 2), (4, 13)):
+        given = torch.randn(batch, n), torch.randn(batch, (n - 1) // 2 + 1), torch.randn(batch, min(2 * n, 24))
+        torch.testing.assert_close(compiled(*given), model(*given))
+    assert len(graphs) == 1

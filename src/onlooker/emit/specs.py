@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from ..core.path import Attr, Index, Path
@@ -21,18 +22,21 @@ _MODULE = "torch.fx.experimental.dynamic_spec"
 def spec_lines(served: Served) -> list[str]:
     """A function that gives the ``ShapesSpec`` of a graph.
 
-    Each symbol is one variable with its bounds, an axis that is a sum or a product of symbols is derived from
-    them, and the conditions of a contract that is one region are assumptions.
+    Each symbol that is a size by itself is one variable with its bounds, as torch wants it; an axis that is
+    computed from such symbols is derived from them, and the conditions of a contract that is one region are
+    assumptions.
     """
     leaves = [leaf for leaf in served.plan.inputs if leaf.symbols]
-    own = {symbol for leaf in leaves for e in leaf.sizes if _is_derived(e) for symbol in e.symbols}
+    sizes = {str(size) for leaf in leaves for size in leaf.sizes}
+    own = {symbol.name for symbol in served.plan.symbols if symbol.name in sizes}
     symbols = [symbol for symbol in served.plan.symbols if symbol.name in own]
-    params = _tree({leaf.path: _leaf(leaf) for leaf in leaves})
+    params = _tree({leaf.path: _leaf(leaf, own) for leaf in leaves})
     return [
         "",
         "",
         "def shapes():",
         '    """For torch 2.14 and newer: torch.compile(model, dynamic_shapes=shapes())."""',
+        "    import torch",
         f"    from {_MODULE} import DictSpec, IntVar, ObjectSpec, ParamsSpec",
         f"    from {_MODULE} import SeqSpec, ShapesSpec, ShapeVar, TensorSpec",
         "",
@@ -52,23 +56,78 @@ def _bounds(symbol: Symbol) -> str:
     return f"{symbol.name!r}, min={symbol.low}{high}"
 
 
-def _is_derived(expression: Expression) -> bool:
-    """True for a symbol, and for what torch computes with variables: sums and products."""
-    return bool(expression.symbols) and not any(
-        isinstance(node, ast.Call | ast.FloorDiv) for node in ast.walk(ast.parse(str(expression)))
-    )
+def _in_torch(formula: str) -> str:
+    """A formula in operators of torch, empty where it has a function that torch lacks.
+
+    >>> _in_torch("max(n, 3, m) > 4 or 1 <= n < 3")
+    '(torch.sym_max(torch.sym_max(n, 3), m) > 4) | (1 <= n) & (n < 3)'
+    """
+    tree = ast.parse(formula, mode="eval")
+    if any(not isinstance(node, _KNOWN) for node in ast.walk(tree)):
+        return ""
+    names = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call)}  # type: ignore[attr-defined]
+    return ast.unparse(_InTorch().visit(tree)) if names <= _FUNCTIONS.keys() else ""
 
 
-def _leaf(leaf: LeafPlan) -> str:
+#: what formulas of sizes are made of, and torch has for its variables
+_KNOWN = (
+    *(
+        ast.Expression,
+        ast.Constant,
+        ast.Name,
+        ast.Load,
+        ast.Call,
+        ast.BinOp,
+        ast.UnaryOp,
+        ast.BoolOp,
+    ),
+    *(ast.Compare, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.USub, ast.Not, ast.And),
+    *(ast.Or, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
+)
+_FUNCTIONS = {"min": "torch.sym_min", "max": "torch.sym_max"}
+
+
+class _InTorch(ast.NodeTransformer):
+    """Replaces what Python decides at once: ``and``, ``or``, ``not``, chains, ``min`` and ``max``."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        assert isinstance(node.func, ast.Name)
+        function = ast.Name(_FUNCTIONS[node.func.id])
+        return reduce(lambda first, second: ast.Call(function, [first, second], []), node.args)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        self.generic_visit(node)
+        operator = ast.BitOr() if isinstance(node.op, ast.Or) else ast.BitAnd()
+        return _joined(operator, node.values)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        is_not = isinstance(node.op, ast.Not)
+        return ast.Call(ast.Name("torch.sym_not"), [node.operand], []) if is_not else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        sides = [node.left, *node.comparators]
+        pairs = zip(sides, node.ops, sides[1:], strict=False)
+        each = [ast.Compare(left, [operator], [right]) for left, operator, right in pairs]
+        return _joined(ast.BitAnd(), each)
+
+
+def _joined(operator: ast.operator, parts: Sequence[ast.expr]) -> ast.expr:
+    return reduce(lambda first, second: ast.BinOp(first, operator, second), parts)
+
+
+def _leaf(leaf: LeafPlan, own: Collection[str]) -> str:
     if leaf.value is not None:
-        return str(leaf.value) if _is_derived(leaf.value) else "IntVar()"
-    return f"TensorSpec([{', '.join(map(_size, leaf.shape))}])"
+        return _size(leaf.value, own) or "IntVar()"
+    sizes = (_size(e, own) or "ShapeVar()" if e.symbols else "None" for e in leaf.shape)
+    return f"TensorSpec([{', '.join(sizes)}])"
 
 
-def _size(expression: Expression) -> str:
-    if not expression.symbols:
-        return "None"
-    return str(expression) if _is_derived(expression) else "ShapeVar()"
+def _size(expression: Expression, own: Collection[str]) -> str:
+    """What torch computes for a size from its own variables; empty where it cannot."""
+    return _in_torch(str(expression)) if {*expression.symbols} <= {*own} else ""
 
 
 def _tree(leaves: Mapping[Path, str]) -> dict[str, str]:
@@ -96,15 +155,16 @@ def _nested(leaves: Mapping[tuple[Any, ...], str]) -> str:
 
 
 def _assumptions(served: Served, known: set[str]) -> Iterator[str]:
-    """The steps of sizes, and comparisons of one region."""
+    """The steps of sizes, and the conditions of one region."""
     for symbol in served.plan.symbols:
         if symbol.step > 1 and symbol.name in known:
             yield f"{symbol.name} % {symbol.step} == 0"
     regions = served.contract.regions
     for constraint in regions[0].constraints if len(regions) == 1 else ():
-        tree = ast.parse(constraint.formula, mode="eval").body
-        nodes = list(ast.walk(tree))
-        names = {node.id for node in nodes if isinstance(node, ast.Name)}
-        is_simple = isinstance(tree, ast.Compare) and len(tree.ops) == 1
-        if is_simple and names <= known and not any(isinstance(node, ast.Call) for node in nodes):
-            yield constraint.formula
+        formula = _in_torch(constraint.formula)
+        if formula and _names(constraint.formula) <= {*known, *_FUNCTIONS}:
+            yield formula
+
+
+def _names(formula: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(formula)) if isinstance(node, ast.Name)}

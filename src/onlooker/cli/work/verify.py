@@ -214,8 +214,17 @@ def _called_again(
     """The program, or the programs, with calls of the model as those that they were made from: the
     folder has their specs.
 
-    :raises UsageError: ``bad-entry``
+    :raises UsageError: ``bad-entry``, ``bad-function`` for blocks and adapters, whose weights are seen in
+        a use of their model
     """
+    each = program.values() if isinstance(program, Programs) else [program]
+    if any(one.weights for one in each):
+        raise UsageError(
+            f"{options.build} returned a model without its use, and the weights of {options.place} are"
+            " inputs.",
+            slug="bad-function",
+            hint="Return the model and a callable that uses it, as for the export.",
+        )
     paths = options.entry or [None]
     names = [entry_name(path) for path in options.entry] if isinstance(program, Programs) else []
     made = {}

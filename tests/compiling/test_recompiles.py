@@ -11,7 +11,15 @@ import torch
 import onlooker
 from onlooker import InputObserver, UsageError
 from onlooker.compiling.marks import Marking
-from onlooker.compiling.recompiles import Recompiles, Replay, Replayer, reason_of
+from onlooker.compiling.recompiles import (
+    AS_IT_IS,
+    DYNAMIC,
+    Count,
+    Recompiles,
+    Replay,
+    Replayer,
+    reason_of,
+)
 from onlooker.core.call import Call, Parameter, Signature
 from onlooker.lab.runner import ModelRunner
 
@@ -248,3 +256,17 @@ def test_every_way_begins_with_the_model_as_it_was() -> None:
 def made_calls(model: torch.nn.Module) -> tuple[Call, ...]:
     """The calls of two batches, as they are recorded."""
     return observed(model, [(torch.ones(2, 2),), (torch.ones(3, 2),)]).recording().calls
+
+
+def test_dynamic_is_recommended_where_no_marks_compile_less() -> None:
+    def recommended(dynamic: Count, kind: Marking | None = None) -> list[str]:
+        counts = {AS_IT_IS: Count(3), DYNAMIC: dynamic, Marking.DYNAMIC.value: Count(2)}
+        found = Recompiles("Model.forward", 3, tuple(counts.items()), kind=kind)
+        return [line for line in str(found).splitlines() if "(recommended)" in line]
+
+    (line,) = recommended(Count(2))
+    assert line.strip().startswith(DYNAMIC)
+    assert recommended(Count(3)) == []
+    assert recommended(Count(2, failure="another result")) == []
+    (line,) = recommended(Count(2), Marking.DYNAMIC)
+    assert line.strip().startswith(Marking.DYNAMIC.value)

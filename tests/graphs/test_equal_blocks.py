@@ -12,6 +12,8 @@ import torch
 
 import onlooker
 from onlooker import EntriesError, Observers, Programs, UnsupportedError, UsageError
+from onlooker.core.verdict import Focus
+from onlooker.verify.trials import chosen_trials
 
 SCALES: weakref.WeakKeyDictionary[torch.nn.Module, float] = weakref.WeakKeyDictionary()
 
@@ -325,3 +327,13 @@ def test_a_list_of_anything_else_is_no_entry() -> None:
         with pytest.raises(UsageError) as refused:
             onlooker.observe(block=entry)
         assert refused.value.slug == "bad-entry"
+
+
+def test_trials_of_extreme_values_leave_the_weights(exported: tuple[Model, Programs]) -> None:
+    program = exported[1]["block"]._program
+    trials = chosen_trials(program.contents.graphs, program.samples, program.kept, weights=program.argument_of_weights)
+    extreme = [trial for trial in trials if trial.focus is Focus.EXTREME]
+    assert any(trial.arguments["x"].abs().max() == 1e3 for trial in extreme)
+    own = [weights["up.weight"] for weights in exported[1]["block"].weights.values()]
+    for trial in extreme:
+        assert any(torch.equal(trial.arguments["weights"]["up.weight"], weight) for weight in own)

@@ -335,8 +335,9 @@ class Recompiles:
         """
         lines = [f"{self.entry}: {self.calls} calls were run again"]
         width = max(len(way) for way, _ in self.counts)
+        best = _best_way(self)
         for way, count in self.counts:
-            chosen = " (recommended)" if self.kind is not None and way == self.kind.value else ""
+            chosen = " (recommended)" if way == best != AS_IT_IS else ""
             graphs = "1 graph" if count.graphs == 1 else f"{count.graphs} graphs"
             lines.append(f"  {way.ljust(width)}  {graphs}{chosen}")
             lines += [f"    {line}" for line in _reasons(count)]
@@ -422,6 +423,14 @@ def find_recompiles(
         marks,
         _best_kind(before, marked),
     )
+
+
+def _best_way(found: Recompiles) -> str:
+    """The way of the marks, or of the model as it is; ``dynamic=True`` where that compiles less still."""
+    counts = dict(found.counts)
+    best, dynamic = AS_IT_IS if found.kind is None else found.kind.value, counts[DYNAMIC]
+    is_whole = dynamic.graphs and not dynamic.failure
+    return DYNAMIC if is_whole and dynamic.graphs < counts[best].graphs else best
 
 
 def _best_kind(before: Count, marked: Sequence[tuple[Marking, Count]]) -> Marking | None:

@@ -26,11 +26,12 @@ class Calls:
 
     ``own`` are the kept calls that the plan was made of. A leaf is grown from the call that has the
     most leaves among those that have it, an own one where there is one; a leaf that no kept call has
-    gets its fill. Every tensor stays in the domain that the kept calls show.
+    gets its fill. Every tensor stays in the domain that the kept calls show. ``weights`` is the argument
+    that has the weights of blocks or of adapters, where there is one.
     """
 
-    def __init__(self, plan: Plan, samples: Iterable[Sample]) -> None:
-        self.plan, self.samples = plan, tuple(samples)
+    def __init__(self, plan: Plan, samples: Iterable[Sample], weights: str = "") -> None:
+        self.plan, self.samples, self.weights = plan, tuple(samples), weights
         self.own = [sample for sample in self.samples if sample.call.index in plan.calls]
 
     @cached_property

@@ -30,7 +30,8 @@ def extreme_values(
     """The values with every float tensor overwritten by large, zero and negative numbers; None
     where there is none.
 
-    Masks and ints stay as they are. A tensor of another domain (probabilities, sorted times) gets
+    Masks, ints and weights stay as they are: a model of such weights is no model that anybody runs, and what
+    its runtimes round tells nothing of the program. A tensor of another domain (probabilities, sorted times) gets
     the extremes of its domain; where numbers are not finite, it stays.
     """
     domains, changed = calls.domains, dict(values)
@@ -44,6 +45,7 @@ def extreme_values(
             value.layout != torch.strided
             or domain.is_mask
             or domain.is_binary
+            or leaf.path.root == calls.weights
             or not (finite or domain.is_plain)
         ):
             continue

@@ -56,13 +56,14 @@ def untouched_arguments(
 @dataclass(frozen=True, slots=True)
 class ProgramAndModel:
     """A program beside the model that it is compared with. ``kept`` are the ``samples`` as the graphs
-    see them.
+    see them. ``weights`` is the argument that has weights, where there is one.
     """
 
     contents: ProgramContents[Graph]
     samples: tuple[Sample, ...]
     kept: tuple[Sample, ...]
     subject: ModelRunner
+    weights: str = ""
 
 
 class RunnableProgram:
@@ -150,6 +151,11 @@ class RunnableProgram:
             self.contents = replace(self.contents, untouched=found)
 
     @property
+    def argument_of_weights(self) -> str:
+        """The argument that has the weights of blocks or of adapters; empty for other programs."""
+        return "" if self.weights is None else self.weights.argument
+
+    @property
     def kept(self) -> tuple[Sample, ...]:
         """The watched calls with values, as the graphs see them."""
         return tuple(sample.joined(self.contents.joins) for sample in self.samples)
@@ -215,7 +221,9 @@ class RunnableProgram:
                 slug="no-values",
                 hint="Save it with program.save(directory, values=True), or watch calls again.",
             )
-        return ProgramAndModel(self.contents, self.samples, self.kept, subject)
+        return ProgramAndModel(
+            self.contents, self.samples, self.kept, subject, self.argument_of_weights
+        )
 
 
 def check_model(model: Any, recording: Recording) -> Any:

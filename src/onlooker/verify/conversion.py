@@ -208,7 +208,8 @@ def _bound_to_finite(program: RunnableProgram, graphs: Sequence[Graph]) -> list[
     serve, kept, model = program.with_graphs(graphs).serve, program.kept, program.watched.model
     bound = list(graphs)
     for at, graph in enumerate(graphs):
-        trials = infinite_trials(graph, kept) if graph.target != "torch" else []
+        own = infinite_trials(graph, kept, program.argument_of_weights)
+        trials = own if graph.target != "torch" else []
         if not trials:
             continue
         found = lost_checks(serve, program.serve, trials, Effort(model), atol=ATOL)

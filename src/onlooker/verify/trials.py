@@ -100,20 +100,22 @@ def chosen_trials(
     *,
     seed: int = 0,
     most: int | None = None,
+    weights: str = "",
 ) -> Iterator[Trial]:
     """The trials of a program: the observed calls, the given sizes, then unseen calls, one of every
     kind and of every graph before the second of any.
 
     ``kept`` are the ``samples`` as the graphs see them. Of ``most`` trials there are some of every
-    kind and of every graph; more than the usual ones are drawn by the ``seed``.
+    kind and of every graph; more than the usual ones are drawn by the ``seed``. ``weights`` is the argument
+    that has weights.
     """
     asked = _of_given(graphs, kept, given, seed)
-    unseen = _in_turn([unseen_trials(graph, kept, seed=seed) for graph in graphs])
+    unseen = _in_turn([unseen_trials(graph, kept, seed=seed, weights=weights) for graph in graphs])
     if most is None:
         return chain(observed_trials(samples), asked, unseen)
     some = [*islice(_in_turn([observed_trials(samples), asked, unseen]), most)]
     some.sort(key=lambda trial: _FIRST.get(trial.focus, len(_FIRST)))
-    return chain(some, islice(_drawn(graphs, kept, seed), most - len(some)))
+    return chain(some, islice(_drawn(graphs, kept, seed, weights), most - len(some)))
 
 
 def _in_turn(streams: Iterable[Iterator[Trial]]) -> Iterator[Trial]:
@@ -134,18 +136,20 @@ def observed_trials(samples: Sequence[Sample]) -> Iterator[Trial]:
         )
 
 
-def unseen_trials(graph: Graph, samples: Sequence[Sample], *, seed: int = 0) -> Iterator[Trial]:
+def unseen_trials(
+    graph: Graph, samples: Sequence[Sample], *, seed: int = 0, weights: str = ""
+) -> Iterator[Trial]:
     """The calls of one graph that nobody made, one of every kind before the second of any. Every
     ``seed`` gives other sizes and values.
     """
-    return _in_turn(_Unseen(graph, samples, seed).kinds())
+    return _in_turn(_Unseen(graph, samples, seed, weights).kinds())
 
 
-def infinite_trials(graph: Graph, samples: Sequence[Sample]) -> list[Trial]:
+def infinite_trials(graph: Graph, samples: Sequence[Sample], weights: str = "") -> list[Trial]:
     """Calls of one graph with infinite floats, of the sizes of its trace and of the small ones of a
     verification; none where none of its inputs may be infinite.
     """
-    unseen = _Unseen(graph, samples, 0)
+    unseen = _Unseen(graph, samples, 0, weights)
     trials = map(unseen.infinite, (_own_sizes(graph), unseen.smallest()[0]))
     return [trial for trial in trials if trial is not None]
 
@@ -158,9 +162,11 @@ class _Unseen:
     seen, and the sizes on both sides of its bounds.
     """
 
-    def __init__(self, graph: Graph, samples: Sequence[Sample], seed: int) -> None:
+    def __init__(
+        self, graph: Graph, samples: Sequence[Sample], seed: int, weights: str = ""
+    ) -> None:
         self.graph, self.plan, self.seed = graph, graph.plan, seed
-        self._calls = Calls(graph.plan, samples)
+        self._calls = Calls(graph.plan, samples, weights)
         self._materialised = lru_cache(_HELD)(lambda pairs: self._calls.values(dict(pairs)))
         plan, contract = graph.plan, graph.contract
         used = [dict(graph.sizes), *map(self._calls.sizes_of, self._calls.own)]
@@ -535,14 +541,16 @@ def _is_promised(graph: Graph, sizes: Sizes) -> bool:
     return in_range and graph.contract.holds(sizes)
 
 
-def _drawn(graphs: Sequence[Graph], samples: Sequence[Sample], seed: int) -> Iterator[Trial]:
+def _drawn(
+    graphs: Sequence[Graph], samples: Sequence[Sample], seed: int, weights: str
+) -> Iterator[Trial]:
     """Trials without end: sizes and values drawn by the seed, of one graph after the other.
 
     It ends where nothing new is left to draw.
     """
     chooser = random.Random(seed)
     bounds = [boundary_sizes(graph.plan, graph.contract, graph.sizes) for graph in graphs]
-    of_graphs = [Calls(graph.plan, samples) for graph in graphs]
+    of_graphs = [Calls(graph.plan, samples, weights) for graph in graphs]
     turns = cycle(zip(graphs, bounds, of_graphs, strict=True))
     known: set[tuple[str, tuple[tuple[str, int], ...]]] = set()
     fruitless = 0

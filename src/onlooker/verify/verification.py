@@ -161,6 +161,7 @@ def trials_of(basis: ProgramAndModel, request: VerifyRequest) -> Iterator[Trial]
         request.sizes,
         seed=request.seed,
         most=request.most,
+        weights=basis.weights,
     )
 
 

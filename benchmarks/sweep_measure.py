@@ -95,15 +95,20 @@ def _stages(build: Callable[[], Use], row: dict[str, Any], send: Callable[[Any],
         row["passed_over"] = list(use.passed_over)
         row["parameters"] = sum(weight.numel() for weight in use.model.parameters())
     with _stage(row, send, "expect", "not-built"):
-        calls = unseen_calls(use)
+        runs = unseen_runs(use)
+        calls = different_calls(runs)
         row["random"] = is_random(use, calls)
-    observer = onlooker.InputObserver()
     with _stage(row, send, "observe", "observe-error"):
-        seed_all()
-        with observer(use.model), torch.no_grad():
-            use.watch(use.model)
+        observer = watched(use)
     with _stage(row, send, "export", "export-error"):
-        program = observer.export()
+        try:
+            program = observer.export()
+        except onlooker.ExportError as error:
+            if error.slug != "model-keeps-state":
+                raise
+            # as the error asks; a new model, since the watched one has changed
+            row["state"] = True
+            program = watched(build(), state=True).export()
         row["graphs"] = len(program.graphs)
     with _stage(row, send, "verify", "not-verified"):
         tally = program.verify()
@@ -112,6 +117,8 @@ def _stages(build: Callable[[], Use], row: dict[str, Any], send: Callable[[Any],
         failed = [check for check in tally.checks if not check.passed]
     with _stage(row, send, "ask", "crash"):
         outcomes = [answer(program, call) for call in calls]
+        if program.state:
+            outcomes = [outcome for run in runs for outcome in answers_in_order(program, run)]
     kinds = [kind for kind, _ in outcomes]
     row["unseen"] = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
     row["status"] = status_of(kinds, row["verified"])
@@ -162,8 +169,25 @@ def seed_all() -> None:
     torch.manual_seed(7)
 
 
+def watched(use: Use, *, state: bool = False) -> onlooker.InputObserver:
+    """An observer that has watched the run that is to be watched."""
+    observer = onlooker.InputObserver(state=state)
+    seed_all()
+    with observer(use.model), torch.no_grad():
+        use.watch(use.model)
+    return observer
+
+
 def unseen_calls(use: Use) -> list[Call]:
-    """The calls of the unseen runs, recorded on a copy of the model in eager mode.
+    """Those calls of the unseen runs that are asked of a program, one of each kind.
+
+    :raises NotBuilt: when the model takes none of these runs
+    """
+    return different_calls(unseen_runs(use))
+
+
+def unseen_runs(use: Use) -> list[list[Call]]:
+    """The calls of the unseen runs, each recorded on a copy of the model in eager mode.
 
     :raises NotBuilt: when the model takes none of these runs
     """
@@ -174,11 +198,16 @@ def unseen_calls(use: Use) -> list[Call]:
             found.append(recorded(model, run))
         except Exception as error:
             errors.append(text_of(error))
-    different: dict[Any, Call] = {}
-    for call in (call for calls in found for call in calls):
-        different.setdefault(shapes_of((call.args, call.kwargs)), call)
-    if not different:
+    if not any(found):
         raise NotBuilt("no unseen run: " + (errors[0] if errors else "the model is not called"))
+    return found
+
+
+def different_calls(runs: list[list[Call]]) -> list[Call]:
+    """One call of each kind, as many as are asked."""
+    different: dict[Any, Call] = {}
+    for call in (call for calls in runs for call in calls):
+        different.setdefault(shapes_of((call.args, call.kwargs)), call)
     kept = list(different.values())
     step = max(1.0, len(kept) / MOST_CALLS)
     return [kept[int(index * step)] for index in range(min(MOST_CALLS, len(kept)))]
@@ -215,6 +244,12 @@ def is_random(use: Use, calls: list[Call]) -> bool:
         result = model(*args, **kwargs)
     gap = difference(result, calls[0].expected)
     return isinstance(gap, str) or gap > TOLERANCE
+
+
+def answers_in_order(program: Any, run: list[Call]) -> list[tuple[str, str]]:
+    """What a program that keeps state answers to the calls of one run, one after the other."""
+    program.reset_state()
+    return [answer(program, call) for call in run]
 
 
 def answer(program: Any, call: Call) -> tuple[str, str]:

@@ -95,6 +95,28 @@ def test_what_is_expected_comes_from_a_copy_that_was_never_used(script):
     assert "forward" not in vars(use.model)
 
 
+def test_a_model_that_keeps_state_is_watched_as_the_error_asks(script):
+    class Summing(Doubled):
+        def __init__(self) -> None:
+            super().__init__()
+            self.total = torch.zeros(4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.total = self.total + x.sum(0)
+            return x * self.weight + self.total
+
+    def twice(batch: int) -> Callable[[torch.nn.Module], object]:
+        x = torch.arange(4.0 * batch).reshape(batch, 4)
+        return lambda module: [module(x), module(x[1:])]
+
+    measure = script("sweep_measure")
+    row = {"name": "own/one", "family": "own", "status": None}
+    measure.measure(lambda: measure.Use("twice", Summing(), twice(3), (twice(4), twice(6))), row, lambda _: None)
+    assert row["status"] == "ok", row
+    assert row["state"] is True
+    assert row["unseen"] == {"ok": 4}
+
+
 def test_an_architecture_without_an_unseen_run_is_not_built(script):
     class Strict(Doubled):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -26,6 +26,7 @@ transformers itself makes no model of the default configuration, *missing-librar
 
 A list of images of another length is another call, with a graph of its own. So a detector is watched with a list of two
 images and with a list of one, and is asked both in other sizes; it has no threshold for scores, so that it finds boxes.
+A model that keeps state is watched with `state=True`, as its error asks, and its unseen calls come in their order.
 
 A program is made for what is used. A side of images that the one watched call does not change is served at other sizes
 where one graph serves them. Else a larger image is refused, with the reason, and its row is **rejects**: models with

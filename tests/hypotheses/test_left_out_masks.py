@@ -217,3 +217,28 @@ def test_a_set_that_differs_takes_no_smaller_set_from_the_graph(both, watched):
     for names in watched:
         for length in (6, 40):
             assert torch.equal(call(program, names, length), call(model, names, length))
+
+
+class Returned(nn.Module):
+    """Gives its mask beside the result: without one the results have another form."""
+
+    def forward(self, x, mask: torch.Tensor | None = None):
+        hidden = attention(x, causal(x) if mask is None else causal(x) & mask[:, None, :].bool())
+        return {"hidden": hidden, "mask": mask}
+
+
+def test_a_mask_that_the_model_returns_is_left_out_in_a_graph_of_its_own():
+    model, observer = Returned(), InputObserver()
+    with observer(model):
+        for batch, length in ((2, 5), (3, 9)):
+            padded = ones(batch, length)
+            padded[0, :2] = 0
+            model(torch.randn(batch, length, 4), padded)
+    program = observer.export()
+    assert len(program.graphs) == 2
+    assert program.verify().verified
+    for batch, length in ((1, 4), (4, 11)):
+        x = torch.randn(batch, length, 4)
+        got, expected = program(x), model(x)
+        torch.testing.assert_close(got["hidden"], expected["hidden"])
+        assert got["mask"] is None

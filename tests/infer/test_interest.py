@@ -6,7 +6,7 @@ from torch import nn
 
 import onlooker
 from onlooker import InputObserver, RejectedCallError
-from onlooker.infer.interest import domain_of_interest
+from onlooker.infer.interest import DomainOfInterest, SizesOfInterest, domain_of_interest
 
 
 class Steps(nn.Module):
@@ -28,6 +28,23 @@ def test_one_step_is_an_everyday_size_of_an_argument_and_not_of_what_stands_in_a
     everyday = {str(plan.axes_of(name)[0]): found.everyday for name, found in symbols.items()}
     assert everyday["x.shape[0]"] == everyday["x.shape[1]"] == (1,)
     assert everyday["past['states']['first'].shape[1]"] == ()
+
+
+def test_a_batch_of_one_comes_with_states_of_one_row():
+    """Symbols that were alike in each call are 1 at once, those for which 1 is an everyday size."""
+
+    def domain(*calls):
+        names = ("batch", "first_state", "second_state", "width")
+        everyday = dict.fromkeys(names[:3], (1,))
+        symbols = {
+            name: SizesOfInterest(name, tuple(sorted(set(sizes))), everyday=everyday.get(name, ()))
+            for name, sizes in zip(names, zip(*calls, strict=True), strict=True)
+        }
+        return DomainOfInterest(symbols, tuple((dict(zip(names, sizes, strict=True)), 1) for sizes in calls))
+
+    alone = {"batch": 1, "first_state": 1, "second_state": 1, "width": 2}
+    assert alone in list(domain((2, 2, 2, 2), (3, 3, 3, 3)).choices())
+    assert alone not in list(domain((2, 2, 2, 2), (3, 2, 4, 3)).choices())
 
 
 class Columns(nn.Module):

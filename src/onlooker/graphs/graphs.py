@@ -20,7 +20,12 @@ from .adapters import check_adapters
 from .asked_ranges import check_asked_ranges
 from .equal_blocks import check_equal_blocks
 from .first_graphs import add_first_graphs
-from .left_out import add_free_options, add_watched_ways, settle_absent_tensors
+from .left_out import (
+    add_calls_without_masks,
+    add_free_options,
+    add_watched_ways,
+    settle_absent_tensors,
+)
 from .prepare import Prepared
 from .program_graphs import ProgramGraphs
 from .refused_calls import add_sides_of_masks, complete_observed, drop_useless
@@ -60,6 +65,7 @@ def export_graphs(
         search.drop_unwanted()
         program.explore(search)
     # other forms of calls, compared with the graphs at all sizes that these hold by now
+    add_calls_without_masks(program)
     settle_absent_tensors(program)
     _note_calls_after_others(program)
     add_free_options(program)

@@ -17,6 +17,7 @@ from ..core.errors import ExportError
 from ..core.sizes.expression import Sizes
 from ..core.support.progress import tell
 from ..infer.unify import forms_of
+from ..lab.lab import SpentError
 from ..materialise.arguments import Calls, leaf_values
 from ..materialise.counting import sizes_of
 from ..pytrees.open import open_arguments
@@ -40,7 +41,12 @@ from .program_graphs import ProgramGraphs
 from .refused_calls import complete_observed
 from .side_runs import SideRuns
 
-__all__ = ["add_free_options", "add_watched_ways", "settle_absent_tensors"]
+__all__ = [
+    "add_calls_without_masks",
+    "add_free_options",
+    "add_watched_ways",
+    "settle_absent_tensors",
+]
 
 logger = logging.getLogger(__name__)
 #: of so many tensors that a call may leave out, each set is traced
@@ -81,6 +87,38 @@ def add_free_options(program: ProgramGraphs) -> None:
                 continue
             if not any(_differences(program, search, other)):
                 search.add_way(names, other, is_identity=True)
+
+
+def add_calls_without_masks(program: ProgramGraphs) -> None:
+    """Graphs of calls that leave out a mask that every call passed, where the model takes them and
+    experiments found nothing that stands for it: a model may return its mask. Who pads no longer
+    passes none.
+    """
+    required = _required_arguments(program)
+    for search in list(program.searches):
+        for name in _given_masks(search) - required:
+            sample = next(one for one in program.samples if one.call.index in search.plan.calls)
+            rest = {root: value for root, value in sample.arguments().items() if root != name}
+            try:
+                is_taken = program.lab.takes(rest, why=f"{name} left out")
+            except SpentError:
+                return
+            other = _search_without(program, search, frozenset({name})) if is_taken else None
+            if other is not None:
+                program.explore(other)
+                program.searches.append(other)
+
+
+def _given_masks(search: PlanSearch) -> frozenset[str]:
+    """The masks that a call has to bring: nothing stands for them."""
+    return frozenset(
+        leaf.path.root
+        for leaf in search.plan.inputs
+        if leaf.is_tensor
+        and leaf.fill is None
+        and len(leaf.path.entries) == 1
+        and search.calls.domains.of(leaf.path).is_mask
+    )
 
 
 def settle_absent_tensors(program: ProgramGraphs) -> None:

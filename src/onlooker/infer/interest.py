@@ -138,9 +138,12 @@ class DomainOfInterest:
 
     def choices(self) -> Iterator[Sizes]:
         """Sizes that a program has to serve where the model takes them: those of the watched calls;
-        then the calls with one symbol, and with two symbols, of other wanted sizes.
+        then the calls with one symbol, and with two symbols, of other wanted sizes. Symbols that were
+        alike in every call have their everyday sizes at once.
         """
         yield from (dict(sizes) for sizes, _ in self.calls)
+        for base, _ in self.calls[:1]:
+            yield from ({**base, **sizes} for sizes in self._everyday_together())
         for number, (base, _) in enumerate(self.calls[:_MOST_CALLS]):
             for symbol in self.symbols.values():
                 wanted = symbol.choices() if number == 0 else _ends(symbol)
@@ -150,6 +153,20 @@ class DomainOfInterest:
             for one, other in combinations(self.symbols.values(), 2):
                 for size, other_size in product(_ends(one), _ends(other)):
                     yield {**base, one.name: size, other.name: other_size}
+
+    def _everyday_together(self) -> Iterator[Sizes]:
+        """Yields the everyday sizes of symbols that had the same size in each watched call, such as
+        a batch and the rows of the states that the model keeps.
+        """
+        alike: dict[tuple[int, ...], list[SizesOfInterest]] = {}
+        for symbol in self.symbols.values():
+            watched = tuple(sizes[symbol.name] for sizes, _ in self.calls)
+            alike.setdefault(watched, []).append(symbol)
+        for group in alike.values():
+            for size in dict.fromkeys(size for symbol in group for size in symbol.everyday):
+                names = [symbol.name for symbol in group if size in symbol.everyday]
+                if len(names) > 1:
+                    yield dict.fromkeys(names, size)
 
     def further_choices(self) -> Iterator[Sizes]:
         """Sizes between those of the watched calls, and near to them, that are worth a trace, and no

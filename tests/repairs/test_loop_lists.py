@@ -102,3 +102,13 @@ def test_a_count_is_right_or_refused(run: Callable[[Any, torch.Tensor], torch.Te
 def test_readings_that_may_count(read: str, counts: bool) -> None:
     source = f"def f(x):\n    found = []\n    for t in x:\n        found.append(t)\n    return {read}\n"
     assert bool(counted_by(ast.parse(source), {"found"}, 3)) == counts
+
+
+def test_a_list_whose_name_stands_for_something_else_is_read_no_longer() -> None:
+    loop = "def f(x):\n    found = []\n    for t in x:\n        found.append(t)\n"
+    after = "    return found.reshape(2, -1)\n"
+    assert not counted_by(ast.parse(loop + "    found = torch.cat(found)\n" + after), {"found"}, 3)
+    in_a_branch = "    if x[0]:\n        found = torch.cat(found)\n"
+    assert counted_by(ast.parse(loop + in_a_branch + after), {"found"}, 3)
+    assert counted_by(ast.parse(loop + "    found = found[::-1]\n" + after), {"found"}, 3)
+    assert counted_by(ast.parse(loop + "    found = [f for f in found]\n" + after), {"found"}, 3)

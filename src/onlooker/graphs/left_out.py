@@ -161,7 +161,9 @@ def _settle_by_traces(program: ProgramGraphs, search: PlanSearch) -> None:
     sets = dict.fromkeys((*watched, *_subsets(roots[:_MOST_ABSENT])))
     for names in sorted(sets, key=len):
         is_bound = not names.isdisjoint(bound)
-        if is_bound and names not in watched:
+        # of two that each have graphs of their own, calls may leave out both
+        is_wanted = names in watched or (len(names) > 1 and names <= bound)
+        if is_bound and not is_wanted:
             continue
         is_same = _settle_set(program, search, names, has_own_graph=is_bound)
         if not is_same and not is_bound:

@@ -21,7 +21,8 @@ from collections.abc import Collection
 
 __all__ = ["counted_by"]
 
-_READERS = frozenset({"stack", "cat", "concat", "concatenate", "len"})
+_JOINS = frozenset({"stack", "cat", "concat", "concatenate"})
+_READERS = _JOINS | {"len"}
 #: what adds each result of a generator to the sum of those before, in the step that gives it
 _IN_STEPS = frozenset({"sum"})
 _COPIES = frozenset({"tuple", "list", "reversed"})
@@ -47,9 +48,31 @@ def counted_by(tree: ast.AST, names: Collection[str], line: int) -> str:
                 return f"the list is read in line {reading}"
     for node in ast.walk(function):
         is_read = isinstance(node, ast.Name) and node.id in known and isinstance(node.ctx, ast.Load)
+        if is_read and _is_of_something_else(function, node, line):  # type: ignore[arg-type]
+            continue
         if is_read and (reading := _reading_of(node, parents, known)) is not None:
             return f"{node.id} is read in line {reading}"  # type: ignore[attr-defined]
     return ""
+
+
+def _is_of_something_else(function: ast.AST, read: ast.Name, line: int) -> bool:
+    """True where a name is read after ``found = torch.stack(found)`` among the statements of the function
+    itself: the list has that name no longer.
+    """
+    return any(
+        isinstance(target, ast.Name) and target.id == read.id
+        for statement in getattr(function, "body", [])
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Call)
+        and _name_of(statement.value) in _JOINS
+        and line < statement.lineno
+        and (statement.end_lineno or statement.lineno) < read.lineno
+        for target in statement.targets
+    )
+
+
+def _name_of(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
 def _function_at(tree: ast.AST, line: int) -> ast.AST | None:
@@ -80,7 +103,7 @@ def _reading_of(node: ast.AST, parents: dict[ast.AST, ast.AST], known: set[str])
             return None
         return _reading_of(parent, parents, known) if _is_backwards(parent.slice) else here
     if isinstance(parent, ast.Call) and node in parent.args:
-        name = getattr(parent.func, "attr", getattr(parent.func, "id", ""))
+        name = _name_of(parent)
         if name in _READERS or (isinstance(node, ast.GeneratorExp) and name in _IN_STEPS):
             return None
         return _reading_of(parent, parents, known) if name in _COPIES else here

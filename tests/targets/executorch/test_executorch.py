@@ -283,6 +283,25 @@ def test_bounds_of_the_export_are_taken_and_the_rest_is_observed() -> None:
     assert program.plans[0].symbol("input_dim_1").high is None
 
 
+class Convolved(torch.nn.Module):
+    """A convolution, whose kernel torch chooses by the batch, and a mean, whose memory is planned by it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv1d(8, 64, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.conv(x)).mean(2)
+
+
+@needs_executorch
+def test_memory_is_planned_for_batches_beyond_those_of_another_kernel() -> None:
+    program = exported(Convolved(), [(rand(2, 8, 5),), (rand(3, 8, 9),)])
+    made = program.to("executorch", ranges={"batch": (1, 32), "x_dim_2": (1, 32)})
+    assert made.verify().verified, made.report.text()
+    assert made(rand(32, 8, 3)).shape == (32, 64)
+
+
 @needs_executorch
 def test_an_unknown_backend_is_refused() -> None:
     linear = exported(torch.nn.Linear(4, 2), [(rand(2, 4),), (rand(3, 4),)])

@@ -74,15 +74,27 @@ def _bounded(graph: Graph, environment: Any, fixed_sizes: list[str]) -> Iterator
     before, replaced = dict(ranges), dict(replacements)
     symbols = {symbol.name: symbol for symbol in graph.plan.symbols}
     sizes = sizes_in_plan(graph.artifact, graph.plan, graph.names)
+    planned = {}
     for symbol, size in sizes.items():
         if symbol in ranges and size.free_symbols:
             least = int(ranges[symbol].lower)
             # with one value left it would be a number, and smaller sizes would not be taken
             most = max(greatest(Expression(size), symbols), least + 1)
-            ranges[symbol] = ValueRanges(least, most)
+            planned[symbol] = ValueRanges(least, most)
+    ranges.update(planned)
     environment._version_counter += 1  # what was decided with the other ranges is decided anew
+    refine = environment._refine_ranges
+
+    def refined(expression: Any) -> None:
+        """Notes a number, and no smaller bound: torch chooses between its own kernels for convolutions
+        by ``batch < 16``, and ExecuTorch would plan memory for a batch of 15.
+        """
+        refine(expression)
+        ranges.update({s: b for s, b in planned.items() if not ranges[s].is_singleton()})
+
     try:
-        yield
+        with swapped(environment, "_refine_ranges", refined):
+            yield
     finally:
         fixed_sizes += [
             f"{size} = {replacements[symbol]}"

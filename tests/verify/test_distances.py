@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ import onlooker
 from onlooker import InputObserver, OnlookerWarning, Program
 from onlooker.core.errors import UsageError
 from onlooker.core.verdict import Focus
+from onlooker.disk.manifest import MANIFEST, write_manifest
 from onlooker.trace.torch_run import runner_of
 
 State = dict[str, torch.Tensor]
@@ -218,3 +220,25 @@ def test_a_saved_program_keeps_its_distances_and_is_judged_without_a_model(
     assert loaded.tally.distances == tally.distances
     assert loaded.verify_saved().failed == 0
     assert loaded.verify(model=program._program.watched.watched).verified
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance:FutureWarning")
+@pytest.mark.parametrize("broken", [scale_twice, transposed_block, zero_point_off], ids=lambda one: one.__name__)
+def test_a_saved_program_that_is_broken_is_named_without_its_model(
+    reduced: dict[str, Program], tmp_path: Any, broken: Callable[[State], State]
+) -> None:
+    """Beside what rounding alone gave when it was verified."""
+    program = reduced["int4"]
+    assert program.verify().verified
+    program.save(tmp_path / "out", values=True)
+    right = onlooker.load(tmp_path / "out").verify_saved()
+    assert right.failed == 0
+    assert right.verdict == "not verified as int4: only observed calls were tried"
+    damaged = altered(program, broken(program.graphs[0].artifact.state_dict))
+    damaged.save(tmp_path / "broken", values=True)
+    shutil.copy(tmp_path / "broken" / "weights.safetensors", tmp_path / "out" / "weights.safetensors")
+    names = [file.name for file in (tmp_path / "out").iterdir() if file.name != MANIFEST]
+    write_manifest(tmp_path / "out", "torch", names)
+    tally = onlooker.load(tmp_path / "out").verify_saved()
+    assert tally.failed
+    assert "which does not explain it" in tally.verdict

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,7 +30,15 @@ from ..targets.integers.layers import is_in, layer_of
 from .rounding import Bounds, rounded_products
 from .trials import Trial
 
-__all__ = ["CALIBRATED", "HELD_OUT", "UNSEEN", "Ruler", "added_up", "distance_checks"]
+__all__ = [
+    "CALIBRATED",
+    "HELD_OUT",
+    "UNSEEN",
+    "Ruler",
+    "added_up",
+    "beside_known",
+    "distance_checks",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -177,6 +185,19 @@ def added_up(distances: Iterable[OutputDistance]) -> tuple[OutputDistance, ...]:
         key = (one.output, one.kind)
         found[key] = found[key] + one if key in found else one
     return tuple(found.values())
+
+
+def beside_known(
+    found: Iterable[OutputDistance], known: Iterable[OutputDistance]
+) -> tuple[OutputDistance, ...]:
+    """Distances that were found without a model, each with that of rounding alone that is known of
+    the same output in calls of the same kind.
+    """
+    roundings = {(one.output, one.kind): one.rounding for one in known}
+    return tuple(
+        replace(one, rounding=one.rounding or roundings.get((one.output, one.kind)))
+        for one in found
+    )
 
 
 def distance_checks(found: Iterable[OutputDistance], precision: str) -> Iterator[Check]:

@@ -22,7 +22,7 @@ from .axes import with_axes
 from .calibration import calls_calibrated_on
 from .check import refused_calls
 from .conversion import run_with
-from .distances import Ruler, added_up, distance_checks
+from .distances import Ruler, added_up, beside_known, distance_checks
 from .effort import Effort
 from .kept import further_checks
 from .metric import metric_checks
@@ -167,7 +167,8 @@ def trials_of(basis: ProgramAndModel, request: VerifyRequest) -> Iterator[Trial]
 
 def saved_trials(program: RunnableProgram, atol: float | None) -> Tally:
     """One check per kept call, of which the right result is the one that was observed: no model is
-    needed. Without ``atol``, a program of another precision is judged by its distances.
+    needed. Without ``atol``, a program of another precision is judged by its distances, beside those
+    of rounding alone that its verification found.
     """
     request = request_of(program.contents, atol=atol)
     ruler = ruler_of(request, program.contents, program.samples)
@@ -180,6 +181,7 @@ def saved_trials(program: RunnableProgram, atol: float | None) -> Tally:
     if ruler is None:
         return Tally(tuple(checks))
     distances = added_up(one for result in found for one in result.distances)
+    distances = beside_known(distances, program.contents.tally.distances)
     checks += distance_checks(distances, request.precision)
     return Tally(tuple(checks), precision=request.precision, distances=distances)
 

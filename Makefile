@@ -61,7 +61,7 @@ test: lint
 environments: $(WITH_EXECUTORCH)/.installed $(WITH_READERS)/.installed $(WITH_SPHINX)/.installed
 
 test-executorch: $(WITH_EXECUTORCH)/.installed
-	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) tests/targets/executorch tests/hypotheses/test_ranges.py
+	$(WITH_EXECUTORCH)/bin/python -m pytest --numprocesses $(JOBS) tests/targets/executorch tests/hypotheses/test_ranges.py tests/verify/test_broken_conversions.py
 
 test-readers: $(WITH_READERS)/.installed
 	ONLOOKER_READERS='$(abspath $(WITH_READERS))' $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile tests/targets/test_sentence_transformers.py tests/targets/test_web.py

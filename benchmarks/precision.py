@@ -1,34 +1,48 @@
 """Tiny models in every precision on every target: size, speed, distance and verdict.
 
-    python benchmarks/precision.py --out FILE [--only NAME,...] [--targets torch,onnx,openvino]
+    python benchmarks/precision.py --out FILE [--only NAME,...] [--targets 'torch;onnx;...']
     python benchmarks/precision.py --out FILE --page
 
-The first writes one line of JSON for each row, and goes on where it was ended; the second writes the table into
-docs/precision.md. Speed is the time of the program over that of the float program of the same target in the same
-process, on one thread: the median of pairs of runs on the largest kept call.
+The first writes one line of JSON for each row, and goes on where it was ended; the second writes the tables into
+docs/precision.md. ExecuTorch and torchao need the environment of ``make test-executorch``, which has all others too.
+Speed is the processor time of the program over that of the float program of the same target in the same process, on
+one core: the median of pairs of runs on the largest kept call. The files of peers (:mod:`precision_peers`) are judged
+as programs of onlooker are.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from precision_peers import PEERS, TORCHAO, as_reduced, of_peer, of_torchao
 
 from onlooker import InputObserver, Program
 from onlooker.core.errors import OnlookerError
+from onlooker.core.verdict import Tally
 from onlooker.targets.targets import target_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "precision.md"
-BEGIN, END = "<!-- precisions: written by benchmarks/precision.py -->", "<!-- end of precisions -->"
-TARGETS = ("torch", "onnx", "openvino")
+BEGIN, END = "<!-- {}: written by benchmarks/precision.py -->", "<!-- end of {} -->"
+OBSERVED = {"ranges": "observed"}
+#: the rows of each target, with the options of the conversion
+TARGETS: dict[str, tuple[str, dict[str, Any]]] = {
+    "torch": ("torch", {}),
+    "onnx": ("onnx", {}),
+    "openvino": ("openvino", {}),
+    "aoti": ("aoti", {}),
+    "executorch": ("executorch", OBSERVED),
+    "executorch, xnnpack": ("executorch", {**OBSERVED, "backend": "xnnpack"}),
+}
 HIDDEN = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -116,7 +130,8 @@ def digits() -> Watched:
             model(x[train[start : start + 8 + start // 16]])
 
     def accuracy(run: Any) -> float:
-        return float((run(x[test]).argmax(1) == y[test]).float().mean())
+        scores = torch.cat([run(part) for part in x[test].split(16)])  # no larger than calls were
+        return float((scores.argmax(1) == y[test]).float().mean())
 
     return model, use, accuracy
 
@@ -212,10 +227,14 @@ MODELS: dict[str, Callable[[], Watched]] = {
 }
 
 
-def exported(name: str) -> tuple[Program, Callable[[Any], float] | None]:
+def exported(
+    name: str, change: Callable[[Any], None] | None = None
+) -> tuple[Program, Callable[[Any], float] | None]:
     torch.manual_seed(0)
     model, use, metric = MODELS[name]()
     model.eval()
+    if change is not None:
+        change(model)
     observer = InputObserver()
     with observer(model, keep=64), torch.no_grad():
         use()
@@ -244,9 +263,9 @@ def speed_beside(program: Program, plain: Program) -> float:
 
     def seconds(one: Program) -> float:
         arguments = sample.arguments()
-        start = time.perf_counter()
+        start = time.process_time()
         one._program.serve(arguments)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     for one in (program, plain):
         seconds(one)
@@ -254,45 +273,88 @@ def speed_beside(program: Program, plain: Program) -> float:
 
 
 def rows_of(
-    name: str, targets: tuple[str, ...], known: set[tuple[str, str, str]]
+    name: str, targets: Sequence[str], known: set[tuple[str, str, str]]
 ) -> Iterator[dict[str, Any]]:
-    wanted = [
-        (t, p) for t in targets for p in ("", *target_of(t).precisions) if (name, t, p) not in known
-    ]
+    wanted = {
+        label: [one for one in precisions_of(label) if (name, label, one) not in known]
+        for label in targets
+    }
+    wanted = {label: precisions for label, precisions in wanted.items() if precisions}
     if not wanted:
         return
     base, metric = exported(name)
-    for target in dict.fromkeys(target for target, _ in wanted):
-        plain = base.to(target)
-        for precision in [p for t, p in wanted if t == target]:
-            row: dict[str, Any] = {"model": name, "target": target, "precision": precision}
+    floats = Floats(base)
+    for label, precisions in wanted.items():
+        for precision in precisions:
+            row = {"model": name, "target": label, "precision": precision}
             try:
-                program = base.to(target, precision=precision) if precision else plain
-                given = {} if metric is None else {"metric": metric, "at_least": 0.0}
-                tally = program.verify(**given)
-                with torch.no_grad():
-                    speed = speed_beside(program, plain)
-                row |= {"bytes": size_of(program), "speed": speed, "verdict": tally.verdict}
-                judged = [one for one in tally.distances if one.kind != "calibration"]
-                if judged:
-                    worst = max(judged, key=lambda one: one.program.mean_error)
-                    row |= {
-                        "mean": worst.program.mean_error,
-                        "rounding": worst.rounding.mean_error if worst.rounding else None,
-                        "largest": max(one.program.largest_error for one in judged),
-                        "cosine": min(one.program.cosine for one in judged),
-                        "same": [
-                            sum(getattr(one.program, what) for one in judged)
-                            for what in ("agreeing", "rows")
-                        ],
-                    }
-                else:
-                    row |= {"difference": tally.difference}
-                if metric is not None:
-                    row["metric"] = metric(program)
+                yield row | measured(*pair_of(name, floats, label, precision), metric)
             except OnlookerError as error:
-                row["verdict"] = f"refused: {error.slug}"
-            yield row
+                yield row | {"verdict": f"refused: {error.slug}"}
+            except Exception as error:  # of a peer
+                yield row | {"verdict": f"ended with {type(error).__name__}"}
+
+
+def precisions_of(label: str) -> tuple[str, ...]:
+    if label in TARGETS:
+        return ("", *target_of(TARGETS[label][0]).precisions)
+    return ("int8", "int4") if label == TORCHAO else (PEERS[label].precision,)
+
+
+class Floats:
+    """The float programs of a model, each made once."""
+
+    def __init__(self, base: Program) -> None:
+        self.base = base
+        self._made: dict[str, Program] = {}
+
+    def on(self, label: str) -> Program:
+        if label not in self._made:
+            target, options = TARGETS[label]
+            self._made[label] = self.base.to(target, **options)
+        return self._made[label]
+
+
+def pair_of(name: str, floats: Floats, label: str, precision: str) -> tuple[Program, Program]:
+    """The program of a row, and the one in floats that it is timed beside."""
+    base = floats.base
+    if label == TORCHAO:
+        given, _ = exported(name, of_torchao(precision))
+        return as_reduced(base, given.graphs, precision), base
+    plain = floats.on(PEERS[label].target if label in PEERS else label)
+    if label in PEERS:
+        return of_peer(plain, PEERS[label]), plain
+    target, options = TARGETS[label]
+    return base.to(target, precision=precision, **options) if precision else plain, plain
+
+
+def measured(
+    program: Program, plain: Program, metric: Callable[[Any], float] | None
+) -> dict[str, Any]:
+    """Size, speed, distances and verdict of a program."""
+    tally = program.verify(**({} if metric is None else {"metric": metric, "at_least": 0.0}))
+    with torch.no_grad():
+        speed = speed_beside(program, plain)
+    row = {"bytes": size_of(program), "speed": speed, "verdict": tally.verdict}
+    row |= distances_of(tally) or {"difference": tally.difference}
+    return row if metric is None else {**row, "metric": metric(program)}
+
+
+def distances_of(tally: Tally) -> dict[str, Any]:
+    """The distances on calls that nothing was calibrated on; nothing for a program in floats."""
+    judged = [one for one in tally.distances if one.kind != "calibration"]
+    if not judged:
+        return {}
+    worst = max(judged, key=lambda one: one.program.mean_error)
+    return {
+        "mean": worst.program.mean_error,
+        "rounding": worst.rounding.mean_error if worst.rounding else None,
+        "largest": max(one.program.largest_error for one in judged),
+        "cosine": min(one.program.cosine for one in judged),
+        "same": [
+            sum(getattr(one.program, what) for one in judged) for what in ("agreeing", "rows")
+        ],
+    }
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
@@ -306,7 +368,8 @@ def table_of(rows: list[dict[str, Any]]) -> str:
         if "bytes" not in row:
             lines.append(f"| {' | '.join(cells)} | | | | | | | | {row['verdict']} |")
             continue
-        cells += [f"{row['bytes'] / 1024:.0f}", f"{row['speed']:.2f}"]
+        speed = "" if row["speed"] is None else f"{row['speed']:.2f}"
+        cells += [f"{row['bytes'] / 1024:.0f}", speed]
         if "mean" in row:
             rounding = "" if row["rounding"] is None else f"{row['rounding']:.2g}"
             agreeing, count = row["same"]
@@ -319,7 +382,9 @@ def table_of(rows: list[dict[str, Any]]) -> str:
             cells += [f"{agreeing} of {count}" if count else ""]
         else:
             cells += ["", "", f"({row['difference']:.1g})", "", ""]
-        verdict = row["verdict"].partition(":")[0]
+        verdict = row["verdict"]
+        if verdict.startswith("not verified"):
+            verdict = verdict.partition(":")[0]
         verdict += f", accuracy {row['metric']:.3f}" if "metric" in row else ""
         lines.append(f"| {' | '.join([*cells, verdict])} |")
     return "\n".join(lines)
@@ -329,23 +394,29 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default=",".join(MODELS))
-    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument(
+        "--targets", default=";".join([*TARGETS, *PEERS, TORCHAO]), help="divided by semicolons"
+    )
     parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
     lines = options.out.read_text().splitlines() if options.out.exists() else []
     rows = [json.loads(line) for line in lines]
     if options.page:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        order = {name: number for number, name in enumerate(MODELS)}
-        rows.sort(key=lambda row: order[row["model"]])
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n\n{table_of(rows)}\n\n{END}{after}", encoding="utf-8")
+        text = PAGE.read_text(encoding="utf-8")
+        names, labels = list(MODELS), [*TARGETS, *PEERS, TORCHAO]
+        rows.sort(key=lambda row: (names.index(row["model"]), labels.index(row["target"])))
+        for kind, own in (("precisions", TARGETS), ("peers", (*PEERS, TORCHAO))):
+            before, begin, rest = text.partition(BEGIN.format(kind))
+            shown = table_of([row for row in rows if row["target"] in own])
+            text = f"{before}{begin}\n\n{shown}\n\n{END.format(kind)}{rest.partition(END.format(kind))[2]}"
+        PAGE.write_text(text, encoding="utf-8")
         return
     torch.set_num_threads(1)
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     warnings.simplefilter("ignore")
     known = {(row["model"], row["target"], row["precision"]) for row in rows}
     for name in options.only.split(","):
-        for row in rows_of(name, tuple(options.targets.split(",")), known):
+        for row in rows_of(name, options.targets.split(";"), known):
             with options.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(row["model"], row["target"], row["precision"], row["verdict"], flush=True)

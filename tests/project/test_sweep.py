@@ -58,10 +58,9 @@ def test_a_model_that_any_batch_may_use_is_ok(script):
 def test_an_unseen_call_that_is_refused_is_no_success(script):
     class Chosen(Doubled):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            count = 0
-            for _ in range(x.shape[0]):  # a graph for each number of rows
-                count += 1
-            return x * self.weight * float(count)
+            if x.shape[0] > 4:  # a graph of its own, which no watched call needs
+                return x * self.weight * 3
+            return x * self.weight
 
     row = row_of(script, use_of(script, Chosen(), 5))
     assert row["status"] == "rejects"

@@ -25,20 +25,18 @@ import contextlib
 import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-import sympy
 import torch
 
 from ..core.call import Values
-from ..core.contract import Constraint, Origin
-from ..core.errors import ExportError, RejectedCallError
+from ..core.contract import Constraint
+from ..core.errors import RejectedCallError
 from ..core.path import Path
-from ..core.plan import Plan
 from ..core.sizes.expression import Sizes
 from ..core.sizes.formula import numbers_near, symbols_in
 from ..core.structure import Tree
@@ -57,19 +55,16 @@ from ..observing.module_state import copied_values, values_at
 from ..observing.reach import Snapshot
 from ..observing.store import Sample
 from ..proofs.decisions import Decision, recorded_decisions
-from ..proofs.path_condition import in_sizes, symbol_of, written
+from ..proofs.path_condition import symbol_of
 from ..pytrees.open import copy_tensors, map_tensors, open_arguments
 from ..repairs.loops.hit_rows import HitRows
-from ..repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
 from ..repairs.numbers.size_ints import builtins_swapped, files_of
-from ..repairs.trace_mode import Reader, reading
+from ..repairs.trace_mode import reading
 from ..serve.dispatch import Dispatcher
 from ..torch_internals.fake_tensors import FakeTensorMode
-from ..torch_internals.sizes import ConstantSource, ShapeEnv, symbolic_shapes
 from ..torch_internals.trees import tree_leaves
 from ..trace.graph import Graph
 from ..trace.operators_alike import run_alike
-from ..trace.size_reads import READS
 from .identity import (
     Step,
     is_met,
@@ -82,6 +77,7 @@ from .identity import (
 from .one_plan.operator_trials import as_in_a_trace
 from .one_plan.search import PlanSearch
 from .one_plan.ways import USUAL_SIZES, sizes_of_absent
+from .symbolic_sizes import SymbolicSizes, WayDiffersError, plain_of
 
 __all__ = ["SideRuns"]
 
@@ -96,9 +92,6 @@ _GREATEST = 600
 _MOST_LARGER = 32
 #: what a call may leave behind for which runs without floats stand
 _NUMBERS = frozenset({bool, int, float, str, type(None)})
-_OF_ONE_SIZE = frozenset(
-    {torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel}
-)
 
 
 @dataclass(frozen=True)
@@ -134,16 +127,12 @@ class _Recorded:
     result: Tree[Any]
     steps: Sequence[Step]
     given: Sequence[torch.Tensor]
-    symbols: _SymbolicSizes
+    symbols: SymbolicSizes
     hits: HitRows
     decisions: tuple[Decision, ...]
 
 
-class _WayDiffersError(Exception):
-    """A way of a call differs from the graph; never seen by a user."""
-
-
-class _OtherResult(_WayDiffersError):
+class _OtherResult(WayDiffersError):
     """The result is another one."""
 
 
@@ -234,7 +223,7 @@ class SideRuns:
                 known |= {side.key for side in way.sides}
         except SpentError:
             return "not all sides of its decisions could be tried"
-        except _WayDiffersError as different:
+        except WayDiffersError as different:
             return str(different)
         return ""
 
@@ -248,7 +237,7 @@ class SideRuns:
                 way.visit_sides()
             except _OtherResult as different:
                 return str(different)
-            except _WayDiffersError as different:
+            except WayDiffersError as different:
                 logger.debug("a call after another one: %s", different)
         return ""
 
@@ -260,7 +249,7 @@ class SideRuns:
     def of_graph(self, graph: Graph, arguments: dict[str, Any]) -> _OfGraph:
         """Returns what a graph gives for a call.
 
-        :raises _WayDiffersError: where the graph does not take the call
+        :raises WayDiffersError: where the graph does not take the call
         """
         dispatcher = self._dispatchers[graph.name]
         taken = dispatcher.taken(arguments)
@@ -282,7 +271,7 @@ class SideRuns:
                 with recorder:
                     result = opened(dispatcher.serve_values(arguments)[2])
             except RejectedCallError as refusal:
-                raise _WayDiffersError(f"the graph refuses it: {refusal.message}") from refusal
+                raise WayDiffersError(f"the graph refuses it: {refusal.message}") from refusal
             except NotImplementedError:
                 result = opened(dispatcher.serve_values(arguments)[2])
                 return _OfGraph(inputs, result, None)
@@ -323,7 +312,7 @@ class _Way:
     def visit_sides(self) -> None:
         """Runs the model until its runs stand for all sizes of the graphs.
 
-        :raises _WayDiffersError: where a run differs from the graph
+        :raises WayDiffersError: where a run differs from the graph
         :raises SpentError: when the budget has ended
         """
         numbers = _Numbers()
@@ -338,9 +327,9 @@ class _Way:
                 for sizes in self._sizes_near(side):
                     self._visit(sizes, numbers)
         if not self.sides:
-            raise _WayDiffersError("no sizes could be tried")
+            raise WayDiffersError("no sizes could be tried")
         if any(number > _GREATEST and self._may_meet(number, numbers) for number in numbers.all):
-            raise _WayDiffersError("it has a number on positions that is too large to be tried")
+            raise WayDiffersError("it has a number on positions that is too large to be tried")
         small = sorted(number for number in numbers.all if number <= _GREATEST)
         for sizes in self._sizes_beside(small):
             self._compare(sizes, _Numbers())
@@ -350,7 +339,7 @@ class _Way:
         if any(side.covers(sizes) for side in self.sides) or not self._is_served(sizes):
             return
         if len(self.sides) >= _MOST_SIDES:
-            raise _WayDiffersError("it decides by sizes in too many ways")
+            raise WayDiffersError("it decides by sizes in too many ways")
         self.sides.append(self._compare(sizes, numbers))
 
     def _is_served(self, sizes: Sizes) -> bool:
@@ -407,7 +396,7 @@ class _Way:
     def _compare(self, sizes: Sizes, numbers: _Numbers) -> _Side:
         """The run of the model at some sizes, after it was compared with the graph.
 
-        :raises _WayDiffersError: where it differs
+        :raises WayDiffersError: where it differs
         """
         graph = next(graph for proven, graph in self.runs.graphs if proven.holds(sizes))
         calls = self.search.calls
@@ -415,7 +404,7 @@ class _Way:
         work = work_of(self.lab.model, values)
         self._most_work = self._most_work or max(self.lab.most_work, _MOST_LARGER * work)
         if work > self._most_work:
-            raise _WayDiffersError(f"it decides by sizes that are too large to be tried: {sizes}")
+            raise WayDiffersError(f"it decides by sizes that are too large to be tried: {sizes}")
         proven = self._proven_side(graph, values, sizes)
         if proven is not None:
             return proven
@@ -445,7 +434,7 @@ class _Way:
         regions = [region for proven, _ in self.runs.graphs for region in proven.regions]
         if any(region.rolling.lines or region.rolling.visited for region in regions):
             return None
-        symbols = _SymbolicSizes(self.plan, sizes, self.runs.expressions, self.runs.constants)
+        symbols = SymbolicSizes(self.plan, sizes, self.runs.expressions, self.runs.constants)
         before, hits = self.before, self._hit_rows()
 
         @contextlib.contextmanager
@@ -455,7 +444,7 @@ class _Way:
                 without = functools.partial(without_its_floats, mode)
                 self.lab.subject(map_tensors(without, dict(before.arguments())))
             if not state.is_whole or not all(map(_leaves_numbers, state.effects())):
-                raise _WayDiffersError("the call before leaves more than numbers behind")
+                raise WayDiffersError("the call before leaves more than numbers behind")
             with without_float_values(mode), self._reading(recorder, symbols, hits):
                 yield
 
@@ -494,7 +483,7 @@ class _Way:
             if traced is not None:
                 run, why = traced, _other_values(traced, of_graph)
         if why:
-            raise _WayDiffersError(why)
+            raise WayDiffersError(why)
         if of_graph.thresholds is not None:
             numbers.add(run, of_graph)
         operators = tuple(str(function) for function, *_ in run.steps)
@@ -504,11 +493,11 @@ class _Way:
     def _recorded(self, values: Mapping[Path, Any], sizes: Sizes) -> _Recorded | None:
         """A run of the model; None where it refuses the sizes with the arguments as well.
 
-        :raises _WayDiffersError: where it refuses them without the arguments alone
+        :raises WayDiffersError: where it refuses them without the arguments alone
         """
         arguments = self._arguments(values)
         given = [leaf for leaf in open_arguments(arguments).leaves if _is_tensor(leaf)]
-        symbols = _SymbolicSizes(self.plan, sizes, self.runs.expressions, self.runs.constants)
+        symbols = SymbolicSizes(self.plan, sizes, self.runs.expressions, self.runs.constants)
         recorder, hits = Recorder(), self._hit_rows()
         without = f" without {', '.join(sorted(self.names))}" if self.names else ""
         after = " after another call" if self.before is not None else ""
@@ -521,7 +510,7 @@ class _Way:
             raise
         except Exception as error:
             if self.search.takes(sizes):
-                raise _WayDiffersError(f"the model refuses {sizes}: {error}") from error
+                raise WayDiffersError(f"the model refuses {sizes}: {error}") from error
             return None
         if hits.visited:
             self._check_visits(result, values, sizes, why)
@@ -533,15 +522,15 @@ class _Way:
     ) -> None:
         """Passes where a run that visits all rows gives what the model gives.
 
-        :raises _WayDiffersError: elsewhere
+        :raises WayDiffersError: elsewhere
         """
         arguments = self._arguments(values)
-        plain = _SymbolicSizes(self.plan, sizes, self.runs.expressions, self.runs.constants)
+        plain = SymbolicSizes(self.plan, sizes, self.runs.expressions, self.runs.constants)
         looking = self._looking(Recorder(), plain, HitRows(like=()))
         result = _plain(self.lab.run_within(arguments, looking, why=why))
         found = difference(result, _plain(visited))
         if found:
-            raise _WayDiffersError(f"its loop over rows gives something else: {found}")
+            raise WayDiffersError(f"its loop over rows gives something else: {found}")
 
     def _hit_rows(self) -> HitRows:
         """The loops of the model of which the graphs visit all rows."""
@@ -551,9 +540,7 @@ class _Way:
         return HitRows(like=visited, refused=refused)
 
     @contextlib.contextmanager
-    def _looking(
-        self, recorder: Recorder, symbols: _SymbolicSizes, hits: HitRows
-    ) -> Iterator[None]:
+    def _looking(self, recorder: Recorder, symbols: SymbolicSizes, hits: HitRows) -> Iterator[None]:
         """The run of the model stands inside; the call before it has been made."""
         model = self.lab.model
         left: AbstractContextManager[None] = contextlib.nullcontext()
@@ -567,9 +554,7 @@ class _Way:
             yield
 
     @contextlib.contextmanager
-    def _reading(
-        self, recorder: Recorder, symbols: _SymbolicSizes, hits: HitRows
-    ) -> Iterator[None]:
+    def _reading(self, recorder: Recorder, symbols: SymbolicSizes, hits: HitRows) -> Iterator[None]:
         """Inside the block sizes are symbols, and operators are recorded."""
         within = as_in_a_trace() if self._in_a_trace else contextlib.nullcontext()
         builtins = symbols.ranges.builtins
@@ -584,96 +569,6 @@ class _Way:
         for name in self.names:
             arguments.pop(name, None)
         return {**arguments, **{name: copy_tensors(value) for name, value in self.empty.items()}}
-
-
-class _SymbolicSizes(Reader):
-    """Gives symbols of torch for the sizes that the Python of a model reads from plain tensors, and
-    numbers to the functions of torch.
-
-    A size is known by its number: the sizes of a run are unlike those that the model has anyway.
-    """
-
-    functions = None
-
-    def __init__(
-        self, plan: Plan, sizes: Sizes, expressions: Iterable[Any], constants: Collection[int]
-    ) -> None:
-        self._environment = ShapeEnv(specialize_zero_one=False, duck_shape=False)
-        self._axes: dict[tuple[str, int | None], Any] = {}
-        self.constants = constants
-        #: lists of the numbers of a range that become tensors, of which nothing is decided
-        self.ranges = RangeTensors()
-        known: dict[Any, Any] = {}
-        for symbol in plan.symbols:
-            value, expression = sizes[symbol.name], symbol_of(symbol)
-            self._axes[symbol.name, None] = expression
-            known[expression] = self._new(symbol.name, value)
-        self._known: dict[int, Any] = {}
-        numbers = {expression: sympy.Integer(sizes[str(expression)]) for expression in known}
-        for expression in expressions:
-            value = expression.xreplace(numbers)
-            if (
-                value.is_Integer
-                and expression.free_symbols
-                and expression.free_symbols <= known.keys()
-            ):
-                self._known.setdefault(int(value), expression.xreplace(known))
-        #: sizes that have no symbol
-        self.fixed = {n: size for n, size in sizes.items() if size < 2 or size in constants}
-
-    def _new(self, name: str, value: int) -> Any:
-        source = ConstantSource(f"L['{name}']")
-        kind = symbolic_shapes.DimDynamic.DYNAMIC
-        return self._environment.create_symbol(
-            value,
-            source=source,
-            dynamic_dim=kind,
-            constraint_dim=None,
-            do_not_specialize_zero_one=True,
-        )
-
-    def explains(self, number: int) -> bool:
-        """True for a number that is one of the sizes of the run, or beside one."""
-        return any(
-            n in self._known or n in self.constants for n in (number - 1, number, number + 1)
-        )
-
-    def on_call(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Runs a function on plain numbers, and returns its result; a symbol for a size that it
-        reads.
-        """
-        if func in LIST_TAKERS and args:
-            self.ranges.takes(args[0], kwargs)
-        result = func(*_plain_of(args), **_plain_of(kwargs))
-        if func not in READS or isinstance(args[0], torch.nn.Parameter):
-            return result
-        if isinstance(result, torch.Size):
-            return torch.Size([self._symbol(size) for size in result])
-        return self._symbol(result) if func in _OF_ONE_SIZE else result
-
-    def _symbol(self, size: int) -> Any:
-        if size < 2 or size in self.constants:
-            return size
-        if size not in self._known:
-            self._known[size] = self._new(f"{size} of something else", size)
-        return self._environment.create_symintnode(self._known[size], hint=size)
-
-    def conditions(self, decisions: Iterable[Decision]) -> tuple[Constraint, ...]:
-        """The decisions of Python in the run, as conditions on the sizes of the plan.
-
-        :raises _WayDiffersError: for a decision about another number
-        """
-        found: dict[str, Constraint] = {}
-        for decision in decisions:
-            try:
-                formula = written(in_sizes(decision, self._axes))
-            except ExportError as error:
-                raise _WayDiffersError(f"it decides by another size at {decision.line}") from error
-            found.setdefault(formula, Constraint(formula, Origin.MODEL, decision.line))
-        found.pop("True", None)
-        return tuple(found.values())
 
 
 def _other_values(run: _Recorded, of_graph: _OfGraph) -> str:
@@ -711,23 +606,8 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _plain_of(value: Any) -> Any:
-    """The value with numbers in the place of symbols; a condition is decided."""
-    if isinstance(value, (torch.SymInt, torch.SymFloat)):
-        return value.node.hint
-    if isinstance(value, torch.SymBool):
-        return bool(value)
-    if isinstance(value, slice):
-        return slice(*map(_plain_of, (value.start, value.stop, value.step)))
-    if type(value) is dict:
-        return {key: _plain_of(item) for key, item in value.items()}
-    if type(value) in (list, tuple, torch.Size):
-        return type(value)(map(_plain_of, value))
-    return value
-
-
 def _plain(tree: Tree[Any]) -> Tree[Any]:
-    return tree.each(_plain_of)
+    return tree.each(plain_of)
 
 
 def _expressions(search: PlanSearch) -> Iterator[Any]:

@@ -1,0 +1,142 @@
+"""Symbols of torch for the sizes that a model reads from plain tensors.
+
+A run of a model on plain tensors stands for one choice of sizes. Where each size that its Python reads
+is a symbol, what Python decides by it is known as a condition on sizes (:mod:`.side_runs`)::
+
+    x.shape == (3, 5)      x.shape[1] is a symbol s with the value 5
+    if x.shape[1] > 64:    not taken, and s <= 64 is noted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import sympy
+import torch
+
+from ..core.contract import Constraint, Origin
+from ..core.errors import ExportError
+from ..core.plan import Plan
+from ..core.sizes.expression import Sizes
+from ..proofs.decisions import Decision
+from ..proofs.path_condition import in_sizes, symbol_of, written
+from ..repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
+from ..repairs.trace_mode import Reader
+from ..torch_internals.sizes import ConstantSource, ShapeEnv, symbolic_shapes
+from ..trace.size_reads import READS
+
+__all__ = ["SymbolicSizes", "WayDiffersError", "plain_of"]
+
+_OF_ONE_SIZE = frozenset(
+    {torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel}
+)
+
+
+class WayDiffersError(Exception):
+    """A way of a call differs from the graph; never seen by a user."""
+
+
+class SymbolicSizes(Reader):
+    """Gives symbols of torch for the sizes that the Python of a model reads from plain tensors, and
+    numbers to the functions of torch.
+
+    A size is known by its number: the sizes of a run are unlike those that the model has anyway.
+    """
+
+    functions = None
+
+    def __init__(
+        self, plan: Plan, sizes: Sizes, expressions: Iterable[Any], constants: Collection[int]
+    ) -> None:
+        self._environment = ShapeEnv(specialize_zero_one=False, duck_shape=False)
+        self._axes: dict[tuple[str, int | None], Any] = {}
+        self.constants = constants
+        #: lists of the numbers of a range that become tensors, of which nothing is decided
+        self.ranges = RangeTensors()
+        known: dict[Any, Any] = {}
+        for symbol in plan.symbols:
+            value, expression = sizes[symbol.name], symbol_of(symbol)
+            self._axes[symbol.name, None] = expression
+            known[expression] = self._new(symbol.name, value)
+        self._known: dict[int, Any] = {}
+        numbers = {expression: sympy.Integer(sizes[str(expression)]) for expression in known}
+        for expression in expressions:
+            value = expression.xreplace(numbers)
+            if (
+                value.is_Integer
+                and expression.free_symbols
+                and expression.free_symbols <= known.keys()
+            ):
+                self._known.setdefault(int(value), expression.xreplace(known))
+        #: sizes that have no symbol
+        self.fixed = {n: size for n, size in sizes.items() if size < 2 or size in constants}
+
+    def _new(self, name: str, value: int) -> Any:
+        source = ConstantSource(f"L['{name}']")
+        kind = symbolic_shapes.DimDynamic.DYNAMIC
+        return self._environment.create_symbol(
+            value,
+            source=source,
+            dynamic_dim=kind,
+            constraint_dim=None,
+            do_not_specialize_zero_one=True,
+        )
+
+    def explains(self, number: int) -> bool:
+        """True for a number that is one of the sizes of the run, or beside one."""
+        return any(
+            n in self._known or n in self.constants for n in (number - 1, number, number + 1)
+        )
+
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Runs a function on plain numbers, and returns its result; a symbol for a size that it
+        reads.
+        """
+        if func in LIST_TAKERS and args:
+            self.ranges.takes(args[0], kwargs)
+        result = func(*plain_of(args), **plain_of(kwargs))
+        if func not in READS or isinstance(args[0], torch.nn.Parameter):
+            return result
+        if isinstance(result, torch.Size):
+            return torch.Size([self._symbol(size) for size in result])
+        return self._symbol(result) if func in _OF_ONE_SIZE else result
+
+    def _symbol(self, size: int) -> Any:
+        if size < 2 or size in self.constants:
+            return size
+        if size not in self._known:
+            self._known[size] = self._new(f"{size} of something else", size)
+        return self._environment.create_symintnode(self._known[size], hint=size)
+
+    def conditions(self, decisions: Iterable[Decision]) -> tuple[Constraint, ...]:
+        """The decisions of Python in the run, as conditions on the sizes of the plan.
+
+        :raises WayDiffersError: for a decision about another number
+        """
+        found: dict[str, Constraint] = {}
+        for decision in decisions:
+            try:
+                formula = written(in_sizes(decision, self._axes))
+            except ExportError as error:
+                raise WayDiffersError(f"it decides by another size at {decision.line}") from error
+            found.setdefault(formula, Constraint(formula, Origin.MODEL, decision.line))
+        found.pop("True", None)
+        return tuple(found.values())
+
+
+def plain_of(value: Any) -> Any:
+    """The value with numbers in the place of symbols; a condition is decided."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return value.node.hint
+    if isinstance(value, torch.SymBool):
+        return bool(value)
+    if isinstance(value, slice):
+        return slice(*map(plain_of, (value.start, value.stop, value.step)))
+    if type(value) is dict:
+        return {key: plain_of(item) for key, item in value.items()}
+    if type(value) in (list, tuple, torch.Size):
+        return type(value)(map(plain_of, value))
+    return value

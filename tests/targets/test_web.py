@@ -156,9 +156,10 @@ def test_a_file_that_is_judged_holds_or_does_not(made: Made, tmp_path: Path) -> 
     (q4,) = program.save_web(tmp_path / "out", config=folder, dtypes=["q4"], atol=1e-5)
     assert not q4.holds
     assert re.match(r"not verified: \d+ of \d+ trials failed, largest difference 0\.00", q4.verdict)
-    assert q4.to_dict()["difference"] == pytest.approx(distances(files)["q4"])
+    # of a trial that fails it is that of the first output that differs
+    assert CLOSE < q4.to_dict()["difference"] <= distances(files)["q4"]
     near = replace(q4, tally=files[3].tally)
-    assert near.verdict.startswith("verified, largest difference 0.00")
+    assert near.verdict.startswith("verified, largest difference 0.0")
 
 
 def test_what_transformers_js_cannot_run_is_refused(made: Made, tmp_path: Path) -> None:

@@ -92,11 +92,13 @@ def add_free_options(program: ProgramGraphs) -> None:
 def add_calls_without_masks(program: ProgramGraphs) -> None:
     """Graphs of calls that leave out a mask that every call passed, where the model takes them and
     experiments found nothing that stands for it: a model may return its mask. Who pads no longer
-    passes none.
+    passes none. Without ``probe`` no such call is tried.
     """
     required = _required_arguments(program)
-    for search in list(program.searches):
+    for search in list(program.searches) if program.overrides.probe else ():
         for name in _given_masks(search) - required:
+            if _serves_without(program, search, name):
+                continue
             sample = next(one for one in program.samples if one.call.index in search.plan.calls)
             rest = {root: value for root, value in sample.arguments().items() if root != name}
             try:
@@ -107,6 +109,12 @@ def add_calls_without_masks(program: ProgramGraphs) -> None:
             if other is not None:
                 program.explore(other)
                 program.searches.append(other)
+
+
+def _serves_without(program: ProgramGraphs, search: PlanSearch, name: str) -> bool:
+    """True where watched calls without an argument have graphs already."""
+    others = ({leaf.path.root for leaf in one.plan.leaves} for one in program.searches)
+    return {leaf.path.root for leaf in search.plan.leaves} - {name} in others
 
 
 def _given_masks(search: PlanSearch) -> frozenset[str]:

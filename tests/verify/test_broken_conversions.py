@@ -107,8 +107,8 @@ def check_named(tally: Tally) -> None:
 
 def pair(target: str, precision: str) -> Any:
     """AOTInductor compiles each program for seconds."""
-    is_dear = target == "aoti" and precision != "int4"
-    return pytest.param(target, precision, marks=[pytest.mark.slow] if is_dear else [])
+    marks = [pytest.mark.slow] if target == "aoti" else []
+    return pytest.param(target, precision, marks=marks)
 
 
 PAIRS = [pair(target.name, precision) for target in TARGETS for precision in target.precisions]

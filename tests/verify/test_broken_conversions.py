@@ -7,49 +7,27 @@ with scales twice as large makes of the weights.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from onlooker import InputObserver, Program
+from mixed_layers import State, program_of_mixed, with_weights
+from onlooker import Program
 from onlooker.core.errors import MissingPackageError
 from onlooker.core.precision import is_calibrated
 from onlooker.core.verdict import Focus, Tally
 from onlooker.targets.targets import TARGETS, target_of
-from onlooker.trace.torch_run import runner_of
 
-State = dict[str, torch.Tensor]
 FIRST, SECOND = "watched.first.weight", "watched.second.weight"
 BLOCK = 32
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-class Mixed(torch.nn.Module):
-    """A convolution, two square layers and a head: x is (batch, 8, length), the result (batch, 10)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = torch.nn.Conv1d(8, 64, 3, padding=1)
-        self.first = torch.nn.Linear(64, 64)
-        self.second = torch.nn.Linear(64, 64)
-        self.head = torch.nn.Linear(64, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = torch.relu(self.conv(x)).mean(2)
-        return self.head(torch.relu(self.second(torch.relu(self.first(rows)))))
-
-
 @pytest.fixture(scope="module")
 def mixed() -> Program:
-    torch.manual_seed(0)
-    model, observer = Mixed().eval(), InputObserver()
-    with observer(model, keep=64), torch.no_grad():
-        for batch, length in ((2, 5), (3, 9), (4, 6), (6, 7), (5, 12), (9, 8)):
-            model(torch.randn(batch, 8, length))
-    return observer.export()
+    return program_of_mixed()
 
 
 def scale_twice(state: State) -> State:
@@ -80,14 +58,9 @@ def swapped_layers(state: State) -> State:
 
 def broken(program: Program, change: Callable[[State], State]) -> Program:
     """The program of torch with other weights than its model."""
-    (graph,) = program.graphs
-    state = graph.artifact.state_dict
+    state = program.graphs[0].artifact.state_dict
     changed = {name: torch.nn.Parameter(value) for name, value in change(state).items()}
-    made = graph.artifact._update(
-        graph.artifact.graph_module, graph.artifact.graph_signature, state_dict={**state, **changed}
-    )
-    run = runner_of(made, tuple(graph.names.values()))
-    return Program(program._program.with_graphs([replace(graph, artifact=made, run=run)]))
+    return with_weights(program, changed)
 
 
 def converted(program: Program, target: str, precision: str, **options: Any) -> Program:

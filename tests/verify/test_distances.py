@@ -4,63 +4,29 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import onlooker
+from mixed_layers import State, program_of_mixed, with_weights
 from onlooker import InputObserver, OnlookerWarning, Program
 from onlooker.core.errors import UsageError
 from onlooker.core.verdict import Focus
 from onlooker.disk.manifest import MANIFEST, write_manifest
-from onlooker.trace.torch_run import runner_of
 
-State = dict[str, torch.Tensor]
 PRECISIONS = ("int8", "int4", "int8-static")
-
-
-class Mixed(torch.nn.Module):
-    """A convolution, a square layer and a head: x is (batch, 8, length), the result (batch, 10)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = torch.nn.Conv1d(8, 64, 3, padding=1)
-        self.first = torch.nn.Linear(64, 64)
-        self.second = torch.nn.Linear(64, 64)
-        self.head = torch.nn.Linear(64, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = torch.relu(self.conv(x)).mean(2)
-        return self.head(torch.relu(self.second(torch.relu(self.first(rows)))))
 
 
 @pytest.fixture(scope="module")
 def mixed() -> Program:
-    torch.manual_seed(0)
-    model, observer = Mixed().eval(), InputObserver()
-    with observer(model, keep=64), torch.no_grad():
-        for batch, length in ((2, 5), (3, 9), (4, 6), (6, 7), (5, 12), (9, 8)):
-            model(torch.randn(batch, 8, length))
-    return observer.export()
+    return program_of_mixed()
 
 
 @pytest.fixture(scope="module")
 def reduced(mixed: Program) -> dict[str, Program]:
     return {precision: mixed.to("torch", precision=precision) for precision in PRECISIONS}
-
-
-def altered(program: Program, change: State) -> Program:
-    """The program with other numbers in some of its weights."""
-    (graph,) = program.graphs
-    made = graph.artifact._update(
-        graph.artifact.graph_module,
-        graph.artifact.graph_signature,
-        state_dict={**graph.artifact.state_dict, **change},
-    )
-    run = runner_of(made, tuple(graph.names.values()))
-    return Program(program._program.with_graphs([replace(graph, artifact=made, run=run)]))
 
 
 @pytest.mark.filterwarnings("ignore:`isinstance:FutureWarning")
@@ -133,7 +99,7 @@ def test_a_broken_conversion_is_named(
     reduced: dict[str, Program], precision: str, broken: Callable[[State], State]
 ) -> None:
     program = reduced[precision]
-    damaged = altered(program, broken(program.graphs[0].artifact.state_dict))
+    damaged = with_weights(program, broken(program.graphs[0].artifact.state_dict))
     tally = damaged.verify()
     assert not tally.verified
     failed = [check for check in tally.checks if not check.passed]
@@ -234,7 +200,7 @@ def test_a_saved_program_that_is_broken_is_named_without_its_model(
     right = onlooker.load(tmp_path / "out").verify_saved()
     assert right.failed == 0
     assert right.verdict == "not verified as int4: only observed calls were tried"
-    damaged = altered(program, broken(program.graphs[0].artifact.state_dict))
+    damaged = with_weights(program, broken(program.graphs[0].artifact.state_dict))
     damaged.save(tmp_path / "broken", values=True)
     shutil.copy(tmp_path / "broken" / "weights.safetensors", tmp_path / "out" / "weights.safetensors")
     names = [file.name for file in (tmp_path / "out").iterdir() if file.name != MANIFEST]

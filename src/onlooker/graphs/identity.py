@@ -108,13 +108,14 @@ def identity_difference(
     if _value_thresholds(first, shared) != _value_thresholds(second, shared):
         return "one of them has a threshold on values that the other lacks"
     numbers = _numbers_of_one(first, second)
-    for number in numbers:
+    small = [number for number in numbers if number <= _GREATEST]
+    for number in numbers[len(small) :]:
         names = symbols_of_positions(first, number) | symbols_of_positions(second, number)
-        if number > _GREATEST and is_met(number, names, dict(first.sizes), holds):
+        if is_met(number, names, dict(first.sizes), holds):
             return "one of them has a number on positions that is too large to be tried"
     choices = [
         sizes
-        for sizes in _sizes(first.plan, dict(first.sizes), [n for n in numbers if n <= _GREATEST])
+        for sizes in _sizes(first.plan, dict(first.sizes), small)
         if holds(sizes) and is_possible(first.plan, sizes)
     ]
     if len(choices) < _FEWEST and first.plan.symbols:

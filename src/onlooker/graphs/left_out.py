@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from ..core.errors import ExportError
+from ..core.plan import Plan
 from ..core.sizes.expression import Sizes
 from ..core.support.progress import tell
 from ..infer.unify import forms_of
@@ -113,8 +114,13 @@ def add_calls_without_masks(program: ProgramGraphs) -> None:
 
 def _serves_without(program: ProgramGraphs, search: PlanSearch, name: str) -> bool:
     """True where watched calls without an argument have graphs already."""
-    others = ({leaf.path.root for leaf in one.plan.leaves} for one in program.searches)
-    return {leaf.path.root for leaf in search.plan.leaves} - {name} in others
+    rest = _arguments_of(search.plan) - {name}
+    return any(_arguments_of(other.plan) == rest for other in program.searches)
+
+
+def _arguments_of(plan: Plan) -> frozenset[str]:
+    """The names of the arguments of a plan."""
+    return frozenset(leaf.path.root for leaf in plan.leaves)
 
 
 def _given_masks(search: PlanSearch) -> frozenset[str]:

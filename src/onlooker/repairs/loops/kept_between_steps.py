@@ -33,6 +33,9 @@ __all__ = ["KeptBetweenSteps", "frames_of_model", "may_hold"]
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None), torch.SymInt, torch.SymFloat)
 #: values that are told by their identity
 _WHOLE = (torch.nn.Module, ModuleType, type)
+#: steps after which objects are compared already: what goes in a circle may be after the last step what it
+#: was after the first one
+_EARLY_STEPS = (1, 2)
 #: so many objects deep a value is looked into
 _DEEPEST = 8
 
@@ -53,9 +56,8 @@ def may_hold(value: Any) -> bool:
     """True for a local value in which Python may keep a count; the model is looked at already."""
     if isinstance(value, GeneratorType) and is_own_code(value.gi_code.co_filename):
         return False  # it gives the steps
-    if isinstance(
-        value, tuple
-    ):  # of what was taken apart the parts themselves, not the steps of a loop
+    if isinstance(value, tuple):
+        # the parts of a tensor that was taken apart, and not the steps of a loop over them
         return any(map(may_hold, tuple.__iter__(value)))
     return not isinstance(value, (torch.Tensor, Loop, StepIndex, *_WHOLE, *_NUMBERS))
 
@@ -96,7 +98,7 @@ class KeptBetweenSteps:
                 raise self._loop.refused(reason, at_ends=True)
             for name in before:
                 self._check_name(depth, name, before[name], now[name])
-        if step in (1, 2):
+        if step in _EARLY_STEPS:
             self._grown_lists()
 
     def _check_name(self, depth: int, name: str, before: Any, now: Any) -> None:

@@ -15,7 +15,12 @@ from typing import Any
 import torch
 
 from ..proofs.operators import facts_of
-from ..torch_internals.fake_tensors import FakeTensorMode, is_fake, unset_fake_temporarily
+from ..torch_internals.fake_tensors import (
+    FakeTensorMode,
+    RememberingMode,
+    is_fake,
+    unset_fake_temporarily,
+)
 from ..torch_internals.trees import tree_leaves, tree_map_only
 from .recorder import OperatorMode
 
@@ -28,7 +33,7 @@ _SMALL = 1 << 17
 class WithoutFloats(OperatorMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Inside the block, in which tensors have no values, those of ints are computed.
 
-    >>> mode = FakeTensorMode(allow_non_fake_inputs=True)
+    >>> mode = RememberingMode()
     >>> with mode, WithoutFloats():
     ...     ids, table = torch.arange(4), mode.from_tensor(torch.zeros(3, 8))
     ...     bool((ids < 4).all()), tuple(table[ids[:3]].shape)
@@ -79,7 +84,7 @@ def without_values(mode: FakeTensorMode | None = None) -> Iterator[FakeTensorMod
     log = logging.getLogger("torch._subclasses.fake_tensor")
     log.addFilter(_nothing)
     try:
-        with mode or FakeTensorMode(allow_non_fake_inputs=True) as entered:
+        with mode or RememberingMode() as entered:
             yield entered
     finally:
         log.removeFilter(_nothing)

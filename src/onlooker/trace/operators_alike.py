@@ -20,7 +20,7 @@ from ..lab.without_floats import without_float_values, without_its_floats
 from ..materialise.arguments import Calls
 from ..proofs.same_run import Numbers
 from ..repairs.trace_mode import reading
-from ..torch_internals.fake_tensors import FakeTensorMode
+from ..torch_internals.fake_tensors import FakeTensorMode, RememberingMode
 from .graph import Graph
 from .size_reads import SizeReads
 
@@ -64,7 +64,7 @@ def run_alike(
     """
     of_model, of_graph = Recorder(), Recorder()
     paths = [leaf.path for leaf in graph.plan.inputs]
-    mode, why = FakeTensorMode(allow_non_fake_inputs=True), f"{why}, without floats"
+    mode, why = RememberingMode(), f"{why}, without floats"
     ours = _without_floats(mode, values)
     try:
         result = lab.run_within(calls.arguments_of(ours), looking(mode, of_model), why=why)

@@ -156,6 +156,9 @@ class LeafPlan:
     A float that changes from call to call is an input as well: ``floats`` are some of the values
     that calls had, the least and the greatest one among them. The graph takes it as a tensor of
     float64 without dimensions.
+
+    ``broadcast`` are dimensions that may be of size 1 in a call, where another axis of their symbol has
+    its size: the graph gets the tensor expanded, and gives what the model gives.
     """
 
     path: Path
@@ -170,6 +173,7 @@ class LeafPlan:
     floats: tuple[ConstantSpec, ...] = ()
     opaque: OpaqueSpec | None = None
     bound: bool = False
+    broadcast: tuple[int, ...] = ()
 
     @property
     def is_tensor(self) -> bool:
@@ -377,6 +381,8 @@ class Plan:
         if expression.is_constant:
             lines.append("It never changed, in calls and in probes.")
         lines += self._said_of(axis)
+        if dim in leaf.broadcast:
+            lines.append("It may be 1 where another input has the size: the graph broadcasts it.")
         lines += [_of_symbol(self.symbol(name)) for name in expression.symbols]
         lines += [f"{r} ({r.family}): {r.evidence}." for r in self.relations if r.left == axis]
         lines += [

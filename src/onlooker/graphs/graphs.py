@@ -69,11 +69,22 @@ def export_graphs(
     settle_absent_tensors(program)
     _note_calls_after_others(program)
     add_free_options(program)
+    _find_broadcast_axes(program)
     _check_watched_calls(program)
     # graphs stand for several blocks or adapters: each has to give the same graph
     check_equal_blocks(program)
     check_adapters(program)
     return program.finished(), program.refusals
+
+
+def _find_broadcast_axes(program: ProgramGraphs) -> None:
+    """Lets calls have a size of 1 where graphs only broadcast, but not without experiments, nor where the
+    user wants the sizes of watched calls alone.
+    """
+    if program.overrides.probe and not program.overrides.observed:
+        for search in program.searches:
+            with program.noting(search):
+                search.find_broadcast_axes()
 
 
 def _note_calls_after_others(program: ProgramGraphs) -> None:

@@ -270,7 +270,8 @@ def _sizes_of(name: str, traffic: Sequence[tuple[Mapping[str, int], int]]) -> tu
 def _input_row(leaf: LeafPlan) -> InputRow:
     remark = "" if leaf.fill is None else f"may be left out: {leaf.fill}"
     if leaf.is_tensor:
-        shape = ", ".join(map(str, leaf.shape))
+        sizes = enumerate(leaf.shape)
+        shape = ", ".join(f"{e} or 1" if dim in leaf.broadcast else str(e) for dim, e in sizes)
         kind = f"{leaf.dtype.removeprefix('torch.')}[{shape}]"
     elif leaf.is_float:
         kind = "float"

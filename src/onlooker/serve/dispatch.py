@@ -31,6 +31,7 @@ from ..pytrees.joins import join_tensors, joined, split_as
 from ..pytrees.open import close_tree, opened_call
 from ..pytrees.reopen import StructureReader, closer_of
 from ..trace.graph import Graph
+from .broadcast import Expansion
 from .marks import MarksOfCalls, order_violation
 from .route import Mismatch, Route
 from .undoing import Undoing
@@ -65,6 +66,7 @@ class Dispatcher:
         self.signature = signature
         self._python = python_signature(signature)
         self._checkers = {graph.name: Checker(graph.plan, graph.contract) for graph in self.graphs}
+        self._expansions = {graph.name: Expansion(graph.plan) for graph in self.graphs}
         self._ways = {graph.name: _checkers_of_ways(graph) for graph in self.graphs}
         #: what the tensors of a call must be beside their sizes, read from a graph at its first call
         self._marks: dict[str, MarksOfCalls | None] = {}
@@ -195,11 +197,28 @@ class Dispatcher:
             inputs = route.inputs(leaves)
         except Mismatch:
             return None
+        taken: list[Any] | None = inputs
         if not self._checker(graph, route, leaves)(inputs):
+            taken = self._expanded(graph, route, leaves, inputs)
+        if taken is None:
             return None
         name = graph.name
         marks = self._marks[name] if name in self._marks else self._marks_of(graph)
-        return None if marks is not None and any(marks.violations(inputs)) else inputs
+        return None if marks is not None and any(marks.violations(inputs)) else taken
+
+    def _expanded(
+        self, graph: Graph, route: Route, leaves: Sequence[Any], inputs: list[Any]
+    ) -> list[Any] | None:
+        """The inputs of a call that leaves out nothing, with those expanded that are of size 1 where the
+        graph broadcasts; None where it does not take these either.
+        """
+        expansion = self._expansions[graph.name]
+        if not expansion or not route.is_whole(leaves):
+            return None
+        expanded = expansion.of(inputs)
+        if expanded is None or not self._checkers[graph.name](expanded):
+            return None
+        return expanded
 
     def _checker(self, graph: Graph, route: Route, leaves: Sequence[Any]) -> Checker:
         """Returns what checks the sizes of a call: those of the graph, or those of the way in which the

@@ -126,6 +126,13 @@ class Route:
                 absent.add(path.root)
         return frozenset(absent)
 
+    def is_whole(self, leaves: Sequence[Any]) -> bool:
+        """True for a call that has all inputs, and leaves out no option: nothing stands in for them."""
+        given = [source for _, places in self._tensors for _, source, _ in places]
+        given += [source for _, source, _ in self._ints]
+        is_filled = bool(self._missing) or any(leaves[source] is None for source in given)
+        return not is_filled and not self.left_out(leaves)
+
     def _check_way(self, leaves: Sequence[Any]) -> None:
         """Passes for a call that leaves out nothing, or what a trace left out too."""
         absent = self.left_out(leaves)

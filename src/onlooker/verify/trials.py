@@ -196,6 +196,7 @@ class _Unseen:
             chain(self._left_out_of(served), self._of_ways()),
             self._redrawn(own),
             self._laid_out(own[0]),
+            self._broadcast(own[0]),
             self._of_extremes(own),
             self._of_floats(),
             self._only_call(),
@@ -322,6 +323,15 @@ class _Unseen:
             changed = in_other_layout(self.plan, self._values(sizes))
             if changed is not None:
                 yield self._trial(sizes, changed, ", other layout", Focus.LAYOUT)
+
+    def _broadcast(self, sizes: Sizes) -> Iterator[Trial]:
+        """Calls in which one tensor is of size 1 along all axes along which it may be."""
+        for leaf in self.plan.inputs:
+            if leaf.broadcast:
+                values = dict(self._values(sizes))
+                for dim in leaf.broadcast:
+                    values[leaf.path] = values[leaf.path][(slice(None),) * dim + (slice(1),)]
+                yield self._trial(sizes, values, f", {leaf.path} broadcast", Focus.SIZES)
 
     def _of_extremes(self, chosen: Sequence[Sizes]) -> Iterator[Trial]:
         """Small sizes, in torch also those at bounds, with large, zero and negative floats, then with

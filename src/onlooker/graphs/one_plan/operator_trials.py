@@ -26,6 +26,7 @@ from ...core.experiment import Finding, FindingKind
 from ...core.plan import Symbol
 from ...core.sizes.expression import Sizes
 from ...core.sizes.formula import holds, symbols_in
+from ...core.spec import Axis
 from ...infer.sizes import is_possible, listed, smaller_sizes
 from ...lab.lab import Lab
 from ...lab.recorder import Recorder
@@ -43,7 +44,7 @@ from ...repairs.numbers.sized_operators import SizedOperators
 from ...repairs.trace_mode import Reader, reading
 from ...trace.graph import Graph
 from ...trace.operators_alike import sizes_read_alike
-from ...trace.size_reads import SizeReads
+from ...trace.size_reads import SizeReads, SmallReads
 from .regions import ProvenRegion
 
 __all__ = ["OperatorTrials", "RegionTrials", "as_in_a_trace"]
@@ -247,24 +248,14 @@ class OperatorTrials:
         values = self._calls.values(sizes)
         given = tuple(values[path] for path in paths)
         ours, theirs = copy_leaves(given), copy_leaves(given)
-        of_model, of_graph, reads = Recorder(), Recorder(), SizeReads()
-        loops = RolledLoops(like=region.rolling, unseen=of_model.paused)
-        arguments = self._calls.arguments_of({**values, **dict(zip(paths, ours, strict=True))})
+        of_model, of_graph = Recorder(), Recorder()
         about = self._plan.axis_sizes(sizes)
         try:
             expected = self._lab.run(
                 self._calls.arguments_of(values), why=_OF_OPERATORS, memo=True, about=about
             )
-            with contextlib.nullcontext() if region.not_tracing else as_in_a_trace():
-                traced = self._lab.run_within(
-                    arguments,
-                    self._looking(of_model, reads, loops, region.rolling),
-                    why="operators at sizes of 0 and 1",
-                )
-            with of_model:
-                results = [loops.value(leaf) for leaf in traced.leaves]
-            if loops.failure is not None:
-                raise loops.failure
+            arguments = {**values, **dict(zip(paths, ours, strict=True))}
+            results, reads = self._looked_at(region, arguments, of_model)
             with of_graph:
                 got = graph(theirs)
         except Exception as error:
@@ -274,7 +265,7 @@ class OperatorTrials:
         of_the_model = numbers.of(of_model, ours, results)
         same = of_the_model.is_done_by(numbers.of(of_graph, theirs, got))
         agrees = agreement(expected.structure.paths(), expected.leaves, got)
-        as_read = _are_read(reads.sizes, region.reads, sizes)
+        as_read = _are_read(reads, region.reads, sizes)
         logger.debug(
             "%s at %s: same operators %s, same sizes read %s; %s",
             graph.name,
@@ -284,6 +275,53 @@ class OperatorTrials:
             agrees.note or "the same results",
         )
         return same and as_read and agrees.holds
+
+    def is_unread(self, graph: Graph, region: ProvenRegion, small: Sequence[Axis]) -> bool:
+        """True where the model reads the sizes of the trace of a region, though some axes are of size 1
+        instead, and gives what the graph gives for the expanded tensors.
+        """
+        whole = self._calls.values(region.sizes)
+        values = dict(whole)
+        for axis in small:
+            if axis.dim is not None:
+                values[axis.path] = values[axis.path].narrow(axis.dim, 0, 1)
+        ours = dict(zip(values, copy_leaves(tuple(values.values())), strict=True))
+        paths = [leaf.path for leaf in graph.plan.inputs]
+        unseen = SmallReads()
+        try:
+            results, reads = self._looked_at(region, ours, Recorder(), unseen)
+            given = copy_leaves(tuple(values[path] for path in paths))
+            got = graph(
+                [_expanded_as(one, whole[path]) for path, one in zip(paths, given, strict=True)]
+            )
+        except Exception as error:
+            logger.debug("not tried with %s of size 1: %s", ", ".join(map(str, small)), error)
+            return False
+        agrees = agreement(list(graph.outputs.structure.paths()), results, got)
+        as_read = _are_read(reads, region.reads, region.sizes) and not unseen.found
+        logger.debug("%s of size 1: as read %s, %s", list(map(str, small)), as_read, agrees.note)
+        return as_read and agrees.holds
+
+    def _looked_at(
+        self, region: ProvenRegion, values: Values, recorder: Recorder, *others: Reader
+    ) -> tuple[list[Any], list[tuple[Any, ...]]]:
+        """The result of the model for a call, whose operators are recorded, and the sizes that its Python
+        reads. The model goes the way that it went in the trace of a region. ``others`` read it too.
+
+        :raises Exception: what the model raises
+        """
+        reads, loops = SizeReads(), RolledLoops(like=region.rolling, unseen=recorder.paused)
+        with contextlib.nullcontext() if region.not_tracing else as_in_a_trace():
+            traced = self._lab.run_within(
+                self._calls.arguments_of(values),
+                self._looking(recorder, [*others, reads], loops, region.rolling),
+                why="operators at sizes of 0 and 1",
+            )
+        with recorder:
+            results = [loops.value(leaf) for leaf in traced.leaves]
+        if loops.failure is not None:
+            raise loops.failure
+        return results, reads.sizes
 
     def _is_proven(self, graph: Graph, region: ProvenRegion, sizes: Sizes, values: Values) -> bool:
         """True where runs without floats prove for all values what :meth:`_is_exact` finds for some.
@@ -304,12 +342,12 @@ class OperatorTrials:
 
     @contextlib.contextmanager
     def _looking(
-        self, recorder: Recorder, reads: SizeReads, loops: RolledLoops, rolling: Rolling
+        self, recorder: Recorder, reads: Sequence[Reader], loops: RolledLoops, rolling: Rolling
     ) -> Iterator[None]:
         """Inside the block a run of the model is looked at, with the loops rolled, and all rows visited,
         as they are in the graph.
         """
-        readers: list[Reader] = [reads]
+        readers: list[Reader] = [*reads]
         readers += [loops] if loops.rolls else []
         if rolling.visited:
             readers.append(HitRows(like=rolling.visited, refused=rolling.refused))
@@ -335,6 +373,10 @@ def as_in_a_trace() -> Iterator[None]:
                 stack.enter_context(swapped(torch.compiler, name, True))
         stack.enter_context(reading(SizedOperators()))
         yield
+
+
+def _expanded_as(value: Any, whole: Any) -> Any:
+    return value.expand(whole.shape) if isinstance(value, torch.Tensor) else value
 
 
 def _has_floats(value: Any) -> bool:

@@ -38,6 +38,7 @@ from ...trace.dim_names import with_bounds
 from ...trace.graph import Graph
 from ...trace.torch_export import Traced, traced_at
 from ...trace.torch_run import as_guards, runner_on_demand, write_contract
+from .broadcast_axes import with_broadcast_axes
 from .operator_trials import OperatorTrials
 from .regions import ProvenRegion, bounded_plan, contract_of
 from .ways import ProvenWay, joined_ways
@@ -219,6 +220,10 @@ class ProvenGraphs:
                 known.ways.append(ProvenWay(names, proven, traced, is_identity))
             return True
         return False
+
+    def with_broadcast_axes(self, proven: ProvenGraph) -> Graph:
+        """One of the graphs, whose plan says which axes may be of size 1 in a call."""
+        return with_broadcast_axes(proven.graph, proven.regions, self._trials)
 
     def _is_right_for(self, graph: Graph, traces: Iterable[Traced]) -> bool:
         """True for a graph that computes what the graph of each trace computes, at its sizes."""

@@ -131,6 +131,11 @@ class PlanSearch:
             for proven in self.graphs:
                 proven.graph = replace(proven.graph, plan=_bound(proven.graph.plan, names))
 
+    def find_broadcast_axes(self) -> None:
+        """From here on calls may have a size of 1 where the graphs only broadcast."""
+        for proven in self.graphs:
+            proven.graph = self._proven.with_broadcast_axes(proven)
+
     def refuse_ways(self, sets: Iterable[Collection[str]]) -> None:
         """From here on no call may leave out just the arguments of one of these sets."""
         found = tuple(tuple(sorted(names)) for names in sets)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from onlooker import InputObserver, Program
-from onlooker.graphs import side_runs
+from onlooker.graphs.sides import side_runs
 
 
 class Remembers(torch.nn.Module):

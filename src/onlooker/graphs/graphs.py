@@ -29,7 +29,7 @@ from .left_out import (
 from .prepare import Prepared
 from .program_graphs import ProgramGraphs
 from .refused_calls import add_sides_of_masks, complete_observed, drop_useless
-from .side_runs import SideRuns
+from .sides.side_runs import SideRuns
 
 __all__ = ["export_graphs"]
 

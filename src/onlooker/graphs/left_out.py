@@ -40,7 +40,7 @@ from .one_plan.ways import (
 )
 from .program_graphs import ProgramGraphs
 from .refused_calls import complete_observed
-from .side_runs import SideRuns
+from .sides.side_runs import SideRuns
 
 __all__ = [
     "add_calls_without_masks",

@@ -15,16 +15,16 @@ from typing import Any
 import sympy
 import torch
 
-from ..core.contract import Constraint, Origin
-from ..core.errors import ExportError
-from ..core.plan import Plan
-from ..core.sizes.expression import Sizes
-from ..proofs.decisions import Decision
-from ..proofs.path_condition import in_sizes, symbol_of, written
-from ..repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
-from ..repairs.trace_mode import Reader
-from ..torch_internals.sizes import ConstantSource, ShapeEnv, symbolic_shapes
-from ..trace.size_reads import READS
+from ...core.contract import Constraint, Origin
+from ...core.errors import ExportError
+from ...core.plan import Plan
+from ...core.sizes.expression import Sizes
+from ...proofs.decisions import Decision
+from ...proofs.path_condition import in_sizes, symbol_of, written
+from ...repairs.numbers.range_tensors import LIST_TAKERS, RangeTensors
+from ...repairs.trace_mode import Reader
+from ...torch_internals.sizes import ConstantSource, ShapeEnv, symbolic_shapes
+from ...trace.size_reads import READS
 
 __all__ = ["SymbolicSizes", "WayDiffersError", "plain_of"]
 

@@ -1,0 +1,110 @@
+"""What the graphs of a search give for calls, and what their operators do with values and positions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...core.errors import RejectedCallError
+from ...core.structure import Tree
+from ...lab.lab import Lab
+from ...lab.recorder import Recorder
+from ...lab.runner import opened
+from ...pytrees.open import copy_tensors, open_arguments
+from ...serve.dispatch import Dispatcher
+from ...trace.graph import Graph
+from ..identity import numbers_of_positions, places_taken, thresholds_on_values, value_reads
+from .symbolic_sizes import WayDiffersError
+
+__all__ = ["GraphRun", "GraphRuns"]
+
+
+@dataclass(frozen=True)
+class GraphRun:
+    """The results of a graph for some inputs, and what its operators do with values; None for the
+    latter where it has inner graphs that are not recorded.
+    """
+
+    inputs: Sequence[Any]
+    result: Tree[Any]
+    thresholds: Counter[Any] | None
+    value_reads: int = 0
+    positions: Counter[int] = field(default_factory=Counter)
+    places: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def is_for(self, inputs: Sequence[Any]) -> bool:
+        """True for the same inputs."""
+        return len(inputs) == len(self.inputs) and all(map(_is_same, inputs, self.inputs))
+
+
+class GraphRuns:
+    """Runs of the graphs of one search, each in a program of its own.
+
+    A graph is run once for all forms of a way that give it the same inputs: a call with an empty
+    cache is another call for the model than one without a cache, and the same one for the graph.
+    """
+
+    def __init__(self, graphs: Sequence[Graph], lab: Lab) -> None:
+        self._gradients = lab.subject.gradients
+        self._dispatchers = {graph.name: Dispatcher([graph], lab.signature) for graph in graphs}
+        self._known: dict[str, list[GraphRun]] = {}
+
+    def forget(self) -> None:
+        """Lets go of the runs so far."""
+        self._known.clear()
+
+    def of(self, graph: Graph, arguments: dict[str, Any]) -> GraphRun:
+        """Returns what a graph gives for a call.
+
+        :raises WayDiffersError: where the graph does not take the call
+        """
+        dispatcher = self._dispatchers[graph.name]
+        taken = dispatcher.taken(arguments)
+        inputs = copy_tensors(() if taken is None else taken[1])
+        known = self._known.setdefault(graph.name, [])
+        found = next((one for one in known if one.is_for(inputs)), None)
+        if found is None or not inputs:
+            found = self._run(dispatcher, arguments, inputs)
+            known.append(found)
+        return found
+
+    def _run(
+        self, dispatcher: Dispatcher, arguments: dict[str, Any], inputs: Sequence[Any]
+    ) -> GraphRun:
+        recorder = Recorder()
+        given = [
+            leaf for leaf in open_arguments(arguments).leaves if isinstance(leaf, torch.Tensor)
+        ]
+        with torch.set_grad_enabled(self._gradients):
+            try:
+                with recorder:
+                    result = opened(dispatcher.serve_values(arguments)[2])
+            except RejectedCallError as refusal:
+                raise WayDiffersError(f"the graph refuses it: {refusal.message}") from refusal
+            except NotImplementedError:
+                result = opened(dispatcher.serve_values(arguments)[2])
+                return GraphRun(inputs, result, None)
+        return GraphRun(
+            inputs,
+            result,
+            thresholds_on_values(recorder.steps, given),
+            value_reads(recorder.steps),
+            numbers_of_positions(recorder.steps),
+            places_taken(recorder.steps),
+        )
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """True for two inputs of a graph that hold the same."""
+    if not _is_tensor(one) or not _is_tensor(other):
+        return type(one) is type(other) and bool(one == other)
+    is_alike = one.dtype == other.dtype and one.stride() == other.stride()
+    return is_alike and torch.equal(one, other)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)

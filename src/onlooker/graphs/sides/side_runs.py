@@ -1,0 +1,382 @@
+"""Runs of a model on each side of what its Python decides by sizes.
+
+A graph of a decoder stands for many ways of a call: without a mask, without a cache, without both.
+A trace of each way would cost more than the export. So the model runs in such a way on plain
+tensors, while each size that its Python reads is a symbol of torch. What Python decides by a symbol
+is a condition on sizes, and a run stands for all sizes that satisfy its conditions. Sizes for which
+no run stands get a run of their own, until the sizes of the graph are covered:
+
+    def forward(self, x, mask=None):                # the graph was traced with a mask
+        if mask is None and x.shape[1] > 64: ...
+
+    run without a mask      decided         stands for
+    x.shape == (3, 5)       n <= 64         1 to 64
+    x.shape == (3, 65)      n > 64          65 and more
+
+Within the sizes of one run the model computes by the same operators. Each run is compared with the
+graph: for plain values, with a padded mask, and for extreme values. A threshold of one of them on
+values that the other lacks counts as a difference, and so does a value that Python reads. A number
+that only one of them compares positions with gets runs beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+
+from ...core.call import Values
+from ...core.contract import Constraint
+from ...core.path import Path
+from ...core.sizes.expression import Sizes
+from ...core.sizes.formula import numbers_near, symbols_in
+from ...infer.sizes import is_possible
+from ...lab.lab import Lab, SpentError
+from ...lab.recorder import Recorder
+from ...lab.rerun import difference
+from ...lab.stateful import Stateful
+from ...lab.without_floats import without_float_values, without_its_floats
+from ...lab.work import is_dear, work_of
+from ...materialise.extremes import LARGE, extreme_values
+from ...materialise.padding import with_padding
+from ...observing.effects import Effect
+from ...observing.reach import Snapshot
+from ...observing.store import Sample
+from ...proofs.decisions import recorded_decisions
+from ...pytrees.open import map_tensors
+from ...torch_internals.fake_tensors import FakeTensorMode
+from ...torch_internals.trees import tree_leaves
+from ...trace.graph import Graph
+from ...trace.operators_alike import run_alike
+from ..identity import (
+    is_met,
+    symbols_of_positions,
+    thresholds_on_values,
+    value_reads,
+)
+from ..one_plan.search import PlanSearch
+from ..one_plan.ways import USUAL_SIZES, sizes_of_absent
+from .graph_runs import GraphRun, GraphRuns
+from .position_numbers import GREATEST_TRIED, PositionNumbers
+from .symbolic_sizes import WayDiffersError
+from .way_runs import RecordedRun, SizesOfModel, WayRuns
+
+__all__ = ["SideRuns"]
+
+logger = logging.getLogger(__name__)
+#: the most sides of the decisions of one way of a call
+_MOST_SIDES = 16
+#: sizes of runs: each symbol has another one
+_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
+#: the most work of a run, beside that of the first one
+_MOST_LARGER = 32
+#: what a call may leave behind for which runs without floats stand
+_NUMBERS = frozenset({bool, int, float, str, type(None)})
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One run: its sizes, and the conditions under which Python decides as it did.
+
+    ``fixed`` are sizes that could not be told from constants of the model, ``operators`` those that
+    ran.
+    """
+
+    sizes: Sizes
+    conditions: tuple[Constraint, ...]
+    fixed: Sizes
+    operators: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> Any:
+        """Equal for two runs that go the same way."""
+        return tuple(self.sizes.items()), self.conditions, self.operators
+
+    def covers(self, sizes: Sizes) -> bool:
+        """True for sizes for which the run stands."""
+        is_same = all(sizes[name] == size for name, size in self.fixed.items())
+        return is_same and all(condition.holds(sizes) for condition in self.conditions)
+
+
+class _OtherResult(WayDiffersError):
+    """The result is another one."""
+
+
+class SideRuns:
+    """The runs of a model beside the graphs of one search, on each side of what it decides."""
+
+    def __init__(self, search: PlanSearch, lab: Lab) -> None:
+        self.search, self.lab = search, lab
+        self.graphs = [(proven, proven.current()) for proven in search.graphs]
+        self.known = SizesOfModel.of(search, lab)
+        self.graph_runs = GraphRuns([graph for _, graph in self.graphs], lab)
+
+    def difference_without(self, names: Collection[str], forms: Iterable[Mapping[str, Any]]) -> str:
+        """Returns the difference between calls without some arguments and the graphs that would serve
+        them; nothing where they agree at every size.
+
+        Each of the ``forms`` has the arguments that a call passes as an empty object, such as a new
+        cache, instead of leaving them out. Where a form has the operators and the decisions of another
+        one, it runs with plain values alone.
+        """
+        known: set[Any] = set()
+        self.graph_runs.forget()
+        try:
+            for empty in forms:
+                way = _Way(self, self._runs(names=frozenset(names), empty=empty), known)
+                way.visit_sides()
+                known |= {side.key for side in way.sides}
+        except SpentError:
+            return "not all sides of its decisions could be tried"
+        except WayDiffersError as different:
+            return str(different)
+        return ""
+
+    def difference_after_a_call(self, before: Sample) -> str:
+        """Returns the difference between the result of a call that follows the one ``before`` and that
+        of the graphs; nothing where no run found another result.
+        """
+        way = _Way(self, self._runs(before=before))
+        with contextlib.suppress(SpentError):
+            try:
+                way.visit_sides()
+            except _OtherResult as different:
+                return str(different)
+            except WayDiffersError as different:
+                logger.debug("a call after another one: %s", different)
+        return ""
+
+    def _runs(self, **way: Any) -> WayRuns:
+        return WayRuns(self.search, self.lab, self.known, **way)
+
+    def symbols_of_positions(self, number: int) -> frozenset[str]:
+        """Returns the symbols on which those positions depend that graphs compare with a number."""
+        found = (symbols_of_positions(graph, number) for _, graph in self.graphs)
+        return frozenset().union(*found)
+
+
+class _Way:
+    """The sides of one way of a call: for which sizes the runs of the model stand.
+
+    ``known`` are the sides of other forms of the way: on these, plain values alone are compared.
+    """
+
+    def __init__(self, sides: SideRuns, runs: WayRuns, known: Collection[Any] = ()) -> None:
+        self._of_search, self.runs = sides, runs
+        self.search, self.lab, self.plan = sides.search, sides.lab, sides.search.plan
+        self.sides: list[_Side] = []
+        self._absent = sizes_of_absent(self.plan, runs.names)
+        self._most_work = 0
+        self._known = known
+
+    def visit_sides(self) -> None:
+        """Runs the model until its runs stand for all sizes of the graphs.
+
+        :raises WayDiffersError: where a run differs from the graph
+        :raises SpentError: when the budget has ended
+        """
+        numbers = PositionNumbers()
+        for proven, _ in self._of_search.graphs:
+            for region in proven.regions:
+                base = {**region.sizes, **proven.fixed, **region.fixed, **self._absent}
+                self._visit(self._with_own_sizes(base), numbers)
+        n_known = -1
+        while n_known < len(self.sides):
+            n_known = len(self.sides)
+            for side in list(self.sides):
+                for sizes in self._sizes_near(side):
+                    self._visit(sizes, numbers)
+        if not self.sides:
+            raise WayDiffersError("no sizes could be tried")
+        if any(
+            number > GREATEST_TRIED and self._may_meet(number, numbers) for number in numbers.all
+        ):
+            raise WayDiffersError("it has a number on positions that is too large to be tried")
+        small = sorted(number for number in numbers.all if number <= GREATEST_TRIED)
+        for sizes in self._sizes_beside(small):
+            self._compare(sizes, PositionNumbers())
+
+    def _visit(self, sizes: Sizes, numbers: PositionNumbers) -> None:
+        """A run at sizes of the graphs for which no run stands."""
+        if any(side.covers(sizes) for side in self.sides) or not self._is_served(sizes):
+            return
+        if len(self.sides) >= _MOST_SIDES:
+            raise WayDiffersError("it decides by sizes in too many ways")
+        self.sides.append(self._compare(sizes, numbers))
+
+    def _is_served(self, sizes: Sizes) -> bool:
+        return self.search.holds(sizes) and is_possible(self.plan, sizes)
+
+    def _with_own_sizes(self, base: Sizes) -> Sizes:
+        """Sizes that no constant of the model has, where the graphs hold for such."""
+        found, primes = dict(base), [p for p in _PRIMES if p not in self.runs.known.constants]
+        for name, size in base.items():
+            for prime in primes if size > 1 and name not in self._absent else ():
+                choice = {**found, name: prime}
+                if self._is_served(choice):
+                    found = choice
+                    primes.remove(prime)
+                    break
+        return found
+
+    def _sizes_near(self, side: _Side) -> Iterator[Sizes]:
+        """Sizes at the numbers of the conditions of a run, beside them and elsewhere; small ones
+        first.
+        """
+        for condition in side.conditions:
+            names = symbols_in(condition.formula) - self._absent.keys()
+            free = [symbol for symbol in self.plan.symbols if symbol.name in names]
+            tried = sorted({*USUAL_SIZES, *numbers_near(condition.formula)})
+            pools = [[size for size in tried if symbol.takes(size)] for symbol in free]
+            for choice in sorted(product(*pools), key=sum):
+                chosen = {symbol.name: size for symbol, size in zip(free, choice, strict=True)}
+                yield {**side.sizes, **chosen}
+
+    def _sizes_beside(self, numbers: Sequence[int]) -> Iterator[Sizes]:
+        """Sizes at some numbers on positions, beside them and beyond, each once: a loop over the rows of
+        a block has all numbers up to its length.
+        """
+        names = [symbol.name for symbol in self.plan.symbols if symbol.name not in self._absent]
+        known = {tuple(side.sizes.items()) for side in self.sides}
+        for number in numbers:
+            for name, size in product(names, (number - 1, number, number + 1, 2 * number + 3)):
+                sizes = {**self.sides[0].sizes, name: size}
+                key = tuple(sizes.items())
+                if key not in known and self._is_served(sizes):
+                    known.add(key)
+                    yield sizes
+
+    def _may_meet(self, number: int, numbers: PositionNumbers) -> bool:
+        """True where the graphs take calls with as many positions as a number that is compared with them."""
+        names = {symbol.name for symbol in self.plan.symbols} - self._absent.keys()
+        if number not in numbers.of_runs:
+            names &= self._of_search.symbols_of_positions(number)
+        return is_met(number, names, self.sides[0].sizes, self._is_served)
+
+    # -- one run
+
+    def _compare(self, sizes: Sizes, numbers: PositionNumbers) -> _Side:
+        """The run of the model at some sizes, after it was compared with the graph.
+
+        :raises WayDiffersError: where it differs
+        """
+        graph = next(graph for proven, graph in self._of_search.graphs if proven.holds(sizes))
+        calls = self.search.calls
+        values = calls.values(sizes)
+        work = work_of(self.lab.model, values)
+        self._most_work = self._most_work or max(self.lab.most_work, _MOST_LARGER * work)
+        if work > self._most_work:
+            raise WayDiffersError(f"it decides by sizes that are too large to be tried: {sizes}")
+        proven = self._proven_side(graph, values, sizes)
+        if proven is not None:
+            return proven
+        side = self._compare_values(graph, values, sizes, numbers)
+        if self.sides or side.key in self._known:
+            return side
+        others = (
+            with_padding(calls, values, hidden=True),
+            extreme_values(calls, values, LARGE),
+        )
+        for changed in others:
+            if changed is not None and self._passes_other(values, changed):
+                self._compare_values(graph, changed, sizes, numbers)
+        return side
+
+    def _proven_side(self, graph: Graph, values: Values, sizes: Sizes) -> _Side | None:
+        """The run of a large model after another call, where runs without floats prove for all values
+        that the graph computes the same; None elsewhere.
+
+        The call before may leave numbers of Python behind, and no tensors: what those hold is unknown.
+        """
+        inputs = [values[leaf.path] for leaf in graph.plan.inputs]
+        if self.runs.before is None or isinstance(self.lab.model, Stateful):
+            return None
+        if not is_dear(self.lab.model, values) or not all(map(_has_floats, inputs)):
+            return None
+        regions = [region for proven, _ in self._of_search.graphs for region in proven.regions]
+        if any(region.rolling.lines or region.rolling.visited for region in regions):
+            return None
+        symbols = self.runs.symbols(sizes)
+        before, hits = self.runs.before, self.runs.hit_rows()
+
+        @contextlib.contextmanager
+        def looking(mode: FakeTensorMode, recorder: Recorder) -> Iterator[None]:
+            state = Snapshot.of(self.lab.model)
+            with without_float_values(mode):
+                without = functools.partial(without_its_floats, mode)
+                self.lab.subject(map_tensors(without, dict(before.arguments())))
+            if not state.is_whole or not all(map(_leaves_numbers, state.effects())):
+                raise WayDiffersError("the call before leaves more than numbers behind")
+            with without_float_values(mode), self.runs.reading(recorder, symbols, hits):
+                yield
+
+        calls, why = self.search.calls, "a side of a decision after another call"
+        with recorded_decisions() as log:
+            run = run_alike(graph, calls, self.lab, values, looking, why=why)
+        if run is None:
+            return None
+        operators = tuple(str(function) for function, *_ in run.steps)
+        conditions = symbols.conditions(log.decisions.values())
+        return _Side(sizes, conditions, symbols.fixed, operators)
+
+    def _passes_other(self, values: Mapping[Path, Any], changed: Mapping[Path, Any]) -> bool:
+        """True where a value that the way does not leave out was changed."""
+        return any(
+            changed[path] is not value
+            for path, value in values.items()
+            if path.root not in self.runs.names
+        )
+
+    def _compare_values(
+        self, graph: Graph, values: Mapping[Path, Any], sizes: Sizes, numbers: PositionNumbers
+    ) -> _Side:
+        run = self.runs.recorded(values, sizes)
+        if run is None:  # the model refuses these sizes with the arguments too
+            return _Side(sizes, (), sizes)
+        of_graph = self._of_search.graph_runs.of(graph, self.runs.arguments(values))
+        found = difference(run.result, of_graph.result)
+        if found:
+            raise _OtherResult(f"at {sizes}: {found}")
+        why = _other_values(run, of_graph)
+        if why and not self.runs.in_a_trace:
+            # a model may leave out a mask that hides nothing, except in a trace
+            self.runs.in_a_trace = True
+            traced = self.runs.recorded(values, sizes)
+            if traced is not None:
+                run, why = traced, _other_values(traced, of_graph)
+        if why:
+            raise WayDiffersError(why)
+        if of_graph.thresholds is not None:
+            numbers.add(run, of_graph)
+        operators = tuple(str(function) for function, *_ in run.steps)
+        conditions = run.symbols.conditions(run.decisions)
+        return _Side(sizes, conditions, run.symbols.fixed, operators)
+
+
+def _other_values(run: RecordedRun, of_graph: GraphRun) -> str:
+    """Returns what a run does with values that the graph does not; nothing where there is no such
+    thing.
+    """
+    if of_graph.thresholds is None:
+        return ""
+    if thresholds_on_values(run.steps, run.given) != of_graph.thresholds:
+        return "it has other thresholds on values"
+    if value_reads(run.steps, run.hits.numbers) > of_graph.value_reads:
+        return "it decides by values"
+    return ""
+
+
+def _has_floats(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _leaves_numbers(effect: Effect) -> bool:
+    """True for a change to a number or a text of Python, or to a tuple or list of these."""
+    leaves = tree_leaves((effect.before, effect.after))
+    return not effect.is_write and all(type(leaf) in _NUMBERS for leaf in leaves)

@@ -1,0 +1,197 @@
+"""Runs of a model in one way of a call, with symbols for the sizes that its Python reads."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ...core.path import Path
+from ...core.sizes.expression import Sizes
+from ...core.structure import Tree
+from ...lab.lab import Lab, SpentError
+from ...lab.recorder import Recorder
+from ...lab.rerun import difference
+from ...lab.stateful import Stateful
+from ...observing.module_state import copied_values, values_at
+from ...observing.store import Sample
+from ...proofs.decisions import Decision, recorded_decisions
+from ...proofs.path_condition import symbol_of
+from ...pytrees.open import copy_tensors, open_arguments
+from ...repairs.loops.hit_rows import HitRows
+from ...repairs.numbers.size_ints import builtins_swapped, files_of
+from ...repairs.trace_mode import reading
+from ..identity import Step
+from ..one_plan.operator_trials import as_in_a_trace
+from ..one_plan.search import PlanSearch
+from .symbolic_sizes import SymbolicSizes, WayDiffersError, plain_of
+
+__all__ = ["RecordedRun", "SizesOfModel", "WayRuns"]
+
+
+@dataclass(frozen=True)
+class SizesOfModel:
+    """What is known of the sizes of a model: those that it has whatever the call is, expressions of the
+    plan for others, and the files in which its Python reads them.
+    """
+
+    constants: frozenset[int]
+    expressions: tuple[Any, ...]
+    files: Sequence[ModuleType]
+
+    @classmethod
+    def of(cls, search: PlanSearch, lab: Lab) -> SizesOfModel:
+        """The sizes of the model of a search."""
+        expressions = tuple(dict.fromkeys(_expressions(search)))
+        return cls(_constants_of(expressions, lab), expressions, files_of(lab.model))
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run of the model: its result, its operators, the tensors that it was given, and what Python
+    decided.
+    """
+
+    result: Tree[Any]
+    steps: Sequence[Step]
+    given: Sequence[torch.Tensor]
+    symbols: SymbolicSizes
+    hits: HitRows
+    decisions: tuple[Decision, ...]
+
+
+class WayRuns:
+    """Runs of a model in one way of a call: without the arguments of some ``names``, with the ``empty``
+    objects instead, and after the call ``before``.
+    """
+
+    def __init__(
+        self,
+        search: PlanSearch,
+        lab: Lab,
+        known: SizesOfModel,
+        *,
+        names: frozenset[str] = frozenset(),
+        empty: Mapping[str, Any] | None = None,
+        before: Sample | None = None,
+    ) -> None:
+        self.search, self.lab, self.known = search, lab, known
+        self.names, self.empty, self.before = names, empty or {}, before
+        #: True once the model was found to compute otherwise when it is not traced
+        self.in_a_trace = False
+
+    def symbols(self, sizes: Sizes) -> SymbolicSizes:
+        """Returns the symbols of one run."""
+        known = self.known
+        return SymbolicSizes(self.search.plan, sizes, known.expressions, known.constants)
+
+    def recorded(self, values: Mapping[Path, Any], sizes: Sizes) -> RecordedRun | None:
+        """A run of the model; None where it refuses the sizes with the arguments as well.
+
+        :raises WayDiffersError: where it refuses them without the arguments alone
+        """
+        arguments = self.arguments(values)
+        given = [
+            leaf for leaf in open_arguments(arguments).leaves if isinstance(leaf, torch.Tensor)
+        ]
+        symbols = self.symbols(sizes)
+        recorder, hits = Recorder(), self.hit_rows()
+        without = f" without {', '.join(sorted(self.names))}" if self.names else ""
+        after = " after another call" if self.before is not None else ""
+        why = f"a side of a decision{without}{after}"
+        try:
+            with recorded_decisions() as log:
+                looking = self._looking(recorder, symbols, hits)
+                result = self.lab.run_within(arguments, looking, why=why)
+        except SpentError:
+            raise
+        except Exception as error:
+            if self.search.takes(sizes):
+                raise WayDiffersError(f"the model refuses {sizes}: {error}") from error
+            return None
+        if hits.visited:
+            self._check_visits(result, values, sizes, why)
+        decisions = tuple(log.decisions.values())
+        return RecordedRun(_plain(result), recorder.steps, given, symbols, hits, decisions)
+
+    def _check_visits(
+        self, visited: Tree[Any], values: Mapping[Path, Any], sizes: Sizes, why: str
+    ) -> None:
+        """Passes where a run that visits all rows gives what the model gives.
+
+        :raises WayDiffersError: elsewhere
+        """
+        arguments = self.arguments(values)
+        plain = self.symbols(sizes)
+        looking = self._looking(Recorder(), plain, HitRows(like=()))
+        result = _plain(self.lab.run_within(arguments, looking, why=why))
+        found = difference(result, _plain(visited))
+        if found:
+            raise WayDiffersError(f"its loop over rows gives something else: {found}")
+
+    def hit_rows(self) -> HitRows:
+        """The loops of the model of which the graphs visit all rows."""
+        regions = [region for proven in self.search.graphs for region in proven.regions]
+        visited = {line for region in regions for line in region.rolling.visited}
+        refused = {row for region in regions for row in region.rolling.refused}
+        return HitRows(like=visited, refused=refused)
+
+    @contextlib.contextmanager
+    def _looking(self, recorder: Recorder, symbols: SymbolicSizes, hits: HitRows) -> Iterator[None]:
+        """The run of the model stands inside; the call before it has been made."""
+        model = self.lab.model
+        left: AbstractContextManager[None] = contextlib.nullcontext()
+        if self.before is not None and isinstance(model, Stateful):
+            # what watched calls left, as copies: the model is the user's
+            values = copied_values(values_at(self.lab.subject.watched, model.unread))
+            left = model.lifted(lambda path, value: values.get(path))
+        elif self.before is not None:
+            self.lab.subject(dict(self.before.arguments()))
+        with left, self.reading(recorder, symbols, hits):
+            yield
+
+    @contextlib.contextmanager
+    def reading(self, recorder: Recorder, symbols: SymbolicSizes, hits: HitRows) -> Iterator[None]:
+        """Inside the block sizes are symbols, and operators are recorded."""
+        within = as_in_a_trace() if self.in_a_trace else contextlib.nullcontext()
+        builtins = symbols.ranges.builtins
+        lists = builtins_swapped(self.lab.model, builtins, files=self.known.files)
+        with within, recorder, reading(symbols, hits), lists:
+            yield
+            symbols.ranges.settle()
+
+    def arguments(self, values: Mapping[Path, Any]) -> dict[str, Any]:
+        """The arguments of the way, as copies."""
+        arguments: dict[str, Any] = copy_tensors(self.search.calls.arguments_of(values))
+        for name in self.names:
+            arguments.pop(name, None)
+        return {**arguments, **{name: copy_tensors(value) for name, value in self.empty.items()}}
+
+
+def _plain(tree: Tree[Any]) -> Tree[Any]:
+    return tree.each(plain_of)
+
+
+def _expressions(search: PlanSearch) -> Iterator[Any]:
+    """The sizes of the plan, those of its axes, and those that the model read in a trace."""
+    yield from map(symbol_of, search.plan.symbols)
+    for leaf in search.plan.inputs:
+        for _, expression in leaf.axes:
+            yield expression.value
+    for proven in search.graphs:
+        for region in proven.regions:
+            yield from (size for sizes in region.reads for size in sizes if size is not None)
+
+
+def _constants_of(expressions: Sequence[Any], lab: Lab) -> frozenset[int]:
+    """The sizes that the model has whatever the call is."""
+    found = {int(size) for size in expressions if size.is_Integer}
+    if isinstance(lab.model, torch.nn.Module):
+        for tensor in (*lab.model.parameters(), *lab.model.buffers()):
+            found.update(tensor.shape)
+    return frozenset(found)

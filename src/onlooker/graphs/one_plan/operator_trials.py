@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations, product
 from typing import Any
 
@@ -35,7 +35,7 @@ from ...materialise.arguments import Calls
 from ...observing.store import copy_leaves
 from ...patches.swap import swapped
 from ...proofs.path_condition import Atom, proofs_of, symbol_of, written
-from ...proofs.same_run import Numbers
+from ...proofs.same_run import READERS, Numbers
 from ...pytrees.comparisons.agree import agreement
 from ...repairs.loops.hit_rows import HitRows
 from ...repairs.loops.rolled_loops import RolledLoops, Rolling
@@ -278,7 +278,8 @@ class OperatorTrials:
 
     def is_unread(self, graph: Graph, region: ProvenRegion, small: Sequence[Axis]) -> bool:
         """True where the model reads the sizes of the trace of a region, though some axes are of size 1
-        instead, and gives what the graph gives for the expanded tensors.
+        instead, and gives what the graph gives for the expanded tensors. It reads no values: it is not
+        told of any trace, and may go another way for others.
         """
         whole = self._calls.values(region.sizes)
         values = dict(whole)
@@ -287,9 +288,10 @@ class OperatorTrials:
                 values[axis.path] = values[axis.path].narrow(axis.dim, 0, 1)
         ours = dict(zip(values, copy_leaves(tuple(values.values())), strict=True))
         paths = [leaf.path for leaf in graph.plan.inputs]
-        unseen = SmallReads()
+        unseen, recorder = SmallReads(), Recorder()
         try:
-            results, reads = self._looked_at(region, ours, Recorder(), unseen)
+            untold = replace(region, not_tracing=True)
+            results, reads = self._looked_at(untold, ours, recorder, unseen)
             given = copy_leaves(tuple(values[path] for path in paths))
             got = graph(
                 [_expanded_as(one, whole[path]) for path, one in zip(paths, given, strict=True)]
@@ -298,7 +300,9 @@ class OperatorTrials:
             logger.debug("not tried with %s of size 1: %s", ", ".join(map(str, small)), error)
             return False
         agrees = agreement(list(graph.outputs.structure.paths()), results, got)
-        as_read = _are_read(reads, region.reads, region.sizes) and not unseen.found
+        values_read = READERS.intersection(func for func, *_ in recorder.steps)
+        as_read = _are_read(reads, region.reads, region.sizes)
+        as_read = as_read and not unseen.found and not values_read
         logger.debug("%s of size 1: as read %s, %s", list(map(str, small)), as_read, agrees.note)
         return as_read and agrees.holds
 

@@ -73,7 +73,7 @@ def test_no_page_has_an_output_that_nothing_prints() -> None:
     assert not empty
 
 
-#: a module of the library as the pages name it: `graphs/side_runs.py`, `verify/`
+#: a module of the library as the pages name it: `graphs/sides/side_runs.py`, `verify/`
 MODULE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/(?:[a-z_]+\.py)?)`")
 
 

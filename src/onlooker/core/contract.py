@@ -101,11 +101,12 @@ class Dropped:
 @dataclass(frozen=True, slots=True)
 class Way:
     """Arguments that a call may leave out together, and the sizes for which a trace without them
-    gives the same graph. They may be more sizes than those of calls that pass the arguments: a model
-    with ``chunk=64`` takes another path beyond 64 rows, and without it the path stays the same.
+    gives the same graph, or runs of the model without them what the graph gives. They may be more
+    sizes than those of calls that pass the arguments: a model with ``chunk=64`` takes another path
+    beyond 64 rows, and without it the path stays the same.
 
     ``left_out`` are the names of the arguments, ``regions`` the sizes, and ``evidence`` says how the
-    two traces were compared.
+    two were compared.
     """
 
     left_out: tuple[str, ...]

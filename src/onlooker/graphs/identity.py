@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import Any
 
@@ -35,6 +35,7 @@ from .known_masks import are_same_with_known_masks
 
 __all__ = [
     "Step",
+    "are_lengths",
     "identity_difference",
     "is_met",
     "numbers_of_positions",
@@ -87,6 +88,8 @@ _POSITIONS = frozenset(
 _TAKING = frozenset({"slice", "narrow", "select"})
 #: a threshold on sizes is met by sizes up to this one
 _GREATEST = 600
+#: the shares of a length at which positions are computed
+_SHARES = (1, 2, 3, 5, 8, 16, 64)
 #: at so many sizes at least the graphs have to agree
 _FEWEST = 2
 
@@ -267,11 +270,20 @@ def is_met(
     return False
 
 
-def symbols_of_positions(graph: Graph, number: int) -> frozenset[str]:
-    """Returns the symbols of the plan on which those positions depend that a graph compares with a number;
-    all of them where such a position is computed from values.
+def _sizes_of(graph: Graph, left_out: Collection[str]) -> SizeProgram:
+    """The part of a graph that depends on sizes alone, in calls that leave out some arguments."""
+    leaves = [leaf for leaf in graph.plan.inputs if leaf.path.root in left_out and leaf.fill]
+    fills = {leaf.path: partial(fill_of, leaf) for leaf in leaves}
+    return SizeProgram(graph.artifact, graph.plan, graph.names, fills)
+
+
+def symbols_of_positions(
+    graph: Graph, number: int, left_out: Collection[str] = ()
+) -> frozenset[str]:
+    """Returns the symbols of the plan on which those positions depend that a graph compares with a number,
+    in calls that leave out some arguments; all of them where such a position is computed from values.
     """
-    sizes = SizeProgram(graph.artifact, graph.plan, graph.names)
+    sizes = _sizes_of(graph, left_out)
     found: set[str] = set()
     for node in sizes.nodes:
         is_compared = node.op == "call_function" and _name(node) in _POSITIONS
@@ -281,6 +293,44 @@ def symbols_of_positions(graph: Graph, number: int) -> frozenset[str]:
             return frozenset(symbol.name for symbol in graph.plan.symbols)
         found.update(sizes.symbols_of([node]))
     return frozenset(found)
+
+
+def are_lengths(
+    graph: Graph, number: int, names: Sequence[str], base: Sizes, left_out: Collection[str]
+) -> bool:
+    """True where the positions that a graph compares with a number, in calls that leave out some
+    arguments, are no larger than the sum of the sizes of some names, as far as that sum is below the
+    number. False where they are computed from values.
+
+    ``2 * arange(n) > 4096`` is decided at an n of 2049: such a number says nothing of lengths.
+    """
+    program = _sizes_of(graph, left_out)
+    compared = [
+        node
+        for node in program.nodes
+        if node.op == "call_function" and _name(node) in _POSITIONS
+        if number in map(abs, _numbers(node))
+    ]
+    operands = list(dict.fromkeys(one for node in compared for one in node.all_input_nodes))
+    if not all(map(program.knows, operands)):
+        return False
+    own = {symbol.name for symbol in graph.plan.symbols}
+    for name in own.intersection(names):
+        for share in _SHARES:
+            sizes = {**base, name: max(base[name], (number - 2) // share)}
+            length = sum(sizes[one] for one in names)
+            if not all(_is_below(program, one, sizes, length) for one in operands):
+                return False
+    return True
+
+
+def _is_below(program: SizeProgram, node: torch.fx.Node, sizes: Sizes, most: int) -> bool:
+    """True for a node whose numbers at some sizes are at most ``most``."""
+    values = program.values([node], sizes)
+    if values is None:
+        return False
+    found = torch.as_tensor(values[0])
+    return found.dtype is torch.bool or bool((found.abs() <= most).all())
 
 
 # the same of operators that ran

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+from ..core.contract import Constraint
 from ..core.errors import ExportError
 from ..core.plan import Plan
 from ..core.sizes.expression import Sizes
@@ -41,6 +42,7 @@ from .one_plan.ways import (
 from .program_graphs import ProgramGraphs
 from .refused_calls import complete_observed
 from .sides.side_runs import SideRuns
+from .sides.symbolic_sizes import WayDiffersError
 
 __all__ = [
     "add_calls_without_masks",
@@ -153,7 +155,7 @@ def settle_absent_tensors(program: ProgramGraphs) -> None:
             else:
                 _settle_by_traces(program, search)
         settled += new
-        if any(search.plan.never_absent or _has_bound(search) for search in new):
+        if any(s.plan.never_absent or s.has_limits or _has_bound(s) for s in new):
             complete_observed(program)
 
 
@@ -217,18 +219,22 @@ def _settle_by_runs(program: ProgramGraphs, search: PlanSearch) -> None:
         for root in separable_arguments(search.plan)
         if root not in _required_arguments(program)
     ]
-    refused = []
+    refused, limited = [], dict[frozenset[str], Sequence[Constraint]]()
     runs = SideRuns(search, program.lab)
     for number, names in enumerate(_subsets(roots)):
-        forms = _empty_objects(program, names)
-        found = "too many arguments may be left out"
-        if number < _MOST_WAYS:
+        try:
+            if number >= _MOST_WAYS:
+                raise WayDiffersError("too many arguments may be left out")
             with program.noting(search):
-                found = runs.difference_without(names, forms)
-        if found:
-            logger.info("calls without %s differ: %s", ", ".join(sorted(names)), found)
+                limits = runs.limits_without(names, _empty_objects(program, names))
+        except WayDiffersError as different:
+            logger.info("calls without %s differ: %s", ", ".join(sorted(names)), different)
             refused.append(names)
+        else:
+            if limits:
+                limited[names] = limits
     search.refuse_ways(refused)
+    search.limit_ways(limited)
     for names in refused:
         calls = calls_without(search.plan, names, program.prepared.recording.calls, roots)
         other = _search_without(program, search, names, calls) if calls else None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations, product
 from operator import is_
 from typing import Any, TypeAlias
 
@@ -20,7 +21,7 @@ import torch
 
 from ..contract.checker import Checker
 from ..core.call import Join, Signature
-from ..core.contract import Contract
+from ..core.contract import Contract, Region
 from ..core.drawing.alike import first_few
 from ..core.errors import OnlookerError, RejectedCallError
 from ..core.path import Path
@@ -222,10 +223,10 @@ class Dispatcher:
 
     def _checker(self, graph: Graph, route: Route, leaves: Sequence[Any]) -> Checker:
         """Returns what checks the sizes of a call: those of the graph, or those of the way in which the
-        call leaves out options.
+        call leaves out options, or tensors.
         """
         ways = self._ways[graph.name]
-        absent = route.left_out(leaves) if ways else None
+        absent = route.way_of(leaves) if ways else None
         return ways[absent] if absent else self._checkers[graph.name]
 
     def _marks_of(self, graph: Graph) -> MarksOfCalls | None:
@@ -327,11 +328,15 @@ class Dispatcher:
 
 
 def _checkers_of_ways(graph: Graph) -> dict[frozenset[str], Checker]:
-    """For which sizes a call may leave out arguments, by their names."""
-    return {
-        frozenset(way.left_out): Checker(graph.plan, Contract(way.regions))
-        for way in graph.contract.ways
-    }
+    """For which sizes a call may leave out arguments, by their names: options, tensors, or both."""
+    regions = {frozenset(way.left_out): way.regions for way in graph.contract.ways}
+    inputs = {leaf.path.root for leaf in graph.plan.inputs}
+    for options, tensors in permutations(list(regions), 2):
+        if options.isdisjoint(inputs) and tensors <= inputs:
+            pairs = product(regions[options], regions[tensors])
+            both = (one.constraints + other.constraints for one, other in pairs)
+            regions[options | tensors] = tuple(map(Region, both))
+    return {names: Checker(graph.plan, Contract(own)) for names, own in regions.items()}
 
 
 def _unread_results(graph: Graph, joins: Sequence[Join]) -> list[tuple[int, Path]]:

@@ -128,10 +128,20 @@ class Route:
 
     def is_whole(self, leaves: Sequence[Any]) -> bool:
         """True for a call that has all inputs, and leaves out no option: nothing stands in for them."""
-        given = [source for _, places in self._tensors for _, source, _ in places]
-        given += [source for _, source, _ in self._ints]
-        is_filled = bool(self._missing) or any(leaves[source] is None for source in given)
-        return not is_filled and not self.left_out(leaves)
+        return not self._tensors_left_out(leaves) and not self.left_out(leaves)
+
+    def way_of(self, leaves: Sequence[Any]) -> frozenset[str]:
+        """The options that a call leaves out, and the tensors where it may leave them out at some sizes
+        alone.
+        """
+        tensors, options = self._tensors_left_out(leaves), self.left_out(leaves)
+        return options | tensors if tensors in self._ways else options
+
+    def _tensors_left_out(self, leaves: Sequence[Any]) -> frozenset[str]:
+        """The arguments of the inputs that a call does not have."""
+        places = [place for _, places in self._tensors for place in places]
+        nones = [leaf for _, source, leaf in (*places, *self._ints) if leaves[source] is None]
+        return _roots_of([*(leaf for _, leaf in self._missing), *nones])
 
     def _check_way(self, leaves: Sequence[Any]) -> None:
         """Passes for a call that leaves out nothing, or what a trace left out too."""
@@ -323,8 +333,8 @@ def _check_absent_sets(plan: Plan, missing: Sequence[LeafPlan]) -> None:
             raise Mismatch(Violation(ViolationKind.ABSENT, names[0], expected, got))
 
 
-def _roots_of(leaves: Sequence[LeafPlan]) -> set[str]:
-    return {leaf.path.root for leaf in leaves}
+def _roots_of(leaves: Sequence[LeafPlan]) -> frozenset[str]:
+    return frozenset(leaf.path.root for leaf in leaves)
 
 
 def _check_together(plan: Plan, places: Mapping[Path, int]) -> None:

@@ -243,6 +243,9 @@ class _Unseen:
         """Yields the trials again without the arguments that have a fill and say nothing there."""
         values = self._values(sizes)
         gone = _filled(self.plan, values)
+        way = self.graph.contract.way(gone)
+        if way is not None and not way.holds(sizes):
+            return None
         if not gone or len(gone) == len({leaf.path.root for leaf in self.plan.leaves}):
             return None
         return self._trial(sizes, values, "", Focus.LEFT_OUT, gone)

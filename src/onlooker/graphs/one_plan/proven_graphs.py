@@ -20,14 +20,14 @@ that may leave out arguments. If B pads by the number 1, both graphs stay, each 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from ...contract.places import formulas_of
-from ...core.contract import Constraint, Contract, Origin
+from ...core.contract import Constraint, Contract, Origin, Region, Way
 from ...core.plan import Plan
 from ...core.sizes.expression import Sizes
 from ...proofs.exported_sizes import sizes_in_plan
@@ -41,7 +41,7 @@ from ...trace.torch_run import as_guards, runner_on_demand, write_contract
 from .broadcast_axes import with_broadcast_axes
 from .operator_trials import OperatorTrials
 from .regions import ProvenRegion, bounded_plan, contract_of
-from .ways import ProvenWay, joined_ways
+from .ways import Limits, ProvenWay, joined_ways, limited_ways
 
 __all__ = ["ProvenGraph", "ProvenGraphs", "sizes_without"]
 
@@ -52,12 +52,13 @@ logger = logging.getLogger(__name__)
 class ProvenGraph:
     """A graph, and the regions of sizes for which it is proven, each by one trace.
 
-    ``fixed`` are symbols that are numbers in the graph.
+    ``fixed`` are symbols that are numbers in the graph, ``limits`` those of all graphs of the plan.
     """
 
     graph: Graph
     fixed: Sizes
     traces: list[Traced]
+    limits: Limits
     regions: list[ProvenRegion] = field(default_factory=list)
     ways: list[ProvenWay] = field(default_factory=list)
 
@@ -72,8 +73,7 @@ class ProvenGraph:
     def current(self) -> Graph:
         """The graph with its regions as they are."""
         regions = tuple(region.region for region in self.regions)
-        ways = joined_ways(self.ways, regions)
-        return replace(self.graph, contract=Contract(regions, ways=ways))
+        return replace(self.graph, contract=Contract(regions, ways=self._ways_of(regions)))
 
     def finished(self) -> Graph:
         """The graph with its contract, as short as the proofs allow."""
@@ -84,10 +84,14 @@ class ProvenGraph:
         return replace(
             self.graph,
             plan=plan,
-            contract=replace(contract, ways=joined_ways(self.ways, contract.regions)),
+            contract=replace(contract, ways=self._ways_of(contract.regions)),
             named=with_bounds(self.graph.named, plan),
             run=runner_on_demand(program, tuple(names.values())),
         )
+
+    def _ways_of(self, regions: Sequence[Region]) -> tuple[Way, ...]:
+        limited = limited_ways(self.limits, self.fixed, regions)
+        return (*joined_ways(self.ways, regions), *limited)
 
 
 class ProvenGraphs:
@@ -97,6 +101,8 @@ class ProvenGraphs:
         self.graphs: list[ProvenGraph] = []
         #: how many traces gave a graph that was not known
         self.n_further = 0
+        #: the sets of arguments that calls may leave out at some sizes alone
+        self.limits: dict[frozenset[str], Sequence[Constraint]] = {}
         self._plan, self._trials = plan, trials
         self._comparisons: dict[int, tuple[Traced, Comparison]] = {}
 
@@ -177,7 +183,7 @@ class ProvenGraphs:
         own = self._region(graph, traced, {}, choice)
         ways = [way for way in known.ways if not self.difference_of(graph, way.traced)]
         self.graphs[self.graphs.index(known)] = ProvenGraph(
-            graph, fixed, [*known.traces, traced], [*moved, own], ways
+            graph, fixed, [*known.traces, traced], self.limits, [*moved, own], ways
         )
 
     def add_way(
@@ -260,7 +266,7 @@ class ProvenGraphs:
 
     def _proven(self, traced: Traced, fixed: Sizes) -> ProvenGraph:
         region = self._region(traced.graph, traced, {}, {**fixed, **traced.graph.sizes})
-        return ProvenGraph(traced.graph, fixed, [traced], [region])
+        return ProvenGraph(traced.graph, fixed, [traced], self.limits, [region])
 
     def _region(self, graph: Graph, traced: Traced, fixed: Sizes, sizes: Sizes) -> ProvenRegion:
         """The region of a trace, with the least sizes at which ``graph`` is right."""

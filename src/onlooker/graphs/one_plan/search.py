@@ -46,6 +46,7 @@ from .nearby_sizes import NearbySizes
 from .operator_trials import OperatorTrials
 from .order_runs import has_dicts, order_read
 from .proven_graphs import ProvenGraph, ProvenGraphs, sizes_without
+from .ways import Limits
 
 __all__ = ["PlanSearch"]
 
@@ -144,6 +145,15 @@ class PlanSearch:
         for proven in self.graphs:
             plan = replace(proven.graph.plan, never_absent=found)
             proven.graph = replace(proven.graph, plan=plan)
+
+    def limit_ways(self, limits: Limits) -> None:
+        """From here on calls may leave out just the arguments of one of these sets at some sizes alone."""
+        self._proven.limits.update(limits)
+
+    @property
+    def has_limits(self) -> bool:
+        """True where calls may leave out some arguments at some sizes alone."""
+        return bool(self._proven.limits)
 
     @property
     def decides_by_masks(self) -> bool:

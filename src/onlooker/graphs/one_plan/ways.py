@@ -15,7 +15,7 @@ sizes for which the second trace is proven, which may be more than those of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -24,7 +24,7 @@ from ...core.contract import Constraint, Region, Way
 from ...core.path import Path
 from ...core.plan import LeafPlan, Plan
 from ...core.sizes.expression import Sizes
-from ...core.sizes.formula import numbers_near, symbols_in
+from ...core.sizes.formula import numbers_near, read_formula, renamed, symbols_in
 from ...core.spec import ConstantSpec
 from ...core.structure import Structure
 from ...trace.graph import Graph
@@ -33,6 +33,7 @@ from .regions import ProvenRegion
 
 __all__ = [
     "USUAL_SIZES",
+    "Limits",
     "ProvenWay",
     "absent_tensors",
     "calls_without",
@@ -40,6 +41,7 @@ __all__ = [
     "is_proven_wherever",
     "joined_ways",
     "left_out_in",
+    "limited_ways",
     "separable_arguments",
     "sets_left_out",
     "sizes_of_absent",
@@ -85,6 +87,27 @@ def joined_ways(ways: Sequence[ProvenWay], regions: Sequence[Region]) -> tuple[W
     return tuple(Way(names, tuple(group)) for names, group in groups.items())
 
 
+#: sets of arguments that calls may leave out, each with conditions on sizes under which they may
+Limits = Mapping[frozenset[str], Sequence[Constraint]]
+
+
+def limited_ways(limits: Limits, fixed: Sizes, regions: Sequence[Region]) -> Iterator[Way]:
+    """Yields one way for each set of arguments that calls may leave out at some sizes alone.
+
+    ``regions`` are those of the graph, ``fixed`` the symbols that are numbers in it.
+    """
+    for names, conditions in limits.items():
+        own = tuple(_at_sizes(condition, fixed) for condition in conditions)
+        narrow = (replace(one, constraints=(*one.constraints, *own)) for one in regions)
+        yield Way(tuple(sorted(names)), tuple(narrow), "run without them")
+
+
+def _at_sizes(condition: Constraint, fixed: Sizes) -> Constraint:
+    """The condition with numbers in the place of some symbols."""
+    tree = read_formula(condition.formula, sorted(symbols_in(condition.formula)))
+    return replace(condition, formula=renamed(tree, lambda name: str(fixed.get(name, name))))
+
+
 def without(plan: Plan, names: Collection[str]) -> Plan:
     """The plan of calls that leave out these arguments, and the sizes that no other argument has."""
     before = plan.structure
@@ -103,7 +126,8 @@ def without(plan: Plan, names: Collection[str]) -> Plan:
     leaves = tuple(leaf for leaf in plan.leaves if leaf.path.root not in names)
     told = {name for leaf in leaves for name in leaf.symbols}
     symbols = tuple(symbol for symbol in plan.symbols if symbol.name in told)
-    return replace(plan, structure=structure, leaves=leaves, symbols=symbols)
+    # what calls with these arguments may not leave out says nothing of calls without them
+    return replace(plan, structure=structure, leaves=leaves, symbols=symbols, never_absent=())
 
 
 def watched_ways(

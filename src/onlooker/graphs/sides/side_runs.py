@@ -25,14 +25,14 @@ import contextlib
 import functools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import torch
 
 from ...core.call import Values
-from ...core.contract import Constraint
+from ...core.contract import Constraint, Origin
 from ...core.path import Path
 from ...core.sizes.expression import Sizes
 from ...core.sizes.formula import numbers_near, symbols_in
@@ -55,6 +55,7 @@ from ...torch_internals.trees import tree_leaves
 from ...trace.graph import Graph
 from ...trace.operators_alike import run_alike
 from ..identity import (
+    are_lengths,
     is_met,
     symbols_of_positions,
     thresholds_on_values,
@@ -64,7 +65,7 @@ from ..one_plan.search import PlanSearch
 from ..one_plan.ways import USUAL_SIZES, sizes_of_absent
 from .graph_runs import GraphRun, GraphRuns
 from .position_numbers import GREATEST_TRIED, PositionNumbers
-from .symbolic_sizes import WayDiffersError
+from .symbolic_sizes import TooLargeError, WayDiffersError
 from .way_runs import RecordedRun, SizesOfModel, WayRuns
 
 __all__ = ["SideRuns"]
@@ -117,26 +118,29 @@ class SideRuns:
         self.known = SizesOfModel.of(search, lab)
         self.graph_runs = GraphRuns([graph for _, graph in self.graphs], lab)
 
-    def difference_without(self, names: Collection[str], forms: Iterable[Mapping[str, Any]]) -> str:
-        """Returns the difference between calls without some arguments and the graphs that would serve
-        them; nothing where they agree at every size.
+    def limits_without(
+        self, names: Collection[str], forms: Iterable[Mapping[str, Any]]
+    ) -> list[Constraint]:
+        """Returns the conditions on sizes under which calls without some arguments are what the graphs
+        compute: none where that is so at every size. Sizes that are too large to be tried are left out.
 
         Each of the ``forms`` has the arguments that a call passes as an empty object, such as a new
         cache, instead of leaving them out. Where a form has the operators and the decisions of another
         one, it runs with plain values alone.
+
+        :raises WayDiffersError: where they differ, or could not be tried
         """
         known: set[Any] = set()
+        limits: list[Constraint] = []
         self.graph_runs.forget()
         try:
             for empty in forms:
-                way = _Way(self, self._runs(names=frozenset(names), empty=empty), known)
+                way = _Way(self, self._runs(names=frozenset(names), empty=empty), known, limits)
                 way.visit_sides()
                 known |= {side.key for side in way.sides}
-        except SpentError:
-            return "not all sides of its decisions could be tried"
-        except WayDiffersError as different:
-            return str(different)
-        return ""
+        except SpentError as spent:
+            raise WayDiffersError("not all sides of its decisions could be tried") from spent
+        return limits
 
     def difference_after_a_call(self, before: Sample) -> str:
         """Returns the difference between the result of a call that follows the one ``before`` and that
@@ -155,25 +159,28 @@ class SideRuns:
     def _runs(self, **way: Any) -> WayRuns:
         return WayRuns(self.search, self.lab, self.known, **way)
 
-    def symbols_of_positions(self, number: int) -> frozenset[str]:
-        """Returns the symbols on which those positions depend that graphs compare with a number."""
-        found = (symbols_of_positions(graph, number) for _, graph in self.graphs)
-        return frozenset().union(*found)
-
 
 class _Way:
     """The sides of one way of a call: for which sizes the runs of the model stand.
 
-    ``known`` are the sides of other forms of the way: on these, plain values alone are compared.
+    ``known`` are the sides of other forms of the way: on these, plain values alone are compared. The
+    way ends at its ``limits``, which grow where sizes are too large to be tried.
     """
 
-    def __init__(self, sides: SideRuns, runs: WayRuns, known: Collection[Any] = ()) -> None:
+    def __init__(
+        self,
+        sides: SideRuns,
+        runs: WayRuns,
+        known: Collection[Any] = (),
+        limits: list[Constraint] | None = None,
+    ) -> None:
         self._of_search, self.runs = sides, runs
         self.search, self.lab, self.plan = sides.search, sides.lab, sides.search.plan
         self.sides: list[_Side] = []
         self._absent = sizes_of_absent(self.plan, runs.names)
         self._most_work = 0
         self._known = known
+        self._limits = [] if limits is None else limits
 
     def visit_sides(self) -> None:
         """Runs the model until its runs stand for all sizes of the graphs.
@@ -191,13 +198,12 @@ class _Way:
             n_known = len(self.sides)
             for side in list(self.sides):
                 for sizes in self._sizes_near(side):
-                    self._visit(sizes, numbers)
+                    self._visit_beside(side, sizes, numbers)
         if not self.sides:
             raise WayDiffersError("no sizes could be tried")
-        if any(
-            number > GREATEST_TRIED and self._may_meet(number, numbers) for number in numbers.all
-        ):
-            raise WayDiffersError("it has a number on positions that is too large to be tried")
+        for number in sorted(numbers.all):
+            if number > GREATEST_TRIED and self._may_meet(number, numbers):
+                self._end_before(number, numbers)
         small = sorted(number for number in numbers.all if number <= GREATEST_TRIED)
         for sizes in self._sizes_beside(small):
             self._compare(sizes, PositionNumbers())
@@ -210,8 +216,41 @@ class _Way:
             raise WayDiffersError("it decides by sizes in too many ways")
         self.sides.append(self._compare(sizes, numbers))
 
+    def _visit_beside(self, side: _Side, sizes: Sizes, numbers: PositionNumbers) -> None:
+        """A run beside one of the sides; where its sizes are too large, the way ends before them."""
+        try:
+            self._visit(sizes, numbers)
+        except TooLargeError:
+            limit = next((one for one in side.conditions if not one.holds(sizes)), None)
+            if limit is None:
+                raise
+            self._limits.append(replace(limit, origin=Origin.UNPROVEN, reason=self._without))
+
+    def _end_before(self, number: int, numbers: PositionNumbers) -> None:
+        """Ends the way before its calls have as many positions as a number that graphs alone compare
+        with them.
+
+        :raises WayDiffersError: where a position may be a larger number than the length of its call
+        """
+        names = sorted(self._names_of(number, numbers))
+        base, left_out = self.sides[0].sizes, self.runs.names
+        graphs = [graph for _, graph in self._of_search.graphs]
+        is_limit = number not in numbers.of_runs and all(
+            are_lengths(graph, number, names, base, left_out) for graph in graphs
+        )
+        if not is_limit:
+            raise WayDiffersError("it has a number on positions that is too large to be tried")
+        formula = f"{' + '.join(names)} < {number - 1}"
+        self._limits.append(Constraint(formula, Origin.UNPROVEN, reason=self._without))
+
+    @property
+    def _without(self) -> str:
+        return f"without {', '.join(sorted(self.runs.names))}"
+
     def _is_served(self, sizes: Sizes) -> bool:
-        return self.search.holds(sizes) and is_possible(self.plan, sizes)
+        if not self.search.holds(sizes) or not is_possible(self.plan, sizes):
+            return False
+        return all(limit.holds(sizes) for limit in self._limits)
 
     def _with_own_sizes(self, base: Sizes) -> Sizes:
         """Sizes that no constant of the model has, where the graphs hold for such."""
@@ -254,10 +293,19 @@ class _Way:
 
     def _may_meet(self, number: int, numbers: PositionNumbers) -> bool:
         """True where the graphs take calls with as many positions as a number that is compared with them."""
+        names = self._names_of(number, numbers)
+        return is_met(number, names, self.sides[0].sizes, self._is_served)
+
+    def _names_of(self, number: int, numbers: PositionNumbers) -> set[str]:
+        """The symbols of which positions that are compared with a number depend."""
         names = {symbol.name for symbol in self.plan.symbols} - self._absent.keys()
         if number not in numbers.of_runs:
-            names &= self._of_search.symbols_of_positions(number)
-        return is_met(number, names, self.sides[0].sizes, self._is_served)
+            left_out = self.runs.names
+            found = (
+                symbols_of_positions(graph, number, left_out) for _, graph in self._of_search.graphs
+            )
+            names &= frozenset().union(*found)
+        return names
 
     # -- one run
 
@@ -272,7 +320,7 @@ class _Way:
         work = work_of(self.lab.model, values)
         self._most_work = self._most_work or max(self.lab.most_work, _MOST_LARGER * work)
         if work > self._most_work:
-            raise WayDiffersError(f"it decides by sizes that are too large to be tried: {sizes}")
+            raise TooLargeError(f"it decides by sizes that are too large to be tried: {sizes}")
         proven = self._proven_side(graph, values, sizes)
         if proven is not None:
             return proven

@@ -26,7 +26,7 @@ from ...repairs.trace_mode import Reader
 from ...torch_internals.sizes import ConstantSource, ShapeEnv, symbolic_shapes
 from ...trace.size_reads import READS
 
-__all__ = ["SymbolicSizes", "WayDiffersError", "plain_of"]
+__all__ = ["SymbolicSizes", "TooLargeError", "WayDiffersError", "plain_of"]
 
 _OF_ONE_SIZE = frozenset(
     {torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement, torch.numel}
@@ -35,6 +35,10 @@ _OF_ONE_SIZE = frozenset(
 
 class WayDiffersError(Exception):
     """A way of a call differs from the graph; never seen by a user."""
+
+
+class TooLargeError(WayDiffersError):
+    """Sizes at which no run is made."""
 
 
 class SymbolicSizes(Reader):

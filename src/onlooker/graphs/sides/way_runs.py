@@ -15,6 +15,7 @@ from ...core.path import Path
 from ...core.sizes.expression import Sizes
 from ...core.structure import Tree
 from ...lab.lab import Lab, SpentError
+from ...lab.memory import is_out_of_memory
 from ...lab.recorder import Recorder
 from ...lab.rerun import difference
 from ...lab.stateful import Stateful
@@ -29,7 +30,7 @@ from ...repairs.trace_mode import reading
 from ..identity import Step
 from ..one_plan.operator_trials import as_in_a_trace
 from ..one_plan.search import PlanSearch
-from .symbolic_sizes import SymbolicSizes, WayDiffersError, plain_of
+from .symbolic_sizes import SymbolicSizes, TooLargeError, WayDiffersError, plain_of
 
 __all__ = ["RecordedRun", "SizesOfModel", "WayRuns"]
 
@@ -111,6 +112,8 @@ class WayRuns:
         except SpentError:
             raise
         except Exception as error:
+            if is_out_of_memory(error):
+                raise TooLargeError(f"{sizes} take more memory than there is") from error
             if self.search.takes(sizes):
                 raise WayDiffersError(f"the model refuses {sizes}: {error}") from error
             return None

@@ -166,7 +166,7 @@ def verify_figures(quick: bool) -> Iterator[Figure]:
 
 def sweep_figures(quick: bool) -> Iterator[Figure]:
     """Exports of small models by one worker, and by two."""
-    for count in (10,) if quick else (10, 60):
+    for count in (10,) if quick else (10, 120):
         jobs = [{"name": f"m{number}", "build": "fleet_models.py:small"} for number in range(count)]
         own, one = of_processor(
             lambda jobs=jobs: onlooker.sweep(jobs, into="one", workers=1, redo=True)
@@ -179,7 +179,7 @@ def sweep_figures(quick: bool) -> Iterator[Figure]:
             f"sweep, {count} exports: the busier of two workers, by one alone",
             (here + busier) / (own + one),
             "x",
-            None if count < 60 else 1 / 1.7,
+            None if count < 120 else 1 / 1.7,
             f"{one:.1f} s in one worker, {two:.1f} s in two together, each with its start",
         )
 

@@ -43,7 +43,7 @@ class NearbySizes:
                 small = nearer
         n_found = 0
         steps: list[Sizes] = []
-        if self._proven.have_known_numbers(seed):
+        if self._proven.have_known_numbers(seed) and not self._proven.are_beyond_steps(seed):
             steps = [*self._steps_from(small), *self._steps_from(seed)]
         for choice in steps:
             if self._is_general(choice) and are_beside(choice) and self._takes(choice):

@@ -147,19 +147,20 @@ class ProvenGraphs:
         }
         return list(found.values())
 
-    def have_known_numbers(self, sizes: Sizes) -> bool:
-        """True where each size that became a number in some trace is that number.
-
-        A trace with a size of 0 or 1 does not tell whether it makes numbers of others. False also where
-        a loop has more steps than were compared.
-        """
-        if any(
+    def are_beyond_steps(self, sizes: Sizes) -> bool:
+        """True where a loop has more steps than were compared."""
+        return any(
             limit.origin is Origin.STEPS and not limit.holds(sizes)
             for proven in self.graphs
             for region in proven.regions
             for limit in region.limits
-        ):
-            return False
+        )
+
+    def have_known_numbers(self, sizes: Sizes) -> bool:
+        """True where each size that became a number in some trace is that number.
+
+        A trace with a size of 0 or 1 does not tell whether it makes numbers of others.
+        """
         return any(
             all(sizes[name] == size for name, size in {**proven.fixed, **region.fixed}.items())
             and region.has_its_numbers(sizes)

@@ -256,9 +256,18 @@ class PlanSearch:
                 or not is_possible(self.plan, sizes)
             ):
                 continue
-            if self._sides_of(sizes) not in self._tried and self._proven.have_known_numbers(sizes):
+            if self._sides_of(sizes) not in self._tried and self._is_worth_a_trace(sizes):
                 return sizes
         return None
+
+    def _is_worth_a_trace(self, sizes: Sizes) -> bool:
+        """True for watched sizes, and for those that have no other numbers than the traces so far: a
+        further number would be a further graph.
+        """
+        if self._proven.are_beyond_steps(sizes):
+            return False
+        is_watched = any(sizes == watched for watched, _ in self.domain.calls)
+        return is_watched or self._proven.have_known_numbers(sizes)
 
     def _is_on_grids(self, sizes: Sizes) -> bool:
         """True where the conditions of the graphs are about few remainders, or sizes violate none of

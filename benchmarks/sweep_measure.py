@@ -12,7 +12,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -54,7 +54,8 @@ class Use:
     """A model, the run of it that is watched, and runs that are not.
 
     A run takes the model to run, since expected results come from a copy of it. ``passed_over`` are
-    the uses that would have been more natural, and what the model said to them.
+    the uses that would have been more natural, and what the model said to them. The last unseen run
+    has larger media than the watched one, where there is a run with media ``between`` them.
     """
 
     story: str
@@ -62,6 +63,7 @@ class Use:
     watch: Callable[[Any], object]
     unseen: tuple[Callable[[Any], object], ...]
     passed_over: tuple[str, ...] = ()
+    between: Callable[[Any], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,9 @@ def _stages(build: Callable[[], Use], row: dict[str, Any], send: Callable[[Any],
     ]
     row["message"] = " | ".join(dict.fromkeys(notes[:3]))[:2000]
     row["slug"] = slug_of(row["message"])
+    if row["status"] == "rejects" and use.between is not None:
+        with _stage(row, send, "again", "rejects"):
+            row["watched_twice"] = status_of_two_watched(build())
 
 
 @contextlib.contextmanager
@@ -148,6 +153,28 @@ def _stage(
         raise _Ended from error
     finally:
         row.setdefault("times", {})[name] = round(time.process_time() - begin, 1)
+
+
+def status_of_two_watched(use: Use) -> str:
+    """The status where the larger media are watched too, as the refusal asks: then media between
+    them, and other batches, are asked.
+    """
+    *others, larger = use.unseen
+    assert use.between is not None
+    unseen = replace(use, unseen=(*others, use.between))
+
+    def watch(module: Any) -> None:
+        use.watch(module)
+        larger(module)
+
+    calls = unseen_calls(unseen)
+    try:
+        program = watched(replace(use, watch=watch)).export()
+    except onlooker.ExportError:
+        traceback.print_exc()
+        return "export-error"
+    verified = program.verify().verified
+    return status_of([kind for kind, _ in (answer(program, call) for call in calls)], verified)
 
 
 def status_of(kinds: list[str], verified: bool) -> str:

@@ -53,6 +53,7 @@ def page_of(rows: Iterable[Row]) -> str:
     """The whole page, as Markdown."""
     ordered = sorted(rows, key=lambda row: str(row["name"]))
     parts = [_TOP, _days(ordered), "\n".join(_families(ordered)), "\n".join(_meanings(ordered))]
+    parts.append(_watched_twice(ordered))
     parts += ["\n".join(_causes(ordered, built=True)), "\n".join(_causes(ordered, built=False))]
     parts.append("\n".join(_names(ordered)))
     return "\n".join(parts)
@@ -70,6 +71,29 @@ def _days(rows: Iterable[Row]) -> str:
     shown = [f"{_rows(count)} on {day}" for day, count in sorted(counts.items(), reverse=True)]
     shown += [f"{_rows(earlier)} earlier"] if earlier else []
     return f"Measured: {', '.join(shown)}.\n"
+
+
+def _watched_twice(rows: Iterable[Row]) -> str:
+    """What becomes of refused media once a call with them is watched too.
+
+    >>> rows = [{"name": "timm/a", "watched_twice": "ok"}, {"name": "timm/b", "watched_twice": "rejects"}]
+    >>> print(_watched_twice(rows))
+    Of 2 rows whose larger media are refused, 1 is ok where a second call with these media is watched,
+    and media between both are asked: `timm/a`.
+    <BLANKLINE>
+    """
+    found = {str(row["name"]): row["watched_twice"] for row in rows if "watched_twice" in row}
+    if not found:
+        return ""
+    whole = [name for name, status in found.items() if status == "ok"]
+    count, names = (
+        f"{len(whole)} {'is' if len(whole) == 1 else 'are'}",
+        ", ".join(map("`{}`".format, whole)),
+    )
+    return (
+        f"Of {_rows(len(found))} whose larger media are refused, {count} ok where a second call with"
+        f" these media is watched,\nand media between both are asked{': ' + names if whole else ''}.\n"
+    )
 
 
 def _rows(count: int) -> str:

@@ -45,6 +45,8 @@ HEADS = (
 )
 #: other batches, lengths and paddings than the watched ones, and media of another size
 UNSEEN = (Sizes((2, 0, 1), 7, seed=1), OTHER, Sizes((0, 1), 12, scale=1.5, seed=3))
+#: with media between those of the watched run and of the last unseen one
+BETWEEN = Sizes((1, 0), 9, scale=1.25, seed=4)
 #: a model of more weights is not tiny
 MOST_WEIGHTS = 140_000_000
 #: what widths are divided by where the rules do not fit
@@ -127,7 +129,7 @@ def _use(model: Any, use: NaturalUse) -> Use:
     def of(sizes: Sizes) -> Callable[[Any], object]:
         return lambda module: use.run(module, sizes)
 
-    return Use(use.story, model, of(PADDED), tuple(map(of, UNSEEN)))
+    return Use(use.story, model, of(PADDED), tuple(map(of, UNSEEN)), between=of(BETWEEN))
 
 
 def why_none(cls: Any) -> str:

@@ -13,13 +13,16 @@ _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
 def image_use(model: torch.nn.Module, story: str, side: int) -> Use:
-    """Two images are watched; three of the same side, one and two larger ones are not.
+    """Two images are watched; three of the same side, one and two larger ones are not. Images between
+    them are for a program that was watched with the larger ones too.
 
     :raises NotBuilt: when the model does not take the images in eager mode
     """
     _let_images_matter(model, side)
     runs = [_of_images(2, side, 0), _of_images(3, side, 1), _of_images(1, side, 2)]
-    return checked(Use(story, model, runs[0], (*runs[1:], _of_images(2, side + side // 2, 3))))
+    larger, between = side + side // 2, side + side // 4
+    unseen = (*runs[1:], _of_images(2, larger, 3))
+    return checked(Use(story, model, runs[0], unseen, between=_of_images(1, between, 4)))
 
 
 def checked(use: Use) -> Use:

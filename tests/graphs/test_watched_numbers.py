@@ -1,6 +1,8 @@
-"""Sizes that the Python of a model makes numbers of: each watched call is served, also those whose values were not kept."""
+"""Sizes that Python makes numbers of: each watched call is served, also without its values at hand."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import torch
 
@@ -21,7 +23,7 @@ class ByJoinedLength(torch.nn.Module):
 class ByTable(torch.nn.Module):
     """Scales by a number that differs for each length."""
 
-    table = {3: 1.0, 4: 0.5, 5: 0.25, 6: 0.125, 7: 0.0625, 8: 2.0}
+    table: ClassVar = {3: 1.0, 4: 0.5, 5: 0.25, 6: 0.125, 7: 0.0625, 8: 2.0}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * self.table[x.shape[1]]

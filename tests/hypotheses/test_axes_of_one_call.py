@@ -161,3 +161,28 @@ def test_the_least_size_is_found_and_no_smaller_one_is_served() -> None:
     assert "10 is refused and 11 accepted" in plan.explain("input", 2)
     with pytest.raises(RuntimeError):
         model(random(1, 3, 10, 32))
+
+
+class Faint(torch.nn.Module):
+    """Layers that round what an image adds to their biases away, as those of untrained models may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 4, 3, padding=1)
+        torch.nn.init.constant_(self.convolution.weight, 1e-12)
+        torch.nn.init.ones_(self.convolution.bias)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Returns (batch, 4)."""
+        return torch.relu(self.convolution(images)).amax((2, 3))
+
+
+def test_sides_may_change_where_rounding_hides_the_image() -> None:
+    torch.manual_seed(0)
+    model, observer = Faint().eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 3, 16, 16))
+    program = observer.export()
+    larger = torch.randn(3, 3, 24, 20)
+    with torch.no_grad():
+        torch.testing.assert_close(program(larger), model(larger))

@@ -332,9 +332,8 @@ def _sides(model: Any, sizes: Sizes) -> tuple[int, int]:
     if isinstance(side, dict) or len(sides) < 2:
         sides = (64, 64)
     height, width = (int(one) for one in sides)
-    if sizes.scale == 1.0:
-        return height, width
-    return height + 2 * patch, width + 2 * patch
+    more = round(4 * (sizes.scale - 1)) * patch
+    return height + more, width + more
 
 
 def _image(model: Any, sizes: Sizes) -> torch.Tensor:
@@ -348,7 +347,7 @@ def _colour_image(model: Any, sizes: Sizes) -> torch.Tensor:
 
 
 def _large_image(model: Any, sizes: Sizes) -> torch.Tensor:
-    side = 224 if sizes.scale == 1.0 else 256
+    side = 224 + round(64 * (sizes.scale - 1))
     return _randn(sizes, sizes.batch, 3, side, side)
 
 

@@ -254,13 +254,21 @@ class AxisTrials:
         return _UNREAD
 
     def _is_read(self, path: Path) -> bool:
-        """True when other values of a float input give another result."""
+        """True when other values of a float input, or NaN, give another result.
+
+        Many layers may round a small difference away, as those of untrained models do; NaN comes
+        through.
+        """
         value = self.base[path]
         if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
             return False
-        values = self.calls.domains.clamped({**self.base, path: altered(value)})
-        got, _ = self._run(values, f"other values of {path}", real=True)
-        return got is not None and self._before.differs(got)
+        others = self.calls.domains.clamped({**self.base, path: altered(value)})
+        not_numbers = {**self.base, path: torch.full_like(value, torch.nan)}
+        for values, what in ((others, "other values"), (not_numbers, "NaN as values")):
+            got, _ = self._run(values, f"{what} of {path}", real=True)
+            if got is not None and self._before.differs(got):
+                return True
+        return False
 
 
 def _spelled(axes: Sequence[Axis], sizes: Sequence[int]) -> str:

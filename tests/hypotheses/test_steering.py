@@ -104,7 +104,7 @@ def test_each_of_several_values_is_served() -> None:
 
 def test_a_watched_call_that_no_graph_takes_is_no_success() -> None:
     """Also where its values were not kept: more values than graphs are made for."""
-    program = exported(Chooses(), *range(14))
+    program = exported(Chooses(), *range(20))
     tally = program.verify()
     refused = [call.index for call in program.check(program.recording).calls if not call.holds]
     assert refused

@@ -3,7 +3,9 @@ again.
 
 The call is run twice in a row. What the first run changes and the second one changes once more, a
 counter or a list that grows, is *counted*: no later call finds it as it was. What the second run leaves
-alone, a table for a size or the last result, is *remembered*.
+alone, a table for a size or the last result, is *remembered*. A tensor that both put there, though
+maybe with the same values, is *renewed*: the greatest value so far, or the last result. So is a
+list or another container of tensors.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from ..core.call import Arguments
 from ..observing.effects import MISSING, Effect
 from ..observing.module_state import are_equal
 from ..observing.reach import Snapshot
+from ..torch_internals.tensor_marks import memories_in
 
 __all__ = ["MOST_SIDES", "Kept", "Side"]
 
@@ -37,7 +40,8 @@ class Side:
 
 @dataclass(slots=True)
 class Kept:
-    """The places that calls change, by path: all of them, and the ``counted`` ones. ``lifted`` are
+    """The places that calls change, by path: all of them, the ``counted`` ones, and the ``renewed``
+    ones, which get another tensor in each run. ``lifted`` are
     those of them that only traces change, ``sides`` further calls, which leave behind what no watched call does.
     ``difference`` says how a call after another one gives another result than it does by itself;
     it is empty where none was found.
@@ -45,6 +49,7 @@ class Kept:
 
     changes: dict[str, Effect] = field(default_factory=dict)
     counted: dict[str, Effect] = field(default_factory=dict)
+    renewed: dict[str, Effect] = field(default_factory=dict)
     lifted: set[str] = field(default_factory=set)
     sides: list[Side] = field(default_factory=list)
     difference: str = ""
@@ -64,6 +69,8 @@ class Kept:
             if not _is_equal(change.before, change.after):
                 self.changes.setdefault(path, change)
                 self.counted[path] = self.changes[path]
+            elif path in first and not memories_in(change.after) <= memories_in(change.before):
+                self.renewed[path] = first[path]
         # a queue that is full: its last item is that of the last call, and moves on with the next one
         for path, change in self.changes.items():
             if any(_is_in_one_queue(change, other) for other in list(self.counted.values())):

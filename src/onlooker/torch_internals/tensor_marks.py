@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .needed import needed
+from .trees import tree_leaves
 
 with needed("marks of tensors"):
     _tensors: Any = torch.Tensor
@@ -14,7 +15,14 @@ with needed("marks of tensors"):
     version_of_tensor = _tensors._version.__get__
     is_view = _tensors._is_view
 
-__all__ = ["address_of", "base_of_tensor", "is_view", "memory_of", "version_of_tensor"]
+__all__ = [
+    "address_of",
+    "base_of_tensor",
+    "is_view",
+    "memories_in",
+    "memory_of",
+    "version_of_tensor",
+]
 
 
 def memory_of(tensor: torch.Tensor) -> Any:
@@ -33,3 +41,8 @@ def address_of(tensor: torch.Tensor) -> int:
         return tensor.untyped_storage().data_ptr()
     except (NotImplementedError, RuntimeError):
         return 0
+
+
+def memories_in(value: Any) -> set[Any]:
+    """The memories of all tensors in a value, as a list or a dict may have them."""
+    return {memory_of(leaf) for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)}

@@ -28,13 +28,14 @@ from typing import Any
 import torch
 
 from ..model_source.frames import frame_of_model
-from ..model_source.lines import line_of
+from ..model_source.lines import line_of, place_of_node
 from ..observing.effects import MISSING, Effect
 from ..observing.reach import Holder, ObjectState, Snapshot
 from ..patches.swap import swapped
+from ..torch_internals.tensor_marks import memories_in, memory_of
 from ..torch_internals.trees import tree_leaves
 
-__all__ = ["StateReads"]
+__all__ = ["StateReads", "tensors_read"]
 
 _NUMBERS = (int, float)
 #: what is done with a number without telling one from another
@@ -59,6 +60,27 @@ _OF_CONTAINERS = (
     *("le", "gt", "ge", "hash", "bool", "str", "repr", "format", "add", "radd", "mul", "rmul"),
     *("or", "ror", "and", "rand", "sub", "rsub", "xor", "rxor", "iadd", "ior", "isub", "imul"),
 )
+
+
+def tensors_read(
+    program: torch.export.ExportedProgram, written: Mapping[str, Effect]
+) -> dict[str, str]:
+    """Which of the tensors that each call writes, by path, results of a graph hang on, and the lines
+    that read them. A graph holds them as they stood before the call.
+    """
+    kept = {**program.constants, **program.state_dict}
+    places = {
+        memory: path for path, change in written.items() for memory in memories_in(change.before)
+    }
+    found: dict[str, str] = {}
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    for spec in program.graph_signature.input_specs if places else ():
+        value = kept.get(spec.target or "")
+        path = places.get(memory_of(value)) if isinstance(value, torch.Tensor) else None
+        readers = [] if path is None else list(nodes[spec.arg.name].users)
+        if path is not None and readers:
+            found[path] = place_of_node(readers[0])
+    return found
 
 
 #: functions of ``random`` and ``numpy.random`` that draw

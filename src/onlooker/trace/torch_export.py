@@ -24,6 +24,7 @@ from ..lab.example import Example, find_example
 from ..lab.lab import Lab
 from ..lab.rerun import difference
 from ..lab.runner import opened
+from ..lab.stateful import Stateful
 from ..materialise.arguments import Calls
 from ..model_source.lines import comes_through, place_of_error
 from ..observing.effects import Effect
@@ -55,6 +56,7 @@ from .graph import Graph
 from .graph_check import checked_floats, is_exact_elsewhere, mask_difference, mask_refusal
 from .plain_weights import take_weights_apart
 from .size_bounds import find_bounds
+from .state_reads import tensors_read
 from .torch_run import runner_on_demand
 
 __all__ = ["Traced", "export_graph", "graph_of", "reads_state", "traced_at"]
@@ -232,6 +234,8 @@ def _leaving_less(
         leaves behind what no watched call does, at sizes that no call had
     """
     request, kept, reads = attempt.request, lab.kept, flat.state.found
+    if attempt.program is not None and not isinstance(lab.model, Stateful):
+        reads = {**reads, **tensors_read(attempt.program, kept.renewed)}
     if reads:
         is_watched = attempt.is_side or WATCHED_SIZES in request.on
         if is_watched or not kept.lifted.issuperset(reads):

@@ -1,0 +1,112 @@
+"""Tensors that each call puts in the place of others: a model that reads them keeps state, whatever the values were."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from onlooker import ExportError, InputObserver, Program
+
+
+class Keeps(torch.nn.Module):
+    """Has places for tensors: a buffer, an attribute, a list and a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("peak", torch.tensor(0.0))
+        self.register_buffer("table", torch.arange(16.0), persistent=False)
+        self.peaks, self.by_name = [torch.tensor(0.0)], {"peak": torch.tensor(0.0)}
+
+
+class GreatestInABuffer(Keeps):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.peak = torch.maximum(self.peak, x.max())
+        return x - self.peak
+
+
+class LastMean(Keeps):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = x - self.peak
+        self.peak = x.mean()
+        return result
+
+
+class GreatestInAList(Keeps):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.peaks[0] = torch.maximum(self.peaks[0], x.max())
+        return x - self.peaks[0]
+
+
+class GreatestInANewList(Keeps):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.peaks = [torch.maximum(self.peaks[0], x.max())]
+        return x - self.peaks[0]
+
+
+class GreatestInANewDict(Keeps):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.by_name = {"peak": torch.maximum(self.by_name["peak"], x.max())}
+        return x - self.by_name["peak"]
+
+
+class GreaterTable(Keeps):
+    """Makes another table where the one that it has is too short."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > self.table.shape[0]:
+            self.table = torch.arange(float(x.shape[1]))
+        return x + self.table[: x.shape[1]]
+
+
+class TableOfADtype(Keeps):
+    """Puts the same table back."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.table = self.table.to(x.device).to(x.dtype)
+        return x + self.table[: x.shape[1]]
+
+
+class ViewOfATable(Keeps):
+    """Puts another tensor of the same memory back."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.table = self.table.contiguous().view(-1)
+        return x + self.table[: x.shape[1]]
+
+
+class OnlyWrites(Keeps):
+    """Leaves its last result behind."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.peak = x.max()
+        return x - self.peak
+
+
+def exported(model: torch.nn.Module, *, greatest_first: bool) -> Program:
+    torch.manual_seed(0)
+    first, second = torch.randn(2, 4), torch.randn(2, 6)
+    first[0, 0] = 9.0 if greatest_first else 0.0
+    second[0, 0] = 0.0 if greatest_first else 9.0
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        model(first)
+        model(second)
+    return observer.export()
+
+
+@pytest.mark.parametrize("greatest_first", [True, False])
+@pytest.mark.parametrize("kind", [GreatestInABuffer, LastMean, GreatestInAList, GreatestInANewList, GreatestInANewDict])
+def test_a_model_that_reads_what_it_renews_is_refused(kind: type[Keeps], greatest_first: bool) -> None:
+    with pytest.raises(ExportError, match=r"keeps state.*(peak|peaks|by_name)") as caught:
+        exported(kind(), greatest_first=greatest_first)
+    assert caught.value.slug == "model-keeps-state"
+
+
+@pytest.mark.parametrize("kind", [GreaterTable, TableOfADtype, ViewOfATable, OnlyWrites])
+def test_tables_and_last_results_are_no_state(kind: type[Keeps]) -> None:
+    model = kind()
+    program = exported(model, greatest_first=True)
+    assert program.verify().verified
+    for fill in (1.0, 20.0, 1.0):
+        x = torch.full((2, 5), fill)
+        torch.testing.assert_close(program(x), model(x))

@@ -14,8 +14,8 @@ So the test holds only where both graphs have the same thresholds:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -27,65 +27,19 @@ from ..core.sizes.expression import Sizes
 from ..infer.sizes import choose_sizes, is_possible, middle_sizes
 from ..materialise.arguments import Calls, fill_of
 from ..materialise.extremes import LARGE, extreme_values
-from ..proofs.same_run import READERS
 from ..proofs.size_program import SizeProgram
 from ..pytrees.comparisons.agree import agreement
 from ..trace.graph import Graph
 from .known_masks import are_same_with_known_masks
+from .thresholds import DECIDING, POSITIONS, THRESHOLDS, numbers_in, operator_name
 
 __all__ = [
-    "Step",
     "are_lengths",
     "identity_difference",
     "is_met",
-    "numbers_of_positions",
-    "places_taken",
     "symbols_of_positions",
-    "thresholds_on_values",
-    "value_reads",
 ]
 
-#: an operator of a run: its function, its arguments and its result
-Step = tuple[Any, Any, dict[str, Any], Any]
-
-#: operators that do another thing beyond a threshold
-_THRESHOLDS = frozenset(
-    {
-        "clamp",
-        "clamp_min",
-        "clamp_max",
-        "where",
-        "gt",
-        "lt",
-        "ge",
-        "le",
-        "eq",
-        "ne",
-        "round",
-        "floor",
-    }
-    | {"ceil", "trunc", "sign", "masked_fill", "hardtanh", "relu6", "minimum", "maximum", "isnan"}
-    | {
-        "threshold",
-        "bucketize",
-        "searchsorted",
-        "nan_to_num",
-        "isinf",
-        "isfinite",
-        "fmod",
-        "remainder",
-    }
-)
-#: of operators that choose, the place of the argument that is compared
-_DECIDING = {"where": 0, "masked_fill": 1}
-#: operators whose numbers tell positions apart
-_POSITIONS = frozenset(
-    {"gt", "lt", "ge", "le", "eq", "ne", "sub", "rsub", "add", "clamp", "clamp_min", "clamp_max"}
-    | {"slice", "narrow", "triu", "tril", "minimum", "maximum", "floor_divide", "remainder", "div"}
-    | {"sym_max", "sym_min", "floordiv", "mod", "arange", "roll", "index_select", "select"}
-)
-#: those that take places of one axis
-_TAKING = frozenset({"slice", "narrow", "select"})
 #: a threshold on sizes is met by sizes up to this one
 _GREATEST = 600
 #: the shares of a length at which positions are computed
@@ -174,34 +128,11 @@ def _copies(values: Sequence[Any]) -> list[Any]:
 
 
 def _name(node: torch.fx.Node) -> str:
-    return _name_of(node.target)
-
-
-@lru_cache(maxsize=4096)
-def _name_of(target: Any) -> str:
-    """The name of an operator without its overload, and without the mark of writing in place."""
-    packet = getattr(target, "overloadpacket", target)
-    return str(getattr(packet, "__name__", packet)).rpartition(".")[2].rstrip("_")
+    return operator_name(node.target)
 
 
 def _numbers(node: torch.fx.Node) -> tuple[Any, ...]:
-    return _numbers_in(node.args, node.kwargs)
-
-
-def _numbers_in(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The numbers among the arguments of an operator."""
-    found: list[Any] = []
-
-    def note(value: Any) -> None:
-        if isinstance(value, (list, tuple)):
-            for item in value:
-                note(item)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found.append(value)
-
-    note(list(args))
-    note(list(kwargs.values()))
-    return tuple(found)
+    return numbers_in(node.args, node.kwargs)
 
 
 def _value_thresholds(graph: Graph, shared: set[Path]) -> Counter[Any]:
@@ -219,7 +150,7 @@ def _value_thresholds(graph: Graph, shared: set[Path]) -> Counter[Any]:
             if isinstance(node.meta.get("val"), torch.Tensor):
                 hangs.add(node)
             decided = [other for other in _deciding(node) if other in hangs]
-            if _name(node) in _THRESHOLDS and decided:
+            if _name(node) in THRESHOLDS and decided:
                 found[_name(node), _numbers(node)] += 1
     return found
 
@@ -236,7 +167,7 @@ def _value_sources(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 def _deciding(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The arguments that a threshold compares: of a choice, its condition."""
-    place = _DECIDING.get(_name(node))
+    place = DECIDING.get(_name(node))
     if place is None:
         return list(node.all_input_nodes)
     return [one for one in node.args[place : place + 1] if isinstance(one, torch.fx.Node)]
@@ -248,7 +179,7 @@ def _numbers_of_one(first: Graph, second: Graph) -> list[int]:
     for graph in (first, second):
         count: Counter[int] = Counter()
         for node in graph.artifact.graph.nodes:
-            if node.op == "call_function" and _name(node) in _POSITIONS:
+            if node.op == "call_function" and _name(node) in POSITIONS:
                 count.update(abs(int(n)) for n in _numbers(node) if 2 <= abs(n) < 2**31)
         counts.append(count)
     one, other = counts
@@ -286,7 +217,7 @@ def symbols_of_positions(
     sizes = _sizes_of(graph, left_out)
     found: set[str] = set()
     for node in sizes.nodes:
-        is_compared = node.op == "call_function" and _name(node) in _POSITIONS
+        is_compared = node.op == "call_function" and _name(node) in POSITIONS
         if not is_compared or number not in map(abs, _numbers(node)):
             continue
         if not sizes.knows(node):
@@ -308,7 +239,7 @@ def are_lengths(
     compared = [
         node
         for node in program.nodes
-        if node.op == "call_function" and _name(node) in _POSITIONS
+        if node.op == "call_function" and _name(node) in POSITIONS
         if number in map(abs, _numbers(node))
     ]
     operands = list(dict.fromkeys(one for node in compared for one in node.all_input_nodes))
@@ -331,71 +262,3 @@ def _is_below(program: SizeProgram, node: torch.fx.Node, sizes: Sizes, most: int
         return False
     found = torch.as_tensor(values[0])
     return found.dtype is torch.bool or bool((found.abs() <= most).all())
-
-
-# the same of operators that ran
-
-
-def thresholds_on_values(steps: Sequence[Step], given: Iterable[torch.Tensor]) -> Counter[Any]:
-    """The thresholds of a run on values that hang on some tensors, each with its numbers."""
-    hangs = {id(tensor) for tensor in given}
-    found: Counter[Any] = Counter()
-    for function, args, kwargs, result in steps:
-        name = _name_of(function)
-        tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
-        is_like = name.endswith("_like") or name.startswith("new_")
-        if is_like or not any(id(tensor) in hangs for tensor in tensors):
-            continue
-        hangs.update(map(id, _tensors_in((result,))))
-        place = _DECIDING.get(name)
-        deciding = tensors if place is None else args[place : place + 1]
-        if name in _THRESHOLDS and any(id(tensor) in hangs for tensor in deciding):
-            found[name, _numbers_in(args, kwargs)] += 1
-    return found
-
-
-def _tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The tensors among the arguments, or the results, of an operator."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors_in(value)
-
-
-def numbers_of_positions(steps: Sequence[Step]) -> Counter[int]:
-    """The numbers of the operators of a run that tell positions apart."""
-    found: Counter[int] = Counter()
-    for function, args, kwargs, _ in steps:
-        if _name_of(function) in _POSITIONS:
-            numbers = _numbers_in(args, kwargs)
-            found.update(abs(int(n)) for n in numbers if 2 <= abs(n) < 2**31)
-    return found
-
-
-def places_taken(steps: Sequence[Step]) -> Counter[tuple[int, int]]:
-    """The numbers by which the operators of a run take places of an axis, each with the length of the
-    axis.
-    """
-    found: Counter[tuple[int, int]] = Counter()
-    for function, args, kwargs, _ in steps:
-        if _name_of(function) in _TAKING:
-            length = args[0].shape[args[1] if len(args) > 1 else kwargs.get("dim", 0)]
-            numbers = _numbers_in(args, kwargs)
-            found.update((abs(int(n)), length) for n in numbers if 2 <= abs(n) < 2**31)
-    return found
-
-
-def value_reads(steps: Sequence[Step], known: Iterable[torch.Tensor] = ()) -> int:
-    """Counts how often Python read values in a run; not those that are computed of ``known`` tensors
-    alone, which have the same values in each run.
-    """
-    same = {id(tensor) for tensor in known}
-    count = 0
-    for function, args, kwargs, result in steps:
-        tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
-        if tensors and all(id(tensor) in same for tensor in tensors):
-            same.update(map(id, _tensors_in((result,))))
-        elif function in READERS:
-            count += 1
-    return count

@@ -17,7 +17,7 @@ from ...lab.runner import opened
 from ...pytrees.open import copy_tensors, open_arguments
 from ...serve.dispatch import Dispatcher
 from ...trace.graph import Graph
-from ..identity import numbers_of_positions, places_taken, thresholds_on_values, value_reads
+from .operators_of_runs import numbers_of_positions, places_taken, thresholds_on_values, value_reads
 from .symbolic_sizes import WayDiffersError
 
 __all__ = ["GraphRun", "GraphRuns"]

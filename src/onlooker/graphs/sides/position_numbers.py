@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..identity import numbers_of_positions, places_taken
 from .graph_runs import GraphRun
+from .operators_of_runs import numbers_of_positions, places_taken
 from .way_runs import RecordedRun
 
 __all__ = ["GREATEST_TRIED", "PositionNumbers"]

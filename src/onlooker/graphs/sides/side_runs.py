@@ -54,16 +54,11 @@ from ...torch_internals.fake_tensors import FakeTensorMode
 from ...torch_internals.trees import tree_leaves
 from ...trace.graph import Graph
 from ...trace.operators_alike import run_alike
-from ..identity import (
-    are_lengths,
-    is_met,
-    symbols_of_positions,
-    thresholds_on_values,
-    value_reads,
-)
+from ..identity import are_lengths, is_met, symbols_of_positions
 from ..one_plan.search import PlanSearch
 from ..one_plan.ways import USUAL_SIZES, sizes_of_absent
 from .graph_runs import GraphRun, GraphRuns
+from .operators_of_runs import thresholds_on_values, value_reads
 from .position_numbers import GREATEST_TRIED, PositionNumbers
 from .symbolic_sizes import TooLargeError, WayDiffersError
 from .way_runs import RecordedRun, SizesOfModel, WayRuns

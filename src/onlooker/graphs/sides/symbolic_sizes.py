@@ -9,7 +9,8 @@ is a symbol, what Python decides by it is known as a condition on sizes (:mod:`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import sympy
@@ -75,6 +76,16 @@ class SymbolicSizes(Reader):
                 self._known.setdefault(int(value), expression.xreplace(known))
         #: sizes that have no symbol
         self.fixed = {n: size for n, size in sizes.items() if size < 2 or size in constants}
+        self._are_numbers = False
+
+    @contextlib.contextmanager
+    def as_numbers(self) -> Iterator[None]:
+        """Inside the block all sizes are plain numbers."""
+        self._are_numbers = True
+        try:
+            yield
+        finally:
+            self._are_numbers = False
 
     def _new(self, name: str, value: int) -> Any:
         source = ConstantSource(f"L['{name}']")
@@ -102,7 +113,7 @@ class SymbolicSizes(Reader):
         if func in LIST_TAKERS and args:
             self.ranges.takes(args[0], kwargs)
         result = func(*plain_of(args), **plain_of(kwargs))
-        if func not in READS or isinstance(args[0], torch.nn.Parameter):
+        if self._are_numbers or func not in READS or isinstance(args[0], torch.nn.Parameter):
             return result
         if isinstance(result, torch.Size):
             return torch.Size([self._symbol(size) for size in result])

@@ -25,11 +25,13 @@ from ...proofs.decisions import Decision, recorded_decisions
 from ...proofs.path_condition import symbol_of
 from ...pytrees.open import copy_tensors, open_arguments
 from ...repairs.loops.hit_rows import HitRows
+from ...repairs.loops.rolled_loops import RolledLoops, Rolling
 from ...repairs.numbers.size_ints import builtins_swapped, files_of
 from ...repairs.trace_mode import reading
-from ..identity import Step
 from ..one_plan.operator_trials import as_in_a_trace
 from ..one_plan.search import PlanSearch
+from .loops_of_runs import LoopsOfRuns
+from .operators_of_runs import Step
 from .symbolic_sizes import SymbolicSizes, TooLargeError, WayDiffersError, plain_of
 
 __all__ = ["RecordedRun", "SizesOfModel", "WayRuns"]
@@ -100,32 +102,39 @@ class WayRuns:
         given = [
             leaf for leaf in open_arguments(arguments).leaves if isinstance(leaf, torch.Tensor)
         ]
-        symbols = self.symbols(sizes)
-        recorder, hits = Recorder(), self.hit_rows()
+        symbols, recorder = self.symbols(sizes), Recorder()
+        loops = LoopsOfRuns(self._rollings(), self.lab, recorder, symbols)
+        hits = self.hit_rows(loops)
         without = f" without {', '.join(sorted(self.names))}" if self.names else ""
         after = " after another call" if self.before is not None else ""
         why = f"a side of a decision{without}{after}"
         try:
             with recorded_decisions() as log:
-                looking = self._looking(recorder, symbols, hits)
+                looking = self._looking(recorder, symbols, hits, loops)
                 result = self.lab.run_within(arguments, looking, why=why)
+            with recorder:
+                result = result.each(loops.value)
         except SpentError:
             raise
         except Exception as error:
+            if loops.failure is not None:
+                raise WayDiffersError(str(loops.failure)) from error
             if is_out_of_memory(error):
                 raise TooLargeError(f"{sizes} take more memory than there is") from error
             if self.search.takes(sizes):
                 raise WayDiffersError(f"the model refuses {sizes}: {error}") from error
             return None
-        if hits.visited:
-            self._check_visits(result, values, sizes, why)
+        if loops.failure is not None:
+            raise WayDiffersError(str(loops.failure))
+        if hits.visited or loops.rolled:
+            self._check_loops(result, values, sizes, why)
         decisions = tuple(log.decisions.values())
         return RecordedRun(_plain(result), recorder.steps, given, symbols, hits, decisions)
 
-    def _check_visits(
-        self, visited: Tree[Any], values: Mapping[Path, Any], sizes: Sizes, why: str
+    def _check_loops(
+        self, found: Tree[Any], values: Mapping[Path, Any], sizes: Sizes, why: str
     ) -> None:
-        """Passes where a run that visits all rows gives what the model gives.
+        """Passes where a run that visits all rows, and rolls loops, gives what the model gives.
 
         :raises WayDiffersError: elsewhere
         """
@@ -133,19 +142,31 @@ class WayRuns:
         plain = self.symbols(sizes)
         looking = self._looking(Recorder(), plain, HitRows(like=()))
         result = _plain(self.lab.run_within(arguments, looking, why=why))
-        found = difference(result, _plain(visited))
-        if found:
-            raise WayDiffersError(f"its loop over rows gives something else: {found}")
+        other = difference(result, _plain(found))
+        if other:
+            raise WayDiffersError(f"one of its loops gives something else: {other}")
 
-    def hit_rows(self) -> HitRows:
-        """The loops of the model of which the graphs visit all rows."""
-        regions = [region for proven in self.search.graphs for region in proven.regions]
-        visited = {line for region in regions for line in region.rolling.visited}
-        refused = {row for region in regions for row in region.rolling.refused}
-        return HitRows(like=visited, refused=refused)
+    def _rollings(self) -> list[Rolling]:
+        """The loops that the traces of the graphs rolled, or of which they visit all rows."""
+        return [region.rolling for proven in self.search.graphs for region in proven.regions]
+
+    def hit_rows(self, loops: RolledLoops | None = None) -> HitRows:
+        """The loops of the model of which the graphs visit all rows, where they stand in none of the
+        rolled ``loops``.
+        """
+        visited = {line for rolling in self._rollings() for line in rolling.visited}
+        refused = {row for rolling in self._rollings() for row in rolling.refused}
+        is_rolling = (lambda: False) if loops is None else (lambda: loops.is_rolling)
+        return HitRows(like=visited, refused=refused, is_rolling=is_rolling)
 
     @contextlib.contextmanager
-    def _looking(self, recorder: Recorder, symbols: SymbolicSizes, hits: HitRows) -> Iterator[None]:
+    def _looking(
+        self,
+        recorder: Recorder,
+        symbols: SymbolicSizes,
+        hits: HitRows,
+        loops: LoopsOfRuns | None = None,
+    ) -> Iterator[None]:
         """The run of the model stands inside; the call before it has been made."""
         model = self.lab.model
         left: AbstractContextManager[None] = contextlib.nullcontext()
@@ -155,16 +176,23 @@ class WayRuns:
             left = model.lifted(lambda path, value: values.get(path))
         elif self.before is not None:
             self.lab.subject(dict(self.before.arguments()))
-        with left, self.reading(recorder, symbols, hits):
+        with left, self.reading(recorder, symbols, hits, loops):
             yield
 
     @contextlib.contextmanager
-    def reading(self, recorder: Recorder, symbols: SymbolicSizes, hits: HitRows) -> Iterator[None]:
-        """Inside the block sizes are symbols, and operators are recorded."""
+    def reading(
+        self,
+        recorder: Recorder,
+        symbols: SymbolicSizes,
+        hits: HitRows,
+        loops: LoopsOfRuns | None = None,
+    ) -> Iterator[None]:
+        """Inside the block sizes are symbols, operators are recorded, and ``loops`` are rolled."""
         within = as_in_a_trace() if self.in_a_trace else contextlib.nullcontext()
-        builtins = symbols.ranges.builtins
-        lists = builtins_swapped(self.lab.model, builtins, files=self.known.files)
-        with within, recorder, reading(symbols, hits), lists:
+        rolled = [loops] if loops is not None and loops.rolls else []
+        builtins = rolled[0].builtins if rolled else symbols.ranges.builtins
+        swapped = builtins_swapped(self.lab.model, builtins, files=self.known.files)
+        with within, recorder, reading(symbols, *rolled, hits), swapped:
             yield
             symbols.ranges.settle()
 

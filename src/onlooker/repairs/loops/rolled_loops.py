@@ -187,7 +187,7 @@ class RolledLoops(Reader):
         self._busy = False
         self._unseen = contextlib.ExitStack()
         self._results = LoopResults(self.n_steps)
-        self._recorder = StepRecorder(self._results)
+        self._recorder = StepRecorder(self._results, of_numbers=like is not None)
 
     def _loop_of(self, start: Any, step: int, count: Any) -> Loop | None:
         """The steps of a ``range`` of symbolic sizes; None for one that is traced step by step."""
@@ -303,7 +303,7 @@ class RolledLoops(Reader):
             raise self._loop.refused("there is another loop over sizes in it")
         self._loop = loop
         loop.is_running = True
-        self._recorder = StepRecorder(self._results)
+        self._recorder = StepRecorder(self._results, of_numbers=self._like is not None)
         self._unseen.enter_context(self._block())
 
     def end(self, loop: Loop, ended: bool) -> None:

@@ -60,11 +60,12 @@ class Repeated:
 class StepRecorder:
     """Records the steps of one loop: each function with its arguments, and what it gives.
 
-    ``blanks`` are the shapes that operations of the second step gave, by their number.
+    ``blanks`` are the shapes that operations of the second step gave, by their number. With
+    ``of_numbers`` a scan has the plain numbers of sizes that are symbols.
     """
 
-    def __init__(self, results: LoopResults) -> None:
-        self._results = results
+    def __init__(self, results: LoopResults, *, of_numbers: bool = False) -> None:
+        self._results, self._of_numbers = results, of_numbers
         self.blanks: dict[int, Blanks] = {}
 
     def call(
@@ -154,7 +155,7 @@ class StepRecorder:
                 loop.shares(leaf)
             return Result(*found.place, bool(before))
         if isinstance(leaf, (torch.SymInt, torch.SymFloat)):
-            return Size(str(leaf.node.expr), leaf)
+            return Size(str(leaf.node.expr), leaf.node.hint if self._of_numbers else leaf)
         return Constant(type(leaf), leaf)
 
     def _check_write(

@@ -1,0 +1,109 @@
+"""What the operators of a run do with values and positions, those of the steps of scans among them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ...lab.recorder import ScanStep
+from ...proofs.same_run import READERS
+from ..thresholds import DECIDING, POSITIONS, THRESHOLDS, numbers_in, operator_name
+
+__all__ = ["Step", "numbers_of_positions", "places_taken", "thresholds_on_values", "value_reads"]
+
+#: an operator of a run: its function, its arguments and its result
+Step = tuple[Any, Any, dict[str, Any], Any]
+#: those that take places of one axis
+_TAKING = frozenset({"slice", "narrow", "select"})
+
+
+def thresholds_on_values(steps: Sequence[Step], given: Iterable[torch.Tensor]) -> Counter[Any]:
+    """The thresholds of a run on values that hang on some tensors, each with its numbers."""
+    hangs = {id(tensor) for tensor in given}
+    found: Counter[Any] = Counter()
+    for function, args, kwargs, result in steps:
+        name = operator_name(function)
+        tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
+        is_like = name.endswith("_like") or name.startswith("new_")
+        if is_like or not any(id(tensor) in hangs for tensor in tensors):
+            continue
+        hangs.update(map(id, _tensors_in((result,))))
+        place = DECIDING.get(name)
+        deciding = tensors if place is None else args[place : place + 1]
+        if name in THRESHOLDS and any(id(tensor) in hangs for tensor in deciding):
+            found[name, numbers_in(args, kwargs)] += 1
+        if isinstance(step := kwargs.get("step"), ScanStep):
+            found += _thresholds_in(step, args, hangs)
+    return found
+
+
+def _thresholds_in(
+    step: ScanStep, arguments: Sequence[Any], hangs: Collection[int]
+) -> Counter[Any]:
+    """The thresholds of the body of a scan, whose state hangs on what its rows do."""
+    outer = [one for group in arguments for one in group]
+    n_begun = len(arguments[0])
+    given = [
+        inner
+        for place, (inner, one) in enumerate(zip(step.inputs, outer, strict=True))
+        if isinstance(inner, torch.Tensor) and (place < n_begun or id(one) in hangs)
+    ]
+    return thresholds_on_values(step.recorder.steps, given)
+
+
+def _with_bodies(steps: Sequence[Step]) -> Iterator[Step]:
+    """The operators of a run, and those of one step of each scan."""
+    for step in steps:
+        yield step
+        if isinstance(inner := step[2].get("step"), ScanStep):
+            yield from _with_bodies(inner.recorder.steps)
+
+
+def _tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among the arguments, or the results, of an operator."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors_in(value)
+
+
+def numbers_of_positions(steps: Sequence[Step]) -> Counter[int]:
+    """The numbers of the operators of a run that tell positions apart."""
+    found: Counter[int] = Counter()
+    for function, args, kwargs, _ in _with_bodies(steps):
+        if operator_name(function) in POSITIONS:
+            numbers = numbers_in(args, kwargs)
+            found.update(abs(int(n)) for n in numbers if 2 <= abs(n) < 2**31)
+    return found
+
+
+def places_taken(steps: Sequence[Step]) -> Counter[tuple[int, int]]:
+    """The numbers by which the operators of a run take places of an axis, each with the length of the
+    axis.
+    """
+    found: Counter[tuple[int, int]] = Counter()
+    for function, args, kwargs, _ in _with_bodies(steps):
+        if operator_name(function) in _TAKING:
+            length = args[0].shape[args[1] if len(args) > 1 else kwargs.get("dim", 0)]
+            numbers = numbers_in(args, kwargs)
+            found.update((abs(int(n)), length) for n in numbers if 2 <= abs(n) < 2**31)
+    return found
+
+
+def value_reads(steps: Sequence[Step], known: Iterable[torch.Tensor] = ()) -> int:
+    """Counts how often Python read values in a run; not those that are computed of ``known`` tensors
+    alone, which have the same values in each run.
+    """
+    same = {id(tensor) for tensor in known}
+    count = 0
+    for function, args, kwargs, result in _with_bodies(steps):
+        tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
+        if tensors and all(id(tensor) in same for tensor in tensors):
+            same.update(map(id, _tensors_in((result,))))
+        elif function in READERS:
+            count += 1
+    return count

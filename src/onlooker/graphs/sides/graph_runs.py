@@ -17,7 +17,13 @@ from ...lab.runner import opened
 from ...pytrees.open import copy_tensors, open_arguments
 from ...serve.dispatch import Dispatcher
 from ...trace.graph import Graph
-from .operators_of_runs import numbers_of_positions, places_taken, thresholds_on_values, value_reads
+from .operators_of_runs import (
+    numbers_of_positions,
+    places_taken,
+    thresholds_on_values,
+    used_steps,
+    value_reads,
+)
 from .symbolic_sizes import WayDiffersError
 
 __all__ = ["GraphRun", "GraphRuns"]
@@ -88,13 +94,14 @@ class GraphRuns:
             except NotImplementedError:
                 result = opened(dispatcher.serve_values(arguments)[2])
                 return GraphRun(inputs, result, None)
+        steps = used_steps(recorder.steps, result.leaves)
         return GraphRun(
             inputs,
             result,
-            thresholds_on_values(recorder.steps, given),
-            value_reads(recorder.steps),
-            numbers_of_positions(recorder.steps),
-            places_taken(recorder.steps),
+            thresholds_on_values(steps, given),
+            value_reads(steps),
+            numbers_of_positions(steps),
+            places_taken(steps),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,12 +12,22 @@ from ...lab.recorder import ScanStep
 from ...proofs.same_run import READERS
 from ..thresholds import DECIDING, POSITIONS, THRESHOLDS, numbers_in, operator_name
 
-__all__ = ["Step", "numbers_of_positions", "places_taken", "thresholds_on_values", "value_reads"]
+__all__ = [
+    "Step",
+    "numbers_of_positions",
+    "places_taken",
+    "thresholds_on_values",
+    "used_steps",
+    "value_reads",
+]
 
 #: an operator of a run: its function, its arguments and its result
 Step = tuple[Any, Any, dict[str, Any], Any]
 #: those that take places of one axis
 _TAKING = frozenset({"slice", "narrow", "select"})
+
+#: marks of operators by whose results Python learns of values: their numbers, or their shapes
+_VALUES = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 
 
 def thresholds_on_values(steps: Sequence[Step], given: Iterable[torch.Tensor]) -> Counter[Any]:
@@ -51,7 +61,40 @@ def _thresholds_in(
         for place, (inner, one) in enumerate(zip(step.inputs, outer, strict=True))
         if isinstance(inner, torch.Tensor) and (place < n_begun or id(one) in hangs)
     ]
-    return thresholds_on_values(step.recorder.steps, given)
+    return thresholds_on_values(used_steps(step.recorder.steps, step.outputs), given)
+
+
+def used_steps(steps: Sequence[Step], results: Iterable[Any]) -> list[Step]:
+    """The operators whose results some tensors hang on, or memory that was there before the run, or
+    what Python reads; a graph has no others.
+    """
+    known: set[int] = set()
+    outer: set[int] = set()
+    for _, args, kwargs, result in steps:
+        outer.update(set(map(_memory, _tensors_of(args, kwargs))) - known)
+        known.update(map(_memory, _tensors_in((result,))))
+    needed = outer.union(map(_memory, _tensors_in(list(results))))
+    found = []
+    for step in reversed(steps):
+        function, args, kwargs, result = step
+        is_read = function in READERS or not _VALUES.isdisjoint(getattr(function, "tags", ()))
+        if is_read or not needed.isdisjoint(map(_memory, _tensors_in((result,)))):
+            needed.update(map(_memory, _tensors_of(args, kwargs)))
+            found.append(step)
+    return found[::-1]
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """The address of the memory that a tensor is a view of; its own for one without a storage."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return id(tensor)
+
+
+def _tensors_of(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    yield from _tensors_in(args)
+    yield from _tensors_in(kwargs.values())
 
 
 def _with_bodies(steps: Sequence[Step]) -> Iterator[Step]:
@@ -59,7 +102,7 @@ def _with_bodies(steps: Sequence[Step]) -> Iterator[Step]:
     for step in steps:
         yield step
         if isinstance(inner := step[2].get("step"), ScanStep):
-            yield from _with_bodies(inner.recorder.steps)
+            yield from _with_bodies(used_steps(inner.recorder.steps, inner.outputs))
 
 
 def _tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -94,16 +137,23 @@ def places_taken(steps: Sequence[Step]) -> Counter[tuple[int, int]]:
     return found
 
 
-def value_reads(steps: Sequence[Step], known: Iterable[torch.Tensor] = ()) -> int:
+def value_reads(
+    steps: Sequence[Step],
+    known: Iterable[torch.Tensor] = (),
+    of_sizes: Iterable[torch.Tensor] = (),
+) -> int:
     """Counts how often Python read values in a run; not those that are computed of ``known`` tensors
-    alone, which have the same values in each run.
+    alone, which have the same values in each run. Tensors ``of_sizes`` were computed of a size as well.
     """
-    same = {id(tensor) for tensor in known}
+    others = set(map(_memory, of_sizes))
+    same = set(map(_memory, known)) - others
     count = 0
     for function, args, kwargs, result in _with_bodies(steps):
-        tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
-        if tensors and all(id(tensor) in same for tensor in tensors):
-            same.update(map(id, _tensors_in((result,))))
-        elif function in READERS:
-            count += 1
+        given = set(map(_memory, _tensors_of(args, kwargs)))
+        made = set(map(_memory, _tensors_in((result,))))
+        if given and given <= same:
+            same |= made - others
+        else:
+            same -= made
+            count += function in READERS
     return count

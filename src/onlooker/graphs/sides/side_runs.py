@@ -410,7 +410,8 @@ def _other_values(run: RecordedRun, of_graph: GraphRun) -> str:
         return ""
     if thresholds_on_values(run.steps, run.given) != of_graph.thresholds:
         return "it has other thresholds on values"
-    if value_reads(run.steps, run.hits.numbers) > of_graph.value_reads:
+    known = [*run.hits.numbers, *run.symbols.plain_tensors]
+    if value_reads(run.steps, known, run.symbols.tensors_of_sizes) > of_graph.value_reads:
         return "it decides by values"
     return ""
 

@@ -75,6 +75,9 @@ class SymbolicSizes(Reader):
             ):
                 self._known.setdefault(int(value), expression.xreplace(known))
         #: sizes that have no symbol
+        #: tensors that were made of plain numbers, and those that were computed of sizes
+        self.plain_tensors: list[torch.Tensor] = []
+        self.tensors_of_sizes: list[torch.Tensor] = []
         self.fixed = {n: size for n, size in sizes.items() if size < 2 or size in constants}
         self._are_numbers = False
 
@@ -110,9 +113,12 @@ class SymbolicSizes(Reader):
         """Runs a function on plain numbers, and returns its result; a symbol for a size that it
         reads.
         """
-        if func in LIST_TAKERS and args:
-            self.ranges.takes(args[0], kwargs)
+        is_range = func in LIST_TAKERS and bool(args) and self.ranges.takes(args[0], kwargs)
         result = func(*plain_of(args), **plain_of(kwargs))
+        if is_range or _has_symbols((args, kwargs)):
+            self.tensors_of_sizes += _tensors_in(result) or _tensors_in(args)  # x[0] = size
+        elif func in LIST_TAKERS and args and _is_plain(args[0]):
+            self.plain_tensors.append(result)
         if self._are_numbers or func not in READS or isinstance(args[0], torch.nn.Parameter):
             return result
         if isinstance(result, torch.Size):
@@ -140,6 +146,30 @@ class SymbolicSizes(Reader):
             found.setdefault(formula, Constraint(formula, Origin.MODEL, decision.line))
         found.pop("True", None)
         return tuple(found.values())
+
+
+def _has_symbols(value: Any) -> bool:
+    """True where one of the arguments of a function is a symbol."""
+    if isinstance(value, slice):
+        return _has_symbols((value.start, value.stop, value.step))
+    if isinstance(value, dict):
+        return any(map(_has_symbols, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_symbols, value))
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in _tensors_in(item)]
+    return [value] if isinstance(value, torch.Tensor) else []
+
+
+def _is_plain(value: Any) -> bool:
+    """True for a number, or for a list of numbers."""
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    return type(value) in (bool, int, float)
 
 
 def plain_of(value: Any) -> Any:

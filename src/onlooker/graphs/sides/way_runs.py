@@ -31,7 +31,7 @@ from ...repairs.trace_mode import reading
 from ..one_plan.operator_trials import as_in_a_trace
 from ..one_plan.search import PlanSearch
 from .loops_of_runs import LoopsOfRuns
-from .operators_of_runs import Step
+from .operators_of_runs import Step, used_steps
 from .symbolic_sizes import SymbolicSizes, TooLargeError, WayDiffersError, plain_of
 
 __all__ = ["RecordedRun", "SizesOfModel", "WayRuns"]
@@ -56,7 +56,7 @@ class SizesOfModel:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run of the model: its result, its operators, the tensors that it was given, and what Python
+    """A run of the model: its result, the operators that count for it, the tensors that it was given, and what Python
     decided.
     """
 
@@ -129,7 +129,8 @@ class WayRuns:
         if hits.visited or loops.rolled:
             self._check_loops(result, values, sizes, why)
         decisions = tuple(log.decisions.values())
-        return RecordedRun(_plain(result), recorder.steps, given, symbols, hits, decisions)
+        steps = used_steps(recorder.steps, result.leaves)
+        return RecordedRun(_plain(result), steps, given, symbols, hits, decisions)
 
     def _check_loops(
         self, found: Tree[Any], values: Mapping[Path, Any], sizes: Sizes, why: str

@@ -62,7 +62,8 @@ class Broadcasts:
         self._order = {node: place for place, node in enumerate(program.graph.nodes)}
         names = program.graph_signature.user_inputs
         nodes = {node.name: node for node in self._order if node.op == "placeholder"}
-        self._inputs = [nodes.get(name) for name in names if isinstance(name, str)]
+        # an int that became a number in the trace stands there as this number
+        self._inputs = [nodes.get(name) if isinstance(name, str) else None for name in names]
 
     def is_all_of(self, stretched: Mapping[int, Collection[int]]) -> bool:
         """True where nothing but broadcasting looks at some axes of the inputs, which are given by their

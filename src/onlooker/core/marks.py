@@ -23,6 +23,8 @@ __all__ = [
     "SETTINGS",
     "UNRECORDED",
     "WRITES",
+    "ids_in",
+    "ids_mark",
     "refused_of",
     "said_of",
     "setting_mark",
@@ -92,6 +94,8 @@ _REFUSED = {
 
 def said_of(mark: str) -> str:
     """Returns in words which mark a graph needs its calls to have."""
+    for path, low, high in ids_in([mark]):
+        return f"ids of {low} to {high} in {path}"
     is_setting = any(settings_in([mark]))
     return f"a call where {mark}" if is_setting else _SAID.get(mark, mark)
 
@@ -102,9 +106,33 @@ def refused_of(mark: str) -> str:
     >>> refused_of(NUMBERS), refused_of(UNRECORDED)
     ('calls with NaN', 'calls that record gradients')
     """
+    for path, low, high in ids_in([mark]):
+        return f"calls with other ids in {path} than {low} to {high}"
     for name, value in settings_in([mark]):
         return f"calls where torch.{name}() is not {value}"
     return f"calls {_REFUSED.get(mark, f'without {mark}')}"
+
+
+def ids_mark(path: str, low: int, high: int) -> str:
+    """Returns the mark of a graph for whose runtime any id of an argument has a row in a table.
+
+    >>> ids_mark("input_ids", 0, 9)
+    'ids: input_ids from 0 to 9'
+    """
+    return f"ids: {path} from {low} to {high}"
+
+
+def ids_in(marks: Iterable[str]) -> Iterator[tuple[str, int, int]]:
+    """Yields the ids among the marks of a graph: the path of the argument, the least and the greatest.
+
+    >>> [*ids_in([GRADIENTS, "ids: input_ids from 0 to 9"])]
+    [('input_ids', 0, 9)]
+    """
+    for mark in marks:
+        if mark.startswith("ids: "):
+            path, _, ends = mark.removeprefix("ids: ").rpartition(" from ")
+            low, _, high = ends.partition(" to ")
+            yield path, int(low), int(high)
 
 
 def setting_mark(name: str, value: object) -> str:

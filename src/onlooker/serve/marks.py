@@ -23,6 +23,8 @@ from ..core.marks import (
     ORDER,
     UNRECORDED,
     WRITES,
+    ids_in,
+    ids_mark,
     said_of,
     setting_mark,
     settings_in,
@@ -48,6 +50,7 @@ class MarksOfCalls:
         self._tests = [(mark, test) for mark, test in _DIFFERENCES.items() if mark in graph.marks]
         self._settings = tuple(settings_in(graph.marks))
         self._paths = [leaf.path for leaf in graph.plan.inputs]
+        self._ids = {path: (low, high) for path, low, high in ids_in(graph.marks)}
         self._written = _written_inputs(graph)
         #: a cache that comes back is not looked through at each call
         self._returned = set(graph.outputs.structure.paths()).intersection(self._paths)
@@ -84,6 +87,10 @@ class MarksOfCalls:
                 yield self._violation(NUMBERS, where, "which has NaN")
             if FINITE in self._marks and self._has_infinite(position, value):
                 yield self._violation(FINITE, where, "which has infinite ones")
+            if where in self._ids and (wrong := _other_id(value, *self._ids[where])) is not None:
+                yield self._violation(
+                    ids_mark(where, *self._ids[where]), where, f"which has {wrong}"
+                )
             first = seen.setdefault(id(value), position)
             if IDENTITY in self._marks and first != position:
                 yield self._violation(IDENTITY, where, f"which is {self._paths[first]}")
@@ -110,6 +117,16 @@ class MarksOfCalls:
     def _violation(self, mark: str, where: str, got: str) -> Violation:
         expected = f"{said_of(mark)}, because of {self._marks[mark]}"
         return Violation(ViolationKind.CONDITION, "this graph", expected, f"{where}, {got}")
+
+
+def _other_id(value: torch.Tensor, low: int, high: int) -> int | None:
+    """Returns an id that is not between two others; None where there is none, or no values are at
+    hand.
+    """
+    if value.is_meta or not value.numel():
+        return None
+    least, greatest = (int(end) for end in value.aminmax())
+    return least if least < low else greatest if greatest > high else None
 
 
 def _written_inputs(graph: Graph) -> tuple[int, ...]:

@@ -16,8 +16,8 @@ from ..observing.state import kept_state
 from ..serve.runnable import RunnableProgram
 from ..targets.fixed_ranks import of_fixed_ranks
 from ..targets.integers.layers import FLOAT_LAYERS, check_float_layers
-from ..targets.not_numbers import not_finite, without_nan
 from ..targets.refused import convert_or_leave_out
+from ..targets.refused_values import bound_to_values, not_finite
 from ..targets.stand_ins import weights_are_elsewhere
 from ..targets.target import Target, check_precision, read_again
 from ..targets.targets import check_options, target_of
@@ -103,7 +103,7 @@ def converted(
         made, left_out = convert_or_leave_out(chosen, graphs, options, serves)
         if weights_are_elsewhere():
             return program.with_graphs(noted_refusals(made, left_out))
-        made = _compared(program, without_nan(made, graphs, program.samples))
+        made = _compared(program, bound_to_values(made, graphs, program.samples))
     return program.with_graphs(noted_refusals(made, left_out))
 
 

@@ -1,0 +1,134 @@
+"""Marks graphs of other runtimes with the values that they do not treat as torch does.
+
+``amax`` of torch gives NaN where one number is NaN; ONNX Runtime and OpenVINO leave it out, as IEEE
+754 allows, and so do their ``Relu``, ``Clip``, ``ArgMax`` and pools. A graph for them takes no NaN,
+unless NaN is what the model is about: it asks for it (``isnan``, ``nan_to_num``), or watched calls
+had some. Then it is tried beside infinite numbers, and a graph that is wrong with either takes none.
+
+An id that is no row of a table is an error of torch. ONNX Runtime takes the last row for -1, and
+OpenVINO takes zeros for any such id. So a graph for them takes the ids that are rows, where an
+argument goes into a table as it is::
+
+    def forward(self, ids):              # ids of 0 to 9, for a table of 10 rows
+        return self.table(ids)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..core.marks import FINITE, NUMBERS, ids_mark
+from ..core.runtimes import RUNTIMES
+from ..observing.store import Sample
+from ..trace.graph import Graph
+
+__all__ = ["bound_to_values", "not_finite"]
+
+_ASKS = ("isnan", "isfinite", "isinf", "isposinf", "isneginf", "nan_to_num", "nansum", "nanmean")
+
+
+#: operators that put the elements of a tensor elsewhere, and change none
+_MOVING = frozenset(
+    f"aten::{name}"
+    for name in (
+        *(
+            "_to_copy",
+            "_unsafe_view",
+            "alias",
+            "clone",
+            "contiguous",
+            "detach",
+            "expand",
+            "flatten",
+        ),
+        *("permute", "reshape", "squeeze", "t", "to", "transpose", "unsqueeze", "view"),
+    )
+)
+
+
+def bound_to_values(
+    converted: Sequence[Graph], graphs: Iterable[Graph], samples: Sequence[Sample]
+) -> list[Graph]:
+    """The converted graphs, marked where they take no NaN, and with the ids that they take;
+    ``graphs`` are those of torch.
+    """
+    sources = {graph.name: graph for graph in graphs}
+    has_nan = any(map(_has_nan, samples))
+    found = []
+    for one in converted:
+        source = sources.get(one.name)
+        if not has_nan and not (source is not None and _asks_for_nan(source)):
+            one = _marked(one, NUMBERS)
+        if source is not None and RUNTIMES[one.target].takes_other_ids:
+            ids = dict.fromkeys(_marks_of_ids(source), f"the runtime of {one.target}")
+            one = replace(one, marks={**one.marks, **ids})
+        found.append(one)
+    return found
+
+
+def not_finite(graph: Graph, samples: Sequence[Sample]) -> Graph:
+    """A converted graph, marked so that it takes neither NaN nor infinite numbers, unless watched calls
+    had NaN.
+    """
+    return graph if any(map(_has_nan, samples)) else _marked(graph, NUMBERS, FINITE)
+
+
+def _marked(graph: Graph, *marks: str) -> Graph:
+    if not RUNTIMES[graph.target].leaves_out_nan:
+        return graph
+    own = dict.fromkeys(marks, f"the runtime of {graph.target}")
+    return replace(graph, marks={**graph.marks, **own})
+
+
+def _has_nan(sample: Sample) -> bool:
+    return any(
+        leaf.is_floating_point() and bool(leaf.isnan().any())
+        for leaf in sample.inputs.leaves
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and not leaf.is_meta
+    )
+
+
+def _asks_for_nan(graph: Graph) -> bool:
+    nodes = graph.artifact.graph.nodes
+    names = {getattr(getattr(node.target, "_schema", None), "name", "") for node in nodes}
+    return any(f"aten::{name}" in names for name in _ASKS)
+
+
+def _marks_of_ids(graph: Graph) -> Iterator[str]:
+    """Yields a mark for each input whose elements all are rows of tables of known lengths."""
+    nodes = {node.name: node for node in graph.artifact.graph.find_nodes(op="placeholder")}
+    for path, name in graph.names.items():
+        node = nodes.get(name)
+        tables = [] if node is None or not _holds_ids(node) else list(_tables_of(node))
+        if tables:
+            lows, rows = zip(*tables, strict=True)
+            yield ids_mark(str(path), max(lows), min(rows) - 1)
+
+
+def _holds_ids(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64)
+
+
+def _tables_of(ids: torch.fx.Node) -> Iterator[tuple[int, int]]:
+    """Yields the least id, and the number of rows, of each table that a tensor of ids goes into."""
+    for user in ids.users:
+        name = getattr(getattr(user.target, "_schema", None), "name", "")
+        if name in _MOVING:
+            yield from _tables_of(user)
+            continue
+        args: Any = user.args
+        table, dim, least = None, 0, 0
+        if name == "aten::embedding" and args[1] is ids:
+            table = args[0]
+        elif name in ("aten::index_select", "aten::gather") and args[2] is ids:
+            table, dim = args[0], args[1]
+        elif name == "aten::index" and ids in args[1]:
+            table, dim, least = args[0], args[1].index(ids), -1
+        rows = table.meta["val"].shape[dim] if isinstance(table, torch.fx.Node) else None
+        if isinstance(rows, int):
+            yield least * rows, rows

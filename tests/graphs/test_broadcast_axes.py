@@ -103,6 +103,8 @@ READ = {
     "a result": lambda x, other: (x * other, other * 2),
     "the input that is returned": lambda x, other: (x.sum(), other),
     "strides": lambda x, other: x * other * other.stride(0) * other.stride(1),
+    "one stride": lambda x, other: x * other * other.stride(0),
+    "a stride of the last rows": lambda x, other: (x * other)[:, :1] * other.stride(1),
     "a function of torch that reads shapes": lambda x, other: torch.nn.functional.gaussian_nll_loss(
         x, x + 1, other.abs(), reduction="none"
     ),

@@ -21,6 +21,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ...core.marks import MEMORY
 from ...core.path import Path
 from ...core.plan import LeafPlan, Plan
 from ...core.spec import Axis
@@ -45,6 +46,8 @@ def with_broadcast_axes(
     """The graph, whose plan says which axes may be of size 1 in a call."""
     plan = graph.plan
     if len(plan.inputs) > _MOST_INPUTS or any(region.not_tracing for region in regions):
+        return graph
+    if MEMORY in graph.marks:  # strides are other ones
         return graph
     found = _Candidates(graph)
     broadcast = {symbol.name: found.of(symbol.name) for symbol in plan.symbols}

@@ -77,4 +77,4 @@ def test_a_saved_program_refuses_them_too(tmp_path: Path) -> None:
 
 
 def test_the_report_says_which_ids_are_refused() -> None:
-    assert "calls with other ids in ids than 0 to 9" in " ".join(str(exported(Embeds()).report).split())
+    assert "calls with ids outside 0 to 9 in ids" in " ".join(str(exported(Embeds()).report).split())

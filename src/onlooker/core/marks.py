@@ -107,7 +107,7 @@ def refused_of(mark: str) -> str:
     ('calls with NaN', 'calls that record gradients')
     """
     for path, low, high in ids_in([mark]):
-        return f"calls with other ids in {path} than {low} to {high}"
+        return f"calls with ids outside {low} to {high} in {path}"
     for name, value in settings_in([mark]):
         return f"calls where torch.{name}() is not {value}"
     return f"calls {_REFUSED.get(mark, f'without {mark}')}"

@@ -106,6 +106,29 @@ class Large(Decoder):
         return super().forward(x, mask, past)
 
 
+@torch.library.custom_op("onlooker_tests::in_a_small_room", mutates_args=())
+def in_a_small_room(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[1] > 3000:
+        raise MemoryError("no room for more than 3000 tokens")
+    return x.clone()
+
+
+@in_a_small_room.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class LargeWithAMask(Decoder):
+    """Has no memory for more than 3000 tokens with a mask, and another path without one there."""
+
+    def forward(
+        self, x: torch.Tensor, mask: torch.Tensor | None = None, past: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if mask is not None or x.shape[1] <= 3000:
+            x = in_a_small_room(x)
+        return super().forward(x, mask, past)
+
+
 def program_of(model: nn.Module) -> Program:
     observer = InputObserver()
     with observer(model.eval()), torch.no_grad():
@@ -162,6 +185,16 @@ def test_sizes_without_memory_for_them_are_a_limit() -> None:
     assert is_served(program, model, 9)
     assert is_served(program, model, 2, 40)
     assert not is_served(program, model, 3001)
+
+
+def test_a_graph_without_memory_for_a_call_is_no_difference() -> None:
+    model = LargeWithAMask(anywhere)
+    program = program_of(model)
+    assert is_served(program, model, 9)
+    assert is_served(program, model, 2, 40)
+    assert not is_served(program, model, 3001)
+    with pytest.raises(MemoryError, match="no room"):
+        program(torch.randn(1, 3001, 4), torch.ones(1, 3001))
 
 
 def test_what_calls_with_a_cache_may_not_leave_out_says_nothing_of_others() -> None:

@@ -27,6 +27,7 @@ from ..core.errors import OnlookerError, RejectedCallError
 from ..core.path import Path
 from ..core.structure import Structure, Tree
 from ..core.traffic import Violation, ViolationKind
+from ..lab.memory import is_out_of_memory
 from ..observing.bind import bind, python_signature
 from ..pytrees.joins import join_tensors, joined, split_as
 from ..pytrees.open import close_tree, opened_call
@@ -413,7 +414,12 @@ _MOST_LINES = 3
 
 
 def _refusal(graph: Graph, error: Exception) -> Mismatch:
-    """Returns the error of a graph that refused a call when it was run."""
+    """Returns the error of a graph that refused a call when it was run.
+
+    :raises Exception: that error, where there is no memory for the call
+    """
+    if is_out_of_memory(error):
+        raise error
     if any(words in str(error) for words in _ASSERTIONS):
         lines = first_few(graph.decided, _MOST_LINES, "{} more lines")
         return Mismatch(Violation(ViolationKind.VALUES, "the call", "; at ".join(lines), ""))

@@ -12,6 +12,7 @@ import torch
 from ...core.errors import RejectedCallError
 from ...core.structure import Tree
 from ...lab.lab import Lab
+from ...lab.memory import is_out_of_memory
 from ...lab.recorder import Recorder
 from ...lab.runner import opened
 from ...pytrees.open import copy_tensors, open_arguments
@@ -24,7 +25,7 @@ from .operators_of_runs import (
     used_steps,
     value_reads,
 )
-from .symbolic_sizes import WayDiffersError
+from .symbolic_sizes import TooLargeError, WayDiffersError
 
 __all__ = ["GraphRun", "GraphRuns"]
 
@@ -67,6 +68,7 @@ class GraphRuns:
         """Returns what a graph gives for a call.
 
         :raises WayDiffersError: where the graph does not take the call
+        :raises TooLargeError: where there is no memory for it
         """
         dispatcher = self._dispatchers[graph.name]
         taken = dispatcher.taken(arguments)
@@ -94,6 +96,10 @@ class GraphRuns:
             except NotImplementedError:
                 result = opened(dispatcher.serve_values(arguments)[2])
                 return GraphRun(inputs, result, None)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise TooLargeError("the call takes more memory than there is") from error
+                raise
         steps = used_steps(recorder.steps, result.leaves)
         return GraphRun(
             inputs,

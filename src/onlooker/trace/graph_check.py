@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from ..core.call import Values
 from ..core.errors import ExportError
 from ..core.sizes.expression import Sizes
+from ..core.sizes.formula import symbols_in
 from ..infer.sizes import smaller_sizes, trial_sizes
 from ..lab.lab import Lab
 from ..lab.small_sizes import representative
@@ -47,11 +48,14 @@ _APART = 1e-2
 
 def is_exact_elsewhere(graph: Graph, calls: Calls, lab: Lab) -> bool:
     """True when the graph gives at other sizes in its contract what the model gives, wherever it
-    runs, and it does run somewhere.
+    runs, and it does run somewhere. Sizes that the contract fixes are those of the trace.
     """
-    tried = 0
-    for sizes in trial_sizes(graph.plan, [dict(graph.sizes)]):
-        if graph.contract.failing(sizes):
+    tried, own = 0, dict(graph.sizes)
+    for chosen in trial_sizes(graph.plan, [own]):
+        refused = [symbols_in(one.formula) for one in graph.contract.failing(chosen)]
+        fixed = own.keys() & frozenset().union(*refused)
+        sizes = {**chosen, **{name: own[name] for name in fixed}}
+        if sizes == own or graph.contract.failing(sizes):
             continue
         values = calls.values(sizes)
         try:

@@ -166,7 +166,10 @@ class KeptBetweenSteps:
             "its source is not there" if tree is None else counted_by(tree, names, own.f_lineno)
         )
         if counted:
-            raise loop.refused(f"the number of its steps may be counted: {counted}")
+            raise loop.refused(
+                "its results are a list that is read in another way than by torch.stack, torch.cat"
+                f" or [-1]: {counted}"
+            )
 
 
 def _is_int(value: Any) -> bool:

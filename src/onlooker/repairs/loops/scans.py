@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ...torch_internals.sizes import statically_known_true
 from ...torch_internals.tracing import scan_op
 from .loop_results import LoopResults
 from .step_recorder import Blanks
@@ -47,6 +48,10 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
         is_begin = all(step == others[0] for step in others)
         raise loop.refused("its steps differ", at_ends=is_begin)
     carries = _carries(loop, first, body, blanks)
+    for number, leaf in carries:
+        after = blanks[number].blanks[leaf].size if number in blanks else ()
+        if _is_another(carries[number, leaf].shape, after):
+            raise loop.refused("a state has another shape after a step")
     written = [operation for operation in body if operation.written is not None]
     read = {
         one.number
@@ -73,6 +78,12 @@ def roll(loop: Loop, results: LoopResults, blanks: Mapping[int, Blanks]) -> bool
             values = values.flip(0) if index.each < 0 else values
             rows.whole().copy_(values.movedim(0, rows.place))
     return is_scan
+
+
+def _is_another(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """True for shapes of the same rank that differ at all sizes."""
+    pairs = zip(before, after, strict=False)
+    return any(statically_known_true(one != other) for one, other in pairs)
 
 
 def _carries(

@@ -38,6 +38,7 @@ __all__ = [
 Place = tuple[int, int]
 _SUMS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
 _BY_INDEX = "what a step does depends on its index"
+_OF_INDEX = "a step computes a number from its index, which is another constant in each step"
 _WRITING = {"__setitem__", *(f"__i{name}__" for name in _SUMS)}
 
 
@@ -112,8 +113,12 @@ class StepIndex:
     def _decides(self, *_: Any) -> Any:
         raise self.loop.refused(_BY_INDEX)
 
+    def _computes(self, *_: Any) -> Any:
+        raise self.loop.refused(_OF_INDEX)
+
     __bool__ = __index__ = __int__ = __float__ = __hash__ = __str__ = __format__ = _decides
-    __mul__ = __rmul__ = __mod__ = __rmod__ = __floordiv__ = __truediv__ = __pow__ = _decides
+    __mul__ = __rmul__ = __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = _computes
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _computes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,92 @@
+"""Loops that are no scan say in one sentence why; a loop in such a loop is one all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from onlooker import InputObserver, Program, RejectedCallError
+
+
+def exported(run: Callable[[torch.Tensor], torch.Tensor], *shapes: tuple[int, ...]) -> tuple[Program, torch.nn.Module]:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return run(x)
+
+    model, observer = Model(), InputObserver()
+    with observer(model), torch.no_grad():
+        for shape in shapes:
+            model(torch.randn(shape))
+    return observer.export(to="torch"), model
+
+
+def by_a_power(x: torch.Tensor) -> torch.Tensor:
+    state = torch.zeros(x.shape[0], x.shape[2])
+    for t in range(x.shape[1]):
+        state = torch.tanh(state + x[:, t] * 0.9**t)
+    return state
+
+
+def by_a_share(x: torch.Tensor) -> torch.Tensor:
+    state = torch.zeros(x.shape[0], x.shape[2])
+    for t in range(x.shape[1]):
+        state = torch.tanh(state + x[:, t] * (1 / (t + 1)))
+    return state
+
+
+def growing(x: torch.Tensor) -> torch.Tensor:
+    state = x[:, :1]
+    for t in range(1, x.shape[1]):
+        state = torch.cat([state, torch.tanh(state.mean(1, keepdim=True) + x[:, t : t + 1])], 1)
+    return state
+
+
+def twice(x: torch.Tensor) -> torch.Tensor:
+    state, results = torch.zeros(x.shape[0], x.shape[2]), []
+    for t in range(x.shape[1]):
+        state = torch.tanh(state + x[:, t])
+        results.append(state)
+    other = torch.zeros(x.shape[0], x.shape[2])
+    for one in results:
+        other = torch.sigmoid(other + one)
+    return other
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (by_a_power, "computes a number from its index, which is another constant in each step"),
+        (by_a_share, "computes a number from its index, which is another constant in each step"),
+        (growing, "a state has another shape after a step"),
+        (twice, "a list that is read in another way than by torch.stack, torch.cat or [-1]: results is read in line"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_loop_that_is_no_scan_says_why(run: Callable[[torch.Tensor], torch.Tensor], reason: str) -> None:
+    program, model = exported(run, (2, 5, 4), (3, 7, 4))
+    notes = [note for graph in program.graphs for note in graph.notes if "no scan of torch" in note]
+    assert notes
+    assert all(reason in note and "\n" not in note for note in notes)
+    for length in (5, 7):
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(program(x), model(x))
+
+
+def nested(x: torch.Tensor) -> torch.Tensor:
+    state = torch.zeros(x.shape[0], x.shape[3])
+    for t in range(x.shape[1]):
+        for k in range(x.shape[2]):
+            state = torch.tanh(state * 0.5 + x[:, t, k])
+    return state
+
+
+def test_a_loop_in_a_loop_takes_all_lengths_for_each_watched_one_of_the_outer_loop() -> None:
+    program, model = exported(nested, (2, 3, 5, 4), (3, 4, 6, 4))
+    for shape in ((4, 3, 9, 4), (1, 4, 2, 4), (2, 3, 1, 4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(program(x), model(x))
+    with pytest.raises(RejectedCallError):
+        program(torch.randn(2, 7, 5, 4))
+    assert program.verify().verified

@@ -26,13 +26,14 @@ import torch
 from ..patches.swap import swapped
 from ..proofs.operators import facts_of
 from ..torch_internals.fake_tensors import FakeTensor, in_kernel_invocation_manager
+from ..torch_internals.graph_modules import nodes_of
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.sizes import free_unbacked_symbols
 from ..torch_internals.tracing import proxy_tensor
 from ..torch_internals.trees import torch_pytree
 from .repair import Repair
 
-__all__ = ["REPEATED_OPERATORS", "Blank", "operators_repeat"]
+__all__ = ["REPEATED_OPERATORS", "Blank", "conversion_repeats", "operators_repeat"]
 
 _PLAIN = (
     type(None),
@@ -67,6 +68,21 @@ def operators_repeat() -> Iterator[None]:
         return result
 
     with swapped(proxy_tensor.ProxyTorchDispatchMode, "__torch_dispatch__", remembered):
+        yield
+
+
+@contextlib.contextmanager
+def conversion_repeats(program: torch.export.ExportedProgram) -> Iterator[None]:
+    """Inside the block a converter that traces a program again computes each operator once for the same
+    sizes, also in runs that make no graph: there torch has a memory of its own, which is off in a
+    trace of ours.
+    """
+    values = [node.meta.get("val") for node in nodes_of(program)]
+    modes = {value.fake_mode for value in values if isinstance(value, FakeTensor)}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(operators_repeat())
+        for mode in modes:
+            stack.enter_context(swapped(mode, "cache_enabled", True))
         yield
 
 

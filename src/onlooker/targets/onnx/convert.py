@@ -15,7 +15,7 @@ import torch
 from ...core.errors import ExportError, UsageError
 from ...patches.masked_rows import masked_rows_give_zeros
 from ...repairs.loops.recurrent_steps import steps_stay_sizes
-from ...repairs.repeated_operators import operators_repeat
+from ...repairs.repeated_operators import conversion_repeats
 from ...torch_internals.graph_modules import nodes_of
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
@@ -139,7 +139,7 @@ def convert_graph(
             complex_numbers_as_pairs(program),
             assertions_kept() as assertions,
             _no_sizes_left(program),
-            operators_repeat(),  # torch decomposes the operators of each block anew
+            conversion_repeats(program),  # torch decomposes the operators of each block anew
         ):
             converted = torch.onnx.export(
                 program,

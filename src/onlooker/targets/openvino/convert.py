@@ -20,7 +20,7 @@ from ...core.errors import ExportError
 from ...model_source.lines import place_of_node
 from ...patches.masked_rows import masked_rows_give_zeros
 from ...repairs.loops.recurrent_steps import steps_stay_sizes
-from ...repairs.repeated_operators import operators_repeat
+from ...repairs.repeated_operators import conversion_repeats
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..about import known_of
@@ -55,7 +55,7 @@ def convert_graph(graph: Graph) -> Any:
             without_guards(program),
             masked_rows_give_zeros(program),
             steps_stay_sizes(program),
-            operators_repeat(),
+            conversion_repeats(program),
         ):
             warnings.simplefilter("ignore")
             module = program.run_decompositions(_decompositions()).module(check_guards=False)

@@ -20,7 +20,7 @@ import functools
 import sys
 import traceback
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch.fx.proxy
@@ -62,14 +62,16 @@ class _Frames:
     def extract(cls, **_options: Any) -> _Frames:
         """The frames at this moment, as ``CapturedTraceback`` of torch gives them."""
         frame: FrameType | None = sys._getframe(1)
-        places: list[tuple[CodeType, int]] = []
+        places: list[tuple[str, int, str]] = []
         kept = 0
         while frame is not None:
-            places.append((frame.f_code, frame.f_lasti))
-            if frame.f_code.co_name == _FIRST:
+            code = frame.f_code
+            places.append((code.co_filename, frame.f_lineno, code.co_name))
+            if code.co_name == _FIRST:
                 kept = len(places)
             frame = frame.f_back
-        return cls(traceback.StackSummary(_described(*place) for place in reversed(places[:kept])))
+        found = [_described(*place) for place in reversed(places[:kept])]
+        return cls(traceback.StackSummary.from_list(found))
 
     def summary(self) -> traceback.StackSummary:
         """The frames, outermost first."""
@@ -77,13 +79,8 @@ class _Frames:
 
 
 @functools.lru_cache(maxsize=4096)
-def _described(code: CodeType, instruction: int) -> traceback.FrameSummary:
-    """The line of an instruction, which Python counts from the beginning of its function."""
-    line = next(
-        (line for start, end, line in code.co_lines() if start <= instruction < end),
-        None,
-    )
-    return traceback.FrameSummary(code.co_filename, line, code.co_name)
+def _described(filename: str, line: int, name: str) -> traceback.FrameSummary:
+    return traceback.FrameSummary(filename, line, name)
 
 
 QUICK_NODES = Repair(

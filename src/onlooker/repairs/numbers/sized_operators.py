@@ -38,8 +38,6 @@ class SizedOperators(Reader):
 
     def __init__(self, copies: bool = False) -> None:
         self._copies = copies
-        #: by sizes and strides: blocks that are alike ask the same, and torch solves it anew
-        self._is_contiguous: dict[tuple[Any, ...], bool] = {}
 
     def on_call(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -47,7 +45,7 @@ class SizedOperators(Reader):
         """Computes a function by another one that keeps sizes."""
         other = _ALWAYS.get(func)
         if func is torch.Tensor.contiguous and self._copies:
-            other = self._contiguous
+            other = _contiguous
         if other is None and func in _OF_SIZES and _has_sizes((args, kwargs)):
             other = _OF_SIZES[func]
         if other is None or kwargs.get("out") is not None:
@@ -55,23 +53,6 @@ class SizedOperators(Reader):
         with TraceMode(self):  # one of them may use another
             result = other(*args, **kwargs)
         return func(*args, **kwargs) if result is NotImplemented else result
-
-    def _contiguous(
-        self, tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
-    ) -> Any:
-        has_sizes = any(isinstance(size, torch.SymInt) for size in tensor.shape)
-        if not has_sizes or memory_format is not torch.contiguous_format:
-            return NotImplemented
-        layout = tuple(map(_expression_of, (*tensor.shape, *tensor.stride())))
-        if layout not in self._is_contiguous:
-            self._is_contiguous[layout] = is_contiguous_or_false(tensor)
-        if self._is_contiguous[layout]:
-            return tensor
-        return tensor.clone(memory_format=torch.contiguous_format)
-
-
-def _expression_of(size: Size) -> Any:
-    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def _has_sizes(values: Any) -> bool:
@@ -110,6 +91,17 @@ def _one_hot(tensor: torch.Tensor, num_classes: Size = -1) -> Any:
         return NotImplemented
     classes = torch.arange(num_classes, device=tensor.device)
     return (tensor.unsqueeze(-1) == classes).to(torch.int64)
+
+
+def _contiguous(
+    tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
+) -> Any:
+    has_sizes = any(isinstance(size, torch.SymInt) for size in tensor.shape)
+    if not has_sizes or memory_format is not torch.contiguous_format:
+        return NotImplemented
+    if is_contiguous_or_false(tensor):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _affine_grid(

@@ -82,7 +82,7 @@ def test_a_program_that_is_right_everywhere_is_verified(tmp_path: Path) -> None:
 
 
 def test_an_axis_that_calls_changed_and_that_every_graph_has_as_a_number_fails(tmp_path: Path) -> None:
-    program = exported(Counted(), *((batch, 3) for batch in (2, 4, 5, 6, 7, 8, 9, 10)))
+    program = exported(Counted(), *((batch, 3) for batch in (2, *range(4, 24))))
     assert not program.verify().verified
     (said,) = said_by(program)
     assert said.startswith("not verified: x.shape[0] stays a number; ")

@@ -262,9 +262,13 @@ class AxisTrials:
         value = self.base[path]
         if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
             return False
-        others = self.calls.domains.clamped({**self.base, path: altered(value)})
-        not_numbers = {**self.base, path: torch.full_like(value, torch.nan)}
-        for values, what in ((others, "other values"), (not_numbers, "NaN as values")):
+        changed = altered(value)
+        others = self.calls.domains.clamped({**self.base, path: changed})
+        tried = [(others, "other values")]
+        if torch.equal(others[path], changed):  # any number is a valid one
+            not_numbers = {**self.base, path: torch.full_like(value, torch.nan)}
+            tried.append((not_numbers, "NaN as values"))
+        for values, what in tried:
             got, _ = self._run(values, f"{what} of {path}", real=True)
             if got is not None and self._before.differs(got):
                 return True

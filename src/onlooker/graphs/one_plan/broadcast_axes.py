@@ -117,7 +117,7 @@ def _those_unread(
     kept: dict[str, list[Axis]] = {name: [] for name in axes}
     for path in dict.fromkeys(axis.path for group in axes.values() for axis in group):
         own = {name: [one for one in group if one.path == path] for name, group in axes.items()}
-        if any(own.values()) and _is_unread(found, own, regions, trials):
+        if own != axes and _is_unread(found, own, regions, trials):
             for name, group in own.items():
                 kept[name] += group
     is_same = sum(map(len, kept.values())) == sum(map(len, axes.values()))

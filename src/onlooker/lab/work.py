@@ -23,8 +23,8 @@ MOST_WORK = 100_000_000_000
 #: long as reading and writing a number of its result (0.6 ns)
 _OF_OPERATOR, _OF_NUMBER = 200_000, 25
 
-#: multiply-adds that take about as long as a run without floats (0.2 s)
-_WITHOUT_FLOATS = 16_000_000_000
+#: multiply-adds that take about as long as a run without floats (0.1 s)
+_WITHOUT_FLOATS = 6_000_000_000
 
 #: how deep an argument stands that counts: ``x`` and ``images[0]`` do, the tensors of a cache do
 #: not

@@ -34,7 +34,7 @@ from ..infer.doubtful import DoubtfulRelation, alternatives, doubtful_relations,
 from ..infer.mine import Derived, Exclusions, Mined, mine
 from ..infer.samples import Row, Table, row_of_values
 from ..infer.sizes import choose_sizes, roomy_sizes
-from ..lab.example import Example, find_example
+from ..lab.example import Example, find_example, sizes_of_trace
 from ..lab.lab import Lab, SpentError
 from ..lab.small_sizes import representative
 from ..materialise.arguments import Calls
@@ -103,7 +103,12 @@ class Relations(Family):
         is_known = self._n_tested > 0 and self._guess is None
         if not untested and (is_known or len(mined.free) < 2):
             return False
-        example = self._example(self._plan(table, None))
+        if untested or self._n_tested:
+            example = self._example(self._plan(table, None))
+        else:  # nothing is broken: the sizes may be those of the trace
+            plan = self._draft.plan()
+            choices = sizes_of_trace(Calls(plan, self._samples), self._lab)
+            example = self._example(plan, choices)
         if example is None:
             return self._is_replaced(table, mined)
         self._guess = None
@@ -135,7 +140,7 @@ class Relations(Family):
 
     def _example(self, plan: Plan, choices: Iterable[Sizes] | None = None) -> Example | None:
         """A call of general sizes that obey the plan, or None where the model refuses all that were
-        tried.
+        tried. Without ``choices`` the sizes have room to be made smaller.
 
         :raises SpentError: when the budget has ended
         """

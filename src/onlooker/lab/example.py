@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 from ..core.call import Values
 from ..core.errors import ExportError
-from ..core.plan import Plan
 from ..core.sizes.expression import Sizes
 from ..core.structure import Result
 from ..infer.sizes import even_sizes, example_sizes, is_general, listed
@@ -19,7 +18,7 @@ from .lab import Lab, SpentError
 from .small_sizes import representative
 from .work import work_of
 
-__all__ = ["Example", "find_example"]
+__all__ = ["Example", "find_example", "sizes_of_trace"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +39,19 @@ def _is_large(calls: Calls, lab: Lab) -> bool:
     return any(work_of(lab.model, leaf_values(sample)) > lab.most_work for sample in calls.own)
 
 
-def _no_larger(plan: Plan, watched: Sequence[Sizes], choices: Iterable[Sizes]) -> Iterator[Sizes]:
+def sizes_of_trace(calls: Calls, lab: Lab) -> Iterator[Sizes]:
+    """General sizes that a trace may have, first those that are as even as what was seen: the graph shall
+    be that of the watched calls.
+    """
+    watched = [calls.sizes_of(sample) for sample in calls.own]
+    usual = chain(even_sizes(calls.plan, watched), example_sizes(calls.plan))
+    return representative(calls, lab, usual, of_trace=True)
+
+
+def _no_larger(calls: Calls, choices: Iterable[Sizes]) -> Iterator[Sizes]:
     """The choices; the sizes of the smallest call of general sizes stand before a larger choice."""
-    general = [sizes for sizes in watched if is_general(plan, sizes)]
+    watched = map(calls.sizes_of, calls.own)
+    general = [sizes for sizes in watched if is_general(calls.plan, sizes)]
     least = min(general, key=lambda sizes: math.prod(sizes.values()), default=None)
     for choice in choices:
         if least is not None and math.prod(least.values()) < math.prod(choice.values()):
@@ -69,15 +78,12 @@ def find_example(
     """
     plan = calls.plan
     refusal: Exception | None = None
-    if choices is None:
-        watched: list[Sizes] = []
-        usual = example_sizes(plan)
-        if necessary:  # the graph shall be that of the watched calls
-            watched = [calls.sizes_of(sample) for sample in calls.own]
-            usual = chain(even_sizes(plan, watched), usual)
-        choices = representative(calls, lab, usual, of_trace=necessary)
-        if necessary and _is_large(calls, lab):
-            choices = _no_larger(plan, watched, choices)
+    if choices is None and necessary:
+        choices = sizes_of_trace(calls, lab)
+        if _is_large(calls, lab):
+            choices = _no_larger(calls, choices)
+    elif choices is None:
+        choices = representative(calls, lab, example_sizes(plan))
     for sizes in choices:
         why = f"an example at {listed(sizes)}"
         for varied in (True, False):

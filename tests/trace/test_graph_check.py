@@ -21,6 +21,15 @@ class Leaves(torch.nn.Module):
         return (x * mask[..., None]).cumsum(1)
 
 
+class LeavesOfFakes(Leaves):
+    """It asks for the class of its mask, where other models ask for a trace."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if not isinstance(mask, torch._subclasses.FakeTensor) and bool(mask.all()):
+            return x.sum(1, keepdim=True).expand_as(x)
+        return (x * mask[..., None]).cumsum(1)
+
+
 def watched(model: torch.nn.Module, *padding: int) -> InputObserver:
     observer = InputObserver()
     with observer(model), torch.no_grad():
@@ -32,9 +41,12 @@ def watched(model: torch.nn.Module, *padding: int) -> InputObserver:
     return observer
 
 
+@pytest.mark.parametrize("kind", [Leaves, LeavesOfFakes])
 @pytest.mark.parametrize("padding", [(2, 0), (0, 0)])
-def test_a_model_that_is_another_function_in_a_trace_is_traced_as_it_is_called(padding: tuple[int, int]) -> None:
-    model = Leaves(right=False)
+def test_a_model_that_is_another_function_in_a_trace_is_traced_as_it_is_called(
+    padding: tuple[int, int], kind: type[Leaves]
+) -> None:
+    model = kind(right=False)
     program = watched(model, *padding).export()
     assert any("is_exporting()` was made to return False" in note for graph in program.graphs for note in graph.notes)
     x, mask = torch.randn(3, 7, 3), torch.ones(3, 7, dtype=torch.int64)

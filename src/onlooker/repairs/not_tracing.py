@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..model_source.frames import is_code_of_model
+from ..model_source.frames import is_code_of_model, is_own_code
 from ..patches.swap import swapped
 from ..torch_internals.fake_tensors import FakeTensor, subclasses
 from .numbers.size_ints import wants_int_first
@@ -54,8 +54,13 @@ def _answered(question: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def _asks_model() -> bool:
-    """True where the code that called our caller is that of a model."""
-    return is_code_of_model(sys._getframe(2).f_code.co_filename)
+    """True where the code that called our caller is that of a model; what stands in a trace for
+    ``isinstance`` hands its question on.
+    """
+    frame = sys._getframe(2)
+    while is_own_code(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    return is_code_of_model(frame.f_code.co_filename)
 
 
 def _is_refused_in_trace(attempt: Attempt) -> Retry | None:

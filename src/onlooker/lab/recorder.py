@@ -38,6 +38,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: a compiler that is switched off for each operator takes as long as a short one."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: Any,

@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from ..proofs.operators import facts_of
+from ..proofs.operators import facts_of, flat
 from ..torch_internals.fake_tensors import (
     FakeTensorMode,
-    RememberingMode,
     is_fake,
     unset_fake_temporarily,
 )
-from ..torch_internals.trees import tree_leaves, tree_map_only
+from ..torch_internals.trees import tree_map_only
 from .recorder import OperatorMode
+from .remembering_mode import RememberingMode
 
 __all__ = ["WithoutFloats", "without_float_values", "without_its_floats", "without_values"]
 
@@ -46,7 +46,8 @@ class WithoutFloats(OperatorMode):  # type: ignore[no-untyped-call]  # torch has
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs an operator with values where all of its arguments have some."""
         facts = facts_of(func)
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        leaves = flat((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if not facts.draws and all(map(_has_values, tensors)):
             with unset_fake_temporarily():
                 return func(*args, **kwargs)

@@ -16,11 +16,12 @@ from ..core.call import Values
 from ..core.path import Path
 from ..lab.lab import Lab
 from ..lab.recorder import Recorder
+from ..lab.remembering_mode import RememberingMode
 from ..lab.without_floats import without_float_values, without_its_floats
 from ..materialise.arguments import Calls
 from ..proofs.same_run import Numbers
 from ..repairs.trace_mode import reading
-from ..torch_internals.fake_tensors import FakeTensorMode, RememberingMode
+from ..torch_internals.fake_tensors import FakeTensorMode
 from .graph import Graph
 from .size_reads import SizeReads
 

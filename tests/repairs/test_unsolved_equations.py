@@ -46,3 +46,17 @@ def test_all_lengths_are_served_that_the_model_takes(stride: int, window: int) -
                 torch.testing.assert_close(program(x), model(x))
     with pytest.raises(RejectedCallError):
         program(torch.randn(2, 3, whole // 2))  # no window at all: the model refuses it too
+
+
+@pytest.mark.parametrize(("stride", "window"), [(2, 3), (4, 7), (8, 5)])
+def test_lengths_of_one_window_are_a_range(stride: int, window: int) -> None:
+    model, whole = pooled(stride, window), 2 * stride * window
+    observer = InputObserver()
+    with observer(model), torch.no_grad():
+        model(torch.randn(2, 3, whole))
+        model(torch.randn(2, 3, whole - 1))
+    program = observer.export(ranges={"input_dim_2": (whole - stride + 1, whole)})
+    assert program.verify().verified
+    x = torch.randn(3, 3, whole - stride + 1)
+    with torch.no_grad():
+        torch.testing.assert_close(program(x), model(x))

@@ -27,6 +27,7 @@ __all__ = [
     "CASTS",
     "COPIES",
     "DROPOUTS",
+    "MOVES",
     "Facts",
     "asserts",
     "attribute_of",
@@ -61,6 +62,23 @@ CASTS = {
     _aten._to_copy.default,
     _aten.type_as.default,
 }
+#: the names of operators that put all elements of a tensor elsewhere, or give them another dtype, and change none
+MOVES = frozenset(
+    {
+        *(
+            "_to_copy",
+            "_unsafe_view",
+            "alias",
+            "clone",
+            "contiguous",
+            "detach",
+            "expand",
+            "flatten",
+        ),
+        *("lift_fresh_copy", "permute", "reshape", "squeeze", "t", "to", "transpose", "unflatten"),
+        *("unsqueeze", "view"),
+    }
+)
 DROPOUTS = {
     _aten.dropout.default,
     _aten.alpha_dropout.default,

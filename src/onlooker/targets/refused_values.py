@@ -24,30 +24,12 @@ import torch
 from ..core.marks import FINITE, NUMBERS, ids_mark
 from ..core.runtimes import RUNTIMES
 from ..observing.store import Sample
+from ..proofs.operators import MOVES
 from ..trace.graph import Graph
 
 __all__ = ["bound_to_values", "not_finite"]
 
 _ASKS = ("isnan", "isfinite", "isinf", "isposinf", "isneginf", "nan_to_num", "nansum", "nanmean")
-
-
-#: operators that put the elements of a tensor elsewhere, and change none
-_MOVING = frozenset(
-    f"aten::{name}"
-    for name in (
-        *(
-            "_to_copy",
-            "_unsafe_view",
-            "alias",
-            "clone",
-            "contiguous",
-            "detach",
-            "expand",
-            "flatten",
-        ),
-        *("permute", "reshape", "squeeze", "t", "to", "transpose", "unsqueeze", "view"),
-    )
-)
 
 
 def bound_to_values(
@@ -118,7 +100,7 @@ def _tables_of(ids: torch.fx.Node) -> Iterator[tuple[int, int]]:
     """Yields the least id, and the number of rows, of each table that a tensor of ids goes into."""
     for user in ids.users:
         name = getattr(getattr(user.target, "_schema", None), "name", "")
-        if name in _MOVING:
+        if name.removeprefix("aten::") in MOVES:
             yield from _tables_of(user)
             continue
         args: Any = user.args

@@ -28,6 +28,7 @@ import torch
 from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node
 
+from ...proofs.operators import MOVES
 from ...torch_internals.graph_modules import nodes_reached
 from ...torch_internals.operators import OpOverload, know_quantised_operators
 from .editing import PRODUCTS, Editing, axis_of_outputs
@@ -38,30 +39,8 @@ _ATEN = torch.ops.aten
 #: how the names of operators on bits begin
 _OF_BITS = ("bitwise_", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__")
 _ASSERTION = _ATEN._assert_tensor_metadata.default
-#: the operators that move numbers, or give them another dtype, and change none
-_MOVING = {
-    "_to_copy",
-    "_unsafe_view",
-    "alias",
-    "clone",
-    "contiguous",
-    "detach",
-    "expand",
-    "flatten",
-    "index",
-    "index_select",
-    "lift_fresh_copy",
-    "permute",
-    "reshape",
-    "slice",
-    "squeeze",
-    "t",
-    "to",
-    "transpose",
-    "unflatten",
-    "unsqueeze",
-    "view",
-}
+#: the operators that move numbers, all or some of them, or give them another dtype, and change none
+_MOVING = MOVES | {"index", "index_select", "slice"}
 #: the products of a tensor by a matrix
 _BY_MATRIX = (
     _ATEN.linear.default,
@@ -274,7 +253,7 @@ def _made_of(nodes: Iterable[Node], weights: Iterable[Node]) -> set[Node]:
             if is_made and not is_random and (is_tensor or node.target is _ASSERTION):
                 found.add(node)
             elif _writes(node):
-                written |= _memory_behind(_aliased(node, writes=True)) - excluded
+                written |= nodes_reached(_aliased(node, writes=True), _aliased) - excluded
         if not written & found:
             return found
         excluded |= written
@@ -314,11 +293,6 @@ def _aliased(node: Node, *, writes: bool = False) -> list[Node]:
         for value in [given.get(one.name)]
         if isinstance(value, Node)
     ]
-
-
-def _memory_behind(nodes: Iterable[Node]) -> set[Node]:
-    """The nodes, and those whose memory they may share."""
-    return nodes_reached(nodes, _aliased)
 
 
 def _writes(node: Node) -> bool:

@@ -75,7 +75,7 @@ def generation(
     found = load(source, **options) if isinstance(source, (str, FilePath)) else source
     programs = {_WHOLE: found} if isinstance(found, Program) else dict(found)
     whole = _whole(programs, transformers)
-    cls = _class_of(programs[whole], transformers)
+    cls = getattr(transformers, programs[whole].recording.model.rpartition(".")[2])
     configuration, generates = _configuration(config, transformers)
     try:
         with torch.device("meta"):
@@ -153,10 +153,6 @@ def _generates(program: Program, transformers: Any) -> bool:
     cls = getattr(transformers, program.recording.model.rpartition(".")[2], None)
     is_watched = isinstance(cls, type) and qualified_name(cls) == program.recording.model
     return is_watched and callable(getattr(cls, "generate", None))
-
-
-def _class_of(program: Program, transformers: Any) -> Any:
-    return getattr(transformers, program.recording.model.rpartition(".")[2])
 
 
 def _configuration(config: Any, transformers: Any) -> tuple[Any, Any]:

@@ -138,7 +138,11 @@ def spelled(union: CallUnion, values: Values, *, as_args_kwargs: bool) -> Any:
 
     :raises ObservationError: ``args-and-names`` when the method has ``*args`` and names
     """
-    arguments = _closed(union, values)
+    arguments = {
+        name: close_tree(structure, [values[path] for path, _ in leaves])
+        for name, structure, leaves in union.arguments()
+        if name not in union.dropped
+    }
     var = union.signature.of_kind("VAR_POSITIONAL")
     if not as_args_kwargs:
         if union.positional:
@@ -156,14 +160,6 @@ def spelled(union: CallUnion, values: Values, *, as_args_kwargs: bool) -> Any:
         value = arguments.pop(name)
         args += value if name == var else [value]
     return tuple(args), arguments
-
-
-def _closed(union: CallUnion, values: Values) -> dict[str, Any]:
-    return {
-        name: close_tree(structure, [values[path] for path, _ in leaves])
-        for name, structure, leaves in union.arguments()
-        if name not in union.dropped
-    }
 
 
 def check_given(given: object) -> None:

@@ -63,7 +63,9 @@ def sweep(
     listed = jobs_of(jobs, folder, seconds=seconds, memory=memory)
     folder.mkdir(parents=True, exist_ok=True)
     rows: dict[str, Row] = {}
-    with kept_when_interrupted(lambda: _what_is_kept(len(rows))):
+    with kept_when_interrupted(
+        lambda: f"{len(rows)} jobs have ended and are kept: the same sweep goes on from there."
+    ):
         for number, row in enumerate(completed(listed, executor, workers=workers, redo=redo), 1):
             rows[str(row["name"])] = row
             tell("sweeping", number, len(listed), f"{row['name']}: {row['status']}")
@@ -71,10 +73,6 @@ def sweep(
     write_file(folder / "sweep.json", write_json(found.to_dict()))
     write_file(folder / "sweep.html", found.html().encode())
     return found
-
-
-def _what_is_kept(count: int) -> str:
-    return f"{count} jobs have ended and are kept: the same sweep goes on from there."
 
 
 def completed(

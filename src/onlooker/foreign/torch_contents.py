@@ -117,7 +117,9 @@ class _TorchReader:
         act = Act.HAND_ON if hands_on and _is_int(value) else Act.OTHER
         act = Act.COUNT if name in _MAKING else act
         beside = [one.meta.get("val") for one in node.all_input_nodes]
-        are_ints = bool(beside) and all(_is_int(one) or _is_size(one) for one in beside)
+        are_ints = bool(beside) and all(
+            _is_int(one) or isinstance(one, (torch.SymInt, torch.SymFloat)) for one in beside
+        )
         numbers = self._numbers(node) if name in _COMPARING else _cuts(node)
         yield OperatorStep(act, inputs, outputs, numbers, are_ints or name in ("arange", "slice"))
 
@@ -177,7 +179,3 @@ def _is_int(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.dtype is torch.bool:
         return False
     return not value.is_floating_point() and not value.is_complex()
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, (torch.SymInt, torch.SymFloat))

@@ -78,7 +78,7 @@ def watched(model: Any, calls: Any, method: str = "forward") -> InputObserver:
     :raises ObservationError: ``no-calls``
     :raises ArgumentKindError: ``wrong-kind``
     """
-    uses = _is_function(calls)
+    uses = callable(calls) and not isinstance(calls, (torch.Tensor, torch.nn.Module, type))
     given = [] if uses else as_calls(calls)
     observer = InputObserver()
     for number, (args, kwargs) in enumerate(given):
@@ -101,10 +101,6 @@ def _signature(model: Any, method: str) -> inspect.Signature | None:
         return inspect.signature(getattr(model, method))
     except (AttributeError, TypeError, ValueError):
         return None
-
-
-def _is_function(calls: Any) -> bool:
-    return callable(calls) and not isinstance(calls, (torch.Tensor, torch.nn.Module, type))
 
 
 def _use_of(function: Callable[..., Any], model: Any) -> Callable[[], Any]:

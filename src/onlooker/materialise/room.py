@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 from ..core.sizes.expression import Sizes
 from ..core.spec import Axis
@@ -61,14 +60,10 @@ def _needed(plan: Plan, leaf: LeafPlan, repeats: tuple[Repeat, ...], sizes: Size
 
 def _symbols(plan: Plan, axis: Axis) -> tuple[str, ...]:
     """The symbols of the size of an axis."""
-    leaf = _leaf(plan, axis.path)
+    leaf = next((leaf for leaf in plan.inputs if leaf.path == axis.path), None)
     if leaf is None or axis.dim is None or not leaf.is_tensor:
         return ()
     return tuple(leaf.shape[axis.dim].symbols)
-
-
-def _leaf(plan: Plan, path: Path) -> LeafPlan | None:
-    return next((leaf for leaf in plan.inputs if leaf.path == path), None)
 
 
 def _grown(

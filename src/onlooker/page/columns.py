@@ -43,7 +43,9 @@ def columns_of(subject: Subject) -> list[SizeColumn]:
     columns = [
         SizeColumn(
             name,
-            tuple(folded(_axes_of(subject.graphs, name))),
+            tuple(
+                folded([str(axis) for graph in subject.graphs for axis in graph.plan.axes_of(name)])
+            ),
             tuple(sizes.get(name) for sizes in subject.sizes),
             is_symbol=True,
         )
@@ -73,10 +75,6 @@ def _size(spec: object, dim: int | None) -> int | None:
     if isinstance(spec, ConstantSpec) and dim is None and isinstance(spec.value, int):
         return spec.value
     return None
-
-
-def _axes_of(graphs: Sequence[KnownGraph], name: str) -> list[str]:
-    return [str(axis) for graph in graphs for axis in graph.plan.axes_of(name)]
 
 
 def _expressions(graphs: Sequence[KnownGraph]) -> dict[str, list[Axis]]:

@@ -104,7 +104,7 @@ class _Remembered:
             mode.tracer is not self.tracer
             or not facts_of(func).is_pure
             or torch.is_grad_enabled()
-            or _autocast_is_on()
+            or any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
         ):
             return None
         try:
@@ -294,10 +294,6 @@ class _Blank(torch.Tensor):
 
 class _NotComparableError(Exception):
     """An argument does not show all that the shapes of the results depend on."""
-
-
-def _autocast_is_on() -> bool:
-    return any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
 
 
 def _numbers(sizes: Iterable[Any]) -> tuple[Hashable, ...]:

@@ -78,16 +78,16 @@ class _Drawn:
         indent = max((len(section.heading) for section in self.sections), default=0) + 2
         width = max(options.max_width - indent, _NARROWEST)
         for section in self.sections:
-            lines = (part for line in section.lines for part in _wrapped(line, width))
+            lines = (
+                part
+                for line in section.lines
+                for part in textwrap.wrap(line, width, break_on_hyphens=False)
+            )
             for number, line in enumerate(lines):
                 shown = "" if number else section.heading
                 yield Text.assemble(
                     (shown.ljust(indent), "bold"), line, overflow="ignore", no_wrap=True
                 )
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, break_on_hyphens=False)
 
 
 def _first(lines: Iterator[str] | Sequence[str], most: int, what: str = "more") -> Iterator[str]:

@@ -37,7 +37,7 @@ def served_together(graphs: Sequence[GraphContents]) -> tuple[ServedTogether, ..
     """The sizes that graphs with the same inputs serve together, for each kind of inputs."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, graph in enumerate(graphs):
-        groups.setdefault(_form(graph.plan), []).append(number)
+        groups.setdefault(tuple(map(_leaf_form, graph.plan.leaves)), []).append(number)
     found = []
     for numbers in groups.values():
         members = [graphs[number] for number in numbers]
@@ -77,11 +77,6 @@ def _marks(graphs: Sequence[GraphContents]) -> Iterator[Refusal]:
 def _of_numbers(sets: Sequence[SizeSet]) -> set[str]:
     """The terms of which a graph takes numbers alone."""
     return {found.term for found in sets if found.is_of_numbers}
-
-
-def _form(plan: Plan) -> tuple[object, ...]:
-    """Equal for plans whose calls differ in sizes alone."""
-    return tuple(map(_leaf_form, plan.leaves))
 
 
 def _leaf_form(leaf: LeafPlan) -> tuple[object, ...]:

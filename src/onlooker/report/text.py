@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.drawing.alike import first_few, folded, folded_rows
-from ..core.verdict import Check, Tally
+from ..core.verdict import Tally
 from .data import AxisRow, GraphReport
 
 __all__ = ["PrintedTables", "as_text", "made_inside", "render", "table_of", "verdict_line"]
@@ -105,7 +105,11 @@ def render(
     """
     parts: list[RenderableType] = [Text(f"onlooker report of {title}", style="bold")]
     for graph in graphs:
-        parts += [_axes_table(graph, full), _symbol_table(graph), *_lines(graph, full)]
+        parts += [
+            _axes_table(graph, full),
+            table_of("symbols", ("symbol", "observed or probed", "in the program"), graph.symbols),
+            *_lines(graph, full),
+        ]
     parts.append(_trial_table(tally))
     parts += [Text(f"  tried: {tally.summary}")] if tally.summary else []
     parts += [Text(f"  {text}") for text in _failures(tally)]
@@ -139,10 +143,6 @@ def _cells(path: str, axes: Sequence[AxisRow]) -> tuple[str, str, str, str]:
     obtained = ", ".join(row.obtained for row in axes)
     colour = "red" if any(row.narrowed for row in axes) else ""
     return path, asked, obtained, colour
-
-
-def _symbol_table(graph: GraphReport) -> Table:
-    return table_of("symbols", ("symbol", "observed or probed", "in the program"), graph.symbols)
 
 
 def _lines(graph: GraphReport, full: bool) -> list[RenderableType]:
@@ -194,12 +194,12 @@ def _trial_table(tally: Tally) -> Table:
 
 
 def _failures(tally: Tally) -> list[str]:
-    lines = [_failure(check) for check in tally.checks if not check.passed]
+    lines = [
+        f"{check.outcome.value}: {check.label}: {check.note}"
+        for check in tally.checks
+        if not check.passed
+    ]
     return first_few(lines, _MOST_FAILURES, "... and {} more")
-
-
-def _failure(check: Check) -> str:
-    return f"{check.outcome.value}: {check.label}: {check.note}"
 
 
 def _listed(calls: Sequence[int]) -> str:

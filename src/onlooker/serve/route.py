@@ -214,7 +214,9 @@ def _place_tensors(
         ):  # a nested tensor, or one without a shape yet, refuses to be asked
             fits = False
         if not fits:
-            raise Mismatch(_other_kind(leaf, value))
+            raise Mismatch(
+                Violation(ViolationKind.TYPE, str(leaf.path), kind_of(leaf), str(spec_of(value)))
+            )
         inputs[target] = value
 
 
@@ -265,10 +267,6 @@ def _place_ints(
         else:
             kind = "an int of 64 bits" if type(value) is int else "an int"
             raise Mismatch(Violation(ViolationKind.TYPE, str(leaf.path), kind, str(spec_of(value))))
-
-
-def _other_kind(leaf: LeafPlan, value: Any) -> Violation:
-    return Violation(ViolationKind.TYPE, str(leaf.path), kind_of(leaf), str(spec_of(value)))
 
 
 def _check_needed(plan: Plan, structure: Structure) -> None:

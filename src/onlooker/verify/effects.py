@@ -4,7 +4,7 @@ arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -95,7 +95,7 @@ def _found(given: Arguments, held: Tree[Any], result: Result) -> Iterator[str]:
             and leaf_difference(old, now) > 0
         ):
             yield f"the argument {path.code()} is changed in place"
-    memory = _memory(held.leaves)
+    memory = {address for leaf in held.leaves if (address := _address(leaf))}
     for path, leaf in zip(result.structure.paths(), result.leaves, strict=True):
         if _address(leaf) in memory:
             yield f"{_named(path)} is in the memory of an argument"
@@ -103,10 +103,6 @@ def _found(given: Arguments, held: Tree[Any], result: Result) -> Iterator[str]:
 
 def _named(path: Path) -> str:
     return path.code() or "the output"
-
-
-def _memory(leaves: Sequence[Any]) -> set[int]:
-    return {address for leaf in leaves if (address := _address(leaf))}
 
 
 def _address(leaf: Any) -> int | None:

@@ -63,7 +63,10 @@ def lost_checks(
             expected = _result(before, trial)
             effort.note(trial)
             (check,) = check_trial(serve, trial, expected, atol).checks
-            is_drawn = not check.passed and not _agree(expected, _result(before, trial), atol)
+            is_drawn = (
+                not check.passed
+                and not agreement_of_trees(expected, _result(before, trial), atol=atol).holds
+            )
         except Exception:  # the program before refuses it too, or no memory is left for both
             continue
         found.setdefault(name, []).append(check)
@@ -132,10 +135,6 @@ def _result(serve: Serve, trial: Trial) -> Result:
     """The result for copies of the arguments, which a program may change in place."""
     with torch.no_grad():
         return open_tree(serve(copy_tensors(trial.arguments)))
-
-
-def _agree(first: Result, second: Result, atol: float) -> bool:
-    return agreement_of_trees(first, second, atol=atol).holds
 
 
 def _note(checks: Sequence[Check], former: str, target: str) -> str:

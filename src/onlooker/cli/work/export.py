@@ -90,7 +90,7 @@ def run(options: argparse.Namespace, stderr: TextIO) -> Answer:
     is_single = captured is not None and len(captured) == 1
     names = [] if is_single else [entry_name(path) for path in options.entry]
     pins, own_pins = pins_of(options, names)
-    target = target_of(_target(options))
+    target = target_of("onnx" if options.to in FOLDERS else str(options.to))
     variant = _variant(options)
     check_options(target, variant, target.options)
     if is_file and out is not None:
@@ -254,11 +254,6 @@ def metric_of(options: argparse.Namespace) -> dict[str, Any]:
     given = {"at_least": options.at_least}
     given |= {"metric": None if options.metric is None else result_of(options.metric)}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _target(options: argparse.Namespace) -> str:
-    """The target of the graphs: the folders of other readers have files of ONNX."""
-    return "onnx" if options.to in FOLDERS else str(options.to)
 
 
 def _check_web(options: argparse.Namespace) -> None:

@@ -76,7 +76,7 @@ def leaf_difference(expected: Any, got: Any) -> float:
         return 0.0 if type(expected) is type(got) and (expected == got or both_nan) else math.inf
     if (
         not isinstance(got, torch.Tensor)
-        or _unusual(expected, got)
+        or any(unusual(tensor) is not None for tensor in (expected, got))
         or _kind(expected) != _kind(got)
     ):
         return math.inf
@@ -205,10 +205,6 @@ def _described(expected: Any, got: Any, difference: float) -> str:
     if _kind(expected) != _kind(got):
         return f"{_named(got)} where the model gives {_named(expected)}"
     return "NaN against a number" if math.isinf(difference) else f"differs by {difference:.3g}"
-
-
-def _unusual(*tensors: torch.Tensor) -> bool:
-    return any(unusual(tensor) is not None for tensor in tensors)
 
 
 def _kind(value: torch.Tensor) -> tuple[torch.Size, torch.dtype, str]:

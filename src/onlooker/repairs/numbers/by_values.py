@@ -110,7 +110,9 @@ def decided_by_values() -> Iterator[DecidedValues]:
         decided = args[0] if args else None
         symbols = getattr(decided, "free_symbols", None)
         if symbols is None or not all(_CHECKED.fullmatch(str(symbol)) for symbol in symbols):
-            unchecked.append(_not_checked(decided))
+            unchecked.append(
+                UncheckedBranchError(f"the branch on {decided} is not checked at run time")
+            )
             raise unchecked[0]  # here and now, since a trace is long
         made.symbols.update(map(str, symbols))
         if line := line_that_decides():
@@ -128,10 +130,6 @@ def decided_by_values() -> Iterator[DecidedValues]:
         yield made
     if unchecked:
         raise unchecked[0]
-
-
-def _not_checked(decided: Any) -> UncheckedBranchError:
-    return UncheckedBranchError(f"the branch on {decided} is not checked at run time")
 
 
 def check_decided(program: torch.export.ExportedProgram, decided: Collection[str]) -> None:

@@ -78,12 +78,8 @@ def _traced_shapes(program: torch.export.ExportedProgram) -> dict[str, Any]:
     return {
         node.name: node.meta["val"].shape
         for node in nodes_of(program)
-        if _is_tensor(node.meta.get("val"))
+        if isinstance(node.meta.get("val"), torch.Tensor)
     }
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

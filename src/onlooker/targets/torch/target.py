@@ -139,7 +139,13 @@ class TorchFiles:
         names = [file_name(graph, self) for graph in graphs]
         for graph, name in zip(graphs, names, strict=True):
             (folder / name).write_bytes(_archive(graph, name))
-        write_tensors({graph.name: _tensors(graph.artifact) for graph in graphs}, folder / WEIGHTS)
+        write_tensors(
+            {
+                graph.name: {**graph.artifact.state_dict, **graph.artifact.constants}
+                for graph in graphs
+            },
+            folder / WEIGHTS,
+        )
         return [*names, WEIGHTS]
 
     def write_file(self, graphs: Sequence[Graph], path: Path) -> list[str]:
@@ -162,10 +168,6 @@ class TorchFiles:
         return [
             _read(graph, folder / file_name(graph, self), tensors, operators) for graph in graphs
         ]
-
-
-def _tensors(program: torch.export.ExportedProgram) -> dict[str, Any]:
-    return {**program.state_dict, **program.constants}
 
 
 def _archive(graph: Graph, name: str) -> bytes:

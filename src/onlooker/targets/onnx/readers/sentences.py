@@ -85,7 +85,7 @@ def write_sentence_transformers(graphs: Sequence[Graph], folder: Path, model: An
     made.keep_outputs(_OUTPUTS)
     length = _longest(graphs, transformer, model.tokenizer)
     made.write(folder / "onnx" / "model.onnx")
-    _config(transformer).save_pretrained(folder)
+    transformer.auto_model.config.save_pretrained(folder)
     copy_tokenizer(model.tokenizer, folder)
     _write_json(
         folder / "modules.json",
@@ -142,11 +142,6 @@ def _pooling(module: Any) -> dict[str, Any]:
     modes = [module.pooling_mode] if isinstance(module.pooling_mode, str) else module.pooling_mode
     flags = {flag: mode in modes for mode, flag in _POOLINGS.items()}
     return {"word_embedding_dimension": module.embedding_dimension, **flags, "include_prompt": True}
-
-
-def _config(transformer: Any) -> Any:
-    """The configuration of transformers."""
-    return transformer.auto_model.config
 
 
 def _longest(graphs: Sequence[Graph], transformer: Any, tokenizer: Any) -> int:

@@ -237,7 +237,7 @@ def fuse_group_query(model: Any) -> Fused:
     reasons: dict[str, None] = {}
     limits: dict[tuple[str, ...], None] = {}
     layers = 0
-    for node in [node for node in model.graph if _is_attention(node)]:
+    for node in [node for node in model.graph if node.op_type == "Attention" and node.domain == ""]:
         try:
             _fuse(model, node, sizes, biases)
         except _UnfitError as error:
@@ -249,10 +249,6 @@ def fuse_group_query(model: Any) -> Fused:
     if layers:
         model.opset_imports.setdefault(_DOMAIN, 1)
     return Fused(layers, tuple(reasons), tuple(limits))
-
-
-def _is_attention(node: Any) -> bool:
-    return bool(node.op_type == "Attention" and node.domain == "")
 
 
 def _fuse(model: Any, node: Any, sizes: SizeNodes, biases: dict[int, Any]) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 from ..core.contract import Region
-from ..core.plan import Symbol
+from ..core.plan import Range, Symbol
 from ..core.sizes.formula import holds, negated, renamed
 
 __all__ = ["ServedSizes", "SizeSet", "served_sizes"]
@@ -58,7 +58,7 @@ class SizeSet:
     """
 
     term: str
-    intervals: tuple[tuple[int | None, int | None], ...]
+    intervals: tuple[Range, ...]
     step: int = 1
     is_condition: bool = False
 
@@ -193,9 +193,7 @@ class _SumWithTests:
                 return False
         return True
 
-    def _intervals(
-        self, on_grid: Sequence[int], taken: Collection[int]
-    ) -> Iterator[tuple[int | None, int | None]]:
+    def _intervals(self, on_grid: Sequence[int], taken: Collection[int]) -> Iterator[Range]:
         for is_taken, run in itertools.groupby(on_grid, lambda size: size in taken):
             if is_taken:
                 members = list(run)
@@ -697,7 +695,7 @@ def _text(total: _Sum) -> str:
     return " ".join(parts)
 
 
-def _limits(total: _Sum, terms: Mapping[str, _SumWithTests]) -> tuple[int | None, int | None]:
+def _limits(total: _Sum, terms: Mapping[str, _SumWithTests]) -> Range:
     """The least and the greatest value of a sum, None where nothing limits it."""
     # of 2*n - k with n from 1 to 5 and k from 0 to 3: 2*1 - 3 to 2*5 - 0
     low: int | None = 0

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from .call import ChangedArgument, Join
 from .contract import Contract
 from .path import Path, label_of
-from .plan import Plan
+from .plan import Plan, Range
 from .recording import Recording
 from .sizes.expression import Expression
 from .spec import Axis
@@ -110,7 +110,7 @@ class GraphContents:
     ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
-    named: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    named: Mapping[str, Range] = field(default_factory=dict)
     oblivious: bool = False
     contract: Contract = field(default_factory=Contract)
     file: str = ""

@@ -14,7 +14,10 @@ from .sizes.expression import Expression
 from .spec import Axis, ConstantSpec, OpaqueSpec
 from .structure import Structure
 
-__all__ = ["Evidence", "Fill", "LeafPlan", "Note", "Plan", "Relation", "Symbol"]
+__all__ = ["Evidence", "Fill", "LeafPlan", "Note", "Plan", "Range", "Relation", "Symbol"]
+
+#: the least and the greatest size; None where there is no bound
+Range = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)

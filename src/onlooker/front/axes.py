@@ -13,9 +13,10 @@ import torch
 
 from ..core.errors import UsageError
 from ..core.path import Path, label_of
+from ..core.plan import Range
 from ..core.spec import TensorSpec
 from ..core.structure import Tree
-from ..hypotheses.overrides import Range, is_symbol_name
+from ..hypotheses.overrides import is_symbol_name
 from ..torch_internals.trees import torch_pytree
 
 __all__ = ["AskedAxes", "asked_by_axes", "asked_by_calls", "asked_by_shapes", "tensors_of"]

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from ..core.experiment import BlindSpot, Experiment
 from ..core.path import Path
-from ..core.plan import Fill, Note, Plan, Symbol
+from ..core.plan import Fill, Note, Plan, Range, Symbol
 from ..core.spec import Axis, AxisSizes
 from ..infer.build import build_plan
 from ..infer.mine import Exclusions
 from ..infer.samples import Row, Table, axes_of, table_of_forms
 from ..infer.unify import Union
 from ..observing.store import Sample
-from .overrides import PINNED, Overrides, Range
+from .overrides import PINNED, Overrides
 
 __all__ = ["Draft"]
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from ..core.call import Call
 from ..core.errors import UsageError
-from ..core.plan import Plan
+from ..core.plan import Plan, Range
 from ..core.recording import Recording
 from ..core.sizes.formula import FUNCTIONS
 from ..core.spec import Axis, TensorSpec
@@ -23,7 +23,6 @@ __all__ = [
     "AxisNames",
     "Dims",
     "Overrides",
-    "Range",
     "RangesOption",
     "check_overrides",
     "check_ranges",
@@ -42,7 +41,6 @@ OBSERVED: Final = "observed"
 OTHERS = "*"
 
 Dims = Mapping[str, Sequence[int]]
-Range = tuple[int | None, int | None]
 #: ``ranges`` as a user writes them: limits by symbol, or ``"observed"``, for one symbol or for all
 RangesOption = Mapping[str, Range | Literal["observed"]] | Literal["observed"]
 #: names of axes, by argument or path and by dimension

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from ..core.call import Join
 from ..core.errors import UsageError
-from ..core.plan import Plan, Symbol
+from ..core.plan import Plan, Range, Symbol
 from ..core.recording import Recording
 from ..core.sizes.expression import Expression
 from ..materialise.counting import known_sizes, values_of_specs
 from ..pytrees.joins import join_specs, joined
-from .overrides import OBSERVED, Overrides, Range, check_symbols
+from .overrides import OBSERVED, Overrides, check_symbols
 
 __all__ = ["check_bounded", "from_one_on", "greatest", "plans_in_ranges", "seen_sizes"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ..core.path import Entry, Path
-from ..core.plan import Evidence, Fill, LeafPlan, Note, Plan, Relation, Symbol
+from ..core.plan import Evidence, Fill, LeafPlan, Note, Plan, Range, Relation, Symbol
 from ..core.sizes.expression import Expression
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from .mine import Exclusions, Mined, mine
@@ -25,7 +25,7 @@ def build_plan(
     *,
     name: str = "main",
     notes: tuple[Note | str, ...] = (),
-    ranges: Mapping[str, tuple[int | None, int | None]] | None = None,
+    ranges: Mapping[str, Range] | None = None,
     confirmed: Mapping[Axis, str] | None = None,
     exclusions: Exclusions | None = None,
     given: Given | None = None,
@@ -152,9 +152,7 @@ def _with_floats(leaf: LeafPlan, union: Union) -> LeafPlan:
     return replace(leaf, constant=None, floats=floats)
 
 
-def _symbol(
-    column: Column, name: str, mined: Mined, ranges: Mapping[str, tuple[int | None, int | None]]
-) -> Symbol:
+def _symbol(column: Column, name: str, mined: Mined, ranges: Mapping[str, Range]) -> Symbol:
     values = tuple(sorted({v for v in column.values if v is not None}))
     low, high = ranges.get(name, (None, None))
     if low is None:

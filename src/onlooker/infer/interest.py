@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
-from ..core.plan import LeafPlan, Plan, Symbol
+from ..core.plan import LeafPlan, Plan, Range, Symbol
 from ..core.sizes.expression import Sizes
 from .sizes import alignment
 
@@ -200,7 +200,7 @@ def _ends(symbol: SizesOfInterest) -> tuple[int, ...]:
 def domain_of_interest(
     plan: Plan,
     calls: Sequence[tuple[Sizes, int]],
-    ranges: Mapping[str, tuple[int | None, int | None]],
+    ranges: Mapping[str, Range],
     dynamic: Sequence[str] = (),
 ) -> DomainOfInterest:
     """The domain of interest of a plan.

@@ -15,7 +15,7 @@ from ..core.contents import Outputs, ProgramContents
 from ..core.contract import Contract
 from ..core.errors import OnlookerError
 from ..core.path import Key, Path
-from ..core.plan import Plan
+from ..core.plan import Plan, Range
 from ..core.recording import Recording
 from ..core.sizes.expression import Expression
 from ..core.spec import ConstantSpec, OpaqueSpec
@@ -59,7 +59,7 @@ class GraphRecord:
     obtained: Mapping[str, str]
     ranges: Mapping[str, tuple[int, int | None]]
     notes: tuple[str, ...] = ()
-    named: Mapping[str, tuple[int | None, int | None]] = dataclasses.field(default_factory=dict)
+    named: Mapping[str, Range] = dataclasses.field(default_factory=dict)
     oblivious: bool = False
     contract: Contract = dataclasses.field(default_factory=Contract)
     ints: tuple[int, ...] = ()

@@ -17,6 +17,7 @@ from typing import Any
 from torch.fx import Graph as FxGraph
 
 from ..core.errors import ExportError
+from ..core.plan import Range
 from ..core.sizes.formula import bounds_in
 from ..model_source.lines import place_of_node
 from ..trace.graph import Graph
@@ -82,7 +83,7 @@ def _hint(graph: Graph) -> str:
     )
 
 
-def _sizes_of_others(graph: Graph) -> dict[str, tuple[int | None, int | None]]:
+def _sizes_of_others(graph: Graph) -> dict[str, Range]:
     """The ranges beyond a graph that ends at one size; nothing where it does not."""
     conditions = [c.formula for region in graph.contract.regions for c in region.constraints]
     bounds = bounds_in(conditions[0]) if len(conditions) == 1 else None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import sympy
 
-from ..core.plan import Plan
+from ..core.plan import Plan, Range
 from ..proofs.decisions import Decision
 from ..proofs.path_condition import in_sizes
 from ..proofs.size_proofs import SizeProofs
@@ -22,9 +22,7 @@ from .graph import Graph
 __all__ = ["takes_names", "with_bounds"]
 
 
-def takes_names(
-    decisions: Iterable[Decision], graph: Graph
-) -> dict[str, tuple[int | None, int | None]]:
+def takes_names(decisions: Iterable[Decision], graph: Graph) -> dict[str, Range]:
     """The expressions of the plan that could be asked for by a name each, with their bounds; none
     where a guard would be violated.
 
@@ -52,16 +50,12 @@ def takes_names(
     return limits if all(proofs.always(in_sizes(guard, axes)) for guard in guards) else {}
 
 
-def with_bounds(
-    named: Mapping[str, tuple[int | None, int | None]], plan: Plan
-) -> dict[str, tuple[int | None, int | None]]:
+def with_bounds(named: Mapping[str, Range], plan: Plan) -> dict[str, Range]:
     """The named expressions with the greatest sizes that bounds of the model leave to symbols."""
     highs = {symbol.name: symbol.high for symbol in plan.symbols if symbol.limit}
     return {text: (low, highs.get(text, high)) for text, (low, high) in named.items()}
 
 
-def _lows(
-    dims: Mapping[str, sympy.Symbol], limits: Mapping[str, tuple[int | None, int | None]]
-) -> dict[str, int]:
+def _lows(dims: Mapping[str, sympy.Symbol], limits: Mapping[str, Range]) -> dict[str, int]:
     """torch starts a Dim without a bound at 2, as far as its guards are concerned."""
     return {symbol.name: limits[text][0] or 2 for text, symbol in dims.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..core.path import Path
-from ..core.plan import Plan
+from ..core.plan import Plan, Range
 from ..core.sizes.expression import Expression
 
 __all__ = ["dynamic_shapes", "least_of", "limits_of"]
@@ -41,7 +41,7 @@ def _hint(plan: Plan, expression: Expression) -> Any:
     return torch.export.Dim.AUTO if high is None else torch.export.Dim.AUTO(max=high)
 
 
-def limits_of(plan: Plan, expression: Expression) -> tuple[int | None, int | None]:
+def limits_of(plan: Plan, expression: Expression) -> Range:
     """The least size that torch must be told, and the greatest one that the ranges of symbols
     allow.
 

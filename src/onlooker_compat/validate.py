@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from onlooker.core.errors import ExportError, UsageError
+from onlooker.core.support.kinds import ArgsKwargs
 from onlooker.pytrees.deepcopy import torch_deepcopy
 from onlooker.pytrees.descriptions.describe import string_type
 from onlooker.pytrees.registry import register_flattening_functions
@@ -22,7 +23,6 @@ from .trees.compare import max_diff, string_diff
 
 __all__ = ["validate_ep"]
 
-ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
 Row = dict[str, Any]
 
 

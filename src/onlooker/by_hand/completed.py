@@ -12,6 +12,7 @@ from ..core.call import Values
 from ..core.errors import ObservationError
 from ..core.path import Path
 from ..core.recording import Recording
+from ..core.support.kinds import ArgsKwargs
 from ..materialise.arguments import leaf_values
 from ..observing.store import Sample
 from .inferred import check_kept, infer_values, spelled
@@ -47,7 +48,7 @@ class CompletedCall:
             tensor.numel() == 0 or path in self.missing for path, tensor in self.tensors.items()
         )
 
-    def args_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def args_kwargs(self) -> ArgsKwargs:
         """The completed arguments, as a program of torch.export was given them."""
         args, kwargs = spelled(self.union, self.values, as_args_kwargs=True)
         return args, kwargs

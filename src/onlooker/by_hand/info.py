@@ -11,6 +11,7 @@ import torch
 from ..core.call import Passing, Signature
 from ..core.errors import ObservationError
 from ..core.path import Path
+from ..core.support.kinds import ArgsKwargs
 from ..materialise.arguments import leaf_values
 from ..observing.store import Sample
 from ..pytrees.deepcopy import torch_deepcopy
@@ -120,7 +121,7 @@ def info_of(samples: Sequence[Sample], signature: Signature) -> InputObserverInf
     )
 
 
-def _as_passed(sample: Sample) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _as_passed(sample: Sample) -> ArgsKwargs:
     """The arguments of a call, by position those that came by position."""
     args: list[Any] = []
     kwargs = sample.arguments()

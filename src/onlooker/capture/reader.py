@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..core.call import Call, Passing
+from ..core.call import Call, Passed
 from ..core.errors import OnlookerError, SavedFileError
 from ..core.spec import Spec
 from ..core.structure import Structure, Tree
@@ -33,7 +33,6 @@ __all__ = [
     "whole_lines",
 ]
 
-_PASSED = tuple[tuple[str, Passing], ...]
 #: what may follow the first line
 _KINDS = frozenset(
     {"structures", "entry", "specs", "forms", "rows", "calls", "counts", "other", "missed"}
@@ -367,7 +366,7 @@ def _form(form: Any, decoder: Decoder, where: str) -> tuple[Any, ...]:
     return (
         inputs,
         decoder.decode(Structure, structure_out, f"{where} at forms"),
-        decoder.decode(_PASSED, passed, f"{where} at forms"),
+        decoder.decode(Passed, passed, f"{where} at forms"),
         decoder.decode(Surroundings | None, surroundings, f"{where} at forms"),
         int(n_inputs),
         pattern,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.structure import Tree
+from ..core.support.kinds import ArgsKwargs
 from ..materialise.facts import TensorFacts, facts_of
 from ..observing.call_recorder import BegunCall, BoundCall, CallRecorder
 from ..observing.copies import copy_leaves, unseen, why_without_values
@@ -143,7 +144,7 @@ class EntryRecorder(CallRecorder):
             count[1] += seconds
 
 
-def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgsKwargs:
     """The arguments as the model takes them: a wrapper with a signature of its own has other
     positions.
     """

@@ -18,7 +18,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from ..core.call import Passing
+from ..core.call import Passed
 from ..core.spec import Spec
 from ..core.structure import Structure, Tree
 from ..core.surroundings import Surroundings
@@ -35,7 +35,6 @@ __all__ = ["KIND", "SCHEMA", "Writer"]
 KIND = "capture"
 #: the version of what is written; it grows when a reader of an older one would misunderstand
 SCHEMA = 1
-_PASSED = tuple[tuple[str, Passing], ...]
 
 
 class _InFile:
@@ -160,7 +159,7 @@ class Writer:
         return [
             encode(Structure, ledger.inputs.structures[structure_in]),
             encode(Structure, ledger.outputs.structures[structure_out]),
-            encode(_PASSED, passed),
+            encode(Passed, passed),
             encode(Surroundings | None, surroundings) if surroundings is not None else None,
             n_inputs,
             list(pattern),

@@ -21,6 +21,7 @@ __all__ = [
     "ChangedArgument",
     "Join",
     "Parameter",
+    "Passed",
     "Passing",
     "Serve",
     "Signature",
@@ -47,6 +48,10 @@ class Passing(StrEnum):
     KEYWORD = "keyword"
     VAR_POSITIONAL = "*"
     VAR_KEYWORD = "**"
+
+
+#: the arguments of a call, in their order: the name of each and how it was passed
+Passed = tuple[tuple[str, Passing], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +156,7 @@ class Call:
     index: int
     inputs: Tree[Spec]
     outputs: Tree[Spec]
-    passed: tuple[tuple[str, Passing], ...] = ()
+    passed: Passed = ()
     seconds: float = 0.0
     count: int = 1
     surroundings: Surroundings | None = None

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .support.enums import StrEnum
 
-__all__ = ["ALWAYS_GIVEN", "CheckedCall", "Violation", "ViolationKind"]
+__all__ = [
+    "ALWAYS_GIVEN",
+    "CheckedCall",
+    "SizedCall",
+    "Violation",
+    "ViolationKind",
+    "rows_by_graph",
+]
 
 
 #: what an absent argument has to be where every watched call passed it
@@ -97,3 +105,16 @@ class CheckedCall:
     def holds(self) -> bool:
         """True when a graph serves the call."""
         return not self.violations
+
+
+#: a checked call, and its sizes by symbol
+SizedCall = tuple[CheckedCall, dict[str, int]]
+
+
+def rows_by_graph(calls: Iterable[SizedCall]) -> dict[str, list[tuple[Mapping[str, int], int]]]:
+    """The sizes of the calls that each graph serves, with the number of calls that have them."""
+    found: dict[str, list[tuple[Mapping[str, int], int]]] = {}
+    for call, sizes in calls:
+        if call.holds:
+            found.setdefault(call.graph, []).append((sizes, call.count))
+    return found

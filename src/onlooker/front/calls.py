@@ -10,21 +10,20 @@ from typing import Any
 import torch
 
 from ..core.errors import ObservationError, UsageError
-from ..core.support.kinds import check_kind
+from ..core.support.kinds import ArgsKwargs, check_kind
 from ..input_observer import InputObserver
 from ..model_source.lines import place_of_error
 
-__all__ = ["GivenCall", "as_calls", "watched"]
+__all__ = ["as_calls", "watched"]
 
 #: the arguments of one call, by position and by name
-GivenCall = tuple[tuple[Any, ...], dict[str, Any]]
 _WANTED = (
     "a list of calls, each a tensor, a tuple of arguments, a dict of arguments by name or (args,"
     " kwargs); or a function that uses the model"
 )
 
 
-def as_calls(calls: Any) -> list[GivenCall]:
+def as_calls(calls: Any) -> list[ArgsKwargs]:
     """The arguments of each call: of one that stands alone, or of every one in a list.
 
     >>> as_calls(3.5)
@@ -54,7 +53,7 @@ def _is_lazy(calls: Any) -> bool:
     return isinstance(calls, Iterable) and not isinstance(calls, alone)
 
 
-def _as_call(call: Any) -> GivenCall:
+def _as_call(call: Any) -> ArgsKwargs:
     if isinstance(call, (str, bytes)):
         check_kind(call, (), "A call", _WANTED)
     if isinstance(call, Mapping):

@@ -17,7 +17,7 @@ from ..core.path import Path
 from ..core.sizes.formula import symbols_in
 from ..core.spec import Axis
 from ..core.structure import Tree
-from ..core.support.kinds import as_path, check_kind
+from ..core.support.kinds import ArgsKwargs, as_path, check_kind
 from ..hypotheses.overrides import RangesOption
 from ..infer.sizes import is_possible
 from ..input_observer import InputObserver
@@ -31,7 +31,7 @@ from ..targets.onnx.names import order_inputs
 from ..targets.single_file import write_one
 from ..trace.graph import Graph
 from .axes import AskedAxes, asked_by_axes, asked_by_calls, asked_by_shapes, tensors_of
-from .calls import GivenCall, as_calls, sizes_by_call, watched
+from .calls import as_calls, sizes_by_call, watched
 
 __all__ = ["FileRequest", "evaluated", "export_file"]
 
@@ -53,14 +53,14 @@ class FileRequest:
     atol: float | None
     agreement: float | None
 
-    def calls(self) -> list[GivenCall]:
+    def calls(self) -> list[ArgsKwargs]:
         """The example, and the calls beside it."""
         more = () if self.more_calls is None else self.more_calls
         others = as_calls(more) if not isinstance(more, (list, tuple)) or more else []
         return [_example(self.args, self.kwargs), *others]
 
 
-def _example(args: Any, kwargs: Mapping[str, Any] | None) -> GivenCall:
+def _example(args: Any, kwargs: Mapping[str, Any] | None) -> ArgsKwargs:
     """The arguments of the example; a dict at the end of ``args`` has arguments by name."""
     check_kind(kwargs, (Mapping, type(None)), "kwargs", "arguments by name, as a dict")
     if isinstance(args, Mapping):

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from ..core.call import Parameter, Passing, Signature
+from ..core.call import Parameter, Passed, Passing, Signature
 from ..core.spec import ConstantSpec, OpaqueSpec
+from ..core.support.kinds import ArgsKwargs
 from ..pytrees.open import spec_of
 
 __all__ = ["Binder", "as_args_kwargs", "bind", "python_signature", "read_signature"]
@@ -59,7 +60,7 @@ def bind(
     kwargs: dict[str, Any],
     *,
     partial: bool = False,
-) -> tuple[dict[str, Any], tuple[tuple[str, Passing], ...]]:
+) -> tuple[dict[str, Any], Passed]:
     """The arguments that were passed, by name and in the order of the signature, and how each came.
 
     ``*args`` stay one tuple under their own name; ``**kwargs`` stand beside the others. With
@@ -89,13 +90,11 @@ class Binder:
 
     def __init__(self, signature: inspect.Signature) -> None:
         self._signature = signature
-        self._routes: dict[
-            Any, tuple[tuple[str, ...], tuple[Any, ...], tuple[tuple[str, Passing], ...]]
-        ] = {}
+        self._routes: dict[Any, tuple[tuple[str, ...], tuple[Any, ...], Passed]] = {}
 
     def __call__(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[str, ...], list[Any], tuple[tuple[str, Passing], ...]]:
+    ) -> tuple[tuple[str, ...], list[Any], Passed]:
         """The names of the arguments in the order of the signature, their values, and how each
         came.
 
@@ -112,7 +111,7 @@ class Binder:
         return names, [kwargs[s] if type(s) is str else args[s] for s in sources], passed
 
 
-def _sources(passed: tuple[tuple[str, Passing], ...]) -> tuple[Any, ...]:
+def _sources(passed: Passed) -> tuple[Any, ...]:
     """Returns the source of each argument: a position or a slice among the positional ones, or its
     name.
     """
@@ -125,9 +124,7 @@ def _sources(passed: tuple[tuple[str, Passing], ...]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def as_args_kwargs(
-    signature: Signature, values: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_args_kwargs(signature: Signature, values: dict[str, Any]) -> ArgsKwargs:
     """Returns the positional and the keyword arguments that call the method with arguments given by
     name.
 

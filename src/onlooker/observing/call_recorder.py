@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ..core.call import Passing
+from ..core.call import Passed
 from ..core.structure import Tree
 from ..core.support.locks import lock_of
 from ..pytrees.open import opened_call, opened_result
@@ -33,7 +33,7 @@ __all__ = ["BegunCall", "CallRecorder"]
 
 #: the names of arguments in the order of the signature, their values, how each came, and what a subclass
 #: sees of the model before the call
-BoundCall: TypeAlias = tuple[tuple[str, ...], list[Any], tuple[tuple[str, Passing], ...], Any]
+BoundCall: TypeAlias = tuple[tuple[str, ...], list[Any], Passed, Any]
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..core.call import Call, Passing
+from ..core.call import Call, Passed
 from ..core.spec import ConstantSpec, OpaqueSpec, Spec, TensorSpec
 from ..core.structure import LEAF, Structure, Tree
 from ..core.support.locks import lock_of
@@ -27,7 +27,7 @@ __all__ = ["EntryForm", "Form", "Ledger", "Made", "Row", "SpecNumbers"]
 #: a call whose leaves are the numbers of their specs
 Row = tuple[int, ...]
 #: how a call was made: how each argument came, and what stood around it
-Made = tuple[tuple[tuple[str, Passing], ...], Surroundings | None]
+Made = tuple[Passed, Surroundings | None]
 #: the number of a structure, and a number for each of its leaves
 Form = tuple[int, Row]
 #: the structures of arguments and result, how the call was made, how many leaves are of the

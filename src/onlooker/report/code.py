@@ -30,7 +30,7 @@ from ..core.spec import Axis
 from ..core.structure import Structure
 from ..core.surroundings import Autocast
 from .code_classes import Imports
-from .code_layout import Brackets, Piece, bracketed, laid_out, quoted
+from .code_layout import Brackets, Piece, Pieces, bracketed, laid_out, quoted
 from .code_trees import as_classes, as_plain, holds_class, plain_tree
 
 __all__ = ["script_of", "value_code"]
@@ -64,12 +64,10 @@ def value_code(leaf: LeafPlan, limits: tuple[float, float] | None) -> Piece:
         return str(leaf.value)
     dtype, items = (
         leaf.dtype.removeprefix("torch."),
-        list[tuple[str, Piece]]([("", shape_code(leaf.shape))]),
+        Pieces([("", shape_code(leaf.shape))]),
     )
-    device: list[tuple[str, Piece]] = (
-        [("device=", quoted(leaf.device))] if leaf.device not in ("", "cpu") else []
-    )
-    typed: list[tuple[str, Piece]] = [("dtype=", f"torch.{dtype}"), *device]
+    device: Pieces = [("device=", quoted(leaf.device))] if leaf.device not in ("", "cpu") else []
+    typed: Pieces = [("dtype=", f"torch.{dtype}"), *device]
     shown = _shown(leaf, dtype, limits)
     if shown is not None:
         return bracketed(f"torch.{'ones' if shown else 'zeros'}(", [*items, *typed], ")")
@@ -243,13 +241,11 @@ def _camel(name: str) -> str:
     return "Plain" + "".join(word.capitalize() for word in name.split("_"))
 
 
-def _call(
-    graph: GraphCode, signature: Signature, imports: Imports
-) -> tuple[list[tuple[str, Piece]], list[tuple[str, Piece]]]:
+def _call(graph: GraphCode, signature: Signature, imports: Imports) -> tuple[Pieces, Pieces]:
     """The arguments of the call inside the module, by position where Python wants it, else by name;
     and what the arguments are that the call changes, which have to be made before it.
     """
-    held: list[tuple[str, Piece]] = []
+    held: Pieces = []
     constants = {leaf.path: leaf for leaf in graph.plan.leaves if leaf.is_constant}
     pieces: dict[str, Piece] = {}
     floats = {leaf.path for leaf in graph.plan.inputs if leaf.is_float}
@@ -269,7 +265,7 @@ def _call(
             pieces[entry.name] = entry.name
     var = signature.of_kind("VAR_POSITIONAL")
     spread = var is not None and var in pieces
-    before: list[tuple[str, Piece]] = []
+    before: Pieces = []
     for parameter in signature.parameters:
         by_position = parameter.kind == "POSITIONAL_ONLY" or (
             spread and parameter.kind == "POSITIONAL_OR_KEYWORD"
@@ -321,7 +317,7 @@ def _dynamic_shapes(graph: GraphCode, name: str, given: list[tuple[str, Structur
             is_fixed = graph.contents.fixed_size(Axis(leaf.path, None)) is not None
             shapes[leaf.path] = "None" if is_fixed else "Dim.AUTO"
             continue
-        changing: list[tuple[str, Piece]] = []
+        changing: Pieces = []
         for dim, expression in enumerate(leaf.shape):
             fixed = graph.contents.fixed_size(Axis(leaf.path, dim))
             if expression.symbols and fixed is None:
@@ -407,7 +403,7 @@ def _export(graph: GraphCode, name: str, to: str, wraps: bool, conditions: Seque
     calls = ", ".join(map(str, graph.plan.calls[:5])) + (
         " ..." if len(graph.plan.calls) > 5 else ""
     )
-    items: list[tuple[str, Piece]] = [("", model), ("", "()"), ("kwargs=", f"{name}_arguments()")]
+    items: Pieces = [("", model), ("", "()"), ("kwargs=", f"{name}_arguments()")]
     items += [("dynamic_shapes=", f"{name}_dynamic_shapes()")]
     if to == "onnx":
         items += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Brackets", "Piece", "bracketed", "flat", "laid_out", "quoted", "repeated"]
+__all__ = ["Brackets", "Piece", "Pieces", "bracketed", "flat", "laid_out", "quoted", "repeated"]
 
 _WIDTH = 108
 
@@ -21,6 +21,8 @@ class Brackets:
 
 
 Piece = str | Brackets
+#: items of a container or a call, each with what stands before it: ``name=`` or nothing
+Pieces = list[tuple[str, Piece]]
 
 
 def bracketed(before: str, items: Sequence[tuple[str, Piece]], close: str) -> Brackets:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..core.path import Attr, Entry, Index, Key, Path
 from ..core.structure import Structure
 from .code_classes import PLAIN, Imports, attributes_of
-from .code_layout import Brackets, Piece, bracketed, flat, quoted, repeated
+from .code_layout import Brackets, Piece, Pieces, bracketed, flat, quoted, repeated
 
 Hidden = Mapping[Path, Mapping[str, tuple[object, str]]]
 
@@ -83,14 +83,12 @@ def as_classes(
         return bracketed(*("torch.Size([", sizes, "])") if is_size else ("slice(", sizes, ")"))
     flags = attributes_of(structure, path, imports)
     name = imports.name(structure.kind, path)
-    given: list[tuple[str, Piece]] = [
-        (f"{e.name}=", piece) for e, _, piece in parts if isinstance(e, Attr)
-    ]
+    given: Pieces = [(f"{e.name}=", piece) for e, _, piece in parts if isinstance(e, Attr)]
     if given and all(piece == at for _, at, piece in parts):
         given = [("**", access)]
     if flags is None:
         return bracketed(f"{name}(", given, ")")
-    named: list[tuple[str, Piece]] = [(f"{key}=", text) for key, text in flags.items()]
+    named: Pieces = [(f"{key}=", text) for key, text in flags.items()]
     for key, (numbers, dtype) in hidden.get(path, {}).items():
         named.append((f"{key}=", f"torch.tensor({numbers}, dtype={dtype})"))
     return bracketed("made(", [("", name), *given, *named], ")")
@@ -109,7 +107,7 @@ def _runs(
         else:
             runs.append((at, at + 1))
     whole = len(runs) == 1 and len(pieces) > 1
-    items: list[tuple[str, Piece]] = []
+    items: Pieces = []
     for start, stop in runs:
         if stop - start == 1:
             items.append(("", build(start, f"{access}[{start}]", depth + 1)))

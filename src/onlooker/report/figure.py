@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..core.contents import ProgramContents
 from ..core.drawing.figure import Points, TriedPair, figure_of
-from ..core.traffic import CheckedCall
+from ..core.traffic import SizedCall
 
 __all__ = ["figure_of_program"]
 
 
-def figure_of_program(
-    program: ProgramContents[Any], calls: Sequence[tuple[CheckedCall, Mapping[str, int]]]
-) -> Any:
+def figure_of_program(program: ProgramContents[Any], calls: Sequence[SizedCall]) -> Any:
     """A figure of matplotlib: every symbol over the calls, coloured by the graph that serves them,
     and the two symbols that changed most beside each other.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..core.call import changed_in
 from ..core.contents import GraphContents, ProgramContents
 from ..core.drawing.alike import first_few
 from ..core.experiment import BlindSpot
-from ..core.traffic import CheckedCall
+from ..core.traffic import SizedCall, rows_by_graph
 from .blind import blind_spots, told_spots
 from .brief import as_renderable, sections_of
 from .calls import surroundings_of
@@ -171,7 +171,7 @@ class Report(ReportData, PrintedTables):
 
 def report_of(
     program: ProgramContents[Any],
-    calls: Sequence[tuple[CheckedCall, Mapping[str, int]]] = (),
+    calls: Sequence[SizedCall] = (),
     *,
     unknown: Sequence[BlindSpot] = (),
     stages: tuple[tuple[str, float], ...] = (),
@@ -181,10 +181,7 @@ def report_of(
     serves it and its sizes; ``unknown`` are blind spots of no graph alone.
     """
     graphs, recording = program.graphs, program.recording
-    traffic: dict[str, list[tuple[Mapping[str, int], int]]] = {}
-    for call, sizes in calls:
-        if call.holds:
-            traffic.setdefault(call.graph, []).append((sizes, call.count))
+    traffic = rows_by_graph(calls)
     others = OtherSides([(graph.plan, graph.contract) for graph in graphs])
     reports = tuple(
         graph_report(

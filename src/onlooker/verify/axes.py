@@ -12,7 +12,7 @@ from ..core.sizes.expression import Expression
 from ..core.sizes.formula import demanded_number
 from ..core.spec import Axis, ConstantSpec, Spec, TensorSpec
 from ..core.structure import Tree
-from ..core.traffic import CheckedCall
+from ..core.traffic import SizedCall
 from ..core.verdict import Check, Focus, Outcome, Reach, Tally
 from ..pytrees.joins import join_specs, joined
 from ..trace.graph import Graph
@@ -21,7 +21,6 @@ from .check import sized_calls
 __all__ = ["with_axes"]
 
 #: a watched call with the graph that serves it, and the sizes of the symbols of that graph
-SizedCall = tuple[CheckedCall, dict[str, int]]
 
 
 def with_axes(tally: Tally, program: ProgramContents[Graph]) -> Tally:

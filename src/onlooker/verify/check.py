@@ -17,7 +17,7 @@ from ..core.recording import Recording
 from ..core.spec import Spec
 from ..core.structure import Tree
 from ..core.support.kinds import as_call, check_kind
-from ..core.traffic import CheckedCall, Violation, ViolationKind
+from ..core.traffic import CheckedCall, SizedCall, Violation, ViolationKind, rows_by_graph
 from ..core.verdict import Check, Focus, Outcome
 from ..materialise.counting import sizes_of, values_of_specs
 from ..observing.bind import bind, python_signature
@@ -42,7 +42,7 @@ def checked_calls(
 
 def sized_calls(
     program: ProgramContents[Graph], calls: Recording | Iterable[Any]
-) -> list[tuple[CheckedCall, dict[str, int]]]:
+) -> list[SizedCall]:
     """Each call with the graph that serves it, and the sizes of the symbols of that graph; of a call
     that none serves, no sizes.
     """
@@ -51,7 +51,7 @@ def sized_calls(
     rows = _recorded(recording, calls) if isinstance(calls, Recording) else _given(recording, calls)
     dispatcher = Dispatcher(program.graphs, recording.signature, program.joins)
     plans = {graph.name: graph.plan for graph in program.graphs}
-    found: list[tuple[CheckedCall, dict[str, int]]] = []
+    found: list[SizedCall] = []
     for index, count, inputs, records in rows:
         if isinstance(inputs, Violation):
             found.append((CheckedCall(index, "", (inputs,), count), {}))
@@ -75,15 +75,11 @@ def sizes_of_specs(plan: Plan, inputs: Tree[Spec]) -> dict[str, int]:
 
 def profile_of_calls(program: ProgramContents[Graph], calls: Recording | Iterable[Any]) -> Profile:
     """The sizes of calls in the symbols of the graphs that serve them."""
-    rows: dict[str, list[tuple[dict[str, int], int]]] = {graph.name: [] for graph in program.graphs}
-    unserved = 0
-    for row, sizes in sized_calls(program, calls):
-        if row.holds:
-            rows[row.graph].append((sizes, row.count))
-        else:
-            unserved += row.count
-    found = (profile_of_rows(name, own) for name, own in rows.items() if own)
-    return Profile(tuple(found), unserved)
+    sized = sized_calls(program, calls)
+    rows = rows_by_graph(sized)
+    names = [graph.name for graph in program.graphs if graph.name in rows]
+    unserved = sum(call.count for call, _ in sized if not call.holds)
+    return Profile(tuple(profile_of_rows(name, rows[name]) for name in names), unserved)
 
 
 def refused_calls(program: ProgramContents[Graph], tried: Collection[int]) -> list[Check]:

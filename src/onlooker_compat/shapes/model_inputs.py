@@ -14,6 +14,7 @@ import torch
 
 from onlooker.core.errors import UsageError
 from onlooker.core.path import Name, Path
+from onlooker.core.support.kinds import ArgsKwargs
 
 from .couple import CoupleInputsDynamicShapes
 from .layout import ContainerKind, ShapeTree, closed, lay_out
@@ -21,7 +22,6 @@ from .layout import ContainerKind, ShapeTree, closed, lay_out
 __all__ = ["ModelInputs", "guess_dynamic_shapes_from_inputs"]
 
 Auto = bool | str
-ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def guess_dynamic_shapes_from_inputs(inputs: list[Any], auto: Auto = False) -> ArgsKwargs:

@@ -11,7 +11,10 @@ from typing import Any, TypeGuard
 
 from ..errors import ArgumentKindError, UsageError
 
-__all__ = ["as_call", "as_path", "check_kind", "is_count", "is_int", "is_number"]
+__all__ = ["ArgsKwargs", "as_call", "as_path", "check_kind", "is_count", "is_int", "is_number"]
+
+#: the arguments of a call as they are passed: by position, and by name
+ArgsKwargs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def check_kind(value: object, kinds: Any, what: str, wanted: str) -> None:
@@ -73,7 +76,7 @@ def _is_path(text: str) -> bool:
         return False
 
 
-def as_call(call: Any, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_call(call: Any, index: int) -> ArgsKwargs:
     """A call that a user gave, as ``(args, kwargs)``; a dict has arguments by name.
 
     :raises ArgumentKindError: ``not-a-call``

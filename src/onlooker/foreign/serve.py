@@ -4,7 +4,7 @@ output is which part of the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..core.errors import UsageError
 from ..core.path import Path
 from ..core.plan import LeafPlan, Plan
 from ..targets.onnx.runtime.feeds import match_inputs, plain_name, spellings
-from ..trace.graph import Graph
+from ..trace.graph import Graph, Runner
 from .exported import Exported
 
 __all__ = ["Fitted", "fit", "stand_in"]
@@ -114,7 +114,7 @@ def stand_in(fitted: Fitted) -> Graph:
     return replace(graph, run=_runner(fitted), artifact=None, target=kind, contract=Contract())
 
 
-def _runner(fitted: Fitted) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _runner(fitted: Fitted) -> Runner:
     graph, exported = fitted.graph, fitted.exported
     paths = [leaf.path for leaf in graph.plan.inputs]
     constants = {leaf.path: leaf.constant for leaf in graph.plan.leaves if leaf.constant}

@@ -18,7 +18,10 @@ from ..pytrees.comparisons.agree import Agreement, agreement
 from ..repairs.numbers.float_tensors import with_float_tensors
 from ..torch_internals.modes import is_any_autocast_enabled
 
-__all__ = ["Graph", "check_graphs", "no_graph"]
+__all__ = ["Graph", "Runner", "check_graphs", "no_graph"]
+
+#: runs a graph: its inputs in their order to the leaves that it gives
+Runner = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Graph(GraphContents):
     call to call.
     """
 
-    run: Callable[[Sequence[Any]], Sequence[Any]]
+    run: Runner
     artifact: Any
     example: tuple[Any, ...] = ()
     blocked: str = ""

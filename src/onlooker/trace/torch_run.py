@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,12 +13,11 @@ from ..core.path import Path
 from ..core.spec import Axis
 from ..torch_internals.sizes import ValueRanges, int_oo
 from ..torch_internals.trees import torch_pytree
+from .graph import Runner
 from .running.grouped_heads import share_heads
 from .running.straight_code import straight_code
 
 __all__ = ["as_guards", "runner_of", "runner_on_demand", "without_guards", "write_contract"]
-
-Runner = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def runner_of(

@@ -8,7 +8,7 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from ...core.support.packages import require_packages
 from ...core.support.progress import tell
 from ...disk.text import damaged
 from ...model_source.lines import place_of_stack
-from ...trace.graph import Graph
+from ...trace.graph import Graph, Runner
 from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
 from ..refused import of_graph
@@ -340,7 +340,7 @@ def _loaded(graph: Graph, opened: _Opened, number: int | None) -> Graph:
 
 def _runner(
     graph: Graph, session: Session, labels: Sequence[str], names: Names, kept: InPlace | None
-) -> Callable[[Sequence[Any]], Sequence[Any]]:
+) -> Runner:
     if session.inner is None:
         name, reason = graph.name, session.blocked
 

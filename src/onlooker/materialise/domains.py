@@ -29,6 +29,7 @@ from ..core.call import Values
 from ..core.path import Path
 from ..core.spec import Axis, AxisSizes, axis_sizes
 from ..observing.store import Sample
+from ..pytrees.numbers import has_floats
 from .domain import Domain, clamped_to_domain
 from .facts import Fact, TensorFacts, facts_of
 from .repeats import repeats_of
@@ -105,7 +106,7 @@ def domains_of(samples: Sequence[Sample]) -> Domains:
     sizes = tuple(axis_sizes(values.items()) for values in calls)
     paths = dict.fromkeys(path for values in calls for path in values)
     floats = frozenset(
-        path for values in calls for path, value in values.items() if _is_floating(value)
+        path for values in calls for path, value in values.items() if has_floats(value)
     )
     found: dict[Path, Domain] = {}
     for path in paths:
@@ -116,10 +117,6 @@ def domains_of(samples: Sequence[Sample]) -> Domains:
                 path, tuple(own for own, _ in known), [shown for _, shown in known], floats
             )
     return Domains(found)
-
-
-def _is_floating(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _domain(

@@ -4,11 +4,13 @@ anything else.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from .unusual import unusual
 
-__all__ = ["altered", "as_dtype", "as_numbers", "as_numbers_dtype", "is_same"]
+__all__ = ["altered", "as_dtype", "as_numbers", "as_numbers_dtype", "has_floats", "is_same"]
 
 
 def _of_torch(names: dict[str, torch.dtype]) -> dict[torch.dtype, torch.dtype]:
@@ -93,3 +95,8 @@ def is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
         return False
     alike = (left.dtype, left.shape, left.device) == (right.dtype, right.shape, right.device)
     return alike and torch.equal(as_numbers(left), as_numbers(right))
+
+
+def has_floats(value: Any) -> bool:
+    """True for a tensor of floats."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point()

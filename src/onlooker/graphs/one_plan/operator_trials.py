@@ -37,6 +37,7 @@ from ...patches.swap import swapped
 from ...proofs.path_condition import Atom, proofs_of, symbol_of, written
 from ...proofs.same_run import READERS, Numbers
 from ...pytrees.comparisons.agree import agreement
+from ...pytrees.numbers import has_floats
 from ...repairs.loops.hit_rows import HitRows
 from ...repairs.loops.rolled_loops import RolledLoops, Rolling
 from ...repairs.numbers.size_ints import builtins_swapped
@@ -334,7 +335,7 @@ class OperatorTrials:
         read a mask, and go another way in a trace.
         """
         inputs = [values[leaf.path] for leaf in graph.plan.inputs]
-        if region.rolling.lines or region.rolling.visited or not all(map(_has_floats, inputs)):
+        if region.rolling.lines or region.rolling.visited or not all(map(has_floats, inputs)):
             return False
         read = sizes_read_alike(graph, self._calls, self._lab, values, _OF_OPERATORS)
         if read is None or not _are_read(read, region.reads, sizes):
@@ -381,10 +382,6 @@ def as_in_a_trace() -> Iterator[None]:
 
 def _expanded_as(value: Any, whole: Any) -> Any:
     return value.expand(whole.shape) if isinstance(value, torch.Tensor) else value
-
-
-def _has_floats(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _are_read(

@@ -29,8 +29,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-import torch
-
 from ...core.call import Values
 from ...core.contract import Constraint, Origin
 from ...core.path import Path
@@ -49,6 +47,7 @@ from ...observing.effects import Effect
 from ...observing.reach import Snapshot
 from ...observing.store import Sample
 from ...proofs.decisions import recorded_decisions
+from ...pytrees.numbers import has_floats
 from ...pytrees.open import map_tensors
 from ...torch_internals.fake_tensors import FakeTensorMode
 from ...torch_internals.trees import tree_leaves
@@ -340,7 +339,7 @@ class _Way:
         inputs = [values[leaf.path] for leaf in graph.plan.inputs]
         if self.runs.before is None or isinstance(self.lab.model, Stateful):
             return None
-        if not is_dear(self.lab.model, values) or not all(map(_has_floats, inputs)):
+        if not is_dear(self.lab.model, values) or not all(map(has_floats, inputs)):
             return None
         regions = [region for proven, _ in self._of_search.graphs for region in proven.regions]
         if any(region.rolling.lines or region.rolling.visited for region in regions):
@@ -414,10 +413,6 @@ def _other_values(run: RecordedRun, of_graph: GraphRun) -> str:
     if value_reads(run.steps, known, run.symbols.tensors_of_sizes) > of_graph.value_reads:
         return "it decides by values"
     return ""
-
-
-def _has_floats(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def _leaves_numbers(effect: Effect) -> bool:

@@ -116,7 +116,6 @@ class ProcessFile:
     python: str
     torch: str
     digest: str
-    n_lines: int
     rank: int | None = None
     forked: bool = False
     ended: float | None = None
@@ -201,7 +200,7 @@ def read_process(path: Path, runs: TakesRuns | None = None) -> ProcessFile:
         for number, line in enumerate(lines[1:], 2):
             reading.take(read_json(line, f"{path}:{number}"), f"{path}:{number}")
         digest = hashlib.blake2b(b"\n".join(lines), digest_size=16).hexdigest()
-        return reading.result(header, digest, len(lines))
+        return reading.result(header, digest)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, OnlookerError):
             raise
@@ -287,7 +286,7 @@ class _Reading:
         else:
             part.places = line["found"]
 
-    def result(self, header: Mapping[str, Any], digest: str, n_lines: int) -> ProcessFile:
+    def result(self, header: Mapping[str, Any], digest: str) -> ProcessFile:
         """The value of all lines."""
         decoder = Decoder(self._structures, self._where)
         parts = tuple(_part(lines, decoder, self._where) for lines in self._parts)
@@ -301,7 +300,6 @@ class _Reading:
             str(header["python"]),
             str(header["torch"]),
             digest,
-            n_lines,
             self._rank if self._rank is not None else header["rank"],
             bool(header["forked"]),
             self._end,

@@ -78,7 +78,7 @@ def _seen(recording: Recording) -> Seen:
     entry = EntryPoint(recording.model, recording.method, "", signature=recording.signature)
     runs = tuple(Run(call.index, call.count, call.seconds, 0.0) for call in recording.calls)
     part = Part(entry, recording.calls, runs, missed=recording.missed)
-    process = ProcessFile("", "", 0, 0, "", 0.0, "", "", "", 0, parts=(part,))
+    process = ProcessFile("", "", 0, 0, "", 0.0, "", "", "", parts=(part,))
     return Seen(entry, ((process, part),))
 
 

@@ -105,7 +105,7 @@ class _Spelled:
     """The expressions of axes in the names of the plan, each class spelled once."""
 
     def __init__(self, mined: Mined, names: Mapping[str, str], table: Table) -> None:
-        self._mined, self._table = mined, table
+        self._table = table
         self._classes = {
             axis: expression
             for column in mined.columns

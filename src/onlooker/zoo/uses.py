@@ -77,8 +77,8 @@ class NaturalUse:
         return _generate(model, given) if self.generates else model(**given)
 
 
-def natural_use(model: Any, sizes: tuple[Sizes, ...] = (PADDED, OTHER)) -> NaturalUse:
-    """The most natural use that the model takes in all of these sizes, which is tried.
+def natural_use(model: Any) -> NaturalUse:
+    """The most natural use that the model takes at two choices of sizes, which is tried.
 
     :raises UnsupportedError: ``no-natural-use`` with what the model says to the first one
     """
@@ -86,8 +86,8 @@ def natural_use(model: Any, sizes: tuple[Sizes, ...] = (PADDED, OTHER)) -> Natur
     for use in candidates(model):
         try:
             with torch.no_grad():
-                for each in sizes:
-                    use.run(model, each)
+                for sizes in (PADDED, OTHER):
+                    use.run(model, sizes)
         except Exception as error:
             refusals.append(f"{use.story}: {type(error).__name__}: {str(error)[:300]}")
         else:

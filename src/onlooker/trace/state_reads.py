@@ -68,14 +68,14 @@ def tensors_read(
     """Which of the tensors that each call writes, by path, results of a graph hang on, and the lines
     that read them. A graph holds them as they stood before the call.
     """
-    kept = {**program.constants, **program.state_dict}
     places = {
         memory: path for path, change in written.items() for memory in memories_in(change.before)
     }
     found: dict[str, str] = {}
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     for spec in program.graph_signature.input_specs if places else ():
-        value = kept.get(spec.target or "")
+        name = spec.target or ""
+        value = program.state_dict.get(name, program.constants.get(name))
         path = places.get(memory_of(value)) if isinstance(value, torch.Tensor) else None
         readers = [] if path is None else list(nodes[spec.arg.name].users)
         if path is not None and readers:

@@ -106,6 +106,19 @@ class Large(Decoder):
         return super().forward(x, mask, past)
 
 
+class LargeWithoutACache(Decoder):
+    """Has no memory for more than 3000 tokens without a cache, and takes the part of a mask that it needs."""
+
+    def forward(
+        self, x: torch.Tensor, mask: torch.Tensor | None = None, past: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if past is None and x.shape[1] > 3000:
+            raise MemoryError
+        if mask is not None:
+            mask = mask[:, : x.shape[1] + (0 if past is None else past.shape[1])]
+        return super().forward(x, mask, past)
+
+
 @torch.library.custom_op("onlooker_tests::in_a_small_room", mutates_args=())
 def in_a_small_room(x: torch.Tensor) -> torch.Tensor:
     if x.shape[1] > 3000:
@@ -184,6 +197,14 @@ def test_sizes_without_memory_for_them_are_a_limit() -> None:
     program = program_of(model)
     assert is_served(program, model, 9)
     assert is_served(program, model, 2, 40)
+    assert not is_served(program, model, 3001)
+
+
+def test_a_limit_of_calls_without_a_cache_is_none_of_calls_with_a_longer_mask() -> None:
+    model = LargeWithoutACache(anywhere)
+    program = program_of(model)  # verified: no call without a cache has a mask of some tokens before
+    x = torch.randn(2, 9, 4)
+    torch.testing.assert_close(program(x, torch.ones(2, 9))[0], model(x, torch.ones(2, 9))[0])
     assert not is_served(program, model, 3001)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from ..core.contract import Constraint
+from ..core.contract import Constraint, Origin
 from ..core.errors import ExportError
 from ..core.plan import Plan
 from ..core.sizes.expression import Sizes
@@ -232,7 +232,10 @@ def _settle_by_runs(program: ProgramGraphs, search: PlanSearch) -> None:
             refused.append(names)
         else:
             if limits:
-                limited[names] = limits
+                # the runs had empty caches
+                absent = sizes_of_absent(search.plan, names).items()
+                empty = [Constraint(f"{name} == {size}", Origin.FIXED) for name, size in absent]
+                limited[names] = [*empty, *limits]
     search.refuse_ways(refused)
     search.limit_ways(limited)
     for names in refused:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -198,6 +201,32 @@ def test_sizes_without_memory_for_them_are_a_limit() -> None:
     assert is_served(program, model, 9)
     assert is_served(program, model, 2, 40)
     assert not is_served(program, model, 3001)
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_runs_of_large_calls_keep_no_memory() -> None:
+    program_of(LargeWithAMask(anywhere))
+    tensors = [one for one in gc.get_objects() if type(one) is torch.Tensor]
+    assert not [one.shape for one in tensors if one.numel() > 1_000_000]
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_a_call_without_memory_for_it_is_not_kept() -> None:
+    program = program_of(LargeWithAMask(anywhere))
+    x = torch.randn(1, 3001, 4)
+    kept = weakref.ref(x)
+    with contextlib.suppress(MemoryError):
+        program(x, torch.ones(1, 3001))
+    del x
+    assert kept() is None
 
 
 def test_a_limit_of_calls_without_a_cache_is_none_of_calls_with_a_longer_mask() -> None:

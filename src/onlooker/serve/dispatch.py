@@ -393,12 +393,16 @@ def _results(graph: Graph, inputs: list[Any]) -> list[Any]:
     except OnlookerError:  # the graph cannot be run here, whatever the call
         raise
     except Exception as error:  # a graph may index or divide before it refuses
+        if is_out_of_memory(error):
+            raise
         laid = _contiguous(graph, inputs)
         if laid is None:
             raise _refusal(graph, error) from error
     try:
         return graph(laid)
     except Exception as error:  # a graph may index or divide before it refuses
+        if is_out_of_memory(error):
+            raise
         raise _refusal(graph, error) from error
 
 
@@ -414,12 +418,7 @@ _MOST_LINES = 3
 
 
 def _refusal(graph: Graph, error: Exception) -> Mismatch:
-    """Returns the error of a graph that refused a call when it was run.
-
-    :raises Exception: that error, where there is no memory for the call
-    """
-    if is_out_of_memory(error):
-        raise error
+    """Returns the error of a graph that refused a call when it was run."""
     if any(words in str(error) for words in _ASSERTIONS):
         lines = first_few(graph.decided, _MOST_LINES, "{} more lines")
         return Mismatch(Violation(ViolationKind.VALUES, "the call", "; at ".join(lines), ""))

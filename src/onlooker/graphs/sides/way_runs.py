@@ -130,6 +130,7 @@ class WayRuns:
             self._check_loops(result, values, sizes, why)
         decisions = tuple(log.decisions.values())
         steps = used_steps(recorder.steps, result.leaves)
+        recorder.steps.clear()  # the loops are in a cycle, and would keep gigabytes of tensors
         return RecordedRun(_plain(result), steps, given, symbols, hits, decisions)
 
     def _check_loops(

@@ -58,6 +58,27 @@ def test_a_model_that_is_another_function_in_a_trace_is_traced_as_it_is_called(
     assert program.verify(trials=30).verified
 
 
+class LeavesWithOption(Leaves):
+    """It has an option that changes nothing."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor, use_cache: bool = False) -> torch.Tensor:
+        return super().forward(x, mask)
+
+
+def test_an_option_may_be_left_out_on_each_side_of_a_mask() -> None:
+    model, observer = LeavesWithOption(right=False), InputObserver()
+    with observer(model), torch.no_grad():
+        for length in (6, 9):
+            model(torch.randn(2, length, 3), torch.ones(2, length, dtype=torch.int64), use_cache=True)
+    program = observer.export()
+    x, mask = torch.randn(3, 7, 3), torch.ones(3, 7, dtype=torch.int64)
+    padded = mask.clone()
+    padded[2, :3] = 0
+    for asked in (padded, mask):
+        torch.testing.assert_close(program(x, asked), model(x, asked))
+    assert program.verify(trials=60).verified
+
+
 class Stubborn(torch.nn.Module):
     """Finds out that it is traced by the kind of a size."""
 

@@ -273,18 +273,18 @@ def _search_without(
     plan = without(at_sizes(search.plan, fixed), names)
     named = f"{plan.name}_without_{'_'.join(sorted(names))}"
     plan = replace(plan, name=named, calls=calls or plan.calls)
-    samples = [sample for sample in program.samples if sample.call.index in calls]
+    watched = [sample for sample in program.samples if sample.call.index in calls]
+    # their values decide on which side of a branch the graphs of the search are
+    samples = search.calls.samples
     tell("tracing", detail=plan.name)
     try:
-        traced = export_graph(
-            plan, program.samples, program.lab, choices=[sizes], like=search.request
-        )
+        traced = export_graph(plan, samples, program.lab, choices=[sizes], like=search.request)
     except ExportError as error:
         logger.debug("%s", error)
         return None
-    other = program.begin(traced)
+    other = program.begin(traced, samples)
     other.fixed = fixed
-    for sample in samples:
+    for sample in watched:
         own = sizes_of(plan, leaf_values(sample))
         if not other.holds(own):
             other.add_sizes(own)

@@ -173,11 +173,12 @@ class _Unseen:
         self.small, self._least = _small_sizes(graph, used, seed)
         chosen = trial_sizes(plan, used, middle=self.small, least=self._least, seed=seed)
         self._tried = [*filter(self._is_possible, chosen)]
+        known = [*used, *self._tried]
+        self._known = [one for place, one in enumerate(known) if one not in known[:place]]
         bounds = [*map(self._narrowed, boundary_sizes(plan, contract, self.small))]
         self._at_bounds = [*filter(self._is_possible, bounds)]
-        known = [*used, *self._tried]
         between = map(self._narrowed, between_bounds(plan, contract, self.small))
-        fresh = [sizes for sizes in (*bounds, *between) if sizes not in known]
+        fresh = [sizes for sizes in (*bounds, *between) if sizes not in self._known]
         self._beside = [*filter(self._is_possible, fresh)]
 
     @property
@@ -208,9 +209,16 @@ class _Unseen:
             yield self.plain({}, focus=Focus.REPEATED)
 
     def smallest(self) -> list[Sizes]:
-        """The two smallest sizes that are tried, or those of the trace where none are."""
-        small = sorted(filter(self.is_promised, self._tried), key=_cost)[:2]
-        return small or [_own_sizes(self.graph)]
+        """The two smallest sizes that are tried, or those of the trace where none are; where sizes that
+        were used are half as much work or less, as of images, the smallest of both.
+        """
+        tried, known = (
+            sorted(filter(self.is_promised, choices), key=_cost)[:2]
+            for choices in (self._tried, self._known)
+        )
+        if tried and 2 * math.prod(known[0].values()) <= math.prod(tried[0].values()):
+            return known
+        return tried or [_own_sizes(self.graph)]
 
     def _narrowed(self, sizes: Sizes) -> Sizes:
         """Sizes at a bound, where one symbol is large the least sizes of the others but 0, if the graph

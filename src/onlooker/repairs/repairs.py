@@ -21,6 +21,7 @@ from .numbers.float_tensors import FLOAT_TENSORS
 from .numbers.greatest_sizes import GREATEST_SIZES
 from .numbers.implied_bounds import IMPLIED_BOUNDS
 from .numbers.number_texts import NUMBER_TEXTS
+from .numbers.plain_bools import PLAIN_BOOLS
 from .numbers.quick_quotients import QUICK_QUOTIENTS
 from .numbers.size_functions import SIZE_FUNCTIONS, SIZE_KEYS, SIZE_MATH
 from .numbers.size_ints import SIZE_INTS
@@ -55,6 +56,7 @@ REPAIRS: tuple[Repair, ...] = (
     # after a refusal: what is known by torch's words first, then what is tried
     UNGUARDED,
     SIZE_KEYS,
+    PLAIN_BOOLS,
     FLOATS_DECIDE,
     EQUAL_SIZES,
     BY_VALUES,

@@ -3,19 +3,24 @@ second one.
 
 torch refuses a named Dim where a guard of the trace excludes one of its sizes, and says so after
 the whole trace. Every guard of a trace is among its decisions: the names are taken where each of
-them holds for all sizes of independent Dims.
+them holds for all sizes of independent Dims. torch alone also asks of each tensor that is not
+contiguous whether a size of it is 1, where it keeps a copy of the tensor beside the operator: a trace
+of ours asks no such thing (:mod:`onlooker.repairs.quick_nodes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import sympy
+import torch
 
 from ..core.plan import Plan, Range
-from ..proofs.decisions import Decision
+from ..proofs.decisions import Decision, sources_of
 from ..proofs.path_condition import in_sizes
 from ..proofs.size_proofs import SizeProofs
+from ..torch_internals.graph_modules import nodes_of
+from ..torch_internals.sizes import is_contiguous_or_false
 from .dims import limits_of
 from .graph import Graph
 
@@ -46,8 +51,25 @@ def takes_names(decisions: Iterable[Decision], graph: Graph) -> dict[str, Range]
         for axis, e in leaf.axes
     }
     proofs = SizeProofs(_lows(dims, limits))
-    guards = (decision for decision in decisions if decision.guarded)
+    guards = [decision for decision in decisions if decision.guarded]
+    guards += _of_layouts(graph)
     return limits if all(proofs.always(in_sizes(guard, axes)) for guard in guards) else {}
+
+
+def _of_layouts(graph: Graph) -> Iterator[Decision]:
+    """The decisions of torch alone about the layouts of tensors that are computed: none of their sizes
+    is 1.
+    """
+    for node in nodes_of(graph.artifact):
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or is_contiguous_or_false(value):
+            continue
+        for size in value.shape:
+            if isinstance(size, torch.SymInt) and not size.node.expr.is_Symbol:
+                sides = size.node.expr, sympy.Integer(1)
+                sources = sources_of(size.node.shape_env, sides[0].free_symbols)
+                if len(sources) == len(sides[0].free_symbols):
+                    yield Decision(sympy.Ne, sides, True, sources, False, True, "")
 
 
 def with_bounds(named: Mapping[str, Range], plan: Plan) -> dict[str, Range]:

@@ -82,6 +82,36 @@ class OnlyWrites(Keeps):
         return x - self.peak
 
 
+class CutsAfterACall(torch.nn.Module):
+    """Cuts a long input where a call came before, which no watched call is long enough for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = x * 1.0
+        if self.last is not None:
+            result = result[:, :17]
+        self.last = result
+        return result
+
+
+class MakesATable(torch.nn.Module):
+    """Makes a table in its first call, and keeps its last result, which it does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: torch.Tensor | None = None
+        self.last: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.table is None:
+            self.table = torch.arange(64.0)
+        self.last = x + self.table[: x.shape[1]]
+        return self.last * 2
+
+
 def exported(model: torch.nn.Module, *, greatest_first: bool) -> Program:
     torch.manual_seed(0)
     first, second = torch.randn(2, 4), torch.randn(2, 6)
@@ -111,3 +141,28 @@ def test_tables_and_last_results_are_no_state(kind: type[Keeps]) -> None:
     for fill in (1.0, 20.0, 1.0):
         x = torch.full((2, 5), fill)
         torch.testing.assert_close(program(x), model(x))
+
+
+@pytest.mark.filterwarnings("ignore:Outputs depend on earlier calls")
+def test_a_model_that_asks_whether_a_call_came_before_keeps_state() -> None:
+    with pytest.raises(ExportError, match=r"keeps state.*last .*is not None") as caught:
+        exported(CutsAfterACall(), greatest_first=True)
+    assert caught.value.slug == "model-keeps-state"
+
+
+@pytest.mark.parametrize("kind", [CutsAfterACall, MakesATable])
+def test_whether_a_call_came_before_is_state(kind: type[torch.nn.Module]) -> None:
+    model, observer = kind(), InputObserver(state=True)
+    with observer(model):
+        for shape in ((2, 4), (3, 7), (5, 9), (2, 6), (4, 5)):
+            model(torch.randn(shape))
+    program, fresh = observer.export(), kind()
+    assert program.verify().verified
+    assert any("last" in str(leaf.path) for graph in program.graphs for leaf in graph.plan.inputs) == (
+        kind is CutsAfterACall
+    )
+    with program.installed(model), torch.no_grad():
+        vars(model).update(vars(kind()) if kind is MakesATable else {"last": None})
+        for shape in ((2, 4), (3, 18), (5, 20)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(model(x), fresh(x))

@@ -5,7 +5,8 @@ The call is run twice in a row. What the first run changes and the second one ch
 counter or a list that grows, is *counted*: no later call finds it as it was. What the second run leaves
 alone, a table for a size or the last result, is *remembered*. A tensor that both put there, though
 maybe with the same values, is *renewed*: the greatest value so far, or the last result. So is a
-list or another container of tensors.
+list or another container of tensors. Where None stood before the first run it is counted, too: a model
+may ask whether a call came before.
 """
 
 from __future__ import annotations
@@ -66,10 +67,12 @@ class Kept:
         with contextlib.suppress(Exception):  # a call that only the first state takes
             run_again()
         for path, change in _unwritten(after).items():
-            if not _is_equal(change.before, change.after):
+            has_begun = path in first and not memories_in(first[path].before)
+            is_renewed = not memories_in(change.after) <= memories_in(change.before)
+            if not _is_equal(change.before, change.after) or (has_begun and is_renewed):
                 self.changes.setdefault(path, change)
                 self.counted[path] = self.changes[path]
-            elif path in first and not memories_in(change.after) <= memories_in(change.before):
+            elif path in first and is_renewed:
                 self.renewed[path] = first[path]
         # a queue that is full: its last item is that of the last call, and moves on with the next one
         for path, change in self.changes.items():

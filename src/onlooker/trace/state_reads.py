@@ -29,6 +29,7 @@ import torch
 
 from ..model_source.frames import frame_of_model
 from ..model_source.lines import line_of, place_of_node
+from ..observing.attribute_reads import reads_are_told
 from ..observing.effects import MISSING, Effect
 from ..observing.reach import Holder, ObjectState, Snapshot
 from ..patches.swap import swapped
@@ -201,37 +202,11 @@ class StateReads:
         a flag or None: ``is`` asks no object.
         """
         owner = getattr(holder, "owner", None)
-        cls, name, path = type(owner), change.key, change.place
-        if owner is None or not isinstance(name, str) or name in vars(cls):
+        name, path = change.key, change.place
+        if owner is None or not isinstance(name, str):
             return False
-        missing = object()
-        written: list[bool] = []
-
-        def get(obj: Any) -> Any:
-            if obj is owner and not written:
-                self.read(path)
-            value = vars(obj).get(name, missing)
-            if value is missing:
-                raise AttributeError(name)
-            return value
-
-        def put(obj: Any, value: Any) -> None:
-            if obj is owner:
-                written.append(True)
-            vars(obj)[name] = value
-
-        def remove(obj: Any) -> None:
-            if obj is owner:
-                written.append(True)
-            del vars(obj)[name]
-
-        space = {name: property(get, put, remove), "__slots__": (), "__module__": cls.__module__}
-        space["__qualname__"] = cls.__qualname__
-        try:
-            owner.__class__ = type(cls.__name__, (cls,), space)
-        except TypeError:
+        if not stack.enter_context(reads_are_told(owner, name, lambda: self.read(path))):
             return False
-        stack.callback(object.__setattr__, owner, "__class__", cls)
         self.placed[path] = name
         return True
 

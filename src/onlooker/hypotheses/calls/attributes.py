@@ -19,6 +19,7 @@ from ...core.structure import Result
 from ...lab.lab import Lab, SpentError
 from ...lab.rerun import difference
 from ...lab.runner import cuda_devices, opened
+from ...observing.attribute_reads import reads_are_told
 from ...observing.module_state import (
     are_equal,
     changed_paths,
@@ -148,9 +149,37 @@ def _is_unread(
         got = lab.try_run(arguments, why=f"{path} as it was when watching began")
         if expected is None or got is None or _depends(expected, got, path):
             return False
+        if _asks_for_it(path, sample, lab, name, initial, expected):
+            return False
         tried = True
         is_updated = is_updated or bool(difference(expected, got))
     return tried and (not is_updated or len(shapes) > 1)
+
+
+def _asks_for_it(
+    path: str,
+    sample: Sample,
+    lab: Lab,
+    name: str,
+    initial: Mapping[str, Any],
+    result: Result,
+) -> bool:
+    """True where a call reads an attribute that was None when watching began, and puts another value
+    there: ``if self.last is not None`` may decide, though it did nothing for the sizes of the sample.
+    """
+    state = sample.arguments()[name]
+    if initial.get(path) is not None or path not in state or state[path] is None:
+        return False
+    leaves = [
+        leaf for place, leaf in result.items() if place.entries[:2] == (Key(STATE), Key(path))
+    ]
+    if are_equal(open_tree(state[path]).leaves, tuple(leaves)):  # a table that the first call made
+        return False
+    prefix, _, attribute = path.rpartition(".")
+    owner, reads = lab.model.inner.get_submodule(prefix), list[str]()
+    with reads_are_told(owner, attribute, lambda: reads.append(path)):
+        lab.try_run(sample.arguments(), why=f"who reads {path}")
+    return bool(reads)
 
 
 def _is_initial(path: str, state: Mapping[str, Any], initial: Mapping[str, Any]) -> bool:

@@ -22,6 +22,7 @@ __all__ = [
     "place_of_error",
     "place_of_node",
     "place_of_stack",
+    "short_name_of",
 ]
 
 _LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, str(FilePath(__file__).parents[1]) + os.sep)
@@ -36,10 +37,10 @@ def line_of(frame: FrameType) -> str:
 
 def _line(file: str, number: int, function: str) -> str:
     text = linecache.getline(file, number).strip()
-    return f"{_short(file)}:{number} in {function}: {text}"
+    return f"{short_name_of(file)}:{number} in {function}: {text}"
 
 
-def _short(file: str) -> str:
+def short_name_of(file: str) -> str:
     """A file as one would name it: from the installed packages, or from the current directory,
     on.
     """

@@ -23,7 +23,7 @@ import torch
 
 from ..core.marks import ATTRIBUTES, CLASSES, IDENTITY
 from ..model_source.frames import is_code_of_model
-from ..model_source.lines import is_of_python
+from ..model_source.lines import is_of_python, short_name_of
 from ..model_source.source_tests import tree_of
 from ..pytrees.unread import Unread
 
@@ -47,8 +47,9 @@ def marks_in_source(model: Any, method: str) -> dict[str, str]:
     tests = (test for function in functions for test in _tests_in(function))
     found = {IDENTITY: next((line for line, values in tests if _may_be_tensors(values)), "")}
     for function in functions:
-        names = frozenset(_names_in(function.__code__))
-        place = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+        code = function.__code__
+        names = frozenset(_names_in(code))
+        place = f"{short_name_of(code.co_filename)}:{code.co_firstlineno}"
         if not _ATTRIBUTES.isdisjoint(names):
             found.setdefault(ATTRIBUTES, f"{place} in {function.__name__}")
         if not _CLASS_TESTS.isdisjoint(names) and _names_class_of_tensors(function, names):
@@ -92,7 +93,8 @@ def _tests_in(function: FunctionType) -> Iterator[tuple[str, list[Any]]]:
         if code.co_firstlineno <= node.lineno <= last:
             names = {**function.__globals__, "self": _SELF}
             sides = [_known(side, names) for side in _sides_of(node)]
-            yield f"{code.co_filename}:{node.lineno}: {ast.unparse(node)}", sides
+            place = f"{short_name_of(code.co_filename)}:{node.lineno}"
+            yield f"{place}: {ast.unparse(node)}", sides
 
 
 def _asks(code: CodeType) -> bool:

@@ -29,6 +29,15 @@ class Several(torch.nn.Module):
         return x, x[None] + 1, x.sum()
 
 
+class GivenBack(torch.nn.Module):
+    """Gives its arguments back, and decides by a number of rows; the name of one is of Python."""
+
+    def forward(self, input: torch.Tensor) -> Any:
+        if len((input == 9).nonzero()):
+            return input * 2, input
+        return input, input
+
+
 class Count(torch.nn.Module):
     """A size that is read from a tensor."""
 
@@ -78,6 +87,19 @@ def test_the_other_side_of_a_branch_is_refused(model: torch.nn.Module, tmp_path:
     (port,) = session.get_inputs()
     with pytest.raises(Exception, match=r"assertion_of_the_model: it decides by values at \S+\.py:\d+ in forward"):
         session.run(None, {port.name: -torch.ones(3).numpy()})
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino", "aoti"])
+def test_a_branch_that_gives_arguments_back_is_checked(target: str) -> None:
+    model, observer = GivenBack(), InputObserver()
+    with observer(model), torch.no_grad():
+        for length in (3, 4):
+            model(torch.ones(2, length))
+    program = observer.export().to(target)
+    assert program.verify().verified
+    torch.testing.assert_close(program(torch.ones(2, 5)), model(torch.ones(2, 5)))
+    with pytest.raises(RejectedCallError, match=r"another way than the watched calls|the program refuses it"):
+        program(torch.full((2, 3), 9.0))
 
 
 def test_a_size_that_is_read_from_a_tensor_has_its_bound() -> None:

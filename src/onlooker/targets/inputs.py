@@ -7,7 +7,6 @@ This may go when they pass ints on.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from ..core.path import Path
 from ..torch_internals.fake_tensors import FakeTensorMode
+from ..torch_internals.graph_modules import copied_module, with_module
 from ..trace.graph import Graph
 
 __all__ = ["as_tensor", "fake_inputs", "laid", "layout_of", "with_tensors_for_ints"]
@@ -30,23 +30,20 @@ def with_tensors_for_ints(program: torch.export.ExportedProgram) -> torch.export
     }
     if not ints:
         return program
-    module = torch.fx.GraphModule(program.graph_module, copy.deepcopy(program.graph))
-    module.meta.update(program.graph_module.meta)
+    module = copied_module(program)
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
     for node in nodes:
         if node.name in ints:
             _carry(module.graph, node, nodes[-1])
-    module.recompile()
-    signature = copy.copy(program.graph_signature)
     specs = [
         (
             InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None)
             if getattr(spec.arg, "name", "") in ints
             else spec
         )
-        for spec in signature.input_specs
+        for spec in program.graph_signature.input_specs
     ]
-    made = program._update(module, type(signature)(specs, signature.output_specs))
+    made = with_module(program, module, inputs=specs)
     if program.example_inputs is not None:
         args, kwargs = program.example_inputs
         made._example_inputs = (

@@ -4,12 +4,48 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import copy
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
+from torch.export.graph_signature import InputSpec, OutputSpec
 from torch.fx import GraphModule, Node
 
-__all__ = ["modules_of", "nodes_of", "nodes_reached"]
+__all__ = ["copied_module", "modules_of", "nodes_of", "nodes_reached", "with_module"]
+
+
+def copied_module(program: torch.export.ExportedProgram) -> GraphModule:
+    """A copy of the outer graph of a program, to be changed; it shares inner graphs and weights."""
+    module = GraphModule(program.graph_module, copy.deepcopy(program.graph))
+    module.meta.update(program.graph_module.meta)
+    for node, known in zip(module.graph.nodes, program.graph.nodes, strict=True):
+        node.name = known.name  # a copy calls an input of the name "input" another name
+    return module
+
+
+def with_module(
+    program: torch.export.ExportedProgram,
+    module: GraphModule,
+    *,
+    inputs: Sequence[InputSpec] | None = None,
+    outputs: Sequence[OutputSpec] | None = None,
+    **changed: Any,
+) -> torch.export.ExportedProgram:
+    """Another program with a changed copy of the graph of one, and with ``inputs`` and ``outputs`` in the
+    signature where they differ; ``changed`` is ``state_dict``, for instance.
+    """
+    module.graph.lint()
+    module.recompile()
+    known = program.graph_signature
+    signature = type(known)(
+        list(known.input_specs if inputs is None else inputs),
+        list(known.output_specs if outputs is None else outputs),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch copies its tree specs by a deprecated way
+        return program._update(module, signature, **changed)
 
 
 def modules_of(program: torch.export.ExportedProgram) -> list[GraphModule]:

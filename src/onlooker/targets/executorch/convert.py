@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import traceback
 import warnings
@@ -21,6 +20,7 @@ from ...hypotheses.ranges import greatest
 from ...model_source.lines import place_of_node
 from ...patches.swap import swapped
 from ...proofs.exported_sizes import sizes_in_plan
+from ...torch_internals.graph_modules import copied_module, with_module
 from ...torch_internals.sizes import ValueRanges
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
@@ -154,13 +154,11 @@ def layouts_kept(program: torch.export.ExportedProgram) -> torch.export.Exported
     found = [node.name for node in _attentions(program.graph) if _is_viewed(node)]
     if not found:
         return program
-    module = torch.fx.GraphModule(program.graph_module, copy.deepcopy(program.graph))
-    module.meta.update(program.graph_module.meta)
+    module = copied_module(program)
     for node in _attentions(module.graph):
         if node.name in found:
             _lay_out(module.graph, node)
-    module.recompile()
-    return program._update(module, program.graph_signature)
+    return with_module(program, module)
 
 
 def _attentions(graph: torch.fx.Graph) -> list[Node]:

@@ -5,16 +5,15 @@ that are proven.
 from __future__ import annotations
 
 import contextlib
-import copy
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from ...torch_internals.fake_tensors import FakeTensorMode
+from ...torch_internals.graph_modules import copied_module, with_module
 
 __all__ = ["PRODUCTS", "Editing", "axis_of_outputs"]
 
@@ -41,11 +40,8 @@ class Editing:
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         self.program = program
-        self._module = GraphModule(program.graph_module, copy.deepcopy(program.graph))
-        self._module.meta.update(program.graph_module.meta)
+        self._module = copied_module(program)
         self.graph = self._module.graph
-        for node, known in zip(self.graph.nodes, program.graph.nodes, strict=True):
-            node.name = known.name  # a copy calls an input of the name "input" another name
         self.specs = list(program.graph_signature.input_specs)
         self._state = dict(program.state_dict)
         self.nodes = {node.name: node for node in self.graph.nodes}
@@ -104,13 +100,8 @@ class Editing:
 
     def finished(self) -> torch.export.ExportedProgram:
         """The program as it was changed."""
-        self.graph.lint()
-        self._module.recompile()
         program = self.program
-        signature = type(program.graph_signature)(self.specs, program.graph_signature.output_specs)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch copies its tree specs by a deprecated way
-            made = program._update(self._module, signature, state_dict=self._state)
+        made = with_module(program, self._module, inputs=self.specs, state_dict=self._state)
         made._guards_code = list(program._guards_code)
         return made
 

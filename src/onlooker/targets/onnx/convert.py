@@ -21,7 +21,7 @@ from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
 from ..integers.packed import with_packed_weights
 from ..refused import refused_graph
-from .operators.assertions import assertions_kept, name_assertions
+from .operators.assertions import assertions_kept, name_assertions, with_result_to_check
 from .operators.attention_forms import attention_as_converted
 from .operators.complex_numbers import complex_numbers_as_pairs
 from .operators.missing import stop_of
@@ -125,6 +125,7 @@ def convert_graph(
         program = with_packed_weights(graph.artifact)
         if program is not graph.artifact:
             mark_packed_matrices(program)
+        program = with_result_to_check(program)
         with (
             _quiet(),
             torch.no_grad(),

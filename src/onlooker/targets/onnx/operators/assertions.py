@@ -12,16 +12,50 @@ Upstream: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/onnx/_internal/e
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
 from ....patches.swap import swapped
+from ....torch_internals.graph_modules import copied_module, with_module
 from ...asserted import asserted_in
 
-__all__ = ["assertions_kept", "name_assertions"]
+__all__ = ["assertions_kept", "name_assertions", "with_result_to_check"]
+
+
+def with_result_to_check(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program; where it asserts something of values and gives nothing back but inputs, with a copy of
+    one of them as a result, which can depend on the assertions.
+    """
+    (output,) = program.graph.find_nodes(op="output")
+    results = output.all_input_nodes
+    if not results or any(one.op == "call_function" for one in results):
+        return program
+    if not asserted_in(program.graph):
+        return program
+    module = copied_module(program)
+    (output,) = module.graph.find_nodes(op="output")
+    result = min(output.all_input_nodes, key=_rank)
+    is_tensor = isinstance(result.meta["val"], torch.Tensor)
+    with module.graph.inserting_before(output):
+        copied = (
+            module.graph.call_function(torch.ops.aten.clone.default, (result,))
+            if is_tensor
+            else module.graph.call_function(operator.mul, (result, 1))
+        )
+    copied.meta = dict(result.meta)
+    output.replace_input_with(result, copied)
+    specs = [
+        replace(spec, arg=replace(spec.arg, name=copied.name))
+        if getattr(spec.arg, "name", None) == result.name
+        else spec
+        for spec in program.graph_signature.output_specs
+    ]
+    return with_module(program, module, outputs=specs)
 
 
 @contextlib.contextmanager

@@ -126,3 +126,29 @@ def test_a_list_that_is_computed_item_by_item_is_not_joined() -> None:
     assert program._program.contents.joins == ()
     with pytest.raises(ValueError, match="No graph of this program takes the call"):
         program([rand(4, 3)] * 3)
+
+
+class WritesBeside(torch.nn.Module):
+    """Writes to a tensor, and gives a list back that may hold it."""
+
+    def forward(self, x: torch.Tensor, parts: list[torch.Tensor]) -> Any:
+        out = x + 1
+        x.mul_(2)
+        return out + x, parts
+
+
+def test_a_list_with_a_tensor_that_the_call_writes_is_refused() -> None:
+    model, observer = WritesBeside(), InputObserver()
+    with observer(model), torch.no_grad():
+        for count in (2, 3):
+            model(rand(count, 4), [rand(count, 4) for _ in range(count)])
+    program = observer.export()
+    assert program.verify().verified
+    x, other = rand(5, 4), rand(5, 4)
+    for parts in ([other, other], [other], [other, rand(3, 4), rand(5, 4)]):
+        torch.testing.assert_close(program(x.clone(), parts), model(x.clone(), parts))
+    for parts in ([x, other], [other, x[1:]]):
+        with pytest.raises(
+            onlooker.RejectedCallError, match=r"the call writes to one, the call has parts\[\d\], which is x"
+        ):
+            program(x, parts)

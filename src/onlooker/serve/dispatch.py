@@ -32,9 +32,10 @@ from ..observing.bind import bind, python_signature
 from ..pytrees.joins import join_tensors, joined, split_as
 from ..pytrees.open import close_tree, opened_call
 from ..pytrees.reopen import StructureReader, closer_of
+from ..torch_internals.tensor_marks import memory_of
 from ..trace.graph import Graph
 from .broadcast import Expansion
-from .marks import MarksOfCalls, order_violation
+from .marks import MarksOfCalls, order_violation, written_inputs
 from .route import Mismatch, Route
 from .undoing import Undoing
 
@@ -318,6 +319,8 @@ class Dispatcher:
             return leaves, routes, None
         opened = Tree(known.reader.structures[number], tuple(leaves))
         tree = joined(opened, self.joins, join_tensors)
+        if copied := self._copied_and_written(opened):
+            return tree.leaves, (copied,) * len(self.graphs), opened
         routes = known.routes.get(tree.structure)
         if routes is None:
             routes = tuple(_route(graph, tree.structure, self.signature) for graph in self.graphs)
@@ -326,6 +329,29 @@ class Dispatcher:
             known.unjoined[number] = routes
             return tree.leaves, routes, None
         return tree.leaves, routes, opened
+
+    def _copied_and_written(self, opened: Tree[Any]) -> Mismatch | None:
+        """The reason to refuse a call with a tensor in a list that is joined and beside it, where a graph
+        writes to its inputs: the list has a copy, to which nothing is written.
+        """
+        lists = {join.path.entries for join in self.joins}
+        if not lists or not any(map(written_inputs, self.graphs)):
+            return None
+        tensors = [item for item in opened.items() if isinstance(item[1], torch.Tensor)]
+        inside = [path.entries[:-1] in lists for path, _ in tensors]
+        beside = {
+            memory_of(leaf): path
+            for (path, leaf), is_in in zip(tensors, inside, strict=True)
+            if not is_in
+        }
+        for (path, leaf), is_inside in zip(tensors, inside, strict=True):
+            if is_inside and memory_of(leaf) in beside:
+                expected = (
+                    "a list of tensors that are no argument beside it, since the call writes to one"
+                )
+                found = f"{path}, which is {beside[memory_of(leaf)]}"
+                return Mismatch(Violation(ViolationKind.CONDITION, "this graph", expected, found))
+        return None
 
 
 def _checkers_of_ways(graph: Graph) -> dict[frozenset[str], Checker]:

@@ -39,7 +39,7 @@ from ..torch_internals.tensor_marks import base_of_tensor, is_view, version_of_t
 from ..trace.graph import Graph
 from ..trace.order_reads import of_var_keyword, orders_differ
 
-__all__ = ["MarksOfCalls", "order_violation"]
+__all__ = ["MarksOfCalls", "order_violation", "written_inputs"]
 
 
 class MarksOfCalls:
@@ -51,7 +51,7 @@ class MarksOfCalls:
         self._settings = tuple(settings_in(graph.marks))
         self._paths = [leaf.path for leaf in graph.plan.inputs]
         self._ids = {path: (low, high) for path, low, high in ids_in(graph.marks)}
-        self._written = _written_inputs(graph)
+        self._written = written_inputs(graph)
         #: a cache that comes back is not looked through at each call
         self._returned = set(graph.outputs.structure.paths()).intersection(self._paths)
 
@@ -129,7 +129,7 @@ def _other_id(value: torch.Tensor, low: int, high: int) -> int | None:
     return least if least < low else greatest if greatest > high else None
 
 
-def _written_inputs(graph: Graph) -> tuple[int, ...]:
+def written_inputs(graph: Graph) -> tuple[int, ...]:
     """The positions of the tensors among the inputs that a call changes in place."""
     paths = {leaf.path: number for number, leaf in enumerate(graph.plan.inputs) if leaf.is_tensor}
     given = {

@@ -52,7 +52,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_search_is_shown_and_saved(program: str) -> None:
     words = ("tune", program, "--build", "uneven_app.py:build", "--precisions", "int8")
-    code, stdout, stderr = run(*words, "--error", "0.02", "--out", "tuned")
+    code, stdout, stderr = run(*words, "--error", "0.015", "--out", "tuned")
     assert code == 0, stderr
     assert "*  int8, 1 layer in floats" in stdout
     assert "in floats: second" in stdout
@@ -60,10 +60,10 @@ def test_a_search_is_shown_and_saved(program: str) -> None:
     loaded = onlooker.load("tuned/program")
     assert loaded.graphs[0].options == {"precision": "int8", "float_layers": "second"}
     assert loaded.report.verified
-    code, stdout, _ = run(*words, "--error", "0.02", "--out", "tuned", "--json")
+    code, stdout, _ = run(*words, "--error", "0.015", "--out", "tuned", "--json")
     assert code == 0
     assert json.loads(stdout)["best"] == 2
-    code, stdout, _ = run(*words, "--error", "0.02", "--runs", "1")
+    code, stdout, _ = run(*words, "--error", "0.015", "--runs", "1")
     assert code == 0
     assert "no run is left" in stdout
     assert run(*words)[0] == 1

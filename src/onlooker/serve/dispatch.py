@@ -35,7 +35,7 @@ from ..pytrees.reopen import StructureReader, closer_of
 from ..torch_internals.tensor_marks import memory_of
 from ..trace.graph import Graph
 from .broadcast import Expansion
-from .marks import MarksOfCalls, order_violation, written_inputs
+from .marks import MarksOfCalls, order_violation
 from .route import Mismatch, Route
 from .undoing import Undoing
 
@@ -335,7 +335,10 @@ class Dispatcher:
         writes to its inputs: the list has a copy, to which nothing is written.
         """
         lists = {join.path.entries for join in self.joins}
-        if not lists or not any(map(written_inputs, self.graphs)):
+        if not lists:
+            return None
+        known = filter(None, map(self._marks_of, self.graphs))
+        if not any(marks.written for marks in known):
             return None
         tensors = [item for item in opened.items() if isinstance(item[1], torch.Tensor)]
         inside = [path.entries[:-1] in lists for path, _ in tensors]

@@ -39,7 +39,7 @@ from ..torch_internals.tensor_marks import base_of_tensor, is_view, version_of_t
 from ..trace.graph import Graph
 from ..trace.order_reads import of_var_keyword, orders_differ
 
-__all__ = ["MarksOfCalls", "order_violation", "written_inputs"]
+__all__ = ["MarksOfCalls", "order_violation"]
 
 
 class MarksOfCalls:
@@ -51,17 +51,18 @@ class MarksOfCalls:
         self._settings = tuple(settings_in(graph.marks))
         self._paths = [leaf.path for leaf in graph.plan.inputs]
         self._ids = {path: (low, high) for path, low, high in ids_in(graph.marks)}
-        self._written = written_inputs(graph)
+        #: the positions of the inputs that a call writes to
+        self.written = _written_inputs(graph)
         #: a cache that comes back is not looked through at each call
         self._returned = set(graph.outputs.structure.paths()).intersection(self._paths)
 
     def __bool__(self) -> bool:
         """False where any tensors do."""
-        return bool(self._marks or self._written)
+        return bool(self._marks or self.written)
 
     def violations(self, inputs: Sequence[Any]) -> Iterator[Violation]:
         """Each input with a mark that the graph was not traced with, or that cannot be written."""
-        for position in self._written:
+        for position in self.written:
             value = inputs[position]
             reason = _why_unwritable(value) if isinstance(value, torch.Tensor) else ""
             if reason:
@@ -129,7 +130,7 @@ def _other_id(value: torch.Tensor, low: int, high: int) -> int | None:
     return least if least < low else greatest if greatest > high else None
 
 
-def written_inputs(graph: Graph) -> tuple[int, ...]:
+def _written_inputs(graph: Graph) -> tuple[int, ...]:
     """The positions of the tensors among the inputs that a call changes in place."""
     paths = {leaf.path: number for number, leaf in enumerate(graph.plan.inputs) if leaf.is_tensor}
     given = {

@@ -74,3 +74,75 @@ def test_the_state_of_a_cache_goes_through_a_program() -> None:
             kept = got[1]
             torch.testing.assert_close(got[0], expected)
             torch.testing.assert_close(kept.state[0], given.state[0])
+
+
+class CountingLayer(cache_utils.DynamicLayer):
+    """Counts its tokens, in all and by name; the room it has never changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_length = 0
+        self.entry_count = {"all": 0}
+        self.room = 64
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not self.is_initialized:
+            self.first_length = key_states.shape[-2]
+        self.entry_count["all"] += key_states.shape[-2]
+        return super().update(key_states, value_states, *args, **kwargs)
+
+
+class Counting(torch.nn.Module):
+    """Reads what its layer counts."""
+
+    def forward(self, x: torch.Tensor, cache: Any) -> tuple[torch.Tensor, Any]:
+        layer = cache.layers[0]
+        keys, _ = cache.update(x, x, 0)
+        return keys.sum(2) * (layer.entry_count["all"] + 3 * layer.first_length), cache
+
+
+def test_what_a_layer_counts_goes_through_a_program() -> None:
+    def counting_cache() -> Any:
+        cache = cache_utils.DynamicCache()
+        cache.layers = [CountingLayer()]
+        return cache
+
+    model, observer = Counting(), InputObserver()
+    with observer(model):
+        for tokens in (5, 4):
+            cache = counting_cache()
+            for step in (tokens, 1, 1, 2):
+                model(rand(2, 1, step, 3), cache)
+    program = observer.export()
+    given, kept = counting_cache(), counting_cache()
+    for tokens in (7, 1, 3):
+        x = rand(3, 1, tokens, 3)
+        expected, got = model(x, given)[0], program(x, kept)
+        kept = got[1]
+        torch.testing.assert_close(got[0], expected)
+        assert kept.layers[0].entry_count == given.layers[0].entry_count
+        assert kept.layers[0].first_length == given.layers[0].first_length
+
+
+class FlaggedLayer(CountingLayer):
+    """Sets flags and items of a list beside its counters; ``room`` and ``rates`` are as they were made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rates = {"all": 4}
+        self.is_full = {"all": False}
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.is_full["all"] = self.entry_count["all"] * self.rates["all"] > self.room
+        return super().update(key_states, value_states, *args, **kwargs)
+
+
+def test_the_counters_of_a_layer_are_the_ints_that_its_methods_set() -> None:
+    layer = FlaggedLayer()
+    layer.update(rand(1, 1, 2, 3), rand(1, 1, 2, 3))
+    paths = [leaf.code() for leaf in open_tree(layer).structure.paths()]
+    assert sorted(paths) == [".entry_count['all']", ".first_length", ".keys", ".values"]
+    linear = cache_utils.LinearAttentionLayer()
+    linear.update_conv_state(rand(1, 4, 4))
+    paths = [leaf.code() for leaf in open_tree(linear).structure.paths()]
+    assert paths == [".conv_states[0]"]

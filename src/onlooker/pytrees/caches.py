@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Iterable, Iterator
+from types import NoneType
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from ..core.path import Attr, Index, Key, Path
 from ..torch_internals.modes import without_dispatch_modes
 from ..torch_internals.trees import torch_pytree
 from .context import CacheContext, Mark, Opaque
-from .layers import is_cache, is_layer
+from .layers import is_cache, is_layer, set_by_methods
 from .nodes import ATOMS, qualified_name
 
 __all__ = [
@@ -39,20 +40,15 @@ __all__ = [
 Context = list[str] | CacheContext
 
 _WINDOW = "_sliding_window_tensor"
-#: what a call reads and changes in a layer, be it a tensor or a number; of the rest, tensors are
-#: leaves
+#: what a call reads and changes in a layer beside its counters; of the rest, tensors are leaves
 _STATES = frozenset(
     {
         "keys",
         "values",
         "conv_states",
         "recurrent_states",
-        "cumulative_length",
-        "cumulative_length_int",
-        "entry_count",
         "indexer_keys",
         "indexer_position_ids",
-        "indexer_cumulative_length",
     }
 )
 _SIZES = {
@@ -93,7 +89,7 @@ class _Leaves:
     def take(self, value: Any, name: str, path: Path, is_state: bool = False) -> Any:
         """``value`` for the context, its leaves replaced by marks."""
         is_leaf = isinstance(value, torch.Tensor) or is_cache(value)
-        if is_leaf or (is_state and value is not None and type(value) is not dict):
+        if is_leaf or (is_state and not isinstance(value, (bool, dict, NoneType))):
             self.names.append(name)
             self.paths.append(path)
             self.values.append(value)
@@ -212,21 +208,24 @@ def _layer_state(layer: Any, index: int, path: Path, leaves: _Leaves) -> tuple[t
             state[name] = Mark.DERIVED
         else:
             label = {"keys": "key", "values": "value"}.get(name, name.strip("_"))
-            state[name] = leaves.take(
-                value, f"{label}_{index}", path / Attr(name), _is_state(name, layer)
-            )
+            is_state = _is_state(name, value, layer)
+            state[name] = leaves.take(value, f"{label}_{index}", path / Attr(name), is_state)
     if state.get("keys") is Mark.LEAF and is_layer(layer):
         state["dtype"] = state["device"] = Mark.DERIVED
     return type(layer), state
 
 
-def _is_state(name: str, layer: Any) -> bool:
-    """True for what a call changes; only a static layer counts in a tensor before its first
-    tokens come.
+def _is_state(name: str, value: Any, layer: Any) -> bool:
+    """True for what a call changes, whatever a mapping has put into the place of a tensor or an int;
+    only a static layer counts in a tensor before its first tokens come.
     """
     waits = not getattr(layer, "is_initialized", True)
     counts_in_tensor = name == "cumulative_length" and "max_cache_len" in vars(layer)
-    return name in _STATES and (counts_in_tensor or not waits)
+    if waits and not counts_in_tensor:
+        return False
+    cls: type = type(layer)
+    is_setting = isinstance(value, (bool, list, tuple, torch.dtype, torch.device))
+    return name in _STATES or (name in set_by_methods(cls) and not is_setting)
 
 
 def _is_derived(name: str, layer: Any) -> bool:

@@ -1,15 +1,20 @@
 """Caches of transformers, opened by what their objects hold, for every class of cache and layer.
 
 A cache is opened into its layers, a layer into its tensors (``keys``, ``values``,
-``conv_states[0]`` ...) and its Python counters (``cumulative_length`` of a sliding window grows
-with every call, so it is an int leaf, as is the ``max_cache_len`` of a static cache, which
-``generate()`` makes for the length of the prompt). A layer that waits for its first tokens has no leaves. A
+``conv_states[0]`` ...) and its counters, which are the ints that its methods set: the
+``cumulative_length`` of a sliding window grows with every call, as does an int of a dict
+``entry_count``. The ``max_cache_len`` of a static cache is an int leaf too, since ``generate()``
+makes it for the length of the prompt. A layer that waits for its first tokens has no tensors. A
 class of a model's own may keep tensors beside its layers, in a list or a dict: these are leaves
 too. Everything else, flags and sizes, is context.
 """
 
 from __future__ import annotations
 
+import dis
+import functools
+import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -27,12 +32,15 @@ __all__ = [
     "is_layer",
     "is_layer_class",
     "open_cache",
+    "set_by_methods",
 ]
 
 #: what a layer notes of the sizes of its tensors and never reads
 FOLLOWING = frozenset({"batch_size"})
 #: how many tokens a static layer has room for: its tensors have this length, once there are any
 ROOM = "max_cache_len"
+#: the methods that make a layer: ``lazy_initialization`` makes its tensors
+_MAKERS = frozenset({"__init__", "lazy_initialization"})
 _LAYERS = frozenset({"CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer"})
 
 
@@ -72,7 +80,7 @@ def open_cache(value: Any) -> Opened | None:
             if k == "layers" or is_cache(v) or holds_tensors(k, v)
         }
     elif is_layer(value):
-        shown = {k: v for k, v in vars(value).items() if _is_state(k, v)}
+        shown = {k: v for k, v in vars(value).items() if _is_state(k, value)}
     else:
         return None
     cls, names = type(value), tuple(shown)
@@ -118,14 +126,56 @@ def holds_tensors(name: str, value: Any) -> bool:
     return isinstance(value, dict) and any(holds_tensors("", child) for child in value.values())
 
 
-def _is_state(name: str, value: Any) -> bool:
+def _is_state(name: str, layer: Any) -> bool:
     """True for what a call reads and writes in a layer: tensors, dicts of tensors, counters, and
     the room of a static one.
     """
-    if holds_tensors(name, value):
-        return True
+    value = getattr(layer, name)
     return (
-        (name.startswith("cumulative") or name == ROOM)
-        and isinstance(value, (int, torch.SymInt))
-        and not isinstance(value, bool)
+        holds_tensors(name, value) or _is_counter(name, layer) or (name == ROOM and _is_int(value))
     )
+
+
+def _is_counter(name: str, layer: Any) -> bool:
+    """True for an int, or a dict of ints, that a method of the layer sets."""
+    value = getattr(layer, name)
+    cls: type = type(layer)
+    is_number = all(map(_is_int, value.values())) if type(value) is dict else _is_int(value)
+    return is_number and name in set_by_methods(cls)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+
+
+@functools.cache
+def set_by_methods(cls: type) -> frozenset[str]:
+    """The attributes that methods of a class set: ``self.count = n``, ``self.count["a"] = n``.
+
+    What ``__init__`` sets says how the layer works, and ``lazy_initialization`` notes the sizes of
+    its first tensors.
+    """
+    methods = [
+        value
+        for base in cls.__mro__
+        for name, value in vars(base).items()
+        if inspect.isfunction(value) and name not in _MAKERS
+    ]
+    return frozenset(name for method in methods for name in _set_by(inspect.unwrap(method)))
+
+
+def _set_by(method: Any) -> Iterator[str]:
+    """Yields the attributes that a function sets, and those of whose items it sets one: the
+    instruction that sets an item begins where the one that loads its dict does (Python 3.11).
+    """
+    steps = list(dis.get_instructions(method))
+    items = {_begin(one) for one in steps if one.opname == "STORE_SUBSCR"} - {None}
+    for one in steps:
+        if one.opname == "STORE_ATTR" or (one.opname == "LOAD_ATTR" and _begin(one) in items):
+            yield one.argval
+
+
+def _begin(one: dis.Instruction) -> tuple[int, int] | None:
+    """The line and column of the source at which an instruction begins, where Python tells it."""
+    places = getattr(one, "positions", None)
+    return places and (places.lineno, places.col_offset)

@@ -55,6 +55,14 @@ def words(found: ServedSizes) -> list[str]:
         ((N,), [region("min(n, 9) < 12")], ["n 1 and more"]),
         ((N,), [region("n == 2 or n == 3")], ["n 1 and more", "(n == 2 or n == 3)"]),
         ((N,), [region("not (n == 2 or n == 3)")], ["n 1 and more", "not (n == 2 or n == 3)"]),
+        ((N,), [region("True", "n > 4")], ["n 5 and more"]),
+        ((N,), [region("n <= 40", "n % 16 == 0")], ["n 16 to 32, in steps of 16"]),
+        ((Symbol("n", low=0, high=7),), [region("n % 2 == 0")], ["n 0 to 6, in steps of 2"]),
+        (
+            (N, K),
+            [region("n*k > 1", "n > 1"), region("n*k > 1", "k > 1"), region("n == 1", "k == 1")],
+            ["n 1 and more", "k 1 and more"],
+        ),
     ],
     ids=str,
 )

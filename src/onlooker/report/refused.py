@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..contract.other_side import FateKind
-from ..contract.served import ServedSizes, SizeSet, served_sizes
+from ..contract.served import ServedSizes, served_sizes
+from ..contract.size_sets import SizeSet
 from ..core.call import Signature
 from ..core.contents import GraphContents
 from ..core.drawing.alike import first_few, folded

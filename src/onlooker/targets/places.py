@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy
 
 from .stand_ins import bytes_of, check_bytes, written
 
@@ -13,6 +16,8 @@ __all__ = ["Place", "places_of", "write_weights"]
 
 _ALIGNED = 64
 _PAGE = 4096
+#: so many bytes of a mapped file are in memory at once while they are written
+_PIECE = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,18 @@ def write_weights(file: BinaryIO, arrays: Mapping[int, Any], places: Mapping[int
     """Writes the arrays at their places, or what they stand for."""
     for key, array in arrays.items():
         file.write(b"\0" * (places[key].offset - file.tell()))
-        file.write(memoryview(bytes_of(written(array))))
+        content = memoryview(bytes_of(written(array)))
+        for start in range(0, len(content), _PIECE):
+            file.write(content[start : start + _PIECE])
+            _give_back(array)
     file.flush()
     for key, array in arrays.items():
         check_bytes(Path(file.name), places[key].offset, array)
+
+
+def _give_back(array: Any) -> None:
+    """Gives back the memory of an array of a mapped file, which is read again when it is needed."""
+    while isinstance(array, numpy.ndarray) and not array.flags.writeable:
+        array = array.base
+    if isinstance(array, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        array.madvise(mmap.MADV_DONTNEED)

@@ -32,7 +32,6 @@ __all__ = [
     "check_found",
     "computed",
     "computed_tensor",
-    "contiguous",
     "is_stand_in",
     "not_run",
     "using",
@@ -192,13 +191,6 @@ def bytes_of(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
     return numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
-
-
-def contiguous(array: Any) -> Any:
-    """The array with its numbers in order; one that stands for a weight is not read for it."""
-    if array.flags["C_CONTIGUOUS"] or not is_stand_in(array):
-        return numpy.ascontiguousarray(array)
-    return computed(array, array.shape, array.dtype, numpy.ascontiguousarray)
 
 
 def computed(array: Any, shape: Sequence[int], dtype: Any, function: Callable[[Any], Any]) -> Any:

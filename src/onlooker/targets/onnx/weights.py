@@ -14,7 +14,7 @@ import numpy
 
 from ...disk.text import damaged
 from ..places import Place
-from ..stand_ins import contiguous, is_stand_in
+from ..stand_ins import is_stand_in
 
 __all__ = [
     "MOST_INSIDE",
@@ -45,7 +45,7 @@ _LENT_TO = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Gather", "LSTM
 
 def share(models: Sequence[Any]) -> None:
     """Lets every large weight be one piece of memory, wherever an equal one stands in these
-    models.
+    models. A weight that a converter turned stays a view of the memory of the model.
     """
     import onnx_ir
 
@@ -58,7 +58,7 @@ def share(models: Sequence[Any]) -> None:
             if tensor is None or tensor.nbytes < SMALLEST or not _is_plain(tensor):
                 continue
             given = tensor.numpy()
-            array = contiguous(given).reshape(tuple(tensor.shape.numpy()))
+            array = given.reshape(tuple(tensor.shape.numpy()))
             kind = (str(tensor.dtype), array.shape)
             memory = (*kind, given.ctypes.data, given.strides)
             if memory not in by_memory:

@@ -44,20 +44,19 @@ def open_session(
 ) -> Session:
     """A session with these settings.
 
-    ``weights`` are tensors of onnx_ir by name, in place of what the file says of them: they are
-    used where they are, by all sessions. With ``prepack`` each session makes itself a copy that is
-    laid out for speed. Where ``settings`` have a SessionOptions of the user, the session reads
-    the weights from the file, and lays them out. Unless it ``folds``, nothing that depends on
-    constants alone is computed here: a foreign model may ask for any amount.
+    With ``prepack`` the session makes itself a copy of the weights that is laid out for speed, and
+    gives back each weight of the file that it has copied. Else ``weights``, tensors of onnx_ir by
+    name, are used where they are, by all sessions, in place of what the file says of them. Where
+    ``settings`` have a SessionOptions of the user, it packs. Unless it ``folds``, nothing that
+    depends on constants alone is computed here: a foreign model may ask for any amount.
 
     :raises ExportError: ``onnx-refused`` with the message of ONNX Runtime
     :raises UsageError: ``bad-session-options``, ``bad-providers``
     """
     options = settings.new_options()
     values: dict[str, Any] = {}
-    if not settings.is_users:
-        if not prepack:
-            options.add_session_config_entry("session.disable_prepacking", "1")
+    if not settings.is_users and not prepack:
+        options.add_session_config_entry("session.disable_prepacking", "1")
         values = {name: _value(tensor) for name, tensor in weights.items()}
         for name, value in values.items():
             options.add_initializer(name, value)

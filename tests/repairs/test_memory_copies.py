@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch._higher_order_ops.scan import scan
 from torch.nn import functional
+from transformers import VitDetConfig, VitDetModel
 
 from onlooker import InputObserver, RejectedCallError
 from onlooker.repairs.memory_copies import may_write_to_copies
@@ -54,6 +55,18 @@ def test_windows_of_all_sizes_are_one_graph() -> None:
     for shape in ((1, 8, 8), (2, 7, 12), (4, 12, 9), (1, 1, 1)):
         x = torch.randn(*shape)
         torch.testing.assert_close(program(x), model(x))
+
+
+def test_windows_of_attention_are_cut_for_all_sizes() -> None:
+    """Without copies there are six regions, with conditions on the windows: each cut decides by its own sizes."""
+    config = VitDetConfig(hidden_size=4, num_hidden_layers=1, num_attention_heads=1, image_size=64, patch_size=8)
+    config.window_size, config.window_block_indices = 3, [0]
+    model, observer = VitDetModel(config).eval(), InputObserver()
+    with observer(model), torch.no_grad():
+        for shape in ((2, 3, 64, 64), (1, 3, 48, 72)):
+            model(pixel_values=torch.randn(*shape))
+    (graph,) = observer.export().graphs
+    assert len(graph.contract.regions) == 2
 
 
 class OnlyReads(torch.nn.Module):

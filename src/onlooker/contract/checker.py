@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core.contract import Constraint, Contract, Origin
-from ..core.plan import LeafPlan, Plan, Symbol
+from ..core.plan import LeafPlan, Plan
 from ..core.sizes.expression import Expression, Sizes
 from ..core.sizes.floor import written
 from ..core.sizes.formula import FUNCTIONS, read_formula, renamed
@@ -158,7 +158,7 @@ def _compiled(plan: Plan, contract: Contract) -> Callable[[Sequence[Any]], bool]
     for name, text in places_of(plan, _spelled(plan)).items():
         lines.append(f"  {variables[name]} = {text}")
     for symbol in plan.symbols:
-        condition = _range_of(symbol, variables[symbol.name])
+        condition = " and ".join(symbol.conditions(variables[symbol.name]))
         if condition:
             lines.append(f"  if not ({condition}): return False")
     for position, leaf in enumerate(plan.inputs):
@@ -198,13 +198,6 @@ def _compiled(plan: Plan, contract: Contract) -> Callable[[Sequence[Any]], bool]
             return False
 
     return check
-
-
-def _range_of(symbol: Symbol, variable: str) -> str:
-    parts = [f"{variable} >= {symbol.low}"]
-    parts += [f"{variable} <= {symbol.high}"] if symbol.high is not None else []
-    parts += [f"{variable} % {symbol.step} == 0"] if symbol.step > 1 else []
-    return " and ".join(parts)
 
 
 def _source_of(expression: Expression, variables: Mapping[str, str]) -> str:

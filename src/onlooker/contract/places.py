@@ -100,10 +100,7 @@ def formulas_of(plan: Plan, contract: Contract, spelling: Spelling) -> tuple[str
             if spelling(axis) != wanted:
                 found.append(f"{spelling(axis)} == {wanted}")
     for symbol in plan.symbols:
-        place = places[symbol.name]
-        found.append(f"{place} >= {symbol.low}")
-        found += [f"{place} <= {symbol.high}"] if symbol.high is not None else []
-        found += [f"{place} % {symbol.step} == 0"] if symbol.step > 1 else []
+        found += symbol.conditions(places[symbol.name])
     regions = [
         [_over_inputs(c.formula, places) for c in region.constraints] for region in contract.regions
     ]

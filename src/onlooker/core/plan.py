@@ -69,6 +69,16 @@ class Symbol:
         limit = f" ({self.limit})" if self.limit else ""
         return f"{self.least} to {self.high}{limit}"
 
+    def conditions(self, variable: str) -> tuple[str, ...]:
+        """The range as conditions on a variable that has the size.
+
+        >>> Symbol("n", high=64, step=8).conditions("x.shape[0]")
+        ('x.shape[0] >= 1', 'x.shape[0] <= 64', 'x.shape[0] % 8 == 0')
+        """
+        high = () if self.high is None else (f"{variable} <= {self.high}",)
+        step = () if self.step == 1 else (f"{variable} % {self.step} == 0",)
+        return (f"{variable} >= {self.low}", *high, *step)
+
     @property
     def least(self) -> int:
         """The least size, but for a size of 0 that an experiment found."""

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Any
 
-__all__ = ["Act", "Contents", "OperatorStep", "contents_of"]
+__all__ = ["Act", "Contents", "OperatorStep", "contents_of", "numbers_in"]
 
 #: a number above this one is an end that nothing reaches, or a mark
 _MOST = 2**20
@@ -86,3 +87,11 @@ def contents_of(steps: Iterable[OperatorStep], inputs: Sequence[str]) -> Content
         abs(int(number)) for number in numbers if abs(number) < _MOST and number == int(number)
     }
     return Contents(rows, tuple(sorted(number for number in whole if number > 1)))
+
+
+def numbers_in(arrays: Iterable[Any]) -> tuple[tuple[float, ...], bool]:
+    """The numbers of arrays of numpy, but for NaN, and whether all are ints; other arrays have none."""
+    of_numbers = [array for array in arrays if array.dtype.kind in "iuf"]
+    elements = (number for array in of_numbers for number in array.reshape(-1).tolist())
+    numbers = tuple(number for number in elements if number == number)
+    return numbers, all(array.dtype.kind in "iu" for array in of_numbers)

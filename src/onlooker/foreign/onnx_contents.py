@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy
 
-from .contents import Act, Contents, OperatorStep, contents_of
+from .contents import Act, Contents, OperatorStep, contents_of, numbers_in
 
 __all__ = ["contents_of_onnx"]
 
@@ -135,8 +135,4 @@ class _OnnxReader:
         first = 1 if node.op_type == "Slice" else 0
         last = 3 if node.op_type == "Slice" else len(node.input)
         found = [self._constants.get(name) for name in node.input[first:last] if name]
-        arrays = [array for array in found if array is not None and array.dtype.kind in "iuf"]
-        numbers = tuple(
-            number for array in arrays for number in array.reshape(-1).tolist() if number == number
-        )
-        return numbers, all(array.dtype.kind in "iu" for array in arrays)
+        return numbers_in(array for array in found if array is not None)

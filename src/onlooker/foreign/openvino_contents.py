@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .contents import Act, Contents, OperatorStep, contents_of
+from .contents import Act, Contents, OperatorStep, contents_of, numbers_in
 
 __all__ = ["contents_of_openvino"]
 
@@ -99,8 +99,4 @@ def _numbers(kind: str, sources: Sequence[Any]) -> tuple[tuple[float, ...], bool
         for one in chosen
         if one.get_type_name() == "Constant" and one.get_output_size() == 1
     ]
-    small = [
-        array for array in arrays if array.size <= _MOST_ELEMENTS and array.dtype.kind in "iuf"
-    ]
-    numbers = tuple(n for array in small for n in array.reshape(-1).tolist() if n == n)
-    return numbers, all(array.dtype.kind in "iu" for array in small)
+    return numbers_in(array for array in arrays if array.size <= _MOST_ELEMENTS)

@@ -67,9 +67,9 @@ class Kept:
         with contextlib.suppress(Exception):  # a call that only the first state takes
             run_again()
         for path, change in _unwritten(after).items():
-            has_begun = path in first and not memories_in(first[path].before)
+            had_no_tensor = path in first and not memories_in(first[path].before)
             is_renewed = not memories_in(change.after) <= memories_in(change.before)
-            if not _is_equal(change.before, change.after) or (has_begun and is_renewed):
+            if not _is_equal(change.before, change.after) or (had_no_tensor and is_renewed):
                 self.changes.setdefault(path, change)
                 self.counted[path] = self.changes[path]
             elif path in first and is_renewed:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..proofs.operators import facts_of
-from ..torch_internals.modes import TorchDispatchMode
+from ..torch_internals.modes import BesideCompilers, TorchDispatchMode
 from ..torch_internals.operators import HigherOrderOperator
 from ..torch_internals.trees import tree_leaves
 
@@ -30,18 +30,13 @@ class ScanStep:
     outputs: tuple[Any, ...]
 
 
-class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+class OperatorMode(BesideCompilers, TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Inside the block the operators of torch run through :meth:`run`."""
 
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: a compiler that is switched off for each operator takes as long as a short one."""
-        return False
 
     def __torch_dispatch__(
         self,

@@ -26,13 +26,14 @@ from ..torch_internals.fake_tensors import (
     in_kernel_invocation_manager,
     should_allow_numbers_as_tensors,
 )
+from ..torch_internals.modes import BesideCompilers
 from ..torch_internals.operators import OpOverload
 from ..torch_internals.tensor_marks import memory_of
 
 __all__ = ["RememberingMode"]
 
 
-class RememberingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch has no types here
+class RememberingMode(BesideCompilers, FakeTensorMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Inside the block operators give tensors without values; such a mode remembers more of them.
 
     >>> mode, weight = RememberingMode(), torch.zeros(3, 8)
@@ -46,11 +47,6 @@ class RememberingMode(FakeTensorMode):  # type: ignore[no-untyped-call]  # torch
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: a compiler that is switched off for each operator takes as long as a short one."""
-        return False
 
     def __torch_dispatch__(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Runner", "as_the_model_gives"]
+__all__ = ["Runner", "as_the_model_gives", "in_plain_memory"]
 
 #: takes the inputs of a graph in their order, and gives its outputs
 Runner = Callable[[Sequence[Any]], list[Any]]
@@ -52,3 +52,9 @@ def _device(inputs: Sequence[Any]) -> torch.device | None:
         if isinstance(value, torch.Tensor) and not value.is_cpu:
             return value.device
     return None
+
+
+def in_plain_memory(value: Any) -> torch.Tensor:
+    """Returns an input as a tensor on the CPU whose numbers stand in memory in their order."""
+    tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+    return tensor.detach().cpu().resolve_neg().contiguous()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+from torch.fx import Node
+
 from .needed import needed
 
 with needed("tensors without values"):
@@ -35,6 +40,7 @@ __all__ = [
     "is_fake",
     "is_tensor_of_tensors",
     "meta_utils",
+    "mode_of",
     "should_allow_numbers_as_tensors",
     "subclasses",
     "unset_fake_temporarily",
@@ -48,3 +54,9 @@ UNKNOWN_VALUES = (
     UnsupportedOperatorException,
     NotImplementedError,
 )
+
+
+def mode_of(nodes: Iterable[Node]) -> Any:
+    """Returns the mode of the tensors that nodes of a graph give; None where they give none."""
+    modes = (getattr(node.meta.get("val"), "fake_mode", None) for node in nodes)
+    return next((mode for mode in modes if mode is not None), None)

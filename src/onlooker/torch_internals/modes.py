@@ -29,6 +29,7 @@ with needed("the modes of the caller"):
     )
 
 __all__ = [
+    "BesideCompilers",
     "TorchDispatchMode",
     "WithoutFunctions",
     "is_any_autocast_enabled",
@@ -39,3 +40,13 @@ __all__ = [
     "without_dispatch_modes",
     "without_last_function_mode",
 ]
+
+
+class BesideCompilers:
+    """For modes of dispatch: the compiler of torch stays on while a mode runs an operator. To switch it
+    off and on takes as long as a short operator.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False

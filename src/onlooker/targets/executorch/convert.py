@@ -20,6 +20,7 @@ from ...hypotheses.ranges import greatest
 from ...model_source.lines import place_of_node
 from ...patches.swap import swapped
 from ...proofs.exported_sizes import sizes_in_plan
+from ...torch_internals.fake_tensors import mode_of
 from ...torch_internals.graph_modules import copied_module, with_module
 from ...torch_internals.sizes import ValueRanges
 from ...trace.graph import Graph
@@ -127,9 +128,7 @@ def _unguarded(check: Callable[[Any], None], environments: Sequence[Any]) -> Cal
 
 def _environment(program: torch.export.ExportedProgram) -> Any:
     """The sizes that torch knows of a program; None where all are numbers."""
-    values = (node.meta.get("val") for node in program.graph.nodes)
-    modes = (getattr(value, "fake_mode", None) for value in values)
-    mode = next((mode for mode in modes if mode is not None), None)
+    mode = mode_of(program.graph.nodes)
     return None if mode is None else mode.shape_env
 
 

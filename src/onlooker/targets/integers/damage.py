@@ -14,7 +14,7 @@ from ...core.precision import precision_named
 from ...trace.graph import Graph
 from .editing import PRODUCTS
 from .layers import layer_of, weights_of_products
-from .reduced import rounded_weight
+from .reduced import rounded_weight, run_on_calls
 
 __all__ = ["damage_of_layers"]
 
@@ -28,11 +28,7 @@ def damage_of_layers(
     """
     module = graph.artifact.module(check_guards=False)
     gauge = _Gauge(module, precision, weights_of_products(graph.artifact))
-    names = [str(node.target) for node in module.graph.find_nodes(op="placeholder")]
-    positions = {name: at for at, name in enumerate(graph.names.values())}
-    with torch.no_grad():
-        for inputs in calls:
-            gauge.run(*[inputs[positions[name]] for name in names])
+    run_on_calls(gauge, graph, calls)
     return {layer: sum(found) / len(found) for layer, found in gauge.damages.items()}
 
 

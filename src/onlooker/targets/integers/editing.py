@@ -12,7 +12,7 @@ import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import Node
 
-from ...torch_internals.fake_tensors import FakeTensorMode
+from ...torch_internals.fake_tensors import FakeTensorMode, mode_of
 from ...torch_internals.graph_modules import copied_module, with_module
 
 __all__ = ["PRODUCTS", "Editing", "axis_of_outputs"]
@@ -45,9 +45,7 @@ class Editing:
         self.specs = list(program.graph_signature.input_specs)
         self._state = dict(program.state_dict)
         self.nodes = {node.name: node for node in self.graph.nodes}
-        values = (node.meta.get("val") for node in self.graph.nodes)
-        modes = (value.fake_mode for value in values if hasattr(value, "fake_mode"))
-        self._mode = next(modes, None) or FakeTensorMode()
+        self._mode = mode_of(self.graph.nodes) or FakeTensorMode()
 
     def weight(self, name: str) -> torch.Tensor:
         """The numbers of a weight."""

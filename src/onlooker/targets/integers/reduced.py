@@ -35,7 +35,7 @@ from ..stand_ins import computed_tensor, is_stand_in
 from .editing import PRODUCTS, Editing
 from .layers import float_weights_of, weights_of_products
 
-__all__ = ["INTEGERS", "reduced_graphs", "rounded_weight"]
+__all__ = ["INTEGERS", "reduced_graphs", "rounded_weight", "run_on_calls"]
 
 #: the precisions that graphs of torch can be made in
 INTEGERS = ("int8", "int4", "int8-static")
@@ -205,14 +205,21 @@ def _measured(
     the place of the argument.
     """
     know_quantised_operators()
-    module = graph.artifact.module(check_guards=False)
-    meter = _Meter(module)
-    names = [str(node.target) for node in module.graph.find_nodes(op="placeholder")]
+    meter = _Meter(graph.artifact.module(check_guards=False))
+    run_on_calls(meter, graph, calls)
+    return meter.bounds
+
+
+def run_on_calls(
+    interpreter: torch.fx.Interpreter, graph: Graph, calls: Sequence[Sequence[Any]]
+) -> None:
+    """Runs a graph node by node on the inputs of some calls, which stand in the order of its plan."""
+    nodes = interpreter.module.graph.find_nodes(op="placeholder")  # type: ignore[union-attr, operator]
     positions = {name: at for at, name in enumerate(graph.names.values())}
+    order = [positions[str(node.target)] for node in nodes]
     with torch.no_grad():
         for inputs in calls:
-            meter.run(*[inputs[positions[name]] for name in names])
-    return meter.bounds
+            interpreter.run(*[inputs[position] for position in order])
 
 
 class _Meter(torch.fx.Interpreter):

@@ -16,6 +16,7 @@ from ...core.errors import ExportError, UsageError
 from ...patches.masked_rows import masked_rows_give_zeros
 from ...repairs.loops.recurrent_steps import steps_stay_sizes
 from ...repairs.repeated_operators import conversion_repeats
+from ...torch_internals.fake_tensors import mode_of
 from ...torch_internals.graph_modules import nodes_of
 from ...trace.graph import Graph
 from ...trace.torch_run import without_guards
@@ -198,9 +199,7 @@ def _no_sizes_left(program: torch.export.ExportedProgram) -> Iterator[None]:
     try:
         yield
     finally:
-        values = (node.meta.get("val") for node in program.graph.nodes)
-        modes = (getattr(value, "fake_mode", None) for value in values)
-        mode = next((mode for mode in modes if mode is not None), None)
+        mode = mode_of(program.graph.nodes)
         if mode is not None and mode.shape_env is not None:
             mode.shape_env.pending_fresh_unbacked_symbols.clear()
 

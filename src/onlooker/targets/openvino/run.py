@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import torch
 
-from ..results import Runner, as_the_model_gives
+from ..results import Runner, as_the_model_gives, in_plain_memory
 from .states import State
 
 __all__ = ["openvino_runner"]
@@ -114,8 +114,7 @@ def _value(value: Any) -> Any:
     """The input as a tensor of OpenVINO, which shares its memory and keeps it alive."""
     import openvino
 
-    tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
-    tensor = tensor.detach().cpu().resolve_neg().contiguous()
+    tensor = in_plain_memory(value)
     if tensor.dtype not in _BITS:
         return openvino.Tensor(tensor.numpy(), shared_memory=True)
     bits, name = _BITS[tensor.dtype]

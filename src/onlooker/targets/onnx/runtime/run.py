@@ -18,7 +18,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 from torch.utils.dlpack import to_dlpack as to_dlpack  # type: ignore[attr-defined]  # documented, not in __all__
 
-from ...results import Runner, as_the_model_gives
+from ...results import Runner, as_the_model_gives, in_plain_memory
 
 __all__ = ["ort_runner"]
 
@@ -109,8 +109,7 @@ def _value(value: Any) -> Any:
     """The input as a value of ONNX Runtime, which keeps the tensor alive."""
     from onnxruntime import OrtValue
 
-    tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
-    tensor = tensor.detach().cpu().resolve_neg().contiguous()
+    tensor = in_plain_memory(value)
     if tensor.dtype in _FLOAT8:
         return OrtValue.ortvalue_from_numpy_with_onnx_type(
             tensor.view(torch.uint8).numpy(), _FLOAT8[tensor.dtype]

@@ -58,6 +58,48 @@ class Tables(Remembers):
         return rows + self.last
 
 
+class Cuts(Remembers):
+    """Later calls give a number of rows at most that no trial reaches."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        was_warm, self.is_warm = self.is_warm, True
+        rows = self.layer(x)
+        return rows[:, :50_000] if was_warm else rows
+
+
+class Compares(Remembers):
+    """Later calls have a threshold that no value of a trial reaches."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        was_warm, self.is_warm = self.is_warm, True
+        rows = self.layer(x)
+        return torch.where(rows > 1e30, rows * 2, rows) if was_warm else rows
+
+
+class Position(Remembers):
+    """A table that the first call makes, and a longer one makes anew."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.last is None or self.last.shape[0] < x.shape[1]:
+            self.last = torch.arange(x.shape[1])[:, None] * torch.ones(4)
+        return self.layer(x) + self.last[: x.shape[1]]
+
+
+class BySize(Remembers):
+    """A table for each number of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: dict[int, torch.Tensor] | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.tables is None:
+            self.tables = {}
+        if x.shape[1] not in self.tables:
+            self.tables[x.shape[1]] = torch.arange(x.shape[1])[:, None] * torch.ones(4)
+        return self.layer(x) + self.tables[x.shape[1]]
+
+
 class Writes(Remembers):
     """Each call writes what stands in a buffer, and multiplies by it."""
 
@@ -95,7 +137,7 @@ def test_numbers_that_do_not_matter_are_proven_without_values(
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-@pytest.mark.parametrize("model", [Warm, Reads, Tables])
+@pytest.mark.parametrize("model", [Warm, Reads, Tables, Cuts, Compares])
 def test_what_matters_is_found(
     model: type[torch.nn.Module],
     is_large: bool,
@@ -106,6 +148,20 @@ def test_what_matters_is_found(
     program = exported(model())
     assert "after another call: " in log.text
     assert not program.verify().verified
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("model", [Position, BySize])
+def test_a_table_that_the_first_call_makes_is_compared_by_values(
+    model: type[torch.nn.Module], is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_runs, "is_dear", lambda *_: is_large)
+    watched = model()
+    observer = InputObserver()
+    with observer(watched.eval()), torch.no_grad():
+        for length in (5, 7):
+            watched(torch.randn(3, length, 4))
+    assert observer.export().verify().verified
 
 
 def test_runs_without_floats_say_nothing_of_a_buffer_that_is_written(

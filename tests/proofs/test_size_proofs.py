@@ -85,6 +85,9 @@ def test_what_stands_for_an_expression_is_equal_to_it(value, low, step):
         (sympy.Eq(FloorDiv(FloorDiv(N, 4), 7), FloorDiv(N, 28)), 0, []),
         (sympy.Eq(sympy.Max(1, FloorDiv(S, 4)), FloorDiv(S, 4)), 1, []),
         (B * N > 3, 2, []),
+        (sympy.Le(N, sympy.Max(2048, N)), 0, []),
+        (sympy.Le(sympy.Min(6, N) + B, N + B), 0, []),
+        (sympy.Ge(sympy.Max(1, N - 4) + 4, N), 0, []),
     ],
     ids=str,
 )
@@ -94,7 +97,10 @@ def test_conditions_of_padded_sizes_are_proven(condition, lows, facts):
 
 @pytest.mark.parametrize(
     "condition",
-    [sympy.Eq(S, N), sympy.Ne(FloorDiv(S, 4), 1), B * N > 4, sympy.Ne(N, 40_000), sympy.Le(N, 10**9)],
+    [
+        *(sympy.Eq(S, N), sympy.Ne(FloorDiv(S, 4), 1), B * N > 4, sympy.Ne(N, 40_000), sympy.Le(N, 10**9)),
+        *(sympy.Le(N, sympy.Max(2048, B)), sympy.Le(N, sympy.Min(2048, N)), sympy.Lt(N, sympy.Max(9, N))),
+    ],
     ids=str,
 )
 def test_conditions_that_fail_somewhere_are_not_proven(condition):

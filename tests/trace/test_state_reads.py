@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -164,6 +165,24 @@ def test_what_a_later_call_reads_is_refused_or_right(make: Any) -> None:
         except RejectedCallError:
             break  # the model would go on from a state that no call of the program has made
         torch.testing.assert_close(got, model(x))
+
+
+@functools.lru_cache
+def remembered(n: int) -> int:
+    return n
+
+
+class SizeOfACache(Base):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = remembered(x.shape[1])
+        return x * n if remembered.cache_info().currsize > 50 else x
+
+
+def test_a_question_about_what_a_function_remembers_is_refused_with_its_line() -> None:
+    with pytest.raises(ExportError, match=r"remembered\.cache_info\(\) \(at .*currsize > 50") as caught:
+        watched(SizeOfACache().eval()).export()
+    assert caught.value.slug == "model-keeps-state"
+    assert "cache_info" not in vars(remembered)
 
 
 def test_the_refusal_names_the_attribute_and_the_line() -> None:

@@ -30,6 +30,7 @@ from .prepare import Prepared
 from .program_graphs import ProgramGraphs
 from .refused_calls import add_sides_of_masks, complete_observed, drop_useless
 from .sides.side_runs import SideRuns
+from .sides.symbolic_sizes import WayDiffersError
 
 __all__ = ["export_graphs"]
 
@@ -88,9 +89,9 @@ def _find_broadcast_axes(program: ProgramGraphs) -> None:
 
 
 def _note_calls_after_others(program: ProgramGraphs) -> None:
-    """Notes whether a model that remembers something, such as a table or that it was called,
-    computes after a call what it computes before the first one. The verdict says it where it does
-    not: the graphs compute what the first call computes.
+    """Compares a model that remembers something, such as a table or that it was called, with the graphs
+    after a call: these compute what the first call computes. The verdict says where they differ, or
+    where that was not shown. Sizes that are too large to be tried are left out.
 
     :raises ExportError: ``model-keeps-state`` where the state that was asked for lacks something
     """
@@ -101,14 +102,16 @@ def _note_calls_after_others(program: ProgramGraphs) -> None:
     if not remembered or not program.samples:
         return
     for search in program.searches:
-        found = SideRuns(search, program.lab).difference_after_a_call(program.samples[0])
-        if not found:
-            continue
-        logger.info("after another call: %s", found)
-        if isinstance(model, Stateful):
-            raise reads_state(search.plan, dict.fromkeys(remembered, ""), is_watched=True)
-        kept.difference = f"{named_few(remembered, _MOST_NAMED)}: {found}"
-        return
+        try:
+            search.end_at(SideRuns(search, program.lab).limits_after_a_call(program.samples[0]))
+        except WayDiffersError as different:
+            logger.info("after another call: %s", different)
+            if isinstance(model, Stateful):
+                raise reads_state(
+                    search.plan, dict.fromkeys(remembered, ""), is_watched=True
+                ) from different
+            kept.difference = f"{named_few(remembered, _MOST_NAMED)}: {different}"
+            return
 
 
 def _check_watched_calls(program: ProgramGraphs) -> None:

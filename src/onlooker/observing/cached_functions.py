@@ -2,7 +2,8 @@
 
 A run on tensors without values leaves such tensors in the cache, or symbolic sizes as keys, and the
 next call of the user would get them. They are forgotten when the run ends; a function that remembers
-values alone keeps them, since it may be what makes an object unique.
+values alone keeps them, since it may be what makes an object unique. How much a function remembers
+is state of the model, where its source asks (``cache_info``).
 
 Source of what a cache shows to the garbage collector (its dictionary, or each key and result):
 https://github.com/python/cpython/blob/v3.11.7/Modules/_functoolsmodule.c
@@ -14,18 +15,21 @@ import contextlib
 import functools
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType, MethodType
 from typing import Any, TypeAlias
 
 import torch
 
+from ..patches.swap import swapped
 from ..torch_internals.fake_tensors import FakeTensor
 from ..torch_internals.trees import tree_leaves
 
-__all__ = ["without_remembered_fakes"]
+__all__ = ["cache_reads_are_told", "without_remembered_fakes"]
 
 Cache: TypeAlias = "functools._lru_cache_wrapper[Any]"
+#: asks a cache also where another function stands in its place
+_INFO = functools._lru_cache_wrapper.cache_info
 #: packages whose functions remember no tensor of a model
 _LIBRARIES = frozenset({"builtins", "torch"})
 
@@ -36,13 +40,32 @@ def without_remembered_fakes(model: Any) -> Iterator[None]:
     remember before.
     """
     caches = _caches(model)
-    before = [cache.cache_info().misses for cache in caches]
+    before = [_INFO(cache).misses for cache in caches]
     try:
         yield
     finally:
         for cache, misses in zip(caches, before, strict=True):
-            if cache.cache_info().misses != misses and _holds_fakes(cache):
+            if _INFO(cache).misses != misses and _holds_fakes(cache):
                 cache.cache_clear()
+
+
+@contextlib.contextmanager
+def cache_reads_are_told(model: Any, read: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block ``read(name)`` is called when the model asks how much a function of its source
+    remembers: every call may change that.
+    """
+
+    def telling(cache: Cache) -> Callable[[], Any]:
+        def cache_info() -> Any:
+            read(f"{cache.__module__}.{cache.__name__}.cache_info()")
+            return _INFO(cache)
+
+        return cache_info
+
+    with contextlib.ExitStack() as stack:
+        for cache in _caches(model):
+            stack.enter_context(swapped(cache, "cache_info", telling(cache)))
+        yield
 
 
 def _caches(model: Any) -> tuple[Cache, ...]:

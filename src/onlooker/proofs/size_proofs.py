@@ -44,6 +44,8 @@ _REMAINDERS = (Mod, PythonMod)
 _MAXIMA, _MINIMA = (Max, sympy.Max), (Min, sympy.Min)
 #: the most points at which an expression is evaluated for one proof, and the greatest degree
 _MOST_POINTS, _HIGHEST_DEGREE = 100_000, 4
+#: in a sum with more maxima and minima no part is put in their place: each one doubles the proofs
+_MOST_EXTREMES = 3
 #: where expressions are evaluated to find those that may be equal: residues of many periods, in no
 #: simple relation
 _PROBES = (1_009, 2_477, 5_040, 7_919)
@@ -195,9 +197,27 @@ class SizeProofs:
     def _is_bounded(self, value: Any, bound: int) -> bool:
         classes = self._classes(value, from_low=True)
         if classes is None:
-            return bound <= 0 and self._is_natural(value)
+            is_natural = bound <= 0 and self._is_natural(value)
+            return is_natural or self._is_bounded_by_parts(value, bound)
         first, *others = classes
         return bool((first >= bound).all()) and all(bool((other >= 0).all()) for other in others)
+
+    def _is_bounded_by_parts(self, value: Any, bound: int) -> bool:
+        """True for a sum with a maximum or a minimum, where what it may be in its place proves the bound:
+        ``max(2048, n) - n`` is at least ``n - n``.
+        """
+        if not 0 < len(value.atoms(*_MAXIMA, *_MINIMA)) <= _MOST_EXTREMES:
+            return False
+        for term in sympy.Add.make_args(value):
+            factor, extreme = term.as_coeff_Mul()
+            if isinstance(extreme, (*_MAXIMA, *_MINIMA)):
+                is_one_enough = isinstance(extreme, _MAXIMA) == (factor > 0)
+                found = (
+                    self._is_at_least(sympy.expand(value - term + factor * part), bound)
+                    for part in extreme.args
+                )
+                return any(found) if is_one_enough else all(found)
+        return False
 
     def _is_natural(self, value: Any) -> bool:
         """True for an expression that is made of numbers of at least 0 alone, by operations that

@@ -23,6 +23,7 @@ from ..lab.kept import Side
 from ..lab.lab import Lab
 from ..lab.stateful import Stateful
 from ..materialise.arguments import close_arguments
+from ..observing.cached_functions import cache_reads_are_told
 from ..observing.effects import Effect
 from ..observing.reach import Snapshot
 from ..proofs.path_condition import Atom
@@ -310,7 +311,8 @@ class FlatRun:
             begun = self._held()
             try:
                 with self.state.of(begun, self.lab.kept.counted):
-                    yield
+                    with cache_reads_are_told(self.lab.subject.watched, self.state.read):
+                        yield
                     self._changes = [
                         change for change in begun.effects() if not self.state.stands_for(change)
                     ]

@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...contract.boundaries import boundary_sizes
+from ...core.contract import Constraint
 from ...core.errors import ExportError
 from ...core.marks import ORDER
 from ...core.plan import Plan
@@ -149,6 +150,13 @@ class PlanSearch:
     def limit_ways(self, limits: Limits) -> None:
         """From here on calls may leave out just the arguments of one of these sets at some sizes alone."""
         self._proven.limits.update(limits)
+
+    def end_at(self, limits: Sequence[Constraint]) -> None:
+        """From here on the graphs hold within these limits alone."""
+        for proven in self.graphs if limits else ():
+            proven.regions = [
+                replace(region, limits=(*region.limits, *limits)) for region in proven.regions
+            ]
 
     @property
     def has_limits(self) -> bool:

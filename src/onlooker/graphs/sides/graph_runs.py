@@ -57,8 +57,9 @@ class GraphRuns:
 
     def __init__(self, graphs: Sequence[Graph], lab: Lab) -> None:
         self._gradients = lab.subject.gradients
-        self._dispatchers = {graph.name: Dispatcher([graph], lab.signature) for graph in graphs}
-        self._known: dict[str, list[GraphRun]] = {}
+        # not by name: while graphs come and go, two may have the same one
+        self._programs = [(graph, Dispatcher([graph], lab.signature)) for graph in graphs]
+        self._known: dict[int, list[GraphRun]] = {}
 
     def forget(self) -> None:
         """Lets go of the runs so far."""
@@ -70,10 +71,10 @@ class GraphRuns:
         :raises WayDiffersError: where the graph does not take the call
         :raises TooLargeError: where there is no memory for it
         """
-        dispatcher = self._dispatchers[graph.name]
+        dispatcher = next(program for one, program in self._programs if one is graph)
         taken = dispatcher.taken(arguments)
         inputs = copy_tensors(() if taken is None else taken[1])
-        known = self._known.setdefault(graph.name, [])
+        known = self._known.setdefault(id(graph), [])
         found = next((one for one in known if one.is_for(inputs)), None)
         if found is None or not inputs:
             found = self._run(dispatcher, arguments, inputs)

@@ -99,10 +99,6 @@ class _Side:
         return is_same and all(condition.holds(sizes) for condition in self.conditions)
 
 
-class _OtherResult(WayDiffersError):
-    """The result is another one."""
-
-
 class SideRuns:
     """The runs of a model beside the graphs of one search, on each side of what it decides."""
 
@@ -136,19 +132,18 @@ class SideRuns:
             raise WayDiffersError("not all sides of its decisions could be tried") from spent
         return limits
 
-    def difference_after_a_call(self, before: Sample) -> str:
-        """Returns the difference between the result of a call that follows the one ``before`` and that
-        of the graphs; nothing where no run found another result.
+    def limits_after_a_call(self, before: Sample) -> list[Constraint]:
+        """Returns the conditions on sizes under which a call that follows the one ``before`` is what the
+        graphs compute: none where that is so at every size.
+
+        :raises WayDiffersError: where they differ, or could not be tried
         """
         way = _Way(self, self._runs(before=before))
-        with contextlib.suppress(SpentError):
-            try:
-                way.visit_sides()
-            except _OtherResult as different:
-                return str(different)
-            except WayDiffersError as different:
-                logger.debug("a call after another one: %s", different)
-        return ""
+        try:
+            way.visit_sides()
+        except SpentError as spent:
+            raise WayDiffersError("not all sides of its decisions could be tried") from spent
+        return way.limits
 
     def _runs(self, **way: Any) -> WayRuns:
         return WayRuns(self.search, self.lab, self.known, **way)
@@ -174,7 +169,7 @@ class _Way:
         self._absent = sizes_of_absent(self.plan, runs.names)
         self._most_work = 0
         self._known = known
-        self._limits = [] if limits is None else limits
+        self.limits = [] if limits is None else limits
 
     def visit_sides(self) -> None:
         """Runs the model until its runs stand for all sizes of the graphs.
@@ -218,7 +213,7 @@ class _Way:
             limit = next((one for one in side.conditions if not one.holds(sizes)), None)
             if limit is None:
                 raise
-            self._limits.append(replace(limit, origin=Origin.UNPROVEN, reason=self._without))
+            self.limits.append(replace(limit, origin=Origin.UNPROVEN, reason=self._reason))
 
     def _end_before(self, number: int, numbers: PositionNumbers) -> None:
         """Ends the way before its calls have as many positions as a number that graphs alone compare
@@ -235,16 +230,19 @@ class _Way:
         if not is_limit:
             raise WayDiffersError("it has a number on positions that is too large to be tried")
         formula = f"{' + '.join(names)} < {number - 1}"
-        self._limits.append(Constraint(formula, Origin.UNPROVEN, reason=self._without))
+        self.limits.append(Constraint(formula, Origin.UNPROVEN, reason=self._reason))
 
     @property
-    def _without(self) -> str:
-        return f"without {', '.join(sorted(self.runs.names))}"
+    def _reason(self) -> str:
+        """The way, for the limits at which it ends."""
+        return (
+            f"without {', '.join(sorted(self.runs.names))}" if self.runs.names else "after a call"
+        )
 
     def _is_served(self, sizes: Sizes) -> bool:
         if not self.search.holds(sizes) or not is_possible(self.plan, sizes):
             return False
-        return all(limit.holds(sizes) for limit in self._limits)
+        return all(limit.holds(sizes) for limit in self.limits)
 
     def _with_own_sizes(self, base: Sizes) -> Sizes:
         """Sizes that no constant of the model has, where the graphs hold for such."""
@@ -384,7 +382,7 @@ class _Way:
         of_graph = self._of_search.graph_runs.of(graph, self.runs.arguments(values))
         found = difference(run.result, of_graph.result)
         if found:
-            raise _OtherResult(f"at {sizes}: {found}")
+            raise WayDiffersError(f"at {sizes}: {found}")
         why = _other_values(run, of_graph)
         if why and not self.runs.in_a_trace:
             # a model may leave out a mask that hides nothing, except in a trace

@@ -56,7 +56,8 @@ class SymbolicSizes(Reader):
     ) -> None:
         self._environment = ShapeEnv(specialize_zero_one=False, duck_shape=False)
         self._axes: dict[tuple[str, int | None], Any] = {}
-        self.constants = constants
+        self.constants = frozenset(constants)
+        self._sizes = sizes
         #: lists of the numbers of a range that become tensors, of which nothing is decided
         self.ranges = RangeTensors()
         known: dict[Any, Any] = {}
@@ -74,12 +75,15 @@ class SymbolicSizes(Reader):
                 and expression.free_symbols <= known.keys()
             ):
                 self._known.setdefault(int(value), expression.xreplace(known))
-        #: sizes that have no symbol
         #: tensors that were made of plain numbers, and those that were computed of sizes
         self.plain_tensors: list[torch.Tensor] = []
         self.tensors_of_sizes: list[torch.Tensor] = []
-        self.fixed = {n: size for n, size in sizes.items() if size < 2 or size in constants}
         self._are_numbers = False
+
+    @property
+    def fixed(self) -> Sizes:
+        """The sizes that have no symbol."""
+        return {n: size for n, size in self._sizes.items() if size < 2 or size in self.constants}
 
     @contextlib.contextmanager
     def as_numbers(self) -> Iterator[None]:
@@ -113,6 +117,8 @@ class SymbolicSizes(Reader):
         """Runs a function on plain numbers, and returns its result; a symbol for a size that it
         reads.
         """
+        if func is torch.Tensor.__getitem__:
+            self._decide_slices(*args)
         is_range = func in LIST_TAKERS and bool(args) and self.ranges.takes(args[0], kwargs)
         result = func(*plain_of(args), **plain_of(kwargs))
         if is_range or _has_symbols((args, kwargs)):
@@ -124,6 +130,16 @@ class SymbolicSizes(Reader):
         if isinstance(result, torch.Size):
             return torch.Size([self._symbol(size) for size in result])
         return self._symbol(result) if func in _OF_ONE_SIZE else result
+
+    def _decide_slices(self, tensor: torch.Tensor, index: Any) -> None:
+        """Decides whether the slices of an index end within their axes: what takes all of an axis is no
+        operator at all, so that nothing else tells the number in ``x[:, :64]``.
+        """
+        for size, part in zip(tensor.shape, _first_parts(index), strict=False):
+            ends = (part.start, part.stop) if isinstance(part, slice) else ()
+            for end in ends:
+                if type(end) is int and abs(end) > 1 and size in self._known:
+                    bool(self._symbol(size) > abs(end))
 
     def _symbol(self, size: int) -> Any:
         if size < 2 or size in self.constants:
@@ -146,6 +162,14 @@ class SymbolicSizes(Reader):
             found.setdefault(formula, Constraint(formula, Origin.MODEL, decision.line))
         found.pop("True", None)
         return tuple(found.values())
+
+
+def _first_parts(index: Any) -> Iterator[Any]:
+    """Yields the parts of an index that are each about the axis at their place."""
+    for part in index if isinstance(index, tuple) else (index,):
+        if isinstance(part, bool) or not isinstance(part, (slice, int, torch.SymInt)):
+            return
+        yield part
 
 
 def _has_symbols(value: Any) -> bool:

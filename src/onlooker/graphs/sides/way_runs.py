@@ -20,6 +20,7 @@ from ...lab.recorder import Recorder
 from ...lab.rerun import difference
 from ...lab.stateful import Stateful
 from ...observing.module_state import copied_values, values_at
+from ...observing.reach import Snapshot
 from ...observing.store import Sample
 from ...proofs.decisions import Decision, recorded_decisions
 from ...proofs.path_condition import symbol_of
@@ -28,6 +29,7 @@ from ...repairs.loops.hit_rows import HitRows
 from ...repairs.loops.rolled_loops import RolledLoops, Rolling
 from ...repairs.numbers.size_ints import builtins_swapped, files_of
 from ...repairs.trace_mode import reading
+from ...torch_internals.trees import tree_leaves
 from ..one_plan.operator_trials import as_in_a_trace
 from ..one_plan.search import PlanSearch
 from .loops_of_runs import LoopsOfRuns
@@ -176,8 +178,11 @@ class WayRuns:
             # what watched calls left, as copies: the model is the user's
             values = copied_values(values_at(self.lab.subject.watched, model.unread))
             left = model.lifted(lambda path, value: values.get(path))
+            symbols.constants |= _sizes_in(values)
         elif self.before is not None:
+            begun = Snapshot.of(model, copies=False)
             self.lab.subject(dict(self.before.arguments()))
+            symbols.constants |= _sizes_in([change.after for change in begun.effects()])
         with left, self.reading(recorder, symbols, hits, loops):
             yield
 
@@ -204,6 +209,12 @@ class WayRuns:
         for name in self.names:
             arguments.pop(name, None)
         return {**arguments, **{name: copy_tensors(value) for name, value in self.empty.items()}}
+
+
+def _sizes_in(values: Any) -> frozenset[int]:
+    """The sizes of all tensors in a value."""
+    tensors = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    return frozenset(size for tensor in tensors for size in tensor.shape)
 
 
 def _plain(tree: Tree[Any]) -> Tree[Any]:

@@ -73,6 +73,8 @@ def scores(model: Any) -> torch.Tensor:
         pytest.param("onnx", torch.bfloat16, (), 1e-5, marks=pytest.mark.slow),
         pytest.param("onnx", torch.float16, ("--dtype", "float16"), 2e-3, marks=pytest.mark.slow),
         ("onnx", torch.float16, ("--precision", "int8"), 0.05),
+        ("openvino", torch.bfloat16, (), 1e-5),
+        pytest.param("openvino", torch.float16, ("--dtype", "float16"), 2e-3, marks=pytest.mark.slow),
         pytest.param("torch", torch.float16, (), 1e-6, marks=pytest.mark.slow),
         ("torch", torch.bfloat16, ("--precision", "int4"), 0.3),
     ],
@@ -108,6 +110,7 @@ def test_other_options_are_refused(tmp_path: Path) -> None:
         ["--model", "x"],
         ["--model", "x", "--out", "y", "--to", "aoti"],
         ["--model", "x", "--out", "y", "--no-verify"],
+        ["--model", "x", "--out", "y", "--to", "openvino", "--precision", "int8"],
     ):
         code, _, error = run("export", *options, "--low-memory")
         assert code == 1

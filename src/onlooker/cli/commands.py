@@ -395,7 +395,7 @@ class Export(_OfSource):
         option(
             "--low-memory",
             action="store_true",
-            help="with --model, for torch and onnx: weights go from the folder of the model into"
+            help="with --model, for torch, onnx and openvino: weights go from the folder of the model into"
             " that of --out one at a time, and the proof is one of a twin with few layers",
         ),
         ATOL,

@@ -58,6 +58,7 @@ RUNTIMES: Mapping[str, Runtime] = {
         fixes_ranks=True,
         leaves_out_nan=True,
         takes_other_ids=True,
+        written_by_weight=True,
     ),
     "executorch": Runtime(
         "executorch.runtime.Runtime.get().load_program", fixes_ranks=True, leaves_out_nan=True

@@ -180,6 +180,11 @@ def _check_low_memory(options: argparse.Namespace) -> None:
         ("--low-memory needs --out", options.out is None),
         (f"--low-memory is not for --to {options.to}", options.to not in _LOW_MEMORY),
         ("--low-memory writes a folder", options.out is not None and is_file_name(options.out)),
+        (
+            f"--precision {options.precision} is not for --low-memory --to openvino, whose converter"
+            " (NNCF) holds all weights: --dtype float16 halves them",
+            options.to == "openvino" and options.precision is not None,
+        ),
         ("--no-verify is not for --low-memory", options.no_verify),
         ("--values is not for --low-memory", options.values),
         ("--metric is not for --low-memory", options.metric is not None),

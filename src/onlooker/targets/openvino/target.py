@@ -26,12 +26,14 @@ from ..first_run import check_first_run, example_inputs, get_ready
 from ..names import Names, names_of
 from ..places import Place, places_of, write_weights
 from ..refused import of_graph
+from ..stand_ins import check_found, not_run, weights_are_elsewhere
 from ..target import REDUCED, Calibration, file_name, only_graph
 from .convert import ASSERTED, convert_graph
 from .run import openvino_runner
 from .settings import SETTINGS, DeviceSettings, settings_of
 from .shapes import exported_sizes_of
 from .states import State, check_stateful, keep_states, states_of
+from .streamed import arrays_of, write_streamed
 from .weights import bodies_of, require_nncf, with_precision
 
 __all__ = ["OpenVino"]
@@ -59,6 +61,10 @@ def write_models(models: Sequence[Any], paths: Sequence[Path], *, half: bool = F
     """
     import openvino
 
+    if weights_are_elsewhere():
+        weights = weights_of(paths[0], len(paths))
+        write_streamed(models, paths, weights)
+        return [*paths, weights]
     if len(models) == 1:
         openvino.save_model(models[0], paths[0], compress_to_fp16=half)
         return [paths[0], paths[0].with_suffix(".bin")]
@@ -222,6 +228,8 @@ class OpenVino:
             models.append(model)
             seconds = graph.seconds + time.perf_counter() - start
             made.append(replace(graph, target=self.name, seconds=seconds))
+        if weights_are_elsewhere():
+            return [_unopened(*pair) for pair in zip(made, models, strict=True)]
         with tempfile.TemporaryDirectory(prefix="onlooker-", ignore_cleanup_errors=True) as folder:
             paths = [Path(folder, file_name(graph, self)) for graph in graphs]
             write_models(models, paths, half=precision == "fp16")
@@ -279,6 +287,16 @@ class OpenVino:
             with of_graph(graph):
                 loaded.append(_loaded(graph, model, path.name, settings))
         return loaded
+
+
+def _unopened(graph: Graph, model: Any) -> Graph:
+    """The graph with a model whose weights are not in memory.
+
+    :raises ExportError: ``weights-computed``
+    """
+    check_found(arrays_of(model), graph.name)
+    sizes = exported_sizes_of(graph, list(model.inputs))
+    return replace(graph, run=not_run, artifact=model, exported_sizes=sizes, example=())
 
 
 def _loaded(graph: Graph, model: Any, where: str, settings: DeviceSettings) -> Graph:

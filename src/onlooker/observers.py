@@ -212,7 +212,7 @@ def observe(
     )
 
 
-def watched_entries(entries: Mapping[str, Any], *, adapters: bool = False) -> dict[str, Watched]:
+def watched_entries(entries: Mapping[str, Any], *, adapters: bool) -> dict[str, Watched]:
     """The object and the method of each entry.
 
     :raises UsageError: ``no-entries``, ``bad-entry``, ``no-such-method``

@@ -133,7 +133,7 @@ class ProcessFile:
         return sum(part.n_calls for part in self.parts)
 
 
-def files_in(folder: Path, place: object = None) -> list[Path]:
+def files_in(folder: Path, place: object) -> list[Path]:
     """The files of processes in a folder, which is a copy of ``place`` where that is given.
 
     :raises SavedFileError: ``file-missing`` where there is no folder, ``nothing-captured`` where

@@ -16,7 +16,7 @@ from ..observers import Observers, observe
 __all__ = ["entry_name", "named_entries", "texts_by_entry", "watch_entries"]
 
 
-def watch_entries(used: Used, paths: Sequence[str], keep: int = 3) -> Observers:
+def watch_entries(used: Used, paths: Sequence[str], keep: int) -> Observers:
     """The observers of one use of an object, of which parts are watched.
 
     :raises UsageError: ``bad-entry``

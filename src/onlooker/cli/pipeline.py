@@ -79,7 +79,7 @@ def read_pipeline(name: str, dtype: str, say: Say) -> Pipeline:
     return Pipeline(name, folder, pipe, entries)
 
 
-def watch_pipeline(pipeline: Pipeline, keep: int = 3) -> Observers:
+def watch_pipeline(pipeline: Pipeline, keep: int) -> Observers:
     """The observers of two runs of a pipeline: one prompt, then two, with a larger picture.
 
     A part that encodes is also given the pictures, where the pipeline itself encodes none.

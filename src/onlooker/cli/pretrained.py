@@ -167,7 +167,7 @@ def class_of(config: Any, transformers: Any) -> Any:
     return model_class(config, task_of(config))
 
 
-def watch_pretrained(pretrained: Pretrained, keep: int = 3) -> InputObserver | Observers:
+def watch_pretrained(pretrained: Pretrained, keep: int) -> InputObserver | Observers:
     """The observer of two uses of a model: a padded one, and one of another size.
 
     A model that generates with an encoder runs this one by itself, before its own ``forward``: both

@@ -48,7 +48,7 @@ class Cluster:
         return (self.low, self.best, self.high)
 
 
-def clusters_of(served: Served, wanted: int = 1) -> list[Cluster]:
+def clusters_of(served: Served, wanted: int) -> list[Cluster]:
     """So many groups of the calls of one graph, or more where fewer have corners outside of its
     contract; fewer where there are not so many sizes. None for a graph without calls.
     """
@@ -514,9 +514,7 @@ EMITTERS: dict[str, Emitter] = {
 _PROFILES, _BUCKETS = 1, 8
 
 
-def emitted(
-    kind: str, graphs: Sequence[Served], unserved: int = 0, count: int | None = None
-) -> Emitted:
+def emitted(kind: str, graphs: Sequence[Served], unserved: int, count: int | None) -> Emitted:
     """The settings of one kind.
 
     :raises UsageError: ``unknown-emitter``, ``bad-count``

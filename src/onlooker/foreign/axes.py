@@ -64,7 +64,7 @@ def held_sizes(
     calls: Calls,
     base: Sizes | None,
     attempt: Try,
-    numbers: Sequence[int] = (),
+    numbers: Sequence[int],
 ) -> Iterator[Cell]:
     """A cell for each symbol and place, in their order.
 

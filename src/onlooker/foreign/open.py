@@ -269,7 +269,7 @@ def component_of(path: Path, name: str | None) -> Path:
 
 
 # -- programs of ExecuTorch
-def open_executorch(path: Path, method: str = "forward") -> Exported:
+def open_executorch(path: Path, method: str) -> Exported:
     """One method of a program of ExecuTorch; the only one of the file, where that has another name.
 
     :raises UsageError: ``model-not-loaded``

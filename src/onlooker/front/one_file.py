@@ -357,8 +357,9 @@ def _named(
 
 def _labels(graph: Graph, paths: Sequence[Path]) -> list[str]:
     """The names of the inputs of these paths, in this order."""
-    known = {leaf.path: label for leaf, label in zip(graph.plan.inputs, graph.labels, strict=True)}
-    return [known[path] for path in paths if path in known]
+    inputs = [leaf.path for leaf in graph.plan.inputs]
+    label_of = dict(zip(inputs, graph.labels, strict=True))
+    return [label_of[path] for path in paths if path in label_of]
 
 
 def _output_labels(graph: Graph, output_names: Sequence[str]) -> list[str]:

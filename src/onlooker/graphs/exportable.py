@@ -15,7 +15,7 @@ from ..pytrees.unusual import Unusual, unusual_leaves
 __all__ = ["check_exportable"]
 
 
-def check_exportable(samples: Sequence[Sample], unsaved: Sequence[UnsavedValues] = ()) -> None:
+def check_exportable(samples: Sequence[Sample], unsaved: Sequence[UnsavedValues]) -> None:
     """Refuses sparse, quantised, nested and distributed tensors, and those without values, in calls
     that are needed.
 

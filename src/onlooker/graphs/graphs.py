@@ -40,7 +40,7 @@ _MOST_NAMED = 4
 
 
 def export_graphs(
-    plans: Sequence[Plan], prepared: Prepared, lab: Lab, overrides: Overrides | None = None
+    plans: Sequence[Plan], prepared: Prepared, lab: Lab, overrides: Overrides | None
 ) -> tuple[list[Graph], list[str]]:
     """Returns the graphs of all plans that torch can export, and the reasons why not of the others.
 

@@ -39,8 +39,8 @@ def prepare(
     samples: Sequence[Sample],
     lab: Lab,
     *,
-    probe: bool = True,
-    unsaved: Sequence[UnsavedValues] = (),
+    probe: bool,
+    unsaved: Sequence[UnsavedValues],
 ) -> Prepared:
     """Returns the recording and the kept calls as graphs see them.
 

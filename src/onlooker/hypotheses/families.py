@@ -47,7 +47,7 @@ FAMILIES: tuple[type[FormFamily | Family], ...] = (
 
 
 def joins_of(
-    samples: Sequence[Sample], lab: Lab, *, without: Collection[type[FormFamily]] = ()
+    samples: Sequence[Sample], lab: Lab, *, without: Collection[type[FormFamily]]
 ) -> tuple[Join, ...]:
     """The lists and the objects that graphs take in another form than the calls have them.
 

@@ -415,7 +415,7 @@ def sizes_off_step(symbol: Symbol) -> Iterator[int]:
             yield largest + symbol.step // prime
 
 
-def middle_sizes(plan: Plan, seed: int = 0) -> Sizes:
+def middle_sizes(plan: Plan, seed: int) -> Sizes:
     """A small size per symbol, beside which another symbol is tried; every ``seed`` but 0 gives
     others.
     """

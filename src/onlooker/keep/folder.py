@@ -158,7 +158,7 @@ def save_folders(
     directory: Path,
     *,
     values: bool,
-    beside: Sequence[Path] = (),
+    beside: Sequence[Path],
 ) -> None:
     """Writes several programs, each with its report, into folders of their names inside of one, and
     puts that one in its place when it is complete. ``beside`` are files that are copied into the

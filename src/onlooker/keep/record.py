@@ -131,7 +131,7 @@ def record_of_program(
     program: ProgramContents[Graph],
     files: Sequence[str],
     state: StateRecord | None,
-    weights: WeightsRecord | None = None,
+    weights: WeightsRecord | None,
 ) -> ProgramRecord:
     """The record of a program, whose graphs stand in these files.
 

@@ -24,9 +24,7 @@ INFINITE = (float("nan"), 1.0, float("inf"), -1.0, float("-inf"), 0.5, 2.0)
 BOUNDLESS = (1.0, float("inf"), -1.0, float("-inf"), 0.5, 2.0)
 
 
-def extreme_values(
-    calls: Calls, values: Values, pattern: Sequence[float] = EXTREME
-) -> Values | None:
+def extreme_values(calls: Calls, values: Values, pattern: Sequence[float]) -> Values | None:
     """The values with every float tensor overwritten by large, zero and negative numbers; None
     where there is none.
 

@@ -59,7 +59,7 @@ class Repeat:
 
 
 def repeats_of(
-    path: Path, sizes: _SIZES, seen: Sequence[TensorFacts], floats: Collection[Path] = ()
+    path: Path, sizes: _SIZES, seen: Sequence[TensorFacts], floats: Collection[Path]
 ) -> tuple[Repeat, ...]:
     """The values of a tensor of ints whose number goes with the sizes of another argument.
 

@@ -171,9 +171,11 @@ def _of_slice(node: Node, dims: Mapping[Node, Dims]) -> Dims:
 
 
 def _of_permute(node: Node, dims: Mapping[Node, Dims]) -> Dims:
+    # permute(0, 2, 1) takes axis 2 to place 1: what is asked of axis 2 is asked of the result's axis 1
     own, rank = _given(dims, node.args[0]), _rank(node)
     order = [_dim(dim, rank) for dim in node.args[1]]  # type: ignore[union-attr]
-    return frozenset(place for place, dim in enumerate(order) if dim in own)
+    places = [place for place, dim in enumerate(order) if dim in own]
+    return frozenset(places)
 
 
 def _of_transpose(node: Node, dims: Mapping[Node, Dims]) -> Dims:

@@ -119,7 +119,7 @@ def path_condition(
     plan: Plan,
     names: Mapping[Path, str],
     ranges: Mapping[str, tuple[int, int | None]],
-    reads: Iterable[Sequence[Any]] = (),
+    reads: Iterable[Sequence[Any]],
 ) -> PathCondition:
     """The atoms of a trace of a plan.
 

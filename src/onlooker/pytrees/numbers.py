@@ -15,7 +15,8 @@ __all__ = ["altered", "as_dtype", "as_numbers", "as_numbers_dtype", "has_floats"
 
 def _of_torch(names: dict[str, torch.dtype]) -> dict[torch.dtype, torch.dtype]:
     """The dtypes of these names that this torch has."""
-    return {getattr(torch, name): other for name, other in names.items() if hasattr(torch, name)}
+    known = {name: getattr(torch, name, None) for name in names}
+    return {dtype: names[name] for name, dtype in known.items() if dtype is not None}
 
 
 #: dtypes and a wider one that has each of their values

@@ -178,8 +178,10 @@ def _given(graph: GraphReport, graphs: Sequence[GraphReport]) -> str:
 
 def _common_constants(graphs: Sequence[GraphReport]) -> list[tuple[str, str]]:
     """The constants that all graphs have."""
-    first, *others = [graph.constants for graph in graphs] or [()]
-    return [row for row in first if all(row in constants for constants in others)]
+    if not graphs:
+        return []
+    shared = set.intersection(*(set(graph.constants) for graph in graphs))
+    return [row for row in graphs[0].constants if row in shared]
 
 
 def _served(graph: GraphReport) -> str:

@@ -463,12 +463,12 @@ def guarded(program, *conditions):
 def script_of(
     program: ProgramContents[Any],
     *,
-    to: str | None = None,
-    source: str = "",
-    variable: str = "",
+    to: str | None,
+    source: str,
+    variable: str,
     limits: Mapping[Path, tuple[float, float]],
-    autocast: tuple[Autocast, ...] = (),
-    hidden: Sequence[Mapping[Path, Mapping[str, tuple[object, str]]]] = (),
+    autocast: tuple[Autocast, ...],
+    hidden: Sequence[Mapping[Path, Mapping[str, tuple[object, str]]]],
 ) -> str:
     """The script: the model as a function to fill in, and per graph its arguments, dynamic shapes
     and export.

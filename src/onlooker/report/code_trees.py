@@ -156,7 +156,7 @@ def as_plain(
 
 
 def plain_parts(
-    structure: Structure, access: str, kept: Callable[[Path], bool], path: Path, depth: int = 0
+    structure: Structure, access: str, kept: Callable[[Path], bool], path: Path, depth: int
 ) -> Sequence[tuple[Entry, Piece]]:
     """The parts of a result that are kept."""
     return [

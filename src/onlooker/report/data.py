@@ -264,7 +264,8 @@ def _without_ranges(plan: Plan, contract: Contract) -> Contract:
 
 
 def _sizes_of(name: str, traffic: Sequence[tuple[Mapping[str, int], int]]) -> tuple[int, ...]:
-    return tuple(sorted({sizes[name] for sizes, _ in traffic if name in sizes}))
+    seen = {sizes[name] for sizes, _ in traffic if name in sizes}
+    return tuple(sorted(seen))
 
 
 def _input_row(leaf: LeafPlan) -> InputRow:

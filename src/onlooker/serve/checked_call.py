@@ -18,7 +18,7 @@ __all__ = ["checked_call", "records_gradients"]
 
 
 def checked_call(
-    dispatcher: Dispatcher, inputs: Tree[Spec], index: int, count: int = 1, *, records: bool = False
+    dispatcher: Dispatcher, inputs: Tree[Spec], index: int, count: int = 1, *, records: bool
 ) -> CheckedCall:
     """The first graph that takes a call with these inputs, else the violations of the nearest one;
     ``records`` says whether gradients are recorded around the call.

@@ -139,9 +139,12 @@ class Route:
 
     def _tensors_left_out(self, leaves: Sequence[Any]) -> frozenset[str]:
         """The arguments of the inputs that a call does not have."""
-        places = [place for _, places in self._tensors for place in places]
-        nones = [leaf for _, source, leaf in (*places, *self._ints) if leaves[source] is None]
-        return _roots_of([*(leaf for _, leaf in self._missing), *nones])
+        left_out = [leaf for _, leaf in self._missing]
+        of_tensors = [place for _, places in self._tensors for place in places]
+        for _, source, leaf in (*of_tensors, *self._ints):
+            if leaves[source] is None:
+                left_out.append(leaf)
+        return _roots_of(left_out)
 
     def _check_way(self, leaves: Sequence[Any]) -> None:
         """Passes for a call that leaves out nothing, or what a trace left out too."""

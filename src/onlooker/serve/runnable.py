@@ -181,7 +181,7 @@ class RunnableProgram:
             )
         return self.lab.subject
 
-    def subject_of(self, model: Any = None) -> ModelRunner:
+    def subject_of(self, model: Any) -> ModelRunner:
         """The model to compare with, whose runs count against no budget: the one that was watched, or
         the given one.
 

@@ -72,9 +72,7 @@ def identifiers(labels: Iterable[str]) -> list[str]:
     return names
 
 
-def output_labels(
-    outputs: Tree[Any], inputs: Iterable[str], *, has_parts: bool = False
-) -> list[str]:
+def output_labels(outputs: Tree[Any], inputs: Iterable[str], *, has_parts: bool) -> list[str]:
     """A readable name per output leaf: ``logits``, or ``output`` for a lone tensor.
 
     A leaf that is also an input, as a cache is, gets another name: ``past_key_values.0.key`` comes

@@ -41,7 +41,7 @@ class CalibrationCalls:
 
 
 def calibration_calls(
-    program: RunnableProgram, graphs: Sequence[Graph], given: Any = None, seed: int = 0
+    program: RunnableProgram, graphs: Sequence[Graph], given: Any, seed: int
 ) -> CalibrationCalls:
     """The calls to calibrate on: those that are ``given``, each ``(args, kwargs)`` or a dict of
     arguments by name, or kept in a folder of ``onlooker run``; else half of the kept calls of the

@@ -39,8 +39,8 @@ def further_checks(
     state: ProgramState | None,
     kept: Kept | None,
     *,
-    unseen: Callable[[], Iterable[Trial]] = tuple,
-    atol: float = 1e-5,
+    unseen: Callable[[], Iterable[Trial]],
+    atol: float,
 ) -> tuple[Check, ...]:
     """The checks of calls that follow each other: with the ``state`` that a program keeps, and with
     what calls of the watched model leave behind.
@@ -59,8 +59,8 @@ def kept_checks(
     samples: Sequence[Sample],
     kept: Kept,
     *,
-    unseen: Callable[[], Iterable[Trial]] = tuple,
-    atol: float = 1e-5,
+    unseen: Callable[[], Iterable[Trial]],
+    atol: float,
 ) -> tuple[Check, ...]:
     """The checks of calls that follow each other; none for a model that leaves nothing behind.
 

@@ -133,9 +133,9 @@ def check_request(
     plans: Sequence[Plan],
     atol: float,
     sizes: SizesOption,
-    seed: int = 0,
-    trials: int | None = None,
-    seconds: float | None = None,
+    seed: int,
+    trials: int | None,
+    seconds: float | None,
 ) -> list[dict[str, int]]:
     """The choices of sizes that were asked for, by symbol or axis, when everything that was asked
     for can be meant.

@@ -28,7 +28,7 @@ def sequence_checks(
     name: str,
     initial: Mapping[str, Any],
     *,
-    atol: float = 1e-5,
+    atol: float,
 ) -> tuple[Check, ...]:
     """One check per call of a sequence that begins with the ``initial`` state.
 

@@ -169,7 +169,7 @@ def spread_trials(
     subject: ModelRunner,
     trials: Iterable[Trial],
     effort: Effort,
-    seconds: float | None = None,
+    seconds: float | None,
 ) -> Iterator[Elsewhere]:
     """Gives the trials that ``effort`` wants to workers, for the time of the block.
 

@@ -145,7 +145,7 @@ def unseen_trials(
     return _in_turn(_Unseen(graph, samples, seed, weights).kinds())
 
 
-def infinite_trials(graph: Graph, samples: Sequence[Sample], weights: str = "") -> list[Trial]:
+def infinite_trials(graph: Graph, samples: Sequence[Sample], weights: str) -> list[Trial]:
     """Calls of one graph with infinite floats, of the sizes of its trace and of the small ones of a
     verification; none where none of its inputs may be infinite.
     """

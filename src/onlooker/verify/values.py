@@ -26,8 +26,8 @@ def redrawn(
     calls: Calls,
     values: Values,
     *,
-    beyond: bool = False,
-    seed: int = 0,
+    beyond: bool,
+    seed: int,
 ) -> Values | None:
     """Returns the leaves with values that were drawn anew, the same ones for the same ``seed``;
     None where there is nothing to draw.

@@ -50,7 +50,7 @@ def random_ids(batch: int, length: int, vocabulary: int, seed: int = 0) -> torch
     return torch.randint(FIRST_ID, vocabulary, (batch, length), generator=generator)
 
 
-def image_batch(batch: int, size: int, seed: int = 0) -> torch.Tensor:
+def image_batch(batch: int, size: int, seed: int) -> torch.Tensor:
     """Images: float32 of shape (batch, 3, size, size)."""
     return torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(seed))
 

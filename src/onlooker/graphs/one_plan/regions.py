@@ -64,10 +64,6 @@ class ProvenRegion:
     rolling: Rolling = field(default_factory=Rolling)
     bounds: tuple[Atom, ...] = ()
 
-    def is_general(self, sizes: Sizes) -> bool:
-        """True for sizes at which no computed size is 0 or 1, as far as the trace asked."""
-        return all(atom.constraint().holds(sizes) for atom in self.tried)
-
     def has_its_numbers(self, sizes: Sizes) -> bool:
         """True for sizes of which the trace would have made the same numbers."""
         return all(atom.constraint().holds(sizes) for atom in self.atoms.values() if atom.is_number)

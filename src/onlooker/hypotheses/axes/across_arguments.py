@@ -23,7 +23,7 @@ Multiple = tuple[tuple[Axis, ...], tuple[Axis, ...], int]
 
 
 def cross_argument_classes(
-    left: Sequence[Axis], base: Values, *, has_batch: bool = False
+    left: Sequence[Axis], base: Values, *, has_batch: bool
 ) -> Iterator[tuple[Axis, ...]]:
     """Axes of one size over first and other dimensions, then first dimensions alone.
 

@@ -105,9 +105,7 @@ _OF_COMMON_BITS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
 
 
 @contextlib.contextmanager
-def functions_of_sizes(
-    model: Any = None, *, as_keys: bool = False, ints_stay: bool = True
-) -> Iterator[None]:
+def functions_of_sizes(model: Any, *, as_keys: bool, ints_stay: bool) -> Iterator[None]:
     """Inside the block a size that the code of a model makes a plain int of is decided about by the
     sizes that give the same result; with ``as_keys`` it is a key of dicts, sets and caches too.
     Without ``ints_stay`` the size in ``int(size)`` becomes a constant. In the files of ``model`` a

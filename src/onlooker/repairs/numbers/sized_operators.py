@@ -78,12 +78,14 @@ def _linspace(
 
 def _fftfreq(n: Size, d: float = 1.0, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
     place = torch.arange(n, dtype=dtype or torch.get_default_dtype(), **options)
-    return torch.where(place < (n + 1) // 2, place, place - n) * (1.0 / (n * d))
+    is_positive = place < (n + 1) // 2
+    step = torch.where(is_positive, place, place - n)  # of 5: 0 1 2 -2 -1
+    return step * (1.0 / (n * d))
 
 
 def _rfftfreq(n: Size, d: float = 1.0, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
-    place = torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype(), **options)
-    return place * (1.0 / (n * d))
+    step = torch.arange(n // 2 + 1, dtype=dtype or torch.get_default_dtype(), **options)
+    return step * (1.0 / (n * d))
 
 
 def _one_hot(tensor: torch.Tensor, num_classes: Size = -1) -> Any:

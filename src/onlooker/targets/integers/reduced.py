@@ -46,9 +46,7 @@ _ATEN = torch.ops.aten
 _LOW, _HIGH = -128, 127
 
 
-def reduced_graphs(
-    graphs: Sequence[Graph], precision: str | None, calibration: Any = None
-) -> list[Graph]:
+def reduced_graphs(graphs: Sequence[Graph], precision: str | None, calibration: Any) -> list[Graph]:
     """The graphs of torch in a precision of :data:`INTEGERS`; as they are for None.
 
     :raises ExportError: ``torch-not-quantised`` for a graph without a product by weights

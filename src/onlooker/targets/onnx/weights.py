@@ -80,7 +80,7 @@ def _digest(array: Any) -> bytes:
     return hashlib.sha256(array.reshape(-1).view(numpy.uint8)).digest()
 
 
-def external_weights(models: Sequence[Any], largest: int = MOST_INSIDE) -> dict[int, Any]:
+def external_weights(models: Sequence[Any], largest: int) -> dict[int, Any]:
     """The arrays that are kept outside of the models, by identity: those that several share, and
     all of a large one.
     """

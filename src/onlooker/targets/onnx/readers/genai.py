@@ -87,7 +87,7 @@ class _Layers:
     dtype: str
 
 
-def decoder_of(graphs: Sequence[Graph], wanted: int, adapters: str = "") -> DecoderFacts:
+def decoder_of(graphs: Sequence[Graph], wanted: int, adapters: str) -> DecoderFacts:
     """The graph that GenAI can run, for texts of up to ``wanted`` tokens; of several graphs the one
     that is proven for the longest texts. ``adapters`` is the argument that has the matrices of an
     adapter, which GenAI gives from a file.
@@ -296,7 +296,7 @@ def write_genai(
     generation_config: Any,
     tokenizer: Any,
     context_length: int | None,
-    adapters: str = "",
+    adapters: str,
 ) -> DecoderFacts:
     """Writes the model, ``genai_config.json`` and the files of the tokenizer into a folder, and gives
     the facts of the graph. ``adapters`` is the argument that has the matrices of an adapter.

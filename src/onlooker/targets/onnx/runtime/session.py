@@ -14,7 +14,7 @@ import numpy
 
 from ....core.errors import ExportError, UsageError
 from .bounds import NOT_FOLDED
-from .settings import DEFAULT, SessionSettings
+from .settings import SessionSettings
 
 __all__ = ["Session", "open_session", "started"]
 
@@ -39,8 +39,8 @@ def open_session(
     weights: Mapping[str, Any],
     *,
     prepack: bool,
-    folds: bool = True,
-    settings: SessionSettings = DEFAULT,
+    folds: bool,
+    settings: SessionSettings,
 ) -> Session:
     """A session with these settings.
 

@@ -1,5 +1,11 @@
 """Sizes at the bounds of a contract: where a condition that a call must satisfy, or need not,
 changes its answer.
+
+Of a graph with ``sequence > 24`` that was watched with 30 and 41 tokens, the sizes of ``sequence`` are gone through
+while those of all other symbols stay::
+
+    24, 25         on both sides of the condition
+    23, 26, 83     beside these, and beyond the greatest size that was seen
 """
 
 from __future__ import annotations

@@ -1,5 +1,19 @@
 """The contract of a graph as a function of its inputs, compiled once; and the reasons when a
 call breaks it.
+
+For inputs ``x`` and ``mask`` of shape (batch, sequence) and a graph that needs ``sequence > 24`` the function is::
+
+    def check(_inputs):
+      v0 = _inputs[0].shape[0]
+      v1 = _inputs[0].shape[1]
+      if not (v0 >= 1): return False
+      if not (v1 >= 1): return False
+      if _inputs[0].shape != (v0, v1,): return False
+      if _inputs[1].shape != (v0, v1,): return False
+      return bool((v1 > 24))
+
+It only says yes or no. A call that it refuses is looked at once more, axis by axis, for the reasons: a mask of
+another length is "mask.shape[1]: expected sequence, got 7 with sequence = 6 in x.shape[1]".
 """
 
 from __future__ import annotations

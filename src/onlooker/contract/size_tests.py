@@ -246,6 +246,7 @@ def _first(formula: str, least: int) -> int | None:
     """The least value from which on a condition holds that stays true once it holds; None where it
     holds for no value that is a size.
     """
+    # first by doubling until the condition holds, then between the last two by halving
     step = 1
     while not holds(formula, {"value": least + step}):
         step *= 2
@@ -269,6 +270,7 @@ def _test_of_sum(part: ast.Compare, terms: dict[str, Term]) -> Test | None:
         if not 0 <= right.get((), 0) < divisor <= _LONGEST_PERIOD:
             return None
         left, modulus = left.left, divisor
+    # 2*n + 1 <= k + 8 is 2*n - k - 7 <= 0: the term is k - 2*n, the scale -1 and the offset -7
     total = added(sum_of(left), right, -1)
     offset = total.pop((), 0)
     if not total:

@@ -1,5 +1,16 @@
 """One relation broken alone: one side made larger than the relation says, then the other, and
 the model run.
+
+An example: in all calls ``ids`` and ``mask`` have the same length, 6 in one of them. Is that a relation of the
+model, or chance? The model is run twice more, with one of them longer, and with other values in what is new::
+
+    ids 7, mask 6     an error                                            the relation is the model's: it stays
+                      a result that other ids in column 7 do not change   nothing reads what is new: it stays
+                      a result that they change                           so far two lengths are possible
+    ids 6, mask 7     the same questions                                  both were possible: two symbols
+
+A relation that is kept in vain makes a program refuse calls that the model takes. One that is dropped in vain makes
+a graph that runs where the model refuses.
 """
 
 from __future__ import annotations
@@ -135,6 +146,8 @@ class BrokenRelation:
         got = None if self._is_refused_unchecked(values) else self._run(values, self._doubt.text)
         if got is None:
             return FindingKind.REFUSED
+        # every argument has its own say: one of which something new is read makes up for a mask that is too
+        # long, and never for floats that are read elsewhere and not here
         are_told, is_one_read = not longer, False
         masks: list[list[Axis]] = []
         for name in dict.fromkeys(map(argument_of, longer)):

@@ -1,5 +1,10 @@
 """Does the model only concatenate a list? Then any number of tensors goes through one graph, as
 one tensor.
+
+Of ``model([a, b])`` with 3 and 5 rows, the model is run again on ``[torch.cat([a, b])]``, a list of one tensor of
+8 rows. If it gives the same, and nothing in its Python asked for the number of items, a graph takes the 8 rows as
+one tensor, and a program joins the list of each call. A model that returns one tensor for each item, of 3 and
+5 rows, is compared after its results are joined too, and its results are split again by the rows of the call.
 """
 
 from __future__ import annotations

@@ -1,5 +1,14 @@
 """Which calls can one graph serve? Two kinds of calls share one if what a call lacks can be
 filled, unnoticed.
+
+An example: a prefill has ``ids`` (2, 10) and no cache, a decoding step has ``ids`` (2, 1) and a cache of two
+tensors (2, 4, 10, 8). The richest form comes first, and the other one joins it in three steps:
+
+1. The union of both has all three tensors; the prefill lacks the cache. Which axis of it grows from call to
+   call is known from the calls: axis 2.
+2. The likeliest values for a cache are none: tensors of shape (2, 4, 0, 8). For a mask they are ones.
+3. The model is run for the prefill with that cache. It gives what it gave in the call, so one graph serves
+   both, with an empty cache for calls that bring none. Else each form has a graph of its own.
 """
 
 from __future__ import annotations

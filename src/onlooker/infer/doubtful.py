@@ -1,4 +1,10 @@
-"""Relations of a table that may hold by chance, and readings of the table without each of them."""
+"""Relations of a table that may hold by chance, and readings of the table without each of them.
+
+An example: two calls had ``ids`` of 6 and of 9 columns, and ``bias`` with as many numbers. That two lengths agree
+twice is little evidence, and so ``bias.shape[0] == ids.shape[1]`` is doubtful: the model is asked
+(:mod:`onlooker.hypotheses.broken_relation`). Had four calls with four lengths agreed, it would not be. The keys of
+all layers of a cache grow together, and are never taken apart, however few the calls are.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,18 @@
 """Chooses sizes: general ones for examples, changed ones for experiments, and fresh ones for
 trials.
+
+An example: a plan has ``ids`` of shape (batch, sequence), ``past`` of shape (batch, past, 8) and ``mask`` of
+shape (batch, past + sequence). torch takes two equal sizes for one symbol, and makes a number of 0, of 1 and
+of a size that is always there. So a trace has sizes that tell all axes apart::
+
+    batch 3, sequence 5, past 7       past + sequence is 12: all differ, and none is 0, 1 or 8
+
+A trial may have any, and these are sizes that no trace has::
+
+    batch 4, sequence 6, past 8       others in the middle
+    batch 4, sequence 6, past 0       one symbol at its least size
+    batch 17, sequence 1, past 1      one symbol far beyond what was seen, beside small ones
+    batch 4, sequence 4, past 4       all equal
 """
 
 from __future__ import annotations
@@ -103,6 +116,8 @@ def choose_sizes(plan: Plan, *, scale: Scale = Scale.USUAL, offset: int = 0) -> 
 
     :raises ExportError: ``no-sizes`` when no general sizes exist
     """
+    # symbol after symbol, as numbers are filled into a puzzle: where the sizes so far leave none for the
+    # next symbol, the one before takes its next candidate
     general = _General(plan)
     budget = iter(range(_MOST_TRIES))
 
@@ -253,6 +268,8 @@ def alignment(symbol: Symbol) -> int:
     four times as large.
     """
     seen = [size for size in symbol.observed if size > 1]
+    # of 224, 256 and 300: 2 and 4 divide all of them, 8, 16 and 32 two of three, and 64 is more than
+    # an eighth of 224, which allows 32 at the most
     power = 1
     while (
         seen

@@ -6,10 +6,11 @@ import builtins
 import ctypes
 import enum
 import functools
+import inspect
 import os
 import sys
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from .lines import is_of_python
 __all__ = [
     "TORCH",
     "Owner",
+    "attribute_at_rest",
     "frame_of_model",
     "is_code_of_model",
     "is_own_code",
@@ -35,6 +37,7 @@ _ROOT = Path(__file__).parents[1]
 _OWN = str(_ROOT) + os.sep
 #: what stands in a trace for functions of Python and torch: the line is the one that calls them
 _STAND_INS = str(_ROOT / "repairs") + os.sep
+_MISSING = object()
 #: files of torch that implement operators: an operator decides again when the program runs
 _OPERATORS = (
     "_refs",
@@ -89,6 +92,18 @@ def looked_up(name: str, frame: FrameType) -> Any:
         if name in names:
             return names[name]
     raise LookupError(name)
+
+
+def attribute_at_rest(owner: Any, name: str) -> Any:
+    """Returns an attribute that is kept as it is; no code of the model runs.
+
+    :raises LookupError: for any other one: to read a property may do anything
+    """
+    held = inspect.getattr_static(owner, name, _MISSING)
+    is_computed = hasattr(held, "__get__") and not isinstance(owner, ModuleType)
+    if held is _MISSING or is_computed:
+        raise LookupError(name)
+    return held
 
 
 def frame_of_model() -> FrameType | None:

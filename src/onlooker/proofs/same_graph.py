@@ -9,7 +9,13 @@ equal results for all values of their inputs, so this is a proof where trials ar
 
 What a graph does beside giving results is compared as well: what it writes to its inputs, what it
 asserts, and what random numbers it draws, in their order (:mod:`onlooker.proofs.operators`). Where it is
-unknown whether two values share their memory, the comparison gives up rather than guess.
+unknown whether two values share their memory, the comparison gives up rather than guess::
+
+    a = x + 1            a has memory of its own
+    b = a.view(-1)       the memory of a, for certain
+    c = a.reshape(4)     the memory of a, or a copy
+    b.add_(1)            a and b have new numbers from here on, and what c holds is unknown
+    d = c * 2            the two graphs count as different, since this reads c
 """
 
 from __future__ import annotations
@@ -180,6 +186,7 @@ class _Walk:
         if isinstance(node.target, OpOverload) and asserts(node):
             return None
         result = self._number(key, node)
+        # the numbers of the arguments are those from before the write, and so the key is made before it
         written = written_by(node)
         for place, target in enumerate(written):
             self._write((*key, "written", place), target)

@@ -2,7 +2,14 @@
 
 ``positions = arange(past, past + n) + 2`` needs no input of the model but two sizes: it can be
 evaluated for any choice of them, without the model. A node is size-only if all its inputs are:
-sizes, weights, buffers and constants are known.
+sizes, weights, buffers and constants are known::
+
+    n = sym_size(ids, 1)            a size of an input            known
+    p = arange(past, past + n)      made of sizes                 known
+    e = embedding(positions, p)     a weight, and rows by p       known
+    h = embedding(words, ids)       rows by the values of ids     unknown
+    z = zeros_like(h)               the shape of h alone          known
+    z += h                          the values of h               unknown
 """
 
 from __future__ import annotations

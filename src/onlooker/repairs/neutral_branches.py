@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import inspect
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +32,7 @@ import torch
 from sympy.core.relational import Relational
 from torch.overrides import handle_torch_function
 
-from ..model_source.frames import is_code_of_model, is_own_code, looked_up
+from ..model_source.frames import attribute_at_rest, is_code_of_model, is_own_code, looked_up
 from ..model_source.lines import line_of
 from ..model_source.source_tests import SourceTest, branch_asked_at, has_positions
 from ..proofs.decisions import taken_by
@@ -380,17 +379,17 @@ class _Body:
             raise _UnknownError from None
 
     def _attribute(self, node: ast.Attribute) -> Any:
-        """An attribute that is a value where it stands: to read a property may do anything."""
+        """An attribute that is a value where it stands."""
         if isinstance(node.value, ast.Attribute):
             owner = self._attribute(node.value)
         elif isinstance(node.value, ast.Name):
             owner = self._named(node.value.id)
         else:
             raise _UnknownError
-        held = inspect.getattr_static(owner, node.attr, _MISSING)
-        if held is _MISSING or getattr(owner, node.attr) is not held:
-            raise _UnknownError
-        return held
+        try:
+            return attribute_at_rest(owner, node.attr)
+        except LookupError:
+            raise _UnknownError from None
 
     # -- tensors
 

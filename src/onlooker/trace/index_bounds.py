@@ -1,7 +1,17 @@
 """Bounds of tables whose rows are chosen by sizes alone: ``embedding(table, arange(past, past + n))``.
 
-What is left of the rows, ``128 - past - n``, is evaluated at a few sizes, and found to be linear. The
-bound ``past + n <= 128`` is then tried: at 128 positions the index is legal, and at 129 it is not.
+What is left of the rows is evaluated at a few sizes, and found to be linear. Of a table of 128 rows, in a trace
+with ``past`` 7 and ``n`` 5::
+
+    past  n    greatest index    rows behind it
+    7     5    11                116
+    8     5    12                115     one row less for each ``past``
+    7     6    12                115     one row less for each ``n``
+    8     7    14                113     116 - 1 - 2, as the line says
+
+So no row is left behind the index where ``past + n`` is 116 + 7 + 5 = 128. The bound ``past + n <= 128`` is then
+tried: at 128 positions the index is legal, and at 129 it is not. What is not linear in one size, as
+``arange(n) // 2``, is searched by doubling and halving.
 """
 
 from __future__ import annotations
@@ -206,11 +216,14 @@ class IndexBounds:
             falls[name] = first - there
         if not any(falls.values()):
             return None
+        # several symbols at once, by different steps: what is linear falls by the sum of what it falls for each
         for spread in (1, 2, 3):
             moves = {name: (1 + place * spread) for place, name in enumerate(names)}
             expected = first - sum(falls[name] * moves[name] for name in names)
             if room(self._moved({name: moves[name] * steps[name] for name in names})) != expected:
                 return None
+        # a symbol in steps of 16 by which two rows go uses an eighth of a row for each unit: the bound is
+        # written with whole numbers, 8 times as large
         counts = {name: Fraction(falls[name], steps[name]) for name in names}
         most = first + sum(count * self._graph.base[name] for name, count in counts.items())
         common = math.lcm(*(count.denominator for count in counts.values()))

@@ -82,6 +82,7 @@ class StepIndex:
         return value
 
     def __lt__(self, other: Any) -> bool:
+        # ``t < 0`` is no for all steps and ``t < n`` yes; ``t < 3`` is yes for some, and ends the rolling
         number, (least, greatest) = self._number(other), self._range
         if statically_known_true(greatest < number):
             return True

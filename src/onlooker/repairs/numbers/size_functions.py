@@ -35,12 +35,12 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 import torch
 
-from ...model_source.frames import is_code_of_model, looked_up
+from ...model_source.frames import attribute_at_rest, is_code_of_model, looked_up
 from ...model_source.lines import is_of_python, line_of
 from ...model_source.source_tests import expressions_around
 from ...patches.swap import swapped
@@ -210,6 +210,8 @@ def _common_bits(size: Any, mask: int) -> Any:
     >>> all(_common_bits(size, mask) == size & mask for size in range(40) for mask in range(40))
     True
     """
+    # a mask of 0b1100110 has the runs 0b110 and 0b1100000: ``size & 0b110`` is what is left of size // 2 by 4,
+    # times 2; each round takes the lowest run off the mask
     common: Any = 0
     while mask:
         lowest = mask & -mask
@@ -419,7 +421,7 @@ class _Expression:
         """Returns the value of a name, an attribute or a size of a tensor; no code of the model
         runs.
 
-        :raises _NotPlainError: where that is not known
+        :raises _NotPlainError, LookupError: where that is not known
         """
         if isinstance(node, ast.Name):
             return looked_up(node.id, self._frame)
@@ -484,20 +486,12 @@ def _is_plain(value: Any) -> bool:
 def _attribute(owner: Any, name: str) -> Any:
     """An attribute that is kept as it is, and the shape of a tensor.
 
-    :raises _NotPlainError: for any other one, which code of the model may compute
+    :raises LookupError: for any other one, which code of the model may compute
     """
     if isinstance(owner, torch.Tensor) and name == "shape":
         with WithoutFunctions():
             return owner.shape
-    spaces: list[Mapping[str, Any]] = [getattr(owner, "__dict__", {})]
-    if not isinstance(owner, ModuleType):
-        spaces += [vars(cls) for cls in type(owner).__mro__]
-    for space in spaces:
-        if name in space and not hasattr(space[name], "__get__"):
-            return space[name]
-        if name in space and isinstance(owner, ModuleType):
-            return space[name]
-    raise _NotPlainError
+    return attribute_at_rest(owner, name)
 
 
 def _int_of(node: ast.expr) -> int | None:

@@ -27,6 +27,9 @@ from .union import CallUnion
 
 __all__ = ["DimNames", "batch_roots", "constant_axes", "infer_shapes"]
 
+#: as many axes are named in a text
+_MOST_AXES = 8
+
 DimNames = bool | Mapping[str | int, Mapping[int, str]] | None
 BatchFor = Collection[int | str] | bool | None
 
@@ -64,10 +67,8 @@ def infer_shapes(
     return shapes | ({catch_all: keywords} if catch_all and keywords else {})
 
 
-def constant_axes(union: CallUnion, limit: int = 8) -> str:
-    """The axes of tensors that did not change, as text; the first ``limit`` ones when there are
-    more.
-    """
+def constant_axes(union: CallUnion) -> str:
+    """The axes of tensors that did not change, as text; the first ones when there are more."""
     axes = [
         str(Axis(path, dim))
         for name, _, leaves in union.arguments()
@@ -77,7 +78,7 @@ def constant_axes(union: CallUnion, limit: int = 8) -> str:
         if not union.changes(Axis(path, dim))
     ]
     axes = folded(axes)
-    shown = first_few(axes, limit)
+    shown = first_few(axes, _MOST_AXES)
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 

@@ -8,14 +8,24 @@ same value: it is equal, and so is its hash.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ..core.errors import SavedFileError, UnsupportedError
 from .by_type import KNOWN, WRITTEN, reader_of, writer_of
+from .files import read_file
 from .structures import KnownStructures, WrittenStructures
-from .text import Fault, NotWritten, damaged
+from .text import Fault, NotWritten, damaged, read_json
 
-__all__ = ["SCHEMA", "Decoder", "Encoder", "check_version", "read_document", "write_document"]
+__all__ = [
+    "SCHEMA",
+    "Decoder",
+    "Encoder",
+    "check_version",
+    "document_at",
+    "read_document",
+    "write_document",
+]
 
 #: the version of what is written; it grows when a reader of an older one would misunderstand
 SCHEMA = 1
@@ -92,6 +102,15 @@ def read_document(document: Any, kind: str, declared: Any, where: str) -> Any:
         raise damaged(where, "it has other parts than structures and a value")
     decoder = Decoder(document["structures"], where)
     return decoder.decode(declared, document["value"], f"{where} at value")
+
+
+def document_at(path: Path, kind: str, declared: Any) -> Any:
+    """The value of a document in a file.
+
+    :raises SavedFileError: ``file-missing``, and those of :func:`read_document`
+    """
+    where = str(path)
+    return read_document(read_json(read_file(path), where), kind, declared, where)
 
 
 def check_version(document: Any, kind: str, where: str) -> None:

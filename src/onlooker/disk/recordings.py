@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..core.recording import Recording
-from .codec import read_document, write_document
-from .files import read_file, write_file
-from .text import read_json, write_json
+from .codec import document_at, write_document
+from .files import write_file
+from .text import write_json
 
 __all__ = ["load_recording", "save_recording"]
 
@@ -29,7 +29,5 @@ def load_recording(path: Path) -> Recording:
 
     :raises SavedFileError: ``file-missing``, ``file-foreign``, ``file-newer``, ``file-damaged``
     """
-    where = str(path)
-    document = read_json(read_file(path), where)
-    recording: Recording = read_document(document, _KIND, Recording, where)
+    recording: Recording = document_at(path, _KIND, Recording)
     return recording

@@ -33,8 +33,7 @@ from ..core.recording import Recording
 from ..core.runtimes import RUNTIMES
 from ..core.support.progress import kept_when_interrupted, tell
 from ..disk.atomic import is_being_saved, left_whole, new_folder
-from ..disk.codec import read_document, write_document
-from ..disk.files import read_file
+from ..disk.codec import document_at, write_document
 from ..disk.manifest import (
     MANIFEST,
     check_files,
@@ -44,7 +43,7 @@ from ..disk.manifest import (
     write_index,
     write_manifest,
 )
-from ..disk.text import damaged, read_json, write_json
+from ..disk.text import damaged, write_json
 from ..serve.runnable import RunnableProgram
 from ..serve.state import ProgramState
 from ..serve.weights import ProgramWeights
@@ -293,8 +292,7 @@ def _loaded(directory: Path, machine_code: bool, options: Mapping[str, Any]) -> 
     check_files(directory, listed)
     _check_listed(["plan.json", "recording.json", "report.json"], listed, directory)
     where = str(directory / "plan.json")
-    document = read_json(read_file(directory / "plan.json"), where)
-    record: ProgramRecord = read_document(document, "plan", ProgramRecord, where)
+    record: ProgramRecord = document_at(directory / "plan.json", "plan", ProgramRecord)
     check_program(record, where)
     timings, listing = manifest["timings"], str(directory / MANIFEST)
     recording = timed_recording(_read_recording(record, directory), timings, listing)
@@ -329,12 +327,10 @@ def _check_listed(names: Sequence[str], listed: Collection[str], directory: Path
 
 
 def _read_recording(record: ProgramRecord, directory: Path) -> Recording:
-    where = str(directory / "recording.json")
-    recording: Recording = read_document(
-        read_json(read_file(directory / "recording.json"), where), "recording", Recording, where
-    )
+    place = directory / "recording.json"
+    recording: Recording = document_at(place, "recording", Recording)
     if without_calls(recording) != record.recording:
-        raise damaged(where, "it is the recording of another program")
+        raise damaged(str(place), "it is the recording of another program")
     return recording
 
 

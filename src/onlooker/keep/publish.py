@@ -19,7 +19,7 @@ from ..core.errors import MissingPackageError, SavedFileError, UsageError
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec
 from ..disk.atomic import new_folder
-from ..disk.codec import read_document, write_document
+from ..disk.codec import document_at, write_document
 from ..disk.files import read_file, removed_if_empty, write_file
 from ..disk.manifest import (
     MANIFEST,
@@ -112,9 +112,7 @@ def _write(program: Path, folder: Path) -> Recording:
     """Writes the contract of one program."""
     manifest = read_manifest(program)
     check_files(program, {name: manifest["files"][name] for name in _DOCUMENTS})
-    where = str(program / "plan.json")
-    document = read_json(read_file(program / "plan.json"), where)
-    record: ProgramRecord = read_document(document, "plan", ProgramRecord, where)
+    record: ProgramRecord = document_at(program / "plan.json", "plan", ProgramRecord)
     recording = load_recording(program / RECORDING)
     shared = replace(record, state=None, weights=None, limits={})  # all have values
     folder.mkdir(parents=True)

@@ -31,9 +31,9 @@ from ..core.errors import ExportError, UsageError
 from ..core.precision import PRECISIONS, is_calibrated, is_integer, precision_named
 from ..core.support.progress import tell
 from ..core.verdict import Tally
-from ..disk.codec import read_document, write_document
-from ..disk.files import read_file, write_file
-from ..disk.text import read_json, write_json
+from ..disk.codec import document_at, write_document
+from ..disk.files import write_file
+from ..disk.text import write_json
 from ..serve.runnable import RunnableProgram
 from ..targets.integers.damage import damage_of_layers
 from ..targets.target import check_precision
@@ -217,9 +217,7 @@ class _Search:
         """The steps of the same question that an earlier search has done."""
         if self._file is None or not self._file.exists():
             return {}
-        where = str(self._file)
-        document = read_json(read_file(self._file), where)
-        steps = read_document(document, _KIND, tuple[TuneStep, ...], where)
+        steps = document_at(self._file, _KIND, tuple[TuneStep, ...])
         return {(one.precision, one.float_layers): one for one in steps if one.asked == self._asked}
 
     def precisions(self, given: Sequence[str] | None) -> list[str]:

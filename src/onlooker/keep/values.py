@@ -14,9 +14,8 @@ import torch
 from ..core.recording import Recording
 from ..core.spec import ConstantSpec, OpaqueSpec, TensorSpec
 from ..core.structure import Tree
-from ..disk.codec import read_document, write_document
-from ..disk.files import read_file
-from ..disk.text import damaged, read_json, write_json
+from ..disk.codec import document_at, write_document
+from ..disk.text import damaged, write_json
 from ..observing.store import Sample
 from ..pytrees.open import spec_of
 from ..targets.weights import read_tensors, write_tensors
@@ -72,8 +71,7 @@ def read_values(recording: Recording, folder: Path) -> list[Sample]:
     :raises SavedFileError: ``file-damaged``
     """
     where = str(folder / _TABLE)
-    document = read_json(read_file(folder / _TABLE), where)
-    rows: tuple[KeptCall, ...] = read_document(document, "values", tuple[KeptCall, ...], where)
+    rows: tuple[KeptCall, ...] = document_at(folder / _TABLE, "values", tuple[KeptCall, ...])
     calls = {call.index: call for call in recording.calls}
     tables = read_tensors(folder / VALUES)
     found = []

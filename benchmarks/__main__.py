@@ -38,6 +38,8 @@ BENCHMARKS = (
     "scaling",
     "images",
     "real",
+    "growth",
+    "footprint",
     "cost",
     "speed",
     "serving",

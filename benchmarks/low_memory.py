@@ -44,8 +44,9 @@ import json, resource, sys, time
 from onlooker.cli.command_line import main
 start = time.process_time()
 code = main(sys.argv[1:], open("/dev/null", "w"), sys.stderr)
-most = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-print(json.dumps({"code": code, "peak": most * 1024, "seconds": time.process_time() - start}))
+own, twin = (resource.getrusage(who).ru_maxrss * 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+seconds = time.process_time() - start
+print(json.dumps({"code": code, "peak": max(own, twin), "whole": own, "twin": twin, "seconds": seconds}))
 """
 
 
@@ -89,7 +90,9 @@ def _random(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tens
 
 
 def measured(folder: Path, out: Path, options: list[str]) -> dict[str, Any]:
-    """Converts the folder in a process of its own: its peak, its processor time, its exit code."""
+    """Converts the folder in a process of its own: the peak of it, that of the process
+    that proves the twin, its processor time, its exit code.
+    """
     command = ["export", "--model", str(folder), "--low-memory", "--out", str(out), *options]
     start = time.perf_counter()
     child = subprocess.run(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_CLEAR = Path("/proc/self/clear_refs")
 #: what is written there to set the peak back to what is resident now
 _PEAK = "5"
 
@@ -37,7 +37,12 @@ def peak_above() -> Iterator[Peak]:
     found.bytes = _read("VmHWM") - base
 
 
-def _read(name: str) -> int:
-    lines = _STATUS.read_text().splitlines()
+def peak_of(process: int) -> int:
+    """The most bytes that another process had, by its number."""
+    return _read("VmHWM", str(process))
+
+
+def _read(name: str, process: str = "self") -> int:
+    lines = Path("/proc", process, "status").read_text().splitlines()
     kilobytes = next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
     return 1024 * int(kilobytes)

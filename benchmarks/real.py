@@ -32,8 +32,6 @@ MIB = 2**20
 LEAST_WEIGHTS = 100
 #: MiB; beside smaller results the memory of a verification is that of its trials
 LEAST_RESULT = 1
-#: why a stage of ONNX needs memory
-SESSION = "with a session of ONNX Runtime, which maps the weights and packs a copy of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +39,7 @@ class Use:
     """A model and how it is used: a prompt of ``rows`` x ``length`` tokens and ``new`` ones, or
     images of ``length`` pixels a side.
 
-    ``stages`` are what is measured of it beside its export: ``bare``, ``verify``, ``load``,
-    ``onnx``.
+    ``stages`` are what is measured of it beside its export: ``bare``, ``verify``, ``load``.
     """
 
     model: str
@@ -98,6 +95,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "Qwen2.5-0.5B": qwen,
     "SmolLM2-135M": smol,
     "80 thin layers": lambda: thin(80),
+    "40 thin layers": lambda: thin(40),
     "20 thin layers": lambda: thin(20),
     "12 thin layers": lambda: thin(12),
     "vocabulary 151,936": lambda: thin(2, 151936),
@@ -205,27 +203,10 @@ def measured(use: Use) -> dict[str, float]:
         found["verify peak"] = peak.bytes / MIB
         found["verified"] = float(program.tally.verified)
     if "load" in use.stages:
-        found |= kept(program, "")
-    if "onnx" in use.stages:
-        converted: list[Any] = []
-        with peak_above() as peak:
-            found["onnx convert"] = seconds_of(lambda: converted.append(program.to("onnx")))
-        found["onnx convert peak"] = peak.bytes / MIB
-        found |= kept(converted[0], "onnx ")
-    return found
-
-
-def kept(program: Any, prefix: str) -> dict[str, float]:
-    """Saves a program and loads it again."""
-    found: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "program"
-        with peak_above() as peak:
-            found[f"{prefix}save"] = seconds_of(lambda: program.save(place))
-        found[f"{prefix}save peak"] = peak.bytes / MIB
-        with peak_above() as peak:
-            found[f"{prefix}load"] = seconds_of(lambda: onlooker.load(place))
-        found[f"{prefix}load peak"] = peak.bytes / MIB
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "program"
+            program.save(place)
+            found["load"] = seconds_of(lambda: onlooker.load(place))
     return found
 
 
@@ -278,42 +259,27 @@ def of_use(
             most.get("verify peak"),
             f"{found['verify peak']:.0f} MiB",
         )
-    for stage, target in (("convert", 0.4), ("save", 0.1), ("load", 0.2)):
-        if f"onnx {stage} peak" in found:
-            ratio = found[f"onnx {stage} peak"] / found["weights"]
-            note = f"{found[f'onnx {stage}']:.1f} s" + (f"; {SESSION}" if stage != "save" else "")
-            yield Figure(
-                f"{use.name}: ONNX {stage}, peak / weights",
-                ratio,
-                "x",
-                target if is_real else None,
-                note,
-            )
 
 
 def figures(quick: bool) -> Iterator[Figure]:
     """All figures; a quick run has smaller models only."""
     if quick:
-        use = Use("12 thin layers", 2, 32, 4, ("bare", "verify", "load", "onnx"))
+        use = Use("12 thin layers", 2, 32, 4, ("bare", "verify", "load"))
         yield from of_use(use, in_own_process(use), {})
         return
     long, short = (Use("Qwen2.5-0.5B", 2, length, 4) for length in (500, 32))
     found = {use.name: in_own_process(use) for use in (long, short)}
     yield from of_use(long, found[long.name], {"export": 2.5, "verify": 2.0})
     yield from of_use(short, found[short.name], {})
-    for stage in ("export", "verify"):
-        ratio = found[long.name][stage] / found[short.name][stage]
-        yield Figure(f"Qwen2.5-0.5B: {stage} of 2x500 / of 2x32", ratio, "x", 1.3)
+    ratio = found[long.name]["verify"] / found[short.name]["verify"]
+    yield Figure("Qwen2.5-0.5B: verify of 2x500 / of 2x32", ratio, "x", 1.3)
     yield Figure("Qwen2.5-0.5B 2x500: watching / eager", found[long.name]["watching"], "x", 1.02)
     share = found[long.name]["kept"] / found[long.name]["weights"]
     yield Figure("Qwen2.5-0.5B 2x500: kept while watching / weights", share, "x", 0.3)
-    use = Use("SmolLM2-135M", 2, 500, 32, ("bare", "verify", "load", "onnx"))
+    use = Use("SmolLM2-135M", 2, 500, 32, ("bare", "verify", "load"))
     yield from of_use(use, in_own_process(use), {"whole": 4.0, "load": 0.4})
-    deep, flat = Use("80 thin layers", 2, 32, 4), Use("20 thin layers", 2, 32, 4)
-    layers = {use.name: in_own_process(use) for use in (deep, flat)}
-    yield from of_use(deep, layers[deep.name], {"export": 2.2})
-    growth = layers[deep.name]["export"] / layers[flat.name]["export"]
-    yield Figure("thin layers: export of 80 / of 20", growth, "x", 4.4, "linear: 4x")
+    use = Use("80 thin layers", 2, 32, 4)
+    yield from of_use(use, in_own_process(use), {"export": 2.2})
     use = Use("ViT-base", 2, 224)
     yield from of_use(use, in_own_process(use), {"export": 5.0, "verify": 6.0})
     use = Use("vocabulary 151,936", 2, 100, 4, ("verify",))

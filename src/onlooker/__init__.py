@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .front.openvino import openvino_export as openvino_export
     from .generating import generation as generation
     from .input_observer import InputObserver as InputObserver
+    from .low_memory import weights_from as weights_from
     from .observers import Observers as Observers
     from .observers import observe as observe
     from .program import Program as Program
@@ -88,6 +89,7 @@ __all__ = [
     "progress",
     "sweep",
     "verify_export",
+    "weights_from",
 ]
 
 #: the module of each name that ``onlooker.NAME`` gives: the imports above, for the run time. Those
@@ -141,6 +143,7 @@ _HOMES = {
     "torch_export_patches": "onlooker_compat.patches.patched",
     "unregister_class_flattening": ".pytrees.registry",
     "verify_export": ".foreign.verify",
+    "weights_from": ".low_memory",
 }
 
 

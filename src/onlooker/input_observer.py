@@ -57,6 +57,7 @@ from .pytrees.comparisons.leaves import thresholds_of
 from .serve.runnable import RunnableProgram, check_model
 from .serve.state import ProgramState
 from .serve.weights import program_weights
+from .targets.stand_ins import only_written
 from .targets.target import check_precision
 from .targets.targets import check_options, target_of
 
@@ -348,7 +349,11 @@ class InputObserver:
                 raise refusal  # calls of a program with state come to these sizes by themselves
             state = _program_state(store.state)
             contents = ProgramContents(
-                tuple(graphs), recording, tuple(refusals), prepared.joins, changed=found.changed
+                tuple(only_written(graphs)),
+                recording,
+                tuple(refusals),
+                prepared.joins,
+                changed=found.changed,
             )
             weights = program_weights(store.model)
             program = RunnableProgram(contents, samples, lab, state, weights)

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import onlooker
-from onlooker.cli import low_memory
+from onlooker import low_memory
+from onlooker.cli import low_memory as command
 from onlooker.cli.command_line import main
 from onlooker.core.errors import ExportError, SavedFileError, UnsupportedError
 from onlooker.targets import stand_ins
@@ -99,10 +100,10 @@ def test_weights_go_from_folder_to_folder(
 
 def test_a_weight_that_is_not_in_the_folder_is_refused(saved: Any, small: None) -> None:
     folder = saved(torch.float32, False)
-    cls, config = low_memory._class_and_configuration(folder)
+    cls, config = command._class_and_configuration(folder)
     config.num_hidden_layers = 4
     with pytest.raises(UnsupportedError, match="not in the folder"):
-        low_memory._model(cls, config, Checkpoint(folder), torch.float32, StandIns())
+        low_memory.model_of_folder(cls, config, Checkpoint(folder), torch.float32, StandIns())
 
 
 def test_other_options_are_refused(tmp_path: Path) -> None:
@@ -140,8 +141,7 @@ def test_what_is_computed_from_weights_is_found() -> None:
     weights = known.pool([64, 64], torch.float32)
     for number, weight in enumerate(weights):
         known.add(weight, lambda number=number: torch.full((64,), float(number)), f"w{number}")
-    known.forget_numbers()
-    with stand_ins.using(known):
+    with stand_ins.using(known), stand_ins.without_numbers():
         whole = weights[1].view(8, 8).numpy()
         assert (stand_ins.written(whole.T) == 1).all()
         stand_ins.check_found([whole, whole.T], "main")

@@ -8,20 +8,19 @@ the program here: the proof is one of a twin, the same configuration with few la
 from __future__ import annotations
 
 import copy
-import math
 import multiprocessing
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..core.contract import Contract
-from ..core.errors import ExportError, OnlookerError, UnsupportedError
+from ..core.errors import ExportError, OnlookerError
 from ..input_observer import InputObserver
+from ..low_memory import model_of_folder, refused
 from ..program import Program
 from ..report.report import Report
 from ..targets.safetensors_files import Checkpoint
@@ -34,8 +33,6 @@ from .progress import Say
 
 __all__ = ["LowMemory", "Request", "convert"]
 
-#: weights of fewer bytes are read as they are: a converter may compute with them
-SMALLEST = 2**18
 #: the fewest layers of a twin: the second one follows another
 _FEWEST = 2
 
@@ -113,12 +110,11 @@ def convert(name: str, out: Path, request: Request, say: Say) -> LowMemory:
         twin = process.submit(_proven, folder, request).result()
     say(f"exporting {_count_of(config)} layers, without weights")
     stand_ins = StandIns()
-    model = _model(cls, config, checkpoint, request.dtype, stand_ins)
+    model = model_of_folder(cls, config, checkpoint, request.dtype, stand_ins)
     saved = Pretrained(name, folder, model, natural_use(model))
     program = _watched(saved, request).export(**request.export)
     _check_alike(program, twin)
     with using(stand_ins):
-        stand_ins.forget_numbers()
         say("converting")
         made = _noted(program.to(request.to, **request.variant), twin.sentence)
         say(f"writing into {out}")
@@ -162,7 +158,7 @@ def _watched(saved: Pretrained, request: Request) -> InputObserver:
     watched = watch_pretrained(saved, request.keep)
     if isinstance(watched, InputObserver):
         return watched
-    raise _refused(f"a {type(saved.model).__name__} has an encoder that runs by itself")
+    raise refused(f"a {type(saved.model).__name__} has an encoder that runs by itself")
 
 
 def _few_layers(config: Any) -> Any:
@@ -174,9 +170,9 @@ def _few_layers(config: Any) -> Any:
     inner = few.get_text_config()
     count = getattr(inner, "num_hidden_layers", None)
     if not isinstance(count, int) or getattr(config, "is_encoder_decoder", False):
-        raise _refused("its configuration does not say how many equal layers it has")
+        raise refused("its configuration does not say how many equal layers it has")
     if getattr(config, "quantization_config", None) is not None:
-        raise _refused("its weights are quantised already")
+        raise refused("its weights are quantised already")
     kinds = getattr(inner, "layer_types", None)
     firsts = [] if not kinds else [list(kinds).index(kind) + 1 for kind in set(kinds)]
     inner.num_hidden_layers = min(count, max(_FEWEST, *firsts, 0))
@@ -187,51 +183,6 @@ def _few_layers(config: Any) -> Any:
 
 def _count_of(config: Any) -> int:
     return int(config.get_text_config().num_hidden_layers)
-
-
-def _refused(reason: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"The model cannot be converted with low memory: {reason}.",
-        slug="no-low-memory",
-        hint="Leave --low-memory out, on a machine with memory for its weights.",
-    )
-
-
-def _model(
-    cls: Any, config: Any, checkpoint: Checkpoint, dtype: torch.dtype, stand_ins: StandIns
-) -> Any:
-    """The model with stand-ins for large weights, and small ones as they are.
-
-    :raises UnsupportedError: ``no-low-memory`` where a weight of the model is none of the checkpoint
-    """
-    specs = {name: checkpoint.spec(name) for name in checkpoint}
-    large = {
-        name: shape
-        for name, (known, shape) in specs.items()
-        if known.is_floating_point and math.prod(shape) * dtype.itemsize >= SMALLEST
-    }
-    given = {name: _as(dtype, checkpoint[name]) for name in specs if name not in large}
-    sizes = [math.prod(shape) for shape in large.values()]
-    for (name, shape), memory in zip(large.items(), stand_ins.pool(sizes, dtype), strict=True):
-        given[name] = memory.view(shape)
-        stand_ins.add(given[name], partial(_read, checkpoint, name, dtype), name)
-    known = {tensor.data_ptr(): name for name, tensor in given.items()}
-    model = cls.from_pretrained(None, config=config, state_dict=dict(given), dtype=dtype).eval()
-    missing = [name for name, weight in model.named_parameters() if weight.data_ptr() not in known]
-    if missing:
-        raise _refused(
-            f"{missing[0]} and {len(missing) - 1} more of its weights are not in the folder as they are in"
-            " the model"
-        )
-    return model
-
-
-def _read(checkpoint: Checkpoint, name: str, dtype: torch.dtype) -> torch.Tensor:
-    return _as(dtype, checkpoint[name])
-
-
-def _as(dtype: torch.dtype, weight: torch.Tensor) -> torch.Tensor:
-    return weight.to(dtype) if weight.is_floating_point() else weight
 
 
 def _check_alike(program: Program, twin: _Twin) -> None:

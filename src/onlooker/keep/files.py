@@ -28,6 +28,7 @@ from ..targets.onnx.readers.web import (
 )
 from ..targets.save import save_graph
 from ..targets.single_file import check_file_name, write_one
+from ..targets.stand_ins import check_weights_are_here
 from ..targets.targets import target_of
 from ..trace.graph import Graph, check_graphs
 from ..verify.check import sized_calls
@@ -77,6 +78,7 @@ def graphs_in_one_file(program: RunnableProgram) -> tuple[Graph, ...]:
     them: whoever runs the file gives all inputs.
     """
     contents = program.contents
+    check_weights_are_here(contents.graphs)
     chosen = [graph for graph in contents.graphs if graph.form == contents.graphs[0].form]
     names = {graph.name for graph in chosen}
     calls = sized_calls(contents, contents.recording) if contents.recording.calls else ()
@@ -96,6 +98,7 @@ def save_graphs(graphs: Sequence[Graph], directory: object) -> list[Path]:
     :raises SavedFileError: ``not-written``
     """
     check_graphs(graphs)
+    check_weights_are_here(graphs)
     folder = _directory(directory, "The folder of the graphs")
     with write_into(folder) as inside:
         if all(graph.target == "torch" for graph in graphs):
@@ -121,6 +124,7 @@ def save_genai(
     :raises UsageError: ``bad-config``, ``no-end-token``, ``no-tokenizer``, ``not-a-directory``
     :raises SavedFileError: ``not-written``
     """
+    check_weights_are_here(program.contents.graphs)
     folder = _directory(directory, "The folder for ONNX Runtime GenAI")
     watched, weights = _watched_model(program), program.weights
     adapters = weights if weights is not None and weights.are_adapters else None

@@ -47,6 +47,7 @@ from ..disk.text import damaged, write_json
 from ..serve.runnable import RunnableProgram
 from ..serve.state import ProgramState
 from ..serve.weights import ProgramWeights
+from ..targets.stand_ins import check_weights_are_here
 from ..targets.target import files_of
 from ..targets.targets import check_options, target_of
 from ..trace.graph import Graph, check_graphs
@@ -200,6 +201,7 @@ def _written(
 ) -> list[str]:
     """Writes a program into an empty folder, and gives the name of the file of each graph."""
     check_graphs(program.contents.graphs)
+    check_weights_are_here(program.contents.graphs, streamed=not values)
     contents = replace(program.contents, limits=program.limits)
     state, weights = program.state, program.weights
     target = target_of(contents.graphs[0].target)

@@ -16,7 +16,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +24,31 @@ import numpy
 import torch
 
 from ..core.errors import ExportError, SavedFileError, UnsupportedError
+from ..trace.graph import Graph
 
 __all__ = [
     "StandIns",
     "bytes_of",
     "check_bytes",
     "check_found",
+    "check_weights_are_here",
     "computed",
     "computed_tensor",
     "is_stand_in",
     "not_run",
+    "only_written",
     "using",
     "weights_are_elsewhere",
     "weights_computed",
+    "without_numbers",
     "written",
     "written_tensor",
 ]
 
 #: what is made of weights and has fewer bytes is computed at once: files keep it inside of their graphs
 _AT_ONCE = 2**16
+#: so many bytes of a file are compared at once
+_PIECE = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +100,23 @@ class StandIns:
         address = _address_of(value)
         return any(0 <= address - one.data_ptr() < one.nbytes for one in self._pools)
 
-    def forget_numbers(self) -> None:
-        """Makes the numbers of the weights NaN, each with bits of its own: what is computed from them
-        by mistake is NaN then, and no two weights are equal.
+    @contextlib.contextmanager
+    def numbers_forgotten(self) -> Iterator[None]:
+        """Inside the block the numbers of the weights are NaN, each with bits of its own: what is computed
+        from them by mistake is NaN then, and no two weights are equal.
         """
+        before = [memory.clone() for memory in self._pools]
         for memory in self._pools:
             size = memory.dtype.itemsize
             bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
             mantissa = round(-math.log2(torch.finfo(memory.dtype).eps))
             top = (1 << 8 * size - 1) - (1 << mantissa - 1)  # exponent and first bit are ones
             memory.view(bits).random_(1, 1 << mantissa - 1).bitwise_or_(top)
+        try:
+            yield
+        finally:
+            for memory, numbers in zip(self._pools, before, strict=True):
+                memory.copy_(numbers)
 
 
 _stand_ins: ContextVar[StandIns | None] = ContextVar("stand_ins", default=None)
@@ -124,15 +137,37 @@ def weights_are_elsewhere() -> bool:
     return _stand_ins.get() is not None
 
 
+def without_numbers() -> contextlib.AbstractContextManager[None]:
+    """Inside the block the numbers that stand for weights are NaN: see :meth:`StandIns.numbers_forgotten`."""
+    known = _stand_ins.get()
+    return contextlib.nullcontext() if known is None else known.numbers_forgotten()
+
+
+def only_written(graphs: Sequence[Graph]) -> list[Graph]:
+    """The graphs, which nobody can run while their weights are elsewhere."""
+    return [replace(graph, run=not_run) if weights_are_elsewhere() else graph for graph in graphs]
+
+
+def check_weights_are_here(graphs: Sequence[Graph], *, streamed: bool = False) -> None:
+    """Passes for graphs whose weights are in memory; for those that are written weight by weight also
+    where they are in the folder of :func:`using`.
+
+    :raises UnsupportedError: ``weights-elsewhere``
+    """
+    is_there = streamed and weights_are_elsewhere()
+    if not is_there and any(graph.run is not_run for graph in graphs):
+        not_run(())
+
+
 def not_run(inputs: Sequence[Any]) -> Sequence[Any]:
     """Stands for the runner of a graph whose weights are elsewhere.
 
     :raises UnsupportedError: ``weights-elsewhere``
     """
     raise UnsupportedError(
-        "The weights of this graph are not in memory, and it is only written.",
+        "The weights of this graph are not in memory: it is written into a folder, and not run.",
         slug="weights-elsewhere",
-        hint="Load what was written: onlooker.load(folder).",
+        hint="Save it inside of the block, as a folder, and load that: onlooker.load(folder).",
     )
 
 
@@ -176,14 +211,21 @@ def check_bytes(path: Path, offset: int, value: Any) -> None:
     if known is None or found is None:
         return
     anew = bytes_of(written_tensor(value) if isinstance(value, torch.Tensor) else written(value))
-    there = numpy.fromfile(path, numpy.uint8, anew.nbytes, offset=offset)
-    if not numpy.array_equal(there, anew):
+    if not _has_bytes(path, offset, anew):
         raise SavedFileError(
             f"{path} does not have the bytes of {found.name}.",
             slug="weights-differ",
             hint="Nothing may change the folder of the model meanwhile. Convert it again.",
         )
     known.checked.add(found.name)
+
+
+def _has_bytes(path: Path, offset: int, wanted: Any) -> bool:
+    """True for a file that has these bytes at this place."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        pieces = (wanted[at : at + _PIECE] for at in range(0, wanted.nbytes, _PIECE))
+        return all(file.read(piece.nbytes) == piece.data for piece in pieces)
 
 
 def bytes_of(value: Any) -> Any:

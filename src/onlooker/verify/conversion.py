@@ -18,7 +18,12 @@ from ..targets.fixed_ranks import of_fixed_ranks
 from ..targets.integers.layers import FLOAT_LAYERS, check_float_layers
 from ..targets.refused import convert_or_leave_out
 from ..targets.refused_values import bound_to_values, not_finite
-from ..targets.stand_ins import weights_are_elsewhere
+from ..targets.stand_ins import (
+    check_weights_are_here,
+    only_written,
+    weights_are_elsewhere,
+    without_numbers,
+)
 from ..targets.target import Target, check_precision, read_again
 from ..targets.targets import check_options, target_of
 from ..trace.graph import Graph, check_graphs
@@ -68,6 +73,7 @@ def converted(
     chosen = target_of(target)
     check_options(chosen, options, chosen.options, converted)
     check_graphs(program.contents.graphs)
+    check_weights_are_here(program.contents.graphs, streamed=True)
     there = {graph.target for graph in program.contents.graphs}
     if there == {target} and ranges is None and set(options) <= set(chosen.reading):
         return run_with(program, options)
@@ -100,9 +106,10 @@ def converted(
         def serves(fewer: Sequence[Graph]) -> bool:
             return _serves_all_calls_of(wide, wide.with_graphs(fewer))
 
-        made, left_out = convert_or_leave_out(chosen, graphs, options, serves)
+        with without_numbers():
+            made, left_out = convert_or_leave_out(chosen, graphs, options, serves)
         if weights_are_elsewhere():
-            return program.with_graphs(noted_refusals(made, left_out))
+            return program.with_graphs(noted_refusals(only_written(made), left_out))
         made = _compared(program, bound_to_values(made, graphs, program.samples))
     return program.with_graphs(noted_refusals(made, left_out))
 

@@ -17,6 +17,7 @@ from ..observing.samples import Sample
 from ..observing.state import kept_state
 from ..serve.runnable import ProgramAndModel, RunnableProgram
 from ..targets.integers.layers import float_layers_of
+from ..targets.stand_ins import check_weights_are_here
 from ..trace.graph import Graph
 from .axes import with_axes
 from .calibration import calls_calibrated_on
@@ -56,7 +57,9 @@ class Verification:
         ``spread``, workers make most of the trials.
 
         :raises UsageError: ``no-model``, ``no-values``, ``another-signature``, and those of the options
+        :raises UnsupportedError: ``weights-elsewhere``
         """
+        check_weights_are_here(program.contents.graphs)
         tried = run_with(program, request.options)
         basis = program.beside_model(model)
         blocked = [f"{g.name}: {g.blocked}" for g in tried.contents.graphs if g.blocked]

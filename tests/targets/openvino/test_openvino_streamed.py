@@ -48,9 +48,8 @@ def test_weights_of_branches_stand_where_they_are_read(tmp_path: Path) -> None:
     pool = [memory.view(8, 8) for memory in known.pool([64, 64], torch.float32)]
     for number, memory in enumerate(pool):
         known.add(memory, lambda number=number: weights[number], f"w{number}")
-    known.forget_numbers()
     paths = [tmp_path / "main.xml", tmp_path / "main_2.xml"]
-    with stand_ins.using(known):
+    with stand_ins.using(known), stand_ins.without_numbers():
         models = [branches(*(memory.numpy() for memory in pool)) for _ in paths]
         assert sum(known.find(array) is not None for array in arrays_of(models[0])) == 3
         write_streamed(models, paths, tmp_path / "weights.bin")

@@ -7,7 +7,7 @@ import dis
 from collections.abc import Iterator, Sequence
 from types import CodeType
 
-from .source_tests import codes_of, has_positions, tree_of
+from .source_tests import has_positions, tree_of, tree_of_code
 
 __all__ = ["ends_step", "loop_over", "names_read_after"]
 
@@ -22,8 +22,8 @@ _LEAVES = (
 
 def loop_over(code: CodeType, instruction: int) -> ast.For | None:
     """The ``for`` loop that an instruction begins, with what it goes over; None elsewhere."""
-    tree = tree_of(code.co_filename) if has_positions() else None
-    if tree is None or code not in codes_of(code.co_filename):
+    tree = tree_of_code(code) if has_positions() else None
+    if tree is None:
         return None
     for one in dis.get_instructions(code):
         if one.offset == instruction and one.opname == "GET_ITER":

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .frames import Owner, owner_of
-from .source_tests import codes_of, tree_of
+from .source_tests import tree_of_code
 
 __all__ = ["is_message"]
 
@@ -53,8 +53,8 @@ def is_message(called: Any, call: ast.Call, argument: ast.expr) -> bool:
 def _messages_of(function: FunctionType) -> frozenset[str]:
     """The parameters of a function that only are messages."""
     code = function.__code__
-    tree = tree_of(code.co_filename)
-    if tree is None or code not in codes_of(code.co_filename):
+    tree = tree_of_code(code)
+    if tree is None:
         return frozenset()
     is_plain = function.__globals__.get("torch", torch) is torch and not any(
         _has_own(name, function) for name in _ASKS_FOR_KIND

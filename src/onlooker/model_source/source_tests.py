@@ -17,10 +17,10 @@ from types import CodeType
 __all__ = [
     "SourceTest",
     "branch_asked_at",
-    "codes_of",
     "expressions_around",
     "has_positions",
     "tree_of",
+    "tree_of_code",
 ]
 
 _JUMPS = ("POP_JUMP", "JUMP_IF", "TO_BOOL")
@@ -102,7 +102,7 @@ def branch_asked_at(code: CodeType, instruction: int) -> SourceTest | None:
         before.pop()
     places = getattr(before[-1], "positions", None) if before else None
     test = _tests_of(code.co_filename).get(tuple(places)) if places is not None else None
-    return test if test is not None and code in codes_of(code.co_filename) else None
+    return test if test is not None and code in _codes_of(code.co_filename) else None
 
 
 @functools.lru_cache(maxsize=256)
@@ -112,6 +112,14 @@ def tree_of(file: str) -> ast.Module | None:
         return ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return None
+
+
+def tree_of_code(code: CodeType) -> ast.Module | None:
+    """The syntax tree of the file that code comes from; None where its source is not there, or has
+    changed since the code was imported.
+    """
+    tree = tree_of(code.co_filename)
+    return tree if tree is not None and code in _codes_of(code.co_filename) else None
 
 
 @functools.lru_cache(maxsize=256)
@@ -190,7 +198,7 @@ def _is_none(node: ast.expr) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def codes_of(file: str) -> frozenset[CodeType]:
+def _codes_of(file: str) -> frozenset[CodeType]:
     """The code of all functions in the source of a file."""
     waiting = [compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)]
     found: set[CodeType] = set()
@@ -208,8 +216,8 @@ def expressions_around(code: CodeType, instruction: int) -> tuple[ast.expr, ...]
     """
     if not has_positions() or instruction < 0:
         return ()
-    tree = tree_of(code.co_filename)
-    if tree is None or code not in codes_of(code.co_filename):
+    tree = tree_of_code(code)
+    if tree is None:
         return ()
     positions = getattr(code, "co_positions")()  # noqa: B009  # not known to Python 3.10
     line, last, column, end = list(positions)[instruction // 2]

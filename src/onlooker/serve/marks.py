@@ -41,6 +41,12 @@ from ..trace.order_reads import of_var_keyword, orders_differ
 
 __all__ = ["MarksOfCalls", "order_violation"]
 
+#: the marks of tensors without numbers that are not finite
+_NOT_FINITE = (
+    (NUMBERS, torch.isnan, "which has NaN"),
+    (FINITE, torch.isinf, "which has infinite ones"),
+)
+
 
 class MarksOfCalls:
     """Checks the inputs of one graph; of most graphs nothing is read."""
@@ -84,10 +90,9 @@ class MarksOfCalls:
             for mark, difference_of in self._tests:
                 if got := difference_of(value):
                     yield self._violation(mark, where, got)
-            if NUMBERS in self._marks and self._has_nan(position, value):
-                yield self._violation(NUMBERS, where, "which has NaN")
-            if FINITE in self._marks and self._has_infinite(position, value):
-                yield self._violation(FINITE, where, "which has infinite ones")
+            for mark, is_one, got in _NOT_FINITE:
+                if mark in self._marks and self._has_any(position, value, is_one):
+                    yield self._violation(mark, where, got)
             if where in self._ids and (wrong := _other_id(value, *self._ids[where])) is not None:
                 yield self._violation(
                     ids_mark(where, *self._ids[where]), where, f"which has {wrong}"
@@ -96,24 +101,18 @@ class MarksOfCalls:
             if IDENTITY in self._marks and first != position:
                 yield self._violation(IDENTITY, where, f"which is {self._paths[first]}")
 
-    def _has_infinite(self, position: int, value: torch.Tensor) -> bool:
-        if not self._has_floats(position, value):
-            return False
-        value = as_numbers(value)
-        total = value.sum()  # is not finite where a number is infinite, or many are large
-        return not bool(total.isfinite()) and bool(value.isinf().any())
-
-    def _has_floats(self, position: int, value: torch.Tensor) -> bool:
-        """True for a tensor of floats that is looked through; a recorded call has shapes alone."""
+    def _has_any(
+        self, position: int, value: torch.Tensor, is_one: Callable[[torch.Tensor], torch.Tensor]
+    ) -> bool:
+        """True for a tensor of floats that has NaN, or an infinite number. A recorded call has shapes
+        alone, and nothing is looked for.
+        """
         is_float = value.is_floating_point() and not value.is_meta
-        return is_float and self._paths[position] not in self._returned
-
-    def _has_nan(self, position: int, value: torch.Tensor) -> bool:
-        if not self._has_floats(position, value):
+        if not is_float or self._paths[position] in self._returned:
             return False
         value = as_numbers(value)
-        total = value.sum()  # is NaN where a number is, and where infinite ones meet
-        return bool(total.isnan()) and bool(value.isnan().any())
+        # one NaN or infinite number makes the sum so, and many large ones do: these are told apart
+        return not bool(value.sum().isfinite()) and bool(is_one(value).any())
 
     def _violation(self, mark: str, where: str, got: str) -> Violation:
         expected = f"{said_of(mark)}, because of {self._marks[mark]}"

@@ -32,7 +32,7 @@ import torch
 from ...model_source.frames import looked_up
 from ...model_source.lines import is_of_library, is_of_python, line_of
 from ...model_source.source_messages import is_message
-from ...model_source.source_tests import codes_of, tree_of
+from ...model_source.source_tests import tree_of, tree_of_code
 from ...patches.swap import swapped
 from ..repair import Repair
 from .for_people import Outlets
@@ -122,8 +122,8 @@ def _statements_at(code: CodeType, line: int) -> tuple[ast.stmt, ...]:
     """The statements that have an expression at a line; those inside of their blocks left out. There
     are none where the file has changed since the code was imported.
     """
-    tree = tree_of(code.co_filename)
-    if tree is None or code not in codes_of(code.co_filename):
+    tree = tree_of_code(code)
+    if tree is None:
         return ()
     return tuple(
         node

@@ -324,6 +324,24 @@ def test_the_class_says_which_sizes_it_computes() -> None:
     assert computed(Computing(token_id=64, second_width=5)) == {"size", "blocks"}
 
 
+def test_a_state_space_layer_of_a_width_of_its_own_is_reduced_with_its_heads_and_its_state() -> None:
+    tree = {
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "mamba_d_ssm": 1024,
+        "mamba_n_heads": 128,
+        "mamba_d_state": 256,
+    }
+    small = reduced(tree)
+    assert (small["mamba_d_ssm"], small["mamba_n_heads"], small["mamba_d_state"]) == (16, 4, 16)
+
+
+def test_layers_that_only_a_list_of_their_kinds_counts_are_reduced() -> None:
+    kinds = ["linear_attention", "moe"] * 20 + ["full_attention", "moe"]
+    small = reduced({"hidden_size": 2688, "layers_block_type": kinds})
+    assert small["layers_block_type"] == ["linear_attention", "moe", "full_attention"]
+
+
 def test_a_computed_size_is_computed_anew_unless_the_reduction_knows_it() -> None:
     config = Computing(width=512)
     values = config.to_dict()

@@ -14,7 +14,8 @@ done to it:
   widths double from stage to stage ends at 256;
 - heads: at most 4, a power of two; one key-value head stays one, as many as there are query heads
   stay as many, anything between becomes 2;
-- heads of linear attention and of an indexer: at most 4, of 16 and of 32;
+- heads of linear attention and of an indexer: at most 4, of 16 and of 32; heads of a state-space
+  layer of a width of its own: at most 4, and states of 16; a normalization of rows and columns in turn is made 4 times;
 - the size of a head: the width shared by the heads; if it is given by itself, it follows the common
   factor; a rotary part, factors and sections keep their share of the head;
 - experts: at most 4, of which at most 2 are used at a time, in at most 2 groups;

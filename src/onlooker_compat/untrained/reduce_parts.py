@@ -44,6 +44,8 @@ LAYERS = (
     "decoder_layers",
     "depth",
 )
+#: the kinds of all layers
+KINDS = ("layer_types", "layers_block_type")
 
 #: widths, which all follow one factor
 # fmt: off
@@ -58,6 +60,7 @@ WIDTHS = frozenset(
         "output_channels", "fusion_hidden_size", "iou_head_hidden_dim", "time_step_rank", "q_lora_rank",
         "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "qk_head_dim", "v_head_dim", "ffn_hidden_size",
         "upsample_groups", "expert_ffn_hidden_size", "fpn_hidden_size", "vit_dim", "o_lora_rank",
+        "upsample_initial_channel", "mamba_d_ssm",
     }
 )
 # fmt: on
@@ -97,12 +100,16 @@ HEADS = (
     "encoder_attention_heads",
     "decoder_attention_heads",
 )
-#: heads inside of linear attention, and of an indexer, whose heads have a rotary part as well
+#: heads inside of linear attention, and of an indexer, whose heads have a rotary part as well; heads
+#: and states of state-space layers; rounds of a normalization that is repeated
 INNER_HEADS = {
     **dict.fromkeys(("linear_num_heads", "linear_num_key_heads", "linear_num_value_heads"), 4),
     **dict.fromkeys(("linear_head_dim", "linear_key_head_dim", "linear_value_head_dim"), 16),
     "index_n_heads": 4,
     "index_head_dim": 32,
+    "mamba_n_heads": 4,
+    "hc_sinkhorn_iters": 4,
+    **dict.fromkeys(("mamba_d_state", "ssm_state_size", "state_size"), 16),
 }
 KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 WIDTH_OF_HEADS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
@@ -126,10 +133,12 @@ def chosen_layers(part: Part) -> list[int] | None:
     [0, 2]
     >>> chosen_layers({"num_hidden_layers": 1})
     [0]
+    >>> chosen_layers({"layers_block_type": ["mamba", "moe", "mamba", "attention", "moe"]})
+    [0, 1, 3]
     >>> chosen_layers({"num_hidden_layers": 4, "kv_source_layers": [0, 1, 2, 2]})
     [0, 3]
     """
-    depth = max((part[key] for key in LAYERS if isinstance(part.get(key), int)), default=0)
+    depth = _depth_of(part)
     if not depth:
         return None
     columns = [_kinds_of_layers(value) for value in _layer_lists(part, depth).values()]
@@ -143,6 +152,13 @@ def chosen_layers(part: Part) -> list[int] | None:
     others = [index for index in range(depth) if index not in kept]
     wanted = max(2, len(part.get("backbone_out_indices") or ()))
     return sorted(kept + others[: max(0, wanted - len(kept))])
+
+
+def _depth_of(part: Part) -> int:
+    """The number of layers, which the list of their kinds says where no number does."""
+    numbers = [part[key] for key in LAYERS if isinstance(part.get(key), int)]
+    kinds = [part[key] for key in KINDS if isinstance(part.get(key), (list, tuple))]
+    return max(numbers or map(len, kinds), default=0)
 
 
 def _layer_lists(part: Part, depth: int) -> dict[str, Sequence[Any]]:
@@ -199,7 +215,7 @@ def reduced_layers(part: Part, kept: list[int] | None) -> Update:
         update[COEFFICIENT] = min(part[COEFFICIENT], 1.0)
     if kept is None:
         return update
-    depth = max(part[key] for key in LAYERS if isinstance(part.get(key), int))
+    depth = _depth_of(part)
     update |= {key: min(part[key], len(kept)) for key in LAYERS if isinstance(part.get(key), int)}
     update.update(
         {k: _of_kept_layers(value, kept) for k, value in _layer_lists(part, depth).items()}

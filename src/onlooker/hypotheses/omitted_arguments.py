@@ -7,6 +7,14 @@ Experiments at two or three sizes only choose candidates: each argument alone, t
 together. Traces and runs on each side of what the model decides settle what is true (``graphs``).
 Flags of calls of several kinds stay bound there, so they are not tested.
 
+An example: all calls passed ``ids``, ``mask`` and ``token_types``::
+
+    left out               the model gives the same as    what follows
+    ids                    it refuses the call            ids are needed
+    mask                   with ones                      may be left out, ones stand for it
+    token_types            with zeros                     may be left out, zeros stand for it
+    mask, token_types      with both                      a call may leave out both
+
 A cache that was empty in some calls and absent in none is another question: the model may return
 one only where it was given one. The calls with an empty one are run without it. Where a mask may be
 left out beside an empty cache and not without one, a call has to bring the cache: each call did.

@@ -1,4 +1,18 @@
-"""Runs the families of relations over a table and keeps what holds."""
+"""Runs the families of relations over a table and keeps what holds.
+
+An example: a prefill, a step and a further prompt with ``ids`` of shape (batch, n), a cache ``past`` and a
+``mask``. Axes that agree in all calls are one class::
+
+    class                       call 0   call 1   call 2
+    ids 0, past 0, mask 0       2        2        3
+    ids 1                       10       1        4
+    past 1                      0        10       6
+    mask 1                      10       11       10
+
+The class with the largest sizes is asked first: ``mask 1`` is no other class and none plus a number, but
+``ids 1 + past 1`` in every row. It follows from these two. No class may follow from one that follows from it, and
+so the other three are free: they are the symbols of the plan.
+"""
 
 from __future__ import annotations
 

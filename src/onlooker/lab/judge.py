@@ -114,6 +114,8 @@ def perturbed(values: Values, before: Values, axes: Sequence[Axis], domains: Dom
     Numbers that were there before stay: where no others are valid beside them, all stay as they
     are.
     """
+    # ids may become any others; of times that have to rise the new ones come nearer to those before, or
+    # to each other; what allows none of these stays
     for others in (_other_numbers, _nearer, _closer_together, _turned_round):
         changed = dict(values)
         for axis in axes:

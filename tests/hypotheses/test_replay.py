@@ -166,6 +166,49 @@ def test_a_model_that_reads_what_its_calls_write_is_refused_by_the_name_of_the_a
     assert torch.equal(torch.get_rng_state(), state)
 
 
+class LongCallsCount(torch.nn.Module):
+    """A long call puts another buffer there, which short calls read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > 23:
+            self.mean = x.mean().detach()
+        return x * (self.mean + 1)
+
+
+def test_a_call_in_the_middle_may_write_what_the_last_one_reads() -> None:
+    model, observer = LongCallsCount(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for length in (6, 40, 5):
+            model(torch.rand(3, length))
+    after = model.mean
+    with pytest.raises(ExportError, match="its calls read mean, and write it") as caught:
+        observer.export()
+    assert caught.value.slug == "model-keeps-state"
+    assert model.mean is after
+
+
+_GLOBAL = {"n": 0}
+
+
+class ReadsElsewhere(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * _GLOBAL["n"]
+
+
+def test_a_program_that_does_not_give_what_was_watched_is_not_verified() -> None:
+    model, observer = ReadsElsewhere(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for _GLOBAL["n"] in (1, 2, 3):
+            model(torch.rand(3, 4 + _GLOBAL["n"]))
+    with pytest.warns(OnlookerWarning, match="depend on earlier calls"):
+        program = observer.export()
+    assert not program.verify().verified
+
+
 def test_what_calls_write_and_do_not_read_is_no_state() -> None:
     doubt = find_doubt(*asked(watched(DrawsAndCounts())))
     assert doubt is not None

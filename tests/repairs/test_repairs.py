@@ -19,6 +19,7 @@ from onlooker.repairs.numbers.size_ints import SIZE_INTS
 from onlooker.repairs.repair import Attempt, Repair, TraceRequest
 from onlooker.repairs.repairs import REPAIRS, anew, next_attempt
 from onlooker.repairs.trace_mode import Reader, TraceMode, reading
+from onlooker.repairs.value_branches import VALUE_BRANCHES
 from onlooker.torch_internals.fake_tensors import DataDependentOutputException
 from repairs_page import PAGE, ROOT, page
 
@@ -47,7 +48,7 @@ VALUE = DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
     [
         (TooManyGuardsError("many"), UNGUARDED),
         (TypeError("unhashable type: non-nested SymInt"), SIZE_KEYS),
-        (VALUE, BY_VALUES),
+        (VALUE, VALUE_BRANCHES),
         (AssertionError("[0, 4] not a subset of src_bound [0, 3]"), GREATEST_SIZES),
         (RuntimeError("a shape is wrong"), NOT_TRACING),
     ],

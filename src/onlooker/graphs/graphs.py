@@ -110,7 +110,7 @@ def _note_calls_after_others(program: ProgramGraphs) -> None:
                 raise reads_state(
                     search.plan, dict.fromkeys(remembered, ""), is_watched=True
                 ) from different
-            kept.difference = f"{named_few(remembered, _MOST_NAMED)}: {different}"
+            kept.difference = f"it reads {named_few(remembered, _MOST_NAMED)}: {different}"
             return
 
 

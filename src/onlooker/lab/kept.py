@@ -44,8 +44,8 @@ class Kept:
     """The places that calls change, by path: all of them, the ``counted`` ones, and the ``renewed``
     ones, which get another tensor in each run. ``lifted`` are
     those of them that only traces change, ``sides`` further calls, which leave behind what no watched call does.
-    ``difference`` says how a call after another one gives another result than it does by itself;
-    it is empty where none was found.
+    ``difference`` says how a call after another one gives another result than it does by itself, or why
+    that is unknown; it is empty where none was found.
     """
 
     changes: dict[str, Effect] = field(default_factory=dict)

@@ -9,7 +9,15 @@ from types import CodeType
 
 from .source_tests import has_positions, tree_of, tree_of_code
 
-__all__ = ["ends_step", "loop_over", "names_read_after"]
+__all__ = [
+    "ends_step",
+    "loop_over",
+    "may_leave",
+    "names_read_after",
+    "names_set",
+    "read_before_set",
+    "skips_step",
+]
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 #: what a body must not have: it leaves the loop, or what it sets is seen by other functions
@@ -61,7 +69,7 @@ def names_read_after(file: str, loop: ast.For) -> frozenset[str] | None:
     ``with`` blocks are read as the statements in them.
     """
     function = _function_with(file, loop)
-    if function is None or any(isinstance(node, _LEAVES) for node in _within(loop.body)):
+    if function is None or may_leave(loop.body):
         return None
     if any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in ast.walk(function)):
         return None
@@ -71,6 +79,26 @@ def names_read_after(file: str, loop: ast.For) -> frozenset[str] | None:
     read_outside = _names(outside, ast.Load) & names
     given = _names(ast.walk(loop.target), ast.Store)
     return frozenset(read_outside | _read_before_set(loop.body, names, set(given)))
+
+
+def may_leave(body: Sequence[ast.stmt]) -> bool:
+    """True for statements that may leave a loop or a function, or set what other functions read."""
+    return any(isinstance(node, _LEAVES) for node in _within(body))
+
+
+def skips_step(body: Sequence[ast.stmt]) -> bool:
+    """True for statements with a ``continue`` that is about a loop around them."""
+    return any(isinstance(node, ast.Continue) for node in _of_own_steps(body))
+
+
+def names_set(body: Sequence[ast.stmt]) -> set[str]:
+    """The names that statements assign."""
+    return _names(list(_within(body)), ast.Store)
+
+
+def read_before_set(body: Sequence[ast.stmt]) -> set[str]:
+    """The names that statements set, and whose values from before they may read."""
+    return _read_before_set(body, names_set(body), set())
 
 
 def _read_before_set(body: Sequence[ast.stmt], names: set[str], known: set[str]) -> set[str]:

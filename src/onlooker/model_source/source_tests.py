@@ -10,7 +10,7 @@ import ast
 import dis
 import functools
 import linecache
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -36,7 +36,8 @@ _Branch = ast.If | ast.IfExp | ast.Assign
 
 @dataclass(frozen=True, eq=False)
 class SourceTest:
-    """One operand of a test that is asked for; ``others`` are those that ``or`` has after it.
+    """One operand of a test that is asked for; ``others`` are those that ``or`` has after it. The test
+    ``is_negated`` where it is ``not`` of what is asked for.
 
     ``branch`` is an ``if`` without ``else``, an expression with ``if``, or the assignment of ``a or
     b`` to a name that only such tests read.
@@ -45,6 +46,7 @@ class SourceTest:
     function: ast.AST
     branch: _Branch
     others: Sequence[ast.expr]
+    is_negated: bool = False
 
     @property
     def lines(self) -> range:
@@ -55,7 +57,11 @@ class SourceTest:
         """True for a name whose value no other part of the function reads: each of them assigns it
         before.
         """
-        known = {id(node) for node in ast.walk(self.branch)}
+        return self.is_read_by([self.branch], name)
+
+    def is_read_by(self, statements: Iterable[ast.stmt | ast.expr], name: str) -> bool:
+        """True where these statements alone read the value that a name has after the branch."""
+        known = {id(node) for statement in statements for node in ast.walk(statement)}
         known.update(id(node) for node in self._reads_of_others(name))
         return all(id(node) in known for node in _reads(self.function, name))
 
@@ -140,8 +146,11 @@ def _tests_in(node: ast.AST, function: ast.AST) -> Iterator[tuple[_Position, Sou
     if isinstance(node, ast.IfExp) or (isinstance(node, ast.If) and not node.orelse):
         operands = _operands(node.test)
         for place, operand in enumerate(operands):
-            if not _is_chain(operand):
-                yield _position(operand), SourceTest(function, node, operands[place + 1 :])
+            is_negated = isinstance(operand, ast.UnaryOp) and isinstance(operand.op, ast.Not)
+            asked = operand.operand if isinstance(operand, ast.UnaryOp) and is_negated else operand
+            if not _is_chain(asked):
+                others = operands[place + 1 :]
+                yield _position(asked), SourceTest(function, node, others, is_negated)
     elif isinstance(node, ast.Assign) and len(node.targets) == 1:
         (target,), operands = node.targets, _operands(node.value)
         compares = all(isinstance(one, ast.Compare) and not _is_chain(one) for one in operands)

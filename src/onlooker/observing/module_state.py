@@ -54,13 +54,13 @@ def held_values(model: Any) -> dict[str, Any]:
 
 
 def plain_values(model: Any) -> dict[str, Any]:
-    """The plain attributes of a model and of its submodules, by path: numbers, flags, text, tuples, and
-    tensors that are no buffers. The mode is the user's own choice, and may change after watching.
+    """The plain attributes of a model and of its submodules, by path: numbers, flags, text, tuples,
+    tensors and buffers. The mode is the user's own choice, and may change after watching.
     """
     return {
         f"{prefix}.{name}" if prefix else name: value
         for prefix, module in _modules(model)
-        for name, value in vars(module).items()
+        for name, value in (*vars(module).items(), *vars(module).get("_buffers", {}).items())
         if isinstance(value, _PLAIN) and name != "training"
     }
 

@@ -63,6 +63,7 @@ _ATOMS = frozenset(
     {
         *_PLAIN,
         *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
+        *(torch.SymInt, torch.SymFloat, torch.SymBool),
         *(range, slice, type(...), type(NotImplemented)),
         *(BuiltinFunctionType, type(torch.ops.aten.add.Tensor)),
     }

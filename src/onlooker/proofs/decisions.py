@@ -57,7 +57,7 @@ _ASKING = frozenset({"evaluate", "bool_", "guard_bool", "__bool__"})
 _HANDING_ON = frozenset({"__torch_function__", "on_call"})
 #: methods of ours between a decision and the model
 _INSIDE = _HANDING_ON | {"evaluate_and_log", "line_that_decides", "warning"}
-_DECIDERS: list[Callable[[SymNode, FrameType | None], bool]] = []
+_DECIDERS: list[Callable[[SymNode, FrameType | None], bool | None]] = []
 #: the attribute that a simplified comparison carries: its class and its two sides
 _SIDES = "_onlooker_sides"
 
@@ -134,8 +134,11 @@ def recorded_decisions(ends: Callable[[Decision], bool] | None = None) -> Iterat
     evaluate = ShapeEnv.evaluate_sym_node
 
     def evaluate_and_log(self: ShapeEnv, node: SymNode, *args: Any, **kwargs: Any) -> Any:
-        if _DECIDERS and _DECIDERS[-1](node, _asking_frame()):
-            return sympy.true
+        frame = _asking_frame() if _DECIDERS else None
+        for decides in reversed(_DECIDERS):
+            taken = decides(node, frame)
+            if taken is not None:
+                return sympy.sympify(taken)
         inner = inner_environment()
         if inner is self:  # a guard of the inner graph asks the same of the sizes of the trace
             return evaluate(self, node, *args, **kwargs)
@@ -173,9 +176,9 @@ def line_that_decides() -> str:
 
 
 @contextlib.contextmanager
-def taken_by(decides: Callable[[SymNode, FrameType | None], bool]) -> Iterator[None]:
-    """Inside the block a decision is True, and not logged, where ``decides`` says so: it is given the
-    node, and the frame that asks whether the value is true.
+def taken_by(decides: Callable[[SymNode, FrameType | None], bool | None]) -> Iterator[None]:
+    """Inside the block a decision has the answer that ``decides`` gives, and is not logged; None leaves it
+    to torch. ``decides`` is given the node, and the frame that asks whether the value is true.
     """
     _DECIDERS.append(decides)
     try:

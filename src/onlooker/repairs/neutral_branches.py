@@ -137,19 +137,19 @@ class NeutralBranches(Reader):
             raise self._failed(None)
         return func(*args, **kwargs)
 
-    def _takes(self, value: SymNode, frame: FrameType | None) -> bool:
-        """True where the value decides a branch that is taken without a condition."""
+    def _takes(self, value: SymNode, frame: FrameType | None) -> bool | None:
+        """True where the value decides a branch that is taken without a condition, else None."""
         if frame is None or not is_code_of_model(frame.f_code.co_filename):
-            return False
+            return None
         if not value.expr.free_symbols:
-            return False
+            return None
         known = self._named.get(id(value))
         line = line_of(frame) if known is None else known[2]
         if known is None and line in (self._decided or ()):
-            return False
+            return None
         try:
             test = branch_asked_at(frame.f_code, frame.f_lasti)
-            if test is None:
+            if test is None or test.is_negated:
                 raise _UnknownError
             # a proof computes with tensors of its own, out of sight of the trace
             with without_dispatch_modes(), WithoutFunctions():
@@ -157,7 +157,7 @@ class NeutralBranches(Reader):
         except _UnknownError:
             if known is not None:  # it was taken where it got its name
                 raise self._failed(line) from None
-            return False
+            return None
         self.taken.append(line)
         return True
 

@@ -32,6 +32,7 @@ from .repair import Attempt, Repair, Retry, Setup, TraceRequest
 from .repeated_operators import REPEATED_OPERATORS
 from .unchanged_modules import UNCHANGED_MODULES
 from .unsolved_equations import UNSOLVED_EQUATIONS
+from .value_branches import VALUE_BRANCHES
 from .watched_sizes import WATCHED_SIZES
 
 __all__ = ["REPAIRS", "anew", "next_attempt", "repaired"]
@@ -59,6 +60,7 @@ REPAIRS: tuple[Repair, ...] = (
     PLAIN_BOOLS,
     FLOATS_DECIDE,
     EQUAL_SIZES,
+    VALUE_BRANCHES,
     BY_VALUES,
     SIZE_INTS,
     GREATEST_SIZES,

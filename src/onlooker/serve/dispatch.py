@@ -117,10 +117,11 @@ class Dispatcher:
                 self._undoing[graph.name] = Undoing.of(graph)
             undoing = self._undoing[graph.name]
             try:
+                given = graph, inputs, undoing
                 if undoing is None:
-                    return graph, values, self._answer(graph, inputs, values, opened, finish)
+                    return graph, values, self._answer(*given, values, opened, finish)
                 with undoing.on_refusal(inputs):
-                    return graph, values, self._answer(graph, inputs, values, opened, finish)
+                    return graph, values, self._answer(*given, values, opened, finish)
             except Mismatch as mismatch:
                 failed[graph.name] = mismatch.violations
         reasons = []
@@ -165,18 +166,19 @@ class Dispatcher:
             raise Mismatch(*self._violations(graph, route, tree.leaves))
         undoing = Undoing.of(graph)
         with contextlib.nullcontext() if undoing is None else undoing.on_refusal(inputs):
-            return self._close(graph, _results(graph, inputs))
+            return self._close(graph, _results(graph, inputs, undoing))
 
     def _answer(
         self,
         graph: Graph,
         inputs: list[Any],
+        undoing: Undoing | None,
         values: dict[str, Any],
         opened: Tree[Any] | None,
         finish: Finish | None,
     ) -> Any:
         """Returns the result that a graph gives to the caller."""
-        results = self._handed_back(graph, _results(graph, inputs), values)
+        results = self._handed_back(graph, _results(graph, inputs, undoing), values)
         result = self._close(graph, results, opened)
         return result if finish is None else finish(values, result)
 
@@ -415,16 +417,23 @@ def _route(graph: Graph, structure: Structure, signature: Signature) -> Route | 
         return mismatch
 
 
-def _results(graph: Graph, inputs: list[Any]) -> list[Any]:
-    """All leaves of the result."""
+def _results(graph: Graph, inputs: list[Any], undoing: Undoing | None) -> list[Any]:
+    """All leaves of the result. Where the graph fails with inputs in another layout than an export has,
+    it runs once more, from where the first run began.
+    """
+    laid = None if undoing is None else _contiguous(graph, inputs)
+    around: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if undoing is not None and laid is not None:
+        around = undoing.on_refusal(inputs)
     try:
-        return graph(inputs)
+        with around:
+            return graph(inputs)
     except OnlookerError:  # the graph cannot be run here, whatever the call
         raise
     except Exception as error:  # a graph may index or divide before it refuses
         if is_out_of_memory(error):
             raise
-        laid = _contiguous(graph, inputs)
+        laid = laid or _contiguous(graph, inputs)
         if laid is None:
             raise _refusal(graph, error) from error
     try:

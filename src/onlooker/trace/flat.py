@@ -42,6 +42,7 @@ from ..repairs.numbers.size_tensors import FLOATS_DECIDE, SizeTensors
 from ..repairs.numbers.sized_operators import SIZED_OPERATORS, SizedOperators
 from ..repairs.repair import TraceRequest
 from ..repairs.trace_mode import Reader, reading
+from ..repairs.value_branches import VALUE_BRANCHES, ValueBranches
 from .equal_sizes import unify_sizes
 from .generators import without_generator
 from .identity_tests import compares_numbers, marks_in_source
@@ -52,6 +53,7 @@ from .state_reads import StateReads
 
 __all__ = ["FlatModel", "FlatRun", "identifiers", "output_labels"]
 
+_COUNTS = "which counts where its test says so"
 _CHANGES_NOTHING = "it changes nothing where its test fails"
 
 
@@ -169,6 +171,7 @@ class FlatRun:
         self.readers: Sequence[Reader] = ()
         self.rows = WholeRows() if WHOLE_ROWS.is_part_of(request) else None
         self.branches, self.loops = NeutralBranches(), RolledLoops()
+        self.values: ValueBranches | None = None
         self._ranges, self.hits = RangeTensors(), HitRows()
         self.reads, self.state, self.marks_read = SizeReads(), StateReads(), MarkReads(())
         self._changes: Sequence[Effect] = ()
@@ -195,9 +198,11 @@ class FlatRun:
         most = f"of up to {self._n_steps} steps"
         scans = dict.fromkeys(self.loops.scans)
         taken = dict.fromkeys(self.branches.taken)
+        by_values = dict.fromkeys(self.values.taken if self.values is not None else ())
         return [
             *(f"the loop at {line} is a scan of torch, {most}" for line in scans),
             *(f"the branch at {line} is taken for all sizes: {_CHANGES_NOTHING}" for line in taken),
+            *(f"the branch at {line} is traced on one side, {_COUNTS}" for line in by_values),
         ]
 
     @property
@@ -244,6 +249,8 @@ class FlatRun:
             self.state.check(result)
             leaves = [loops.value(leaf) for leaf in open_result(result).leaves]
             self.hits.check(leaves)
+            if self.values is not None:
+                leaves = self.values.checked(leaves)
         leaves = [as_output(self._own_row(leaf)) for leaf in leaves]
         for failure in (loops.failure, branches.failure):
             if failure is not None:
@@ -275,6 +282,11 @@ class FlatRun:
             ends=request.ends,
         )
         self.reads, self.marks_read = SizeReads(), MarkReads(inputs.values())
+        self.values = None
+        if VALUE_BRANCHES in request.on:
+            self.values = ValueBranches(
+                self._held, request.decided, is_rolling=lambda: self.loops.is_rolling
+            )
         return (
             GuardCount(inputs.values(), self._most_guards),
             *([] if self.rows is None else [self.rows]),
@@ -289,6 +301,7 @@ class FlatRun:
             self.marks_read,
             self.loops,
             self.hits,
+            *([] if self.values is None else [self.values]),
         )
 
     def _held(self) -> Snapshot:

@@ -440,6 +440,14 @@ def graph_of(attempt: Attempt, flat: FlatRun, example: Example) -> Graph:
     """The graph around the program of an attempt."""
     program, plan, names = attempt.program, flat.plan, flat.names
     assert program is not None
+    if len(flat.dynamic) != len(example.outputs.leaves):
+        raise ExportError(
+            f"{plan.model or 'the model'}.{plan.method} ({plan.name}) gives {len(flat.dynamic)} values in a"
+            f" trace, and {len(example.outputs.leaves)} in a run with the same arguments: something else"
+            " than these decides, such as what earlier calls have left behind.",
+            slug="model-keeps-state",
+            hint=f"{_WATCH_STATE} Or pass it to the method, and return it.",
+        )
     outputs = Outputs(
         example.outputs.structure,
         tuple(

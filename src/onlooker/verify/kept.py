@@ -121,8 +121,10 @@ def _followed(
 
 
 def _failed(difference: str) -> Check:
-    """Returns the failed check of a call after another one, which the export of the program found."""
-    differs = Agreement(float("inf"), f"the model keeps state: it reads {difference}")
+    """Returns the failed check of a call that depends on the calls before it, which the export of the
+    program found.
+    """
+    differs = Agreement(float("inf"), f"the model keeps state: {difference}")
     label = "a call after another one, while the graphs were made"
     return Trial("unseen", label, {}, focus=Focus.SEQUENCE).compared(differs)
 

@@ -31,6 +31,8 @@ from .surroundings import beside_fast_path, surroundings_of
 __all__ = ["find_doubt"]
 
 _MOST_REPLAYS = 2
+#: calls that are run one after the other, for attributes that one of them writes and another reads
+_MOST_IN_A_ROW = 64
 #: a first call with so many times the rows of the last one is not run again: the last one tells more,
 #: since more calls stood before it
 _MUCH_DEARER = 32
@@ -77,11 +79,14 @@ def find_doubt(
         lab.record_claim(claim, not other, detail=other)
         if other:
             around = surroundings_of(sample, lab)
-            kept = () if around else attributes_between_calls(first_and_last, lab)
+            whole = [one for one in samples if not one.altered]
+            kept = () if around else attributes_between_calls(whole[:_MOST_IN_A_ROW], lab)
             if kept:
                 raise _keeps_state(sample, other, kept)
             if not around and _draws(sample, again, lab):
                 return _random(sample)
+            if not around:
+                lab.kept.difference = f"call {sample.call.index}, run again by itself: {other}"
             return _depends(sample, f"differs ({other})", around)
         lab.remember(sample.arguments(), again)
     if refused and len(refused) == len(first_and_last):

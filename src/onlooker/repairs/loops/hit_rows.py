@@ -28,21 +28,20 @@ step; and Python keeps nothing else of it, which is compared. Otherwise the loop
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 import torch
-from torch.fx import Node
 
 from ...model_source.frames import frame_of_model
 from ...model_source.lines import line_of
 from ...model_source.source_loops import ends_step, loop_over, names_read_after
 from ...model_source.source_tests import expressions_around
 from ...observing.reach import Snapshot
-from ...proofs.operators import draws, shared_by, written_by
 from ...torch_internals.tracing import get_proxy_mode
+from ..live_part import WRITES, LivePart, held_by, node_of
 from ..repair import Attempt, Repair, Retry
 from ..trace_mode import Reader
 
@@ -54,11 +53,9 @@ _MOST_ROWS = 512
 _MOST_REFUSED = 2
 _NONZERO = frozenset({torch.nonzero, torch.Tensor.nonzero})
 _APART = frozenset({torch.unbind, torch.Tensor.unbind})
-_ADDS = frozenset({torch.index_add, torch.Tensor.index_add, torch.Tensor.index_add_})
-_SETS = frozenset({torch.Tensor.__setitem__})
 _COUNTS = frozenset({torch.numel, torch.Tensor.numel})
 _FORMATS = frozenset({torch.Tensor.__format__})
-_ALL = _NONZERO | _APART | _ADDS | _SETS | _COUNTS | _FORMATS
+_ALL = _NONZERO | _APART | WRITES | _COUNTS | _FORMATS
 _UNSEEN = object()
 
 
@@ -123,16 +120,7 @@ class HitRows(Reader):
             return 1  # it is compared with 0, and nothing else
         if func in _FORMATS and getattr(args[0], "constant", None) is not None:
             return format(args[0].item(), *args[1:])  # the text of a fake tensor is not its number
-        if func in _ADDS and len(args) == 4:
-            target, dim, index, source = args
-            source = source.masked_fill(step.is_left_out(), 0)
-            return step.writing(lambda: func(target, dim, index, source, **kwargs))
-        if func in _SETS:
-            target, index, value = args
-            value = torch.as_tensor(value, dtype=target.dtype, device=target.device)
-            value = torch.where(step.is_live, value, target[index])
-            return step.writing(lambda: func(target, index, value))
-        return func(*args, **kwargs)
+        return step.written(func, args, kwargs)
 
     def _loop_over(self, value: Any) -> _Visits | None:
         """The steps of the loop over some rows that a frame of the model begins; None for any other
@@ -161,12 +149,7 @@ class HitRows(Reader):
         """A snapshot of the model and of the local names of a frame; None in a run with plain
         sizes.
         """
-        if self._reach is None:
-            return None
-        held = self._reach()
-        values = [v for v in frame.f_locals.values() if isinstance(v, (list, dict, set))]
-        held.holders += Snapshot.of(values, copies=False).again().holders[1:]
-        return held
+        return None if self._reach is None else held_by(self._reach(), frame)
 
     def failed(self, line: str, reason: str) -> NotVisitedError:
         """Remembers why a loop is that of Python, which the model may catch, and gives it."""
@@ -178,12 +161,11 @@ class HitRows(Reader):
 
         :raises NotVisitedError: elsewhere
         """
-        mode = get_proxy_mode()
         if self.failure is not None:
             raise self.failure
-        if mode is None:
+        if get_proxy_mode() is None:
             return
-        returned = {_node_of(mode, leaf) for leaf in outputs}
+        returned = {node_of(leaf) for leaf in outputs}
         for step in self._steps:
             why = step.seen_outside(returned)
             if why:
@@ -230,16 +212,13 @@ class _Visits:
         return {name: known.get(name, _UNSEEN) for name in self._names or ()}
 
 
-class _Step:
+class _Step(LivePart):
     """One step: ``is_live`` is True where its row is in the loop."""
 
     def __init__(self, line: str, frame: FrameType, loop: ast.For, is_live: torch.Tensor) -> None:
-        self.line, self.is_live = line, is_live
+        super().__init__(is_live)
+        self.line = line
         self._frame, self._loop = frame, loop
-        self._last = _last_node()
-        self._nodes: Sequence[Node] = ()
-        self._writes: set[Node] = set()
-        self._written: list[Any] = []
 
     def ends_at(self, frame: FrameType | None) -> bool:
         """True where a frame is at the call in ``if rows.numel() == 0: continue`` of the loop."""
@@ -254,75 +233,12 @@ class _Step:
         """The rest of the step counts only where a condition holds as well."""
         self.is_live = self.is_live & condition
 
-    def is_left_out(self) -> torch.Tensor:
-        """True where what the step writes does not count."""
-        return ~self.is_live
-
-    def writing(self, write: Callable[[], Any]) -> Any:
-        """Runs a function that writes only where the step counts."""
-        last = _last_node()
-        result = write()
-        self._writes.update(_nodes_after(last))
-        self._written.append(result)
-        return result
-
-    def has_written(self, value: Any) -> bool:
-        """True for the result of such a function."""
-        return any(value is one for one in self._written)
-
-    def close(self) -> None:
-        """The step is over."""
-        self._nodes = _nodes_after(self._last)
-
-    def seen_outside(self, returned: Iterable[Node | None]) -> str:
-        """Returns what else than its writes is seen after the step; nothing where there is no such
-        thing.
-        """
-        own, returned = set(self._nodes), set(returned)
-        for node in self._nodes:
-            if draws(node):
-                return f"a step draws random numbers, in {node.target}"
-            if node in self._writes:
-                continue
-            if node in returned or not own.issuperset(node.users):
-                return f"the result of {node.target} is used after its step"
-            if any(_is_in_memory_of_others(one, own) for one in written_by(node)):
-                return f"a step writes to a tensor that it did not make, in {node.target}"
-        return ""
-
-
-def _is_in_memory_of_others(node: Node, own: set[Node]) -> bool:
-    """True for a result that may be in the memory of a tensor that a step did not make."""
-    return node not in own or any(_is_in_memory_of_others(one, own) for one in shared_by(node))
-
 
 def _is_mask(value: Any) -> bool:
     """True for a tensor with one dimension, whose size is a number."""
     if not isinstance(value, torch.Tensor) or value.ndim != 1:
         return False
     return isinstance(value.shape[0], int) and value.shape[0] <= _MOST_ROWS
-
-
-def _last_node() -> Node | None:
-    """The last node so far of the graph that is traced; None in a run without a trace."""
-    mode = get_proxy_mode()
-    return None if mode is None else next(reversed(mode.tracer.graph.nodes))
-
-
-def _nodes_after(node: Node | None) -> list[Node]:
-    """The nodes of a graph after one of them."""
-    found: list[Node] = []
-    while node is not None and node.next.op != "root":
-        node = node.next
-        found.append(node)
-    return found
-
-
-def _node_of(mode: Any, leaf: Any) -> Node | None:
-    if not isinstance(leaf, torch.Tensor) or leaf not in mode.tracer.tensor_tracker:
-        return None
-    found: Node = mode.tracer.tensor_tracker[leaf].proxy.node
-    return found
 
 
 def _writes_to(*tensors: torch.Tensor) -> Any:

@@ -1,0 +1,189 @@
+"""A part of a trace that counts only where a value says so: what it writes elsewhere is undone.
+
+The part is traced whatever the value is. A write to memory from before writes what stands there already
+unless the part counts, and nothing else of the part may be seen after it:
+
+    out[rows] += found          out[rows] = where(is_live, out[rows] + found, out[rows])
+    out.index_add_(0, r, y)     out.index_add_(0, r, y.masked_fill(~is_live, 0))
+    out.relu_()                 out.copy_(where(is_live, out.relu_(), out as it was))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from types import FrameType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..observing.reach import Snapshot
+from ..proofs.operators import draws, shared_by, written_by
+from ..torch_internals.tracing import get_proxy_mode
+
+__all__ = ["WRITES", "LivePart", "held_by", "is_traced", "is_write", "is_written", "node_of"]
+
+_ADDS = frozenset({torch.index_add, torch.Tensor.index_add, torch.Tensor.index_add_})
+_SETS = frozenset({torch.Tensor.__setitem__})
+#: the functions that write to rows of a tensor
+WRITES = _ADDS | _SETS
+_AUGMENTED = frozenset(
+    f"__i{name}__"
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")
+)
+
+
+class LivePart:
+    """The nodes of a part of a trace; it counts where the tensor ``is_live`` of one bool is True, and the
+    part ``around`` it counts.
+    """
+
+    def __init__(self, is_live: torch.Tensor, around: LivePart | None = None) -> None:
+        self.is_live: torch.Tensor = is_live if around is None else is_live & around.is_live
+        self._around = around
+        self._last = _last_node()
+        self._nodes: Sequence[Node] = ()
+        self._writes: set[Node] = set()
+        self._written: list[Any] = []
+
+    def written(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """The result of a function in the part; what it writes to rows of a tensor counts only where
+        the part does.
+        """
+        if func in _ADDS and len(args) == 4:
+            target, dim, index, source = args
+            source = source.masked_fill(~self.is_live, 0)
+            return self._writing(lambda: func(target, dim, index, source, **kwargs))
+        if func in _SETS:
+            target, index, value = args
+            value = torch.as_tensor(value, dtype=target.dtype, device=target.device)
+            value = torch.where(self.is_live, value, target[index])
+            return self._writing(lambda: func(target, index, value))
+        return func(*args, **kwargs)
+
+    def overwritten(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """The result of a function that writes to its first argument, which counts only where the part
+        does.
+        """
+        target, own = args[0], set(_nodes_after(self._last))
+        node = node_of(target)
+        if node is None or not _is_in_memory_of_others(node, own):
+            return func(*args, **kwargs)
+        before = target.clone()
+
+        def write() -> Any:
+            result = func(*args, **kwargs)
+            target.copy_(torch.where(self.is_live, target, before))
+            return result
+
+        return self._writing(write)
+
+    def _writing(self, write: Callable[[], Any]) -> Any:
+        last = _last_node()
+        result = write()
+        part: LivePart | None = self
+        while part is not None:
+            part._writes.update(_nodes_after(last))
+            part._written.append(result)
+            part = part._around
+        return result
+
+    def has_written(self, value: Any) -> bool:
+        """True for the result of a function that writes only where the part counts."""
+        return any(value is one for one in self._written)
+
+    def made(self, value: torch.Tensor) -> bool:
+        """True for a tensor that the part, which is over, has made in memory of its own."""
+        node = node_of(value)
+        return node is not None and not _is_in_memory_of_others(node, set(self._nodes))
+
+    def close(self) -> None:
+        """The part is over."""
+        self._nodes = _nodes_after(self._last)
+
+    def seen_outside(
+        self, returned: Iterable[Node | None], readers: Collection[Node] = frozenset()
+    ) -> str:
+        """Returns what else than its writes is seen after the part, but for ``readers``; nothing where
+        there is no such thing.
+        """
+        own, returned = set(self._nodes), set(returned)
+        for node in self._nodes:
+            if draws(node):
+                return f"a step draws random numbers, in {node.target}"
+            if node in self._writes:
+                continue
+            if node in returned or not (own | set(readers)).issuperset(node.users):
+                return f"the result of {node.target} is used after its step"
+            if any(_is_in_memory_of_others(one, own) for one in written_by(node)):
+                return f"a step writes to a tensor that it did not make, in {node.target}"
+        return ""
+
+
+def held_by(held: Snapshot, frame: FrameType) -> Snapshot:
+    """A snapshot of the model, with what the local names of a frame hold beside tensors and modules."""
+    values = [value for value in frame.f_locals.values() if _may_change(value)]
+    held.holders += Snapshot.of(values, copies=False).again().holders[1:]
+    return held
+
+
+def _may_change(value: Any) -> bool:
+    """True for a container, and for an object with attributes that is no tensor and no module."""
+    if isinstance(value, (torch.Tensor, torch.nn.Module, type, ModuleType, FunctionType)):
+        return False
+    is_object = hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] != "torch"
+    return is_object or isinstance(value, (list, dict, set))
+
+
+def is_write(func: Callable[..., Any]) -> bool:
+    """True for a function of torch that writes to its first argument, by its name."""
+    name = getattr(func, "__name__", "")
+    return name in _AUGMENTED or (name.endswith("_") and not name.endswith("__"))
+
+
+def is_traced() -> bool:
+    """True inside of a trace that makes a graph."""
+    return get_proxy_mode() is not None
+
+
+def is_written(nodes: Collection[Node]) -> bool:
+    """True where the graph that is traced writes to memory that some nodes may have."""
+    last = _last_node()
+    if last is None or not nodes:
+        return False
+    return any(
+        _is_in_memory_of(one, nodes) for node in last.graph.nodes for one in written_by(node)
+    )
+
+
+def _is_in_memory_of(node: Node, nodes: Collection[Node]) -> bool:
+    return node in nodes or any(_is_in_memory_of(one, nodes) for one in shared_by(node))
+
+
+def node_of(leaf: Any) -> Node | None:
+    """The node of a tensor in the graph that is traced."""
+    mode = get_proxy_mode()
+    if mode is None or not isinstance(leaf, torch.Tensor) or leaf not in mode.tracer.tensor_tracker:
+        return None
+    found: Node = mode.tracer.tensor_tracker[leaf].proxy.node
+    return found
+
+
+def _is_in_memory_of_others(node: Node, own: set[Node]) -> bool:
+    """True for a result that may be in the memory of a tensor that a part did not make."""
+    return node not in own or any(_is_in_memory_of_others(one, own) for one in shared_by(node))
+
+
+def _last_node() -> Node | None:
+    """The last node so far of the graph that is traced; None in a run without a trace."""
+    mode = get_proxy_mode()
+    return None if mode is None else next(reversed(mode.tracer.graph.nodes))
+
+
+def _nodes_after(node: Node | None) -> list[Node]:
+    """The nodes of a graph after one of them."""
+    found: list[Node] = []
+    while node is not None and node.next.op != "root":
+        node = node.next
+        found.append(node)
+    return found

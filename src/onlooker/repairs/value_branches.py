@@ -1,0 +1,344 @@
+"""Branches on values that may be traced on one side: what they do counts where their test says so.
+
+    for expert, layer in enumerate(self.experts):
+        rows, place = torch.where(chosen == expert)
+        if rows.numel() == 0:
+            continue
+        out[rows] += weights[rows, place, None] * layer(x[rows])
+
+A trace cannot decide by the number of rows. But whether it is 0 need not be known: the rest of the step is
+traced, and writes to ``out`` only where the test says so (:mod:`.live_part`). So is the body of an ``if``
+without ``else``. A tensor that the body assigns to a name is chosen where something reads the name later:
+
+    if mask.any():                     body = x * 2
+        x = x * 2                      x = where(mask.any(), body, x)
+
+This is right where nothing else of the body is seen after it: it does not leave its function or its loop,
+draws no random numbers, and changes nothing that Python keeps, which is compared. A name that is read later
+has a tensor of the same shape and dtype on both sides, which the body has made. Otherwise the values of the
+example decide (:mod:`.numbers.by_values`).
+
+What the body computes where its test fails is thrown away; where that ends with an error, so does the call
+of the program.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from ..model_source.frames import frame_of_model, is_code_of_model
+from ..model_source.lines import line_of
+from ..model_source.source_loops import may_leave, names_set, read_before_set, skips_step
+from ..model_source.source_tests import SourceTest, branch_asked_at, has_positions
+from ..observing.reach import Snapshot
+from ..proofs.decisions import taken_by
+from ..torch_internals.sizes import SymNode
+from ..torch_internals.trees import tree_map_only
+from .live_part import WRITES, LivePart, held_by, is_traced, is_write, is_written, node_of
+from .repair import Attempt, Repair, Retry
+from .trace_mode import Reader
+
+__all__ = ["VALUE_BRANCHES", "ValueBranches"]
+
+#: symbols of torch that stand for values
+_OF_VALUES = ("u", "zuf")
+#: a model with more branches that were traced in vain has all of them decided by values
+_MOST_DECIDED = 4
+_UNSEEN = object()
+
+
+class NotTakenError(Exception):
+    """A branch is decided by values, for this reason; never seen by a user."""
+
+    def __init__(self, line: str, reason: str) -> None:
+        self.line = line
+        super().__init__(f"the branch at {line} is decided by values: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The statements that a test decides, and the answer that leads to them."""
+
+    test: SourceTest
+    statements: Sequence[ast.stmt]
+    answer: bool
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that the statements set and whose values something reads that knew others."""
+        names = names_set(self.statements)
+        early = read_before_set(self.statements)
+        return frozenset(
+            name
+            for name in names
+            if name in early or not self.test.is_read_by(self.statements, name)
+        )
+
+    def is_at(self, frame: FrameType) -> bool:
+        """True where an instruction of the statements runs in a frame."""
+        place = _places_of(frame.f_code)[frame.f_lasti // 2]
+        first, last = self.statements[0], self.statements[-1]
+        if place is None or last.end_lineno is None or last.end_col_offset is None:
+            return False
+        return (first.lineno, first.col_offset) <= place < (last.end_lineno, last.end_col_offset)
+
+
+@functools.lru_cache(maxsize=1024)
+def _part_of(code: CodeType, instruction: int) -> _Part | None:
+    """The part that is decided where an instruction asks; None where it may not be traced."""
+    test = branch_asked_at(code, instruction)
+    if test is None or not isinstance(test.branch, ast.If) or test.others:
+        return None
+    body: Sequence[ast.stmt] = test.branch.body
+    rest = _rest_of_step(test) if len(body) == 1 and isinstance(body[0], ast.Continue) else None
+    if rest is None and skips_step(body):
+        return None
+    statements = body if rest is None else rest
+    is_error = any(isinstance(one, ast.Raise) for one in statements)
+    if not statements or is_error or may_leave(statements):
+        return None
+    if not test.is_plain(names_set(statements), code):
+        return None
+    return _Part(test, statements, (rest is None) != test.is_negated)
+
+
+def _rest_of_step(test: SourceTest) -> Sequence[ast.stmt] | None:
+    """The statements after ``if ...: continue`` in the body of its ``for`` loop."""
+    for node in ast.walk(test.function):
+        if isinstance(node, ast.For) and test.branch in node.body:
+            return node.body[node.body.index(test.branch) + 1 :]
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _places_of(code: CodeType) -> list[tuple[int, int] | None]:
+    """The line and the column of each instruction."""
+    positions = getattr(code, "co_positions")()  # noqa: B009  # not known to Python 3.10
+    return [
+        None if line is None or column is None else (line, column)
+        for line, _, column, _ in positions
+    ]
+
+
+@dataclass(slots=True, eq=False)
+class _Taken:
+    """A part that is traced: its frame, what it writes, and what its names were."""
+
+    part: _Part
+    frame: FrameType
+    line: str
+    live: LivePart
+    held: Snapshot
+    before: Mapping[str, Any]
+    #: the nodes that choose between what its names are and what they were
+    choices: set[torch.fx.Node] = field(default_factory=set)
+
+    def runs(self) -> bool:
+        """True while the part runs, or what it called."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame is not self.frame:
+            frame = frame.f_back
+        return frame is not None and self.part.is_at(frame)
+
+
+class ValueBranches(Reader):
+    """Inside the block such branches are traced on the side that does something; ``taken`` has their
+    lines.
+
+    ``decided`` are the lines of branches that values decide. ``reach`` gives a snapshot of the model.
+    ``failure`` is why one was traced in vain.
+    """
+
+    def __init__(
+        self,
+        reach: Callable[[], Snapshot],
+        decided: Iterable[str] = (),
+        *,
+        is_rolling: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.taken: list[str] = []
+        self.failure: NotTakenError | None = None
+        self._reach, self._is_rolling = reach, is_rolling
+        self._decided = frozenset(decided)
+        self._running: list[_Taken] = []
+        self._over: list[_Taken] = []
+        #: by the tensor that a body has assigned to a name: the tensor, and what is chosen
+        self._chosen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._hook = contextlib.ExitStack()
+
+    def __enter__(self) -> Any:
+        if has_positions():
+            self._hook.enter_context(taken_by(self._takes))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._hook.close()
+
+    def wants(self, func: Callable[..., Any]) -> bool:
+        """True for what asks a tensor, and for all functions once a part was traced."""
+        return func is torch.Tensor.__bool__ or bool(self._running or self._chosen)
+
+    def on_call(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Lets a part write only where its test says so."""
+        self._close_ended()
+        if self._chosen:
+            args, kwargs = tree_map_only(torch.Tensor, self.value, (args, kwargs))
+        if func is torch.Tensor.__bool__:
+            answer = self._taken(frame_of_model(), lambda: args[0].reshape(()) != 0)
+            return func(*args, **kwargs) if answer is None else answer
+        if not self._running:
+            return func(*args, **kwargs)
+        live = self._running[-1].live
+        write = live.overwritten if func not in WRITES and is_write(func) else live.written
+        return write(func, args, kwargs)
+
+    def _takes(self, value: SymNode, frame: FrameType | None) -> bool | None:
+        """The answer to a test that is about values; None for any other one."""
+        symbols = value.expr.free_symbols
+        if not any(str(symbol).startswith(_OF_VALUES) for symbol in symbols):
+            return None
+        self._close_ended()
+        holds: Any = torch.SymBool(value)  # type: ignore[no-untyped-call]
+        return self._taken(frame, lambda: torch.scalar_tensor(holds) != 0)
+
+    def _taken(self, frame: FrameType | None, condition: Callable[[], torch.Tensor]) -> bool | None:
+        """The answer by which the part runs that a test decides, where that may be traced."""
+        if frame is None or not is_code_of_model(frame.f_code.co_filename) or self._is_rolling():
+            return None
+        line = line_of(frame)
+        part = None if line in self._decided else _part_of(frame.f_code, frame.f_lasti)
+        if part is None or not is_traced():
+            return None
+        holds = condition()
+        is_live = holds if part.answer else ~holds
+        around = self._running[-1].live if self._running else None
+        names = {name: self.value(frame.f_locals.get(name, _UNSEEN)) for name in part.names}
+        held = held_by(self._reach(), frame)
+        live = LivePart(is_live, around)
+        self._running.append(_Taken(part, frame, line, live, held, names))
+        self.taken.append(line)
+        return part.answer
+
+    def _close_ended(self) -> None:
+        """Closes the parts that no longer run."""
+        while self._running and not self._running[-1].runs():
+            self._close(self._running.pop())
+
+    def _close(self, taken: _Taken) -> None:
+        taken.live.close()
+        self._over.append(taken)
+        changes = [change for change in taken.held.effects() if not change.is_write]
+        if changes:
+            place = changes[0].place or "a container"
+            raise self._failed(taken.line, f"{place} changes in it")
+        assigned: set[int] = set()
+        for name, before in taken.before.items():
+            after = taken.frame.f_locals.get(name, _UNSEEN)
+            if after is before or self.value(after) is before:
+                continue
+            if id(after) in assigned:
+                raise self._failed(taken.line, f"{name} and another name are one tensor")
+            self._choose(taken, name, before, after)
+            assigned.add(id(after))
+
+    def _choose(self, taken: _Taken, name: str, before: Any, after: Any) -> None:
+        """Puts a choice in the place of a tensor that the part has assigned to a name; a part in it may
+        have done so before.
+        """
+        if taken.live.has_written(after):
+            return
+        assigned = self.value(after)
+        if not _are_alike(before, assigned) or not taken.live.made(assigned):
+            raise self._failed(
+                taken.line, f"{name} is read after it, and not as a tensor like before"
+            )
+        chosen = torch.where(taken.live.is_live, assigned, before)
+        node = node_of(chosen)
+        if node is not None:
+            taken.choices.add(node)
+        self._chosen[id(after)] = after, chosen
+
+    def value(self, leaf: Any) -> Any:
+        """What is chosen for a tensor of a part; anything else as it is."""
+        found = self._chosen.get(id(leaf))
+        return leaf if found is None else found[1]
+
+    def _failed(self, line: str, reason: str) -> NotTakenError:
+        """Remembers why a branch is decided by values, which the model may catch, and gives it."""
+        self.failure = self.failure or NotTakenError(line, reason)
+        return self.failure
+
+    def checked(self, outputs: Iterable[Any]) -> list[Any]:
+        """The results of the run, where nothing of the parts is seen after them but what they write.
+
+        :raises NotTakenError: elsewhere
+        """
+        while self._running:
+            self._close(self._running.pop())
+        chosen = list(map(self.value, outputs))
+        if self.failure is not None:
+            raise self.failure
+        returned = {node_of(leaf) for leaf in chosen}
+        choices = {node for taken in self._over for node in taken.choices}
+        for taken in self._over:
+            why = taken.live.seen_outside(returned, taken.choices)
+            why = why or ("what is chosen is written to" if is_written(choices) else "")
+            if why:
+                raise self._failed(taken.line, why)
+        return chosen
+
+
+def _are_alike(before: Any, after: Any) -> bool:
+    """True for two tensors of one dtype, device and shape, without asking about sizes."""
+    if type(before) is not type(after) or not isinstance(before, torch.Tensor):
+        return False
+    is_like = before.dtype == after.dtype and before.device == after.device
+    return is_like and list(map(_size, before.shape)) == list(map(_size, after.shape))
+
+
+def _size(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+def _decided_by_values(attempt: Attempt) -> Retry | None:
+    """The next attempt has the branch that was traced in vain decided by values; after a few of them
+    all branches.
+    """
+    branches = attempt.reader(ValueBranches)
+    if branches is None or branches.failure is None:
+        return None
+    request, failure = attempt.request, branches.failure
+    if len(request.decided) >= _MOST_DECIDED:
+        return Retry(request.without_repair(VALUE_BRANCHES), str(failure))
+    return Retry(replace(request, decided=(*request.decided, failure.line)), str(failure))
+
+
+def _meets_value(attempt: Attempt) -> Retry | None:
+    if not attempt.depends_on_values:
+        branches = attempt.reader(ValueBranches)
+        in_vain = attempt.error is not None and branches is not None and branches.taken
+        return Retry(attempt.request.without_repair(VALUE_BRANCHES)) if in_vain else None
+    return attempt.wants(VALUE_BRANCHES)
+
+
+VALUE_BRANCHES = Repair(
+    "branches on values",
+    "``if rows.numel() == 0: continue`` and ``if mask.any():`` end a trace. Where nothing but writes and names"
+    " with tensors is seen after the statements that such a test decides, they are traced, and count only"
+    " where the test says so.",
+    until="tests/repairs/test_value_branches.py::test_experts_without_tokens_are_skipped",
+    link="https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/export.html",
+    failed=_decided_by_values,
+    retry=_meets_value,
+)

@@ -1,0 +1,323 @@
+"""Branches on values that are traced on one side: what they do counts where their test says so."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from onlooker import InputObserver, OnlookerError, Program, RejectedCallError
+
+Run = Callable[[Any, torch.Tensor], Any]
+
+
+class Model(nn.Module):
+    """A router and experts, or whatever else ``run`` makes of them."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.run, self.gate = run, nn.Linear(8, 4)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.GELU()) for _ in range(4))
+        self.register_buffer("hits", torch.zeros(4))
+        self.seen, self.flag, self.last = [0], False, torch.zeros(8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.run(self, x)
+
+    def routed(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        weights, chosen = torch.topk(self.gate(x).softmax(-1), 2)
+        return weights, chosen, torch.zeros_like(x)
+
+
+def skipped(self: Model, x: torch.Tensor) -> Any:
+    weights, chosen, out = self.routed(x)
+    for n, expert in enumerate(self.experts):
+        rows, place = torch.where(chosen == n)
+        if rows.numel() == 0:
+            continue
+        out[rows] += weights[rows, place, None] * expert(x[rows])
+    return out
+
+
+def skipped_by_length(self: Model, x: torch.Tensor) -> Any:
+    weights, chosen, out = self.routed(x)
+    for n, expert in enumerate(self.experts):
+        rows, place = torch.where(chosen == n)
+        if not len(rows):
+            continue
+        found = expert(x[rows]) * weights[rows, place, None]
+        out.index_add_(0, rows, found)
+    return out
+
+
+def added_to_a_name(self: Model, x: torch.Tensor) -> Any:
+    weights, chosen, out = self.routed(x)
+    for n, expert in enumerate(self.experts):
+        rows = (chosen == n).any(-1).nonzero().squeeze(-1)
+        if rows.shape[0] > 0:
+            out = out.index_add(0, rows, expert(x[rows]) * weights.amax(-1)[rows, None])
+    return out
+
+
+def any_of_a_mask(self: Model, x: torch.Tensor) -> Any:
+    weights, chosen, out = self.routed(x)
+    for n, expert in enumerate(self.experts):
+        mask = chosen == n
+        if mask.any():
+            rows = mask.any(-1)
+            share = (weights * mask).sum(-1)[rows]
+            out[rows] += share[:, None] * expert(x[rows])
+    return out
+
+
+def in_a_function(self: Model, x: torch.Tensor) -> Any:
+    weights, chosen, out = self.routed(x)
+
+    def add(n: int) -> None:
+        rows, place = torch.where(chosen == n)
+        if rows.numel() > 0:
+            out[rows] += weights[rows, place, None] * self.experts[n](x[rows])
+
+    for n in range(4):
+        add(n)
+    return out
+
+
+def a_name_is_chosen(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    if y.sum() > 0:
+        y = y * 2
+        y = y + 1
+    return y, y.relu() * 3
+
+
+def one_part_in_another(self: Model, x: torch.Tensor) -> Any:
+    y, total = self.gate(x), torch.zeros(())
+    if y.sum() > 0:
+        y = y * 2
+        if y.max() > 1:
+            total = total + y.mean()
+        y = y - total
+    return y + total
+
+
+def written_in_place(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    if y.sum() > 0:
+        y[:, :2].mul_(3)
+        y += 1
+    return y
+
+
+def step_after_step(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    for n in range(3):
+        if y.mean() > 0.1 * n:
+            continue
+        y = y * 1.5 + 0.2
+    return y
+
+
+SERVED = (
+    *(skipped, skipped_by_length, added_to_a_name, any_of_a_mask, in_a_function),
+    *(a_name_is_chosen, one_part_in_another, written_in_place, step_after_step),
+)
+
+
+def sets_an_attribute(self: Model, x: torch.Tensor) -> Any:
+    self.flag = False
+    y = self.gate(x)
+    if y.sum() > 0:
+        self.flag = True
+    return y * 2 if self.flag else y
+
+
+def fills_a_list(self: Model, x: torch.Tensor) -> Any:
+    y, found = self.gate(x), []
+    if y.sum() > 0:
+        found.append(y * 2)
+    return y + len(found)
+
+
+def counts(self: Model, x: torch.Tensor) -> Any:
+    y, n = self.gate(x), 0
+    for row in range(2):
+        if y[row].sum() > 0:
+            n += 1
+    return y * n
+
+
+def sets_another_shape(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    if y.sum() > 0:
+        y = y[:, :2]
+    return y
+
+
+def binds_what_was_there(self: Model, x: torch.Tensor) -> Any:
+    y, z = self.gate(x), x[:, :4] * 1.0
+    if y.sum() > 0:
+        y = z
+    return y * 2 + z
+
+
+def writes_to_what_is_chosen(self: Model, x: torch.Tensor) -> Any:
+    z = y = self.gate(x)
+    if y.sum() > 0:
+        y = y * 2
+    y.add_(1)
+    return y, z
+
+
+def writes_to_a_view_of_it(self: Model, x: torch.Tensor) -> Any:
+    z = y = self.gate(x)
+    if y.sum() > 0:
+        y = y * 2
+    y[:, 0].zero_()
+    return z
+
+
+def keeps_a_tensor(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    self.last = torch.zeros(4)
+    if y.sum() > 0:
+        self.last = y[0] * 2
+    return y + self.last
+
+
+def leaves(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    if y.sum() > 0:
+        return y * 2
+    return y
+
+
+def draws_in_it(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    if y.sum() > 0:
+        y = y + torch.rand(()) * 0
+    return y * torch.rand(())
+
+
+def asks_which_object(self: Model, x: torch.Tensor) -> Any:
+    z = y = self.gate(x)
+    if y.sum() > 0:
+        y = y * 2
+    return y + 1 if y is z else y
+
+
+def counts_in_a_module(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    self.seen[0] = 0
+    if y.sum() > 0:
+        self.seen[0] += 1
+    return y + self.seen[0]
+
+
+def a_name_that_is_not_there(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    if y.sum() > 0:
+        z = y * 2
+    return y if not y.sum() > 0 else z
+
+
+def gives_one_tensor_to_two_names(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    z = y - 3
+    if y.sum() > 0:
+        y = z = y * 2
+    return y + 1, z + 2
+
+
+def refuses(self: Model, x: torch.Tensor) -> Any:
+    y = self.gate(x)
+    if y.sum() > 1e3:
+        raise ValueError("too large")
+    return y
+
+
+FOOLING = (
+    *(sets_an_attribute, fills_a_list, counts, sets_another_shape, binds_what_was_there),
+    *(writes_to_what_is_chosen, writes_to_a_view_of_it, keeps_a_tensor, leaves, draws_in_it),
+    *(asks_which_object, counts_in_a_module, a_name_that_is_not_there),
+    *(gives_one_tensor_to_two_names, refuses),
+)
+
+
+def watched(run: Run, to: str = "torch") -> tuple[Model, Program]:
+    model, observer = Model(run).eval(), InputObserver()
+    with torch.no_grad(), observer(model):
+        for batch, seed in ((3, 1), (5, 2), (4, 3)):
+            torch.manual_seed(seed)
+            model(torch.randn(batch, 8))
+    return model, observer.export(to=to)
+
+
+def check(model: Model, program: Program, n_calls: int = 40) -> int:
+    """Passes when the program gives what the model gives, or refuses; returns how often it refuses."""
+    n_refused = 0
+    for seed in range(n_calls):
+        torch.manual_seed(seed)
+        x = torch.randn(2 + seed % 9, 8) + (seed % 5 - 2) / 2
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            expected = model(x.clone())
+        torch.manual_seed(seed)
+        try:
+            got = program(x.clone())
+        except RejectedCallError:
+            n_refused += 1
+            continue
+        torch.testing.assert_close(got, expected)
+    return n_refused
+
+
+def test_experts_without_tokens_are_skipped() -> None:
+    model, program = watched(skipped)
+    assert program.verify().verified
+    assert check(model, program) == 0
+    assert torch.equal(program(torch.zeros(2, 8)), model(torch.zeros(2, 8)))
+    assert len(program.graphs) == 2  # one for a batch of 1
+
+
+@pytest.mark.parametrize("run", SERVED, ids=lambda run: run.__name__)
+def test_parts_count_where_their_test_says_so(run: Run) -> None:
+    model, program = watched(run)
+    assert check(model, program) == 0
+    assert program.verify().verified
+
+
+def test_a_file_of_onnx_computes_the_same() -> None:
+    model, program = watched(skipped, to="onnx")
+    assert program.verify().verified
+    assert check(model, program, 10) == 0
+
+
+@pytest.mark.parametrize("run", FOOLING, ids=lambda run: run.__name__)
+def test_what_else_is_seen_is_decided_by_values(run: Run) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model, program = watched(run)
+        except OnlookerError:
+            return
+    check(model, program)
+
+
+def test_the_report_says_which_branches_are_traced_on_one_side() -> None:
+    _, program = watched(skipped)
+    (note,) = [note for note in program.graphs[0].notes if "counts where its test says so" in note]
+    assert "if rows.numel() == 0" in note
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = Model(counts_in_a_module)
+    before = list(itertools.chain(model.seen, [model.flag]))
+    model, _ = watched(skipped)
+    assert [*model.seen, model.flag] == before

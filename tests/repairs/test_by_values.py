@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -236,3 +240,52 @@ def test_branches_are_seen_whatever_the_user_logs(monkeypatch: pytest.MonkeyPatc
     assert program(x, 2.0).equal(model(x, 2.0))
     logger._cache.clear()
     assert "warning" not in vars(logger)
+
+
+class Counted(nn.Module):
+    """Decides by the number of rows that values choose."""
+
+    def __init__(self, asks: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.asks = asks
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = (x[:, 0] > 0).nonzero().squeeze(-1)
+        if self.asks(rows.shape[0]):
+            return x + 1
+        return x * 2
+
+
+def with_rows(size: int, count: int) -> torch.Tensor:
+    x = torch.zeros(size, 3)
+    x[:count, 0] = 1
+    return x
+
+
+ASKS: dict[str, Callable[[Any], Any]] = {
+    "n > 0": lambda n: n > 0,
+    "n <= 0": lambda n: n <= 0,
+    "n == 0": lambda n: n == 0,
+    "n > 1": lambda n: n > 1,
+    "n < 2": lambda n: n < 2,
+    "not n": lambda n: not n,
+}
+
+
+@pytest.mark.skipif(not CHECKS_BRANCHES, reason="this torch does not check such a branch at run time")
+@pytest.mark.parametrize("target", ["torch", "onnx"])
+@pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS)
+def test_few_rows_are_checked_at_run_time(asks: Callable[[Any], Any], target: str) -> None:
+    """torch leaves out the assertion that there is no row, or one at most."""
+    model, observer = Counted(asks), InputObserver()
+    with observer(model):
+        for size in (6, 7):
+            model(with_rows(size, 0))
+    program = observer.export(to=target)
+    n_served = 0
+    for size, count in itertools.product((1, 2, 6), range(4)):
+        x = with_rows(size, min(count, size))
+        with contextlib.suppress(RejectedCallError):
+            assert torch.equal(program(x), model(x)), (size, count)
+            n_served += 1
+    assert n_served

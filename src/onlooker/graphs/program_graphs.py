@@ -21,6 +21,7 @@ from ..lab.lab import Lab
 from ..observing.store import Sample
 from ..repairs.guard_count import UNGUARDED
 from ..repairs.repair import TraceRequest
+from ..repairs.value_branches import VALUE_BRANCHES
 from ..serve.checked_call import checked_call, records_gradients
 from ..serve.dispatch import Dispatcher
 from ..trace.graph import Graph
@@ -88,8 +89,8 @@ class ProgramGraphs:
     ) -> None:
         """Adds the search of a further plan, if torch traces it.
 
-        Only the values of ``samples`` are used where a branch on values has other sides; ``choices``
-        are sizes to trace the plan with.
+        Only the values of ``samples`` are used where a branch on values has other sides, and each of
+        these has graphs of its own; ``choices`` are sizes to trace the plan with.
         """
         try:
             traced = export_graph(
@@ -98,6 +99,7 @@ class ProgramGraphs:
                 self.lab,
                 choices=choices,
                 like=TraceRequest().with_repair(UNGUARDED) if self._is_oblivious else None,
+                off=() if samples is None else (VALUE_BRANCHES,),
             )
         except ExportError as error:
             logger.debug("%s", error)

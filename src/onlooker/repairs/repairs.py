@@ -19,7 +19,7 @@ from .not_tracing import EQUAL_SIZES, NOT_TRACING
 from .numbers.by_values import ANY_LENGTH, BY_VALUES
 from .numbers.float_tensors import FLOAT_TENSORS
 from .numbers.greatest_sizes import GREATEST_SIZES
-from .numbers.implied_bounds import IMPLIED_BOUNDS
+from .numbers.implied_bounds import BOUNDS_BELOW_TWO, IMPLIED_BOUNDS
 from .numbers.number_texts import NUMBER_TEXTS
 from .numbers.plain_bools import PLAIN_BOOLS
 from .numbers.quick_quotients import QUICK_QUOTIENTS
@@ -54,6 +54,7 @@ REPAIRS: tuple[Repair, ...] = (
     QUICK_NODES,
     QUICK_QUOTIENTS,
     IMPLIED_BOUNDS,
+    BOUNDS_BELOW_TWO,
     # after a refusal: what is known by torch's words first, then what is tried
     UNGUARDED,
     SIZE_KEYS,

@@ -41,7 +41,7 @@ from ..model_source.source_loops import may_leave, names_set, read_before_set, s
 from ..model_source.source_tests import SourceTest, branch_asked_at, has_positions
 from ..observing.reach import Snapshot
 from ..proofs.decisions import taken_by
-from ..torch_internals.sizes import SymNode
+from ..torch_internals.sizes import ShapeEnv, SymNode
 from ..torch_internals.trees import tree_map_only
 from .live_part import WRITES, LivePart, held_by, is_traced, is_write, is_written, node_of
 from .repair import Attempt, Repair, Retry
@@ -139,6 +139,8 @@ class _Taken:
     live: LivePart
     held: Snapshot
     before: Mapping[str, Any]
+    #: what the trace asserts of values where the part begins
+    asserted: tuple[int, dict[Any, str]]
     #: the nodes that choose between what its names are and what they were
     choices: set[torch.fx.Node] = field(default_factory=set)
 
@@ -226,7 +228,8 @@ class ValueBranches(Reader):
         names = {name: self.value(frame.f_locals.get(name, _UNSEEN)) for name in part.names}
         held = held_by(self._reach(), frame)
         live = LivePart(is_live, around)
-        self._running.append(_Taken(part, frame, line, live, held, names))
+        asserted = _asserted(_environment_of(holds))
+        self._running.append(_Taken(part, frame, line, live, held, names, asserted))
         self.taken.append(line)
         return part.answer
 
@@ -238,6 +241,10 @@ class ValueBranches(Reader):
     def _close(self, taken: _Taken) -> None:
         taken.live.close()
         self._over.append(taken)
+        n_asserted, ranges = taken.asserted
+        n_now, ranges_now = _asserted(_environment_of(taken.live.is_live))
+        if n_now > n_asserted or any(ranges_now.get(s) != known for s, known in ranges.items()):
+            raise self._failed(taken.line, "what it computes takes some values only")
         changes = [change for change in taken.held.effects() if not change.is_write]
         if changes:
             place = changes[0].place or "a container"
@@ -297,6 +304,19 @@ class ValueBranches(Reader):
             if why:
                 raise self._failed(taken.line, why)
         return chosen
+
+
+def _environment_of(tensor: Any) -> ShapeEnv:
+    """The symbols of the trace of a tensor."""
+    environment: ShapeEnv = tensor.fake_mode.shape_env
+    return environment
+
+
+def _asserted(environment: ShapeEnv) -> tuple[int, dict[Any, str]]:
+    """Counts what a trace asserts of numbers that are values, and gives their ranges."""
+    asserted = sum(map(len, environment.deferred_runtime_asserts.values()))
+    ranges = environment.var_to_range.items()
+    return asserted, {s: str(found) for s, found in ranges if str(s).startswith(_OF_VALUES)}
 
 
 def _are_alike(before: Any, after: Any) -> bool:

@@ -6,7 +6,7 @@ import logging
 import operator
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
@@ -42,7 +42,7 @@ from ..repairs.numbers.by_values import BY_VALUES, UncheckedBranchError, check_d
 from ..repairs.numbers.float_tensors import with_float_tensors
 from ..repairs.numbers.implied_bounds import drop_implied_bounds
 from ..repairs.numbers.size_ints import ends_a_trace
-from ..repairs.repair import Attempt, Retry, Setup, TraceRequest
+from ..repairs.repair import Attempt, Repair, Retry, Setup, TraceRequest
 from ..repairs.repairs import REPAIRS, anew, next_attempt, repaired
 from ..repairs.watched_sizes import WATCHED_SIZES
 from ..torch_internals.graph_modules import modules_of
@@ -98,6 +98,7 @@ def export_graph(
     choices: Sequence[Sizes] | None = None,
     like: TraceRequest | None = None,
     most_guards: int | None = None,
+    off: Collection[Repair] = (),
 ) -> Traced:
     """The exported graph of a plan with its path condition and its bounds, traced as often as a repair asks
     for another attempt.
@@ -109,14 +110,14 @@ def export_graph(
     ``choices`` are sizes to export with, the likeliest first; without them general ones are chosen.
     ``like`` is how a trace of the same model was asked for, so that this one begins where that one
     ended. With ``most_guards`` the trace ends where it meets more guards: by itself it is made again in
-    another way.
+    another way. The repairs that are ``off`` are part of no attempt.
 
     :raises ExportError: ``export-refused`` with the last message of torch, ``packed-sequence``,
         ``packed-weights``, ``float-decides``, ``mask-decides``, ``model-keeps-state``
     :raises TooManyGuardsError: only with ``most_guards``
     """
     start = time.perf_counter()
-    request = TraceRequest() if like is None else anew(like)
+    request = (TraceRequest() if like is None else anew(like)).without_repair(*off)
     calls = Calls(plan, samples)
     notes = [Retry(request, repair.note, repair) for repair in REPAIRS if repair in request.on]
     error: Exception | None = None

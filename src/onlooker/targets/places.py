@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +16,7 @@ __all__ = ["Place", "places_of", "write_weights"]
 
 _ALIGNED = 64
 _PAGE = 4096
-#: so many bytes of a mapped file are in memory at once while they are written
+#: so many bytes of a turned weight, or of a mapped file, are in memory at once while they are written
 _PIECE = 2**24
 
 
@@ -46,13 +46,22 @@ def write_weights(file: BinaryIO, arrays: Mapping[int, Any], places: Mapping[int
     """Writes the arrays at their places, or what they stand for."""
     for key, array in arrays.items():
         file.write(b"\0" * (places[key].offset - file.tell()))
-        content = memoryview(bytes_of(written(array)))
-        for start in range(0, len(content), _PIECE):
-            file.write(content[start : start + _PIECE])
+        for part in _parts(written(array)):
+            file.write(memoryview(bytes_of(part)))
             _give_back(array)
     file.flush()
     for key, array in arrays.items():
         check_bytes(Path(file.name), places[key].offset, array)
+
+
+def _parts(array: Any) -> Iterator[Any]:
+    """The array in some rows at a time, which are put in order one after the other."""
+    if not array.ndim or not array.nbytes:
+        yield array
+        return
+    rows = max(1, _PIECE * len(array) // array.nbytes)
+    for start in range(0, len(array), rows):
+        yield array[start : start + rows]
 
 
 def _give_back(array: Any) -> None:

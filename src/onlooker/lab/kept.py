@@ -17,7 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from ..core.call import Arguments
+from ..core.drawing.alike import named_few
 from ..observing.effects import MISSING, Effect
 from ..observing.module_state import are_equal
 from ..observing.reach import Snapshot
@@ -27,16 +30,27 @@ __all__ = ["MOST_SIDES", "Kept", "Side"]
 
 #: calls of further sizes that are kept, since they leave behind what no watched call does
 MOST_SIDES = 4
+_MOST_NAMED = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The arguments of a call that leaves behind what no watched call does, and why it is refused;
-    None for one that is served.
+    """The arguments of a call that leaves behind what no watched call does, where it leaves that, and
+    why the call is refused; None for one that is served.
     """
 
     arguments: Arguments
+    places: tuple[str, ...]
     refusal: Exception | None = None
+
+    def __str__(self) -> str:
+        shapes = [
+            f"{name} {list(value.shape)}"
+            for name, value in self.arguments.items()
+            if isinstance(value, torch.Tensor)
+        ]
+        places = named_few(self.places, _MOST_NAMED)
+        return f"a call of {named_few(shapes, _MOST_NAMED)}, which changes {places}"
 
 
 @dataclass(slots=True)

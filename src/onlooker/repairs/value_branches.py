@@ -66,22 +66,13 @@ class NotTakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The statements that a test decides, and the answer that leads to them."""
+    """The statements that a test decides, and the answer that leads to them. ``names`` are those that
+    they set and whose values something reads that knew others.
+    """
 
-    test: SourceTest
     statements: Sequence[ast.stmt]
     answer: bool
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names that the statements set and whose values something reads that knew others."""
-        names = names_set(self.statements)
-        early = read_before_set(self.statements)
-        return frozenset(
-            name
-            for name in names
-            if name in early or not self.test.is_read_by(self.statements, name)
-        )
+    names: frozenset[str]
 
     def is_at(self, frame: FrameType) -> bool:
         """True where an instruction of the statements runs in a frame."""
@@ -106,9 +97,11 @@ def _part_of(code: CodeType, instruction: int) -> _Part | None:
     is_error = any(isinstance(one, ast.Raise) for one in statements)
     if not statements or is_error or may_leave(statements):
         return None
-    if not test.is_plain(names_set(statements), code):
+    names, early = names_set(statements), read_before_set(statements)
+    if not test.is_plain(names, code):
         return None
-    return _Part(test, statements, (rest is None) != test.is_negated)
+    read = {name for name in names if name in early or not test.is_read_by(statements, name)}
+    return _Part(statements, (rest is None) != test.is_negated, frozenset(read))
 
 
 def _rest_of_step(test: SourceTest) -> Sequence[ast.stmt] | None:
@@ -137,7 +130,7 @@ class _Taken:
     frame: FrameType
     line: str
     live: LivePart
-    held: Snapshot
+    held: tuple[Snapshot, Snapshot]
     before: Mapping[str, Any]
     #: what the trace asserts of values where the part begins
     asserted: tuple[int, dict[Any, str]]
@@ -175,6 +168,7 @@ class ValueBranches(Reader):
         self._over: list[_Taken] = []
         #: by the tensor that a body has assigned to a name: the tensor, and what is chosen
         self._chosen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._held: Snapshot | None = None
         self._hook = contextlib.ExitStack()
 
     def __enter__(self) -> Any:
@@ -226,12 +220,18 @@ class ValueBranches(Reader):
         is_live = holds if part.answer else ~holds
         around = self._running[-1].live if self._running else None
         names = {name: self.value(frame.f_locals.get(name, _UNSEEN)) for name in part.names}
-        held = held_by(self._reach(), frame)
+        held = (self._held_by_model(), held_by(Snapshot(), frame))
         live = LivePart(is_live, around)
         asserted = _asserted(_environment_of(holds))
         self._running.append(_Taken(part, frame, line, live, held, names, asserted))
         self.taken.append(line)
         return part.answer
+
+    def _held_by_model(self) -> Snapshot:
+        """A snapshot of the model, the last one where that is still right."""
+        if self._held is None or self._held.changed():
+            self._held = self._reach()
+        return self._held
 
     def _close_ended(self) -> None:
         """Closes the parts that no longer run."""
@@ -245,7 +245,8 @@ class ValueBranches(Reader):
         n_now, ranges_now = _asserted(_environment_of(taken.live.is_live))
         if n_now > n_asserted or any(ranges_now.get(s) != known for s, known in ranges.items()):
             raise self._failed(taken.line, "what it computes takes some values only")
-        changes = [change for change in taken.held.effects() if not change.is_write]
+        effects = [effect for held in taken.held for effect in held.effects()]
+        changes = [effect for effect in effects if not effect.is_write]
         if changes:
             place = changes[0].place or "a container"
             raise self._failed(taken.line, f"{place} changes in it")

@@ -218,7 +218,8 @@ class FlatRun:
         them; ``refusal`` is why it is not served.
         """
         arguments = close_arguments(self.plan, dict(values))
-        self.lab.kept.add_side(Side(arguments, refusal))
+        places = tuple(change.place for change in self.state_written)
+        self.lab.kept.add_side(Side(arguments, places, refusal))
         return arguments
 
     @property

@@ -79,8 +79,7 @@ def kept_checks(
     if kept.difference:
         found.append(_failed(kept.difference))
     for side in kept.sides[:MOST_SIDES] if calls else ():
-        label = "after a call that leaves behind what no watched call does"
-        found += _followed(serve, subject, [side.arguments], calls[:1], label, atol)
+        found += _followed(serve, subject, [side.arguments], calls[:1], f"after {side}", atol)
     return tuple(found)
 
 

@@ -107,8 +107,9 @@ def run_trials(
             continue
         if effort is not None:
             effort.note(trial, refused=bool(tried.refused))
-        if kept is not None and tried.refused and subject.keeper.left - kept.changes.keys():
-            kept.add_side(Side(trial.arguments))
+        left = subject.keeper.left - kept.changes.keys() if kept is not None else set()
+        if kept is not None and tried.refused and left:
+            kept.add_side(Side(trial.arguments, tuple(sorted(left))))
         if again and not tried.refused:
             progress.propose(number, trial, expected)
     if total is not None:

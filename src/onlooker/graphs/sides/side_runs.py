@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from ...core.call import Values
+from ...core.call import Arguments, Values
 from ...core.contract import Constraint, Origin
 from ...core.path import Path
 from ...core.sizes.expression import Sizes
@@ -133,17 +133,30 @@ class SideRuns:
         return limits
 
     def limits_after_a_call(self, before: Sample) -> list[Constraint]:
-        """Returns the conditions on sizes under which a call that follows the one ``before`` is what the
-        graphs compute: none where that is so at every size.
+        """Returns the conditions on sizes under which a call that follows another one is what the graphs
+        compute: none where that is so at every size. The other call is the one ``before``, and one on each
+        side of what the model decides by sizes.
 
         :raises WayDiffersError: where they differ, or could not be tried
         """
-        way = _Way(self, self._runs(before=before))
+        calls = self.search.calls
         try:
+            way = _Way(self, self._runs_after(before.arguments()))
             way.visit_sides()
+            others = [] if isinstance(self.lab.model, Stateful) else way.sides
+            if before.call.index in self.search.plan.calls:
+                sizes = calls.sizes_of(before)
+                others = [side for side in others if not side.covers(sizes)]
+            for side in others:
+                runs = self._runs_after(calls.arguments(side.sizes))
+                _Way(self, runs, limits=way.limits).visit_sides()
         except SpentError as spent:
             raise WayDiffersError("not all sides of its decisions could be tried") from spent
         return way.limits
+
+    def _runs_after(self, call: Arguments) -> WayRuns:
+        known = self.known.after(call, self.lab)
+        return WayRuns(self.search, self.lab, known, before=call)
 
     def _runs(self, **way: Any) -> WayRuns:
         return WayRuns(self.search, self.lab, self.known, **way)
@@ -350,7 +363,7 @@ class _Way:
             state = Snapshot.of(self.lab.model)
             with without_float_values(mode):
                 without = functools.partial(without_its_floats, mode)
-                self.lab.subject(map_tensors(without, dict(before.arguments())))
+                self.lab.subject(map_tensors(without, dict(before)))
             if not state.is_whole or not all(map(_leaves_numbers, state.effects())):
                 raise WayDiffersError("the call before leaves more than numbers behind")
             with without_float_values(mode), self.runs.reading(recorder, symbols, hits):

@@ -56,8 +56,7 @@ class SymbolicSizes(Reader):
     ) -> None:
         self._environment = ShapeEnv(specialize_zero_one=False, duck_shape=False)
         self._axes: dict[tuple[str, int | None], Any] = {}
-        self.constants = frozenset(constants)
-        self._sizes = sizes
+        self.constants = constants
         #: lists of the numbers of a range that become tensors, of which nothing is decided
         self.ranges = RangeTensors()
         known: dict[Any, Any] = {}
@@ -75,15 +74,13 @@ class SymbolicSizes(Reader):
                 and expression.free_symbols <= known.keys()
             ):
                 self._known.setdefault(int(value), expression.xreplace(known))
+        #: sizes that have no symbol
+        self.fixed = {n: size for n, size in sizes.items() if size < 2 or size in constants}
         #: tensors that were made of plain numbers, and those that were computed of sizes
         self.plain_tensors: list[torch.Tensor] = []
         self.tensors_of_sizes: list[torch.Tensor] = []
         self._are_numbers = False
 
-    @property
-    def fixed(self) -> Sizes:
-        """The sizes that have no symbol."""
-        return {n: size for n, size in self._sizes.items() if size < 2 or size in self.constants}
 
     @contextlib.contextmanager
     def as_numbers(self) -> Iterator[None]:

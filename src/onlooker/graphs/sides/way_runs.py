@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from ...core.call import Arguments
 from ...core.path import Path
 from ...core.sizes.expression import Sizes
 from ...core.structure import Tree
@@ -21,7 +22,6 @@ from ...lab.rerun import difference
 from ...lab.stateful import Stateful
 from ...observing.module_state import copied_values, values_at
 from ...observing.reach import Snapshot
-from ...observing.store import Sample
 from ...proofs.decisions import Decision, recorded_decisions
 from ...proofs.path_condition import symbol_of
 from ...pytrees.open import copy_tensors, open_arguments
@@ -55,6 +55,18 @@ class SizesOfModel:
         expressions = tuple(dict.fromkeys(_expressions(search)))
         return cls(_constants_of(expressions, lab), expressions, files_of(lab.model))
 
+    def after(self, call: Arguments, lab: Lab) -> SizesOfModel:
+        """The sizes of the model with those of the tensors that a call leaves behind."""
+        model = lab.model
+        if isinstance(model, Stateful):
+            left: Any = values_at(lab.subject.watched, model.unread)
+        else:
+            with lab.private_run(why="what a call leaves behind"):
+                begun = Snapshot.of(model, copies=False)
+                lab.subject(copy_tensors(call))
+                left = [change.after for change in begun.effects()]
+        return replace(self, constants=self.constants | _sizes_in(left))
+
 
 @dataclass(frozen=True)
 class RecordedRun:
@@ -83,7 +95,7 @@ class WayRuns:
         *,
         names: frozenset[str] = frozenset(),
         empty: Mapping[str, Any] | None = None,
-        before: Sample | None = None,
+        before: Arguments | None = None,
     ) -> None:
         self.search, self.lab, self.known = search, lab, known
         self.names, self.empty, self.before = names, empty or {}, before
@@ -178,11 +190,8 @@ class WayRuns:
             # what watched calls left, as copies: the model is the user's
             values = copied_values(values_at(self.lab.subject.watched, model.unread))
             left = model.lifted(lambda path, value: values.get(path))
-            symbols.constants |= _sizes_in(values)
         elif self.before is not None:
-            begun = Snapshot.of(model, copies=False)
-            self.lab.subject(dict(self.before.arguments()))
-            symbols.constants |= _sizes_in([change.after for change in begun.effects()])
+            self.lab.subject(copy_tensors(self.before))
         with left, self.reading(recorder, symbols, hits, loops):
             yield
 

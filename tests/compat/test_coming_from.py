@@ -47,6 +47,7 @@ def test_every_core_name_stands_in_compat_too() -> None:
         "sweep",
         "onnx_export",
         "openvino_export",
+        "weights_from",
     }  # no other package has them
     core = {name for name in onlooker._HOMES if name.islower()} - own | {"InputObserver", "CacheKeyValue"}
     assert core <= set(onlooker.compat.__all__)

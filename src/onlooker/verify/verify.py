@@ -107,9 +107,8 @@ def run_trials(
             continue
         if effort is not None:
             effort.note(trial, refused=bool(tried.refused))
-        left = subject.keeper.left - kept.changes.keys() if kept is not None else set()
-        if kept is not None and tried.refused and left:
-            kept.add_side(Side(trial.arguments, tuple(sorted(left))))
+        if kept is not None and tried.refused:
+            _keep_side(trial, subject, kept)
         if again and not tried.refused:
             progress.propose(number, trial, expected)
     if total is not None:
@@ -126,6 +125,14 @@ def run_trials(
         checks += distance_checks(distances, ruler.precision)
         tally = replace(tally, checks=tuple(checks), precision=ruler.precision, distances=distances)
     return tally, progress.unlawful
+
+
+def _keep_side(trial: Trial, subject: ModelRunner, kept: Kept) -> None:
+    """Keeps a call that the program refuses, where the model leaves behind what no watched call does."""
+    left = subject.keeper.left - kept.changes.keys()
+    if left:
+        kept.add_side(Side(trial.arguments, tuple(sorted(left))))
+
 
 
 def _repeat_smallest(runs: _Runs, effects: Effects, progress: Progress) -> None:

@@ -81,7 +81,6 @@ class SymbolicSizes(Reader):
         self.tensors_of_sizes: list[torch.Tensor] = []
         self._are_numbers = False
 
-
     @contextlib.contextmanager
     def as_numbers(self) -> Iterator[None]:
         """Inside the block all sizes are plain numbers."""

@@ -134,7 +134,6 @@ def _keep_side(trial: Trial, subject: ModelRunner, kept: Kept) -> None:
         kept.add_side(Side(trial.arguments, tuple(sorted(left))))
 
 
-
 def _repeat_smallest(runs: _Runs, effects: Effects, progress: Progress) -> None:
     """Makes the smallest trial once more; before it the trial itself, where another process has made
     that.

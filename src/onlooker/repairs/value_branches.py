@@ -180,7 +180,9 @@ class ValueBranches(Reader):
         self._hook.close()
 
     def wants(self, func: Callable[..., Any]) -> bool:
-        """True for what asks a tensor, and for all functions once a part was traced."""
+        """True for the function that asks whether a tensor is true, and for all functions once a part was
+        traced.
+        """
         return func is torch.Tensor.__bool__ or bool(self._running or self._chosen)
 
     def on_call(
@@ -222,7 +224,7 @@ class ValueBranches(Reader):
         names = {name: self.value(frame.f_locals.get(name, _UNSEEN)) for name in part.names}
         held = (self._held_by_model(), held_by(Snapshot(), frame))
         live = LivePart(is_live, around)
-        asserted = _asserted(_environment_of(holds))
+        asserted = _asserted(holds)
         self._running.append(_Taken(part, frame, line, live, held, names, asserted))
         self.taken.append(line)
         return part.answer
@@ -242,7 +244,7 @@ class ValueBranches(Reader):
         taken.live.close()
         self._over.append(taken)
         n_asserted, ranges = taken.asserted
-        n_now, ranges_now = _asserted(_environment_of(taken.live.is_live))
+        n_now, ranges_now = _asserted(taken.live.is_live)
         if n_now > n_asserted or any(ranges_now.get(s) != known for s, known in ranges.items()):
             raise self._failed(taken.line, "what it computes takes some values only")
         effects = [effect for held in taken.held for effect in held.effects()]
@@ -278,7 +280,7 @@ class ValueBranches(Reader):
         self._chosen[id(after)] = after, chosen
 
     def value(self, leaf: Any) -> Any:
-        """What is chosen for a tensor of a part; anything else as it is."""
+        """The choice that stands for a tensor of a part; any other leaf as it is."""
         found = self._chosen.get(id(leaf))
         return leaf if found is None else found[1]
 
@@ -298,23 +300,18 @@ class ValueBranches(Reader):
         if self.failure is not None:
             raise self.failure
         returned = {node_of(leaf) for leaf in chosen}
-        choices = {node for taken in self._over for node in taken.choices}
         for taken in self._over:
             why = taken.live.seen_outside(returned, taken.choices)
-            why = why or ("what is chosen is written to" if is_written(choices) else "")
             if why:
                 raise self._failed(taken.line, why)
+        if is_written({node for taken in self._over for node in taken.choices}):
+            raise self._failed(self._over[0].line, "a chosen tensor is written to")
         return chosen
 
 
-def _environment_of(tensor: Any) -> ShapeEnv:
-    """The symbols of the trace of a tensor."""
+def _asserted(tensor: Any) -> tuple[int, dict[Any, str]]:
+    """Counts the assertions about values in the trace of a tensor, and gives the ranges of these values."""
     environment: ShapeEnv = tensor.fake_mode.shape_env
-    return environment
-
-
-def _asserted(environment: ShapeEnv) -> tuple[int, dict[Any, str]]:
-    """Counts what a trace asserts of numbers that are values, and gives their ranges."""
     asserted = sum(map(len, environment.deferred_runtime_asserts.values()))
     ranges = environment.var_to_range.items()
     return asserted, {s: str(found) for s, found in ranges if str(s).startswith(_OF_VALUES)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import dataclasses
 import importlib
 import re
@@ -41,6 +42,14 @@ def test_imports_only_go_down() -> None:
     code = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     result = run(sys.executable, "-c", code, "--no-cache")
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    """pytest imports a module of a folder without ``__init__.py`` by its name alone, and refuses the second."""
+    modules = [path for path in sorted((ROOT / "tests").rglob("*.py")) if not (path.parent / "__init__.py").exists()]
+    # the tests of a GPU are collected where there is one, so that machine has to find no second name either
+    names = collections.Counter(path.name for path in modules if path.name != "conftest.py")
+    assert not [path.relative_to(ROOT).as_posix() for path in modules if names[path.name] > 1]
 
 
 def test_the_library_does_not_print() -> None:

@@ -111,13 +111,13 @@ class LivePart:
         allowed = own.union(readers)
         for node in self._nodes:
             if draws(node):
-                return f"a step draws random numbers, in {node.target}"
+                return f"the body draws random numbers, in {node.target}"
             if node in self._writes:
                 continue
             if node in returned or not allowed.issuperset(node.users):
-                return f"the result of {node.target} is used after its step"
+                return f"the result of {node.target} is used after the body"
             if any(_is_in_memory_of_others(one, own) for one in written_by(node)):
-                return f"a step writes to a tensor that it did not make, in {node.target}"
+                return f"the body writes to a tensor that it did not make, in {node.target}"
         return ""
 
 

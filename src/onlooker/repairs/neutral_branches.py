@@ -23,7 +23,7 @@ import contextlib
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -40,7 +40,7 @@ from ..proofs.size_proofs import SizeProofs
 from ..torch_internals.modes import WithoutFunctions, without_dispatch_modes
 from ..torch_internals.sizes import Mod, PythonMod, SymNode
 from .repair import Attempt, Repair, Retry
-from .trace_mode import Reader
+from .trace_mode import InVainError, Reader
 
 __all__ = ["NEUTRAL_BRANCHES", "NeutralBranches", "NotNeutralError"]
 
@@ -74,15 +74,10 @@ _MISSING = object()
 _MOST_DECIDED = 2
 
 
-class NotNeutralError(Exception):
-    """A branch was taken that is another graph on its other side: ``line`` is that of the model;
-    None where all branches are to be decided.
-    """
+class NotNeutralError(InVainError):
+    """A branch was taken that is another graph on its other side; one of all where there is no line."""
 
-    def __init__(self, line: str | None) -> None:
-        where = "a branch" if line is None else f"the branch at {line}"
-        super().__init__(f"{where} is another graph on its other side")
-        self.line = line
+    words = "a branch is another graph on its other side: {line}"
 
 
 class _UnknownError(Exception):
@@ -103,15 +98,13 @@ class _Pads:
 class NeutralBranches(Reader):
     """Inside the block such branches are taken without a condition; ``taken`` has their lines.
 
-    ``decided`` are the lines of branches that Python decides, None for all branches. ``failure``
-    is why one was taken in vain.
+    ``decided`` are the lines of branches that Python decides, None for all branches.
     """
 
     functions = _TELLS | {torch.nn.functional.pad}
 
     def __init__(self, decided: Iterable[str] | None = ()) -> None:
         self.taken: list[str] = []
-        self.failure: NotNeutralError | None = None
         self._decided = None if decided is None else frozenset(decided)
         #: the value of a test that has a name: itself, its conditions, and the line that made it
         self._named: dict[int, tuple[SymNode, list[Any], str]] = {}
@@ -134,7 +127,7 @@ class NeutralBranches(Reader):
         if func is torch.nn.functional.pad and self._pads:
             args = self._with_remainders(args, kwargs)
         if func in _TELLS and self.taken and is_code_of_model(_caller().f_code.co_filename):
-            raise self._failed(None)
+            raise self.failed(NotNeutralError(""))
         return func(*args, **kwargs)
 
     def _takes(self, value: SymNode, frame: FrameType | None) -> bool | None:
@@ -156,7 +149,7 @@ class NeutralBranches(Reader):
                 self._take(value, test, frame, line)
         except _UnknownError:
             if known is not None:  # it was taken where it got its name
-                raise self._failed(line) from None
+                raise self.failed(NotNeutralError(line)) from None
             return None
         self.taken.append(line)
         return True
@@ -189,10 +182,6 @@ class NeutralBranches(Reader):
         remainders = [amount if by is None else amount % by for amount, by in pairs]
         tensor = kwargs.pop("input") if "input" in kwargs else args[0]
         return (tensor, remainders, *args[2:])
-
-    def _failed(self, line: str | None) -> NotNeutralError:
-        self.failure = self.failure or NotNeutralError(line)
-        return self.failure
 
 
 def _caller() -> FrameType:
@@ -505,10 +494,11 @@ def _decided_by_python(attempt: Attempt) -> Retry | None:
     branches = attempt.reader(NeutralBranches)
     if branches is None or branches.failure is None:
         return None
-    line, known = branches.failure.line, attempt.request.decided
-    if line is None or len(known) >= _MOST_DECIDED:
-        return Retry(attempt.request.without_repair(NEUTRAL_BRANCHES))
-    return Retry(replace(attempt.request, decided=(*known, line)))
+    line = branches.failure.line
+    request = attempt.request.deciding(line)
+    if not line or len(request.decided) > _MOST_DECIDED:
+        request = attempt.request.without_repair(NEUTRAL_BRANCHES)
+    return Retry(request)
 
 
 def _may_be_the_cause(attempt: Attempt) -> Retry | None:

@@ -103,6 +103,10 @@ class TraceRequest:
         """Returns the request with the loops at some lines of the model traced step by step."""
         return replace(self, unrolled=(*self.unrolled, *lines))
 
+    def deciding(self, line: str) -> TraceRequest:
+        """Returns the request with the branch at a line of the model decided as Python decides it."""
+        return replace(self, decided=(*self.decided, line))
+
     def without_repair(self, *repairs: Repair) -> TraceRequest:
         """Returns the request with some repairs given up."""
         return replace(self, on=self.on.difference(repairs), off=self.off.union(repairs))

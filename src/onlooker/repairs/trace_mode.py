@@ -12,12 +12,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Reader", "TraceMode", "reading"]
+__all__ = ["InVainError", "Reader", "TraceMode", "reading"]
+
+E = TypeVar("E", bound="InVainError")
+
+
+class InVainError(Exception):
+    """A repair does not hold at a line of the model, for this reason; never seen by a user."""
+
+    words: ClassVar[str]
+
+    def __init__(self, line: str, reason: str = "") -> None:
+        super().__init__(self.words.format(line=line, reason=reason))
+        self.line = line
 
 
 class Reader:
@@ -28,6 +40,13 @@ class Reader:
 
     #: the functions that it may want; None for all of them
     functions: Collection[Any] | None = None
+    #: the first reason for which its repair does not hold
+    failure: InVainError | None = None
+
+    def failed(self, error: E) -> E:
+        """Remembers the first error, which the model may catch, and gives this one."""
+        self.failure = self.failure or error
+        return error
 
     def wants(self, func: Callable[..., Any]) -> bool:
         """False where one of the functions passes it by this time."""

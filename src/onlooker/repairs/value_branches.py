@@ -29,7 +29,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
@@ -45,7 +45,7 @@ from ..torch_internals.sizes import ShapeEnv, SymNode
 from ..torch_internals.trees import tree_map_only
 from .live_part import WRITES, LivePart, held_by, is_traced, is_write, is_written, node_of
 from .repair import Attempt, Repair, Retry
-from .trace_mode import Reader
+from .trace_mode import InVainError, Reader
 
 __all__ = ["VALUE_BRANCHES", "ValueBranches"]
 
@@ -56,12 +56,10 @@ _MOST_DECIDED = 4
 _UNSEEN = object()
 
 
-class NotTakenError(Exception):
-    """A branch is decided by values, for this reason; never seen by a user."""
+class NotTakenError(InVainError):
+    """A branch is decided by values."""
 
-    def __init__(self, line: str, reason: str) -> None:
-        self.line = line
-        super().__init__(f"the branch at {line} is decided by values: {reason}")
+    words = "the branch at {line} is decided by values: {reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +148,6 @@ class ValueBranches(Reader):
     lines.
 
     ``decided`` are the lines of branches that values decide. ``reach`` gives a snapshot of the model.
-    ``failure`` is why one was traced in vain.
     """
 
     def __init__(
@@ -161,7 +158,6 @@ class ValueBranches(Reader):
         is_rolling: Callable[[], bool] = lambda: False,
     ) -> None:
         self.taken: list[str] = []
-        self.failure: NotTakenError | None = None
         self._reach, self._is_rolling = reach, is_rolling
         self._decided = frozenset(decided)
         self._running: list[_Taken] = []
@@ -246,19 +242,21 @@ class ValueBranches(Reader):
         n_asserted, ranges = taken.asserted
         n_now, ranges_now = _asserted(taken.live.is_live)
         if n_now > n_asserted or any(ranges_now.get(s) != known for s, known in ranges.items()):
-            raise self._failed(taken.line, "what it computes takes some values only")
+            reason = "what it computes takes some values only"
+            raise self.failed(NotTakenError(taken.line, reason))
         effects = [effect for held in taken.held for effect in held.effects()]
         changes = [effect for effect in effects if not effect.is_write]
         if changes:
             place = changes[0].place or "a container"
-            raise self._failed(taken.line, f"{place} changes in it")
+            raise self.failed(NotTakenError(taken.line, f"{place} changes in it"))
         assigned: set[int] = set()
         for name, before in taken.before.items():
             after = taken.frame.f_locals.get(name, _UNSEEN)
             if after is before or self.value(after) is before:
                 continue
             if id(after) in assigned:
-                raise self._failed(taken.line, f"{name} and another name are one tensor")
+                reason = f"{name} and another name are one tensor"
+                raise self.failed(NotTakenError(taken.line, reason))
             self._choose(taken, name, before, after)
             assigned.add(id(after))
 
@@ -270,9 +268,8 @@ class ValueBranches(Reader):
             return
         assigned = self.value(after)
         if not _are_alike(before, assigned) or not taken.live.made(assigned):
-            raise self._failed(
-                taken.line, f"{name} is read after it, and not as a tensor like before"
-            )
+            reason = f"{name} is read after it, and not as a tensor like before"
+            raise self.failed(NotTakenError(taken.line, reason))
         chosen = torch.where(taken.live.is_live, assigned, before)
         node = node_of(chosen)
         if node is not None:
@@ -284,11 +281,6 @@ class ValueBranches(Reader):
         found = self._chosen.get(id(leaf))
         return leaf if found is None else found[1]
 
-    def _failed(self, line: str, reason: str) -> NotTakenError:
-        """Remembers why a branch is decided by values, which the model may catch, and gives it."""
-        self.failure = self.failure or NotTakenError(line, reason)
-        return self.failure
-
     def checked(self, outputs: Iterable[Any]) -> list[Any]:
         """The results of the run, where nothing of the parts is seen after them but what they write.
 
@@ -297,15 +289,13 @@ class ValueBranches(Reader):
         while self._running:
             self._close(self._running.pop())
         chosen = list(map(self.value, outputs))
-        if self.failure is not None:
-            raise self.failure
         returned = {node_of(leaf) for leaf in chosen}
         for taken in self._over:
             why = taken.live.seen_outside(returned, taken.choices)
             if why:
-                raise self._failed(taken.line, why)
+                raise self.failed(NotTakenError(taken.line, why))
         if is_written({node for taken in self._over for node in taken.choices}):
-            raise self._failed(self._over[0].line, "a chosen tensor is written to")
+            raise self.failed(NotTakenError(self._over[0].line, "a chosen tensor is written to"))
         return chosen
 
 
@@ -336,10 +326,10 @@ def _decided_by_values(attempt: Attempt) -> Retry | None:
     branches = attempt.reader(ValueBranches)
     if branches is None or branches.failure is None:
         return None
-    request, failure = attempt.request, branches.failure
-    if len(request.decided) >= _MOST_DECIDED:
-        return Retry(request.without_repair(VALUE_BRANCHES), str(failure))
-    return Retry(replace(request, decided=(*request.decided, failure.line)), str(failure))
+    request = attempt.request.deciding(branches.failure.line)
+    if len(request.decided) > _MOST_DECIDED:
+        request = attempt.request.without_repair(VALUE_BRANCHES)
+    return Retry(request, str(branches.failure))
 
 
 def _meets_value(attempt: Attempt) -> Retry | None:

@@ -237,7 +237,7 @@ class FlatRun:
             _fix_sizes(inputs.values())
         unify_sizes(self.plan, values)
         arguments = close_arguments(self.plan, values)
-        loops, branches = self.loops, self.branches
+        loops = self.loops
         with (
             self._own_state(),
             ints_of_floats_are_values(BY_VALUES in self.request.on) as values_of_floats,
@@ -253,9 +253,9 @@ class FlatRun:
             if self.values is not None:
                 leaves = self.values.checked(leaves)
         leaves = [as_output(self._own_row(leaf)) for leaf in leaves]
-        for failure in (loops.failure, branches.failure):
-            if failure is not None:
-                raise failure
+        for reader in readers:
+            if reader.failure is not None:
+                raise reader.failure
         self.has_values_of_floats = bool(values_of_floats)
         self.dynamic = tuple(map(is_output, leaves))
         return tuple(leaf for leaf, flag in zip(leaves, self.dynamic, strict=True) if flag)

@@ -18,7 +18,9 @@ Masks may have a row more than there are experts, at which the model makes an er
 that such a row is in no loop.
 
 ``if token.numel() == 0: continue`` ends a step by a value. There the rest of the step counts as well
-only where the number is not 0.
+only where the number is not 0. :mod:`onlooker.repairs.value_branches` does so for tests that a trace
+refuses; here the function is answered, so that runs with plain sizes, in which the number of rows is an
+int as any other, take the same way and prove the graph for other sizes.
 
 This is right where nothing else of a step is seen after it. The nodes of a step are used by it alone,
 or are such writes; a step draws no random numbers; no name that it sets is read later or by the next
@@ -43,7 +45,7 @@ from ...observing.reach import Snapshot
 from ...torch_internals.tracing import get_proxy_mode
 from ..live_part import WRITES, LivePart, held_by, node_of
 from ..repair import Attempt, Repair, Retry
-from ..trace_mode import Reader
+from ..trace_mode import InVainError, Reader
 
 __all__ = ["HIT_ROWS", "HitRows", "NotVisitedError"]
 
@@ -59,12 +61,10 @@ _ALL = _NONZERO | _APART | WRITES | _COUNTS | _FORMATS
 _UNSEEN = object()
 
 
-class NotVisitedError(Exception):
-    """A loop is that of Python, for this reason; never seen by a user."""
+class NotVisitedError(InVainError):
+    """A loop is that of Python."""
 
-    def __init__(self, line: str, reason: str) -> None:
-        self.line = line
-        super().__init__(f"the loop at {line} visits the rows of the example: {reason}")
+    words = "the loop at {line} visits the rows of the example: {reason}"
 
 
 class HitRows(Reader):
@@ -86,7 +86,6 @@ class HitRows(Reader):
         reach: Callable[[], Snapshot] | None = None,
         is_rolling: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.failure: NotVisitedError | None = None
         #: the line of the loop whose step runs, and the number of its row
         self.line, self.number = "", 0
         self.visited: list[str] = []
@@ -151,25 +150,18 @@ class HitRows(Reader):
         """
         return None if self._reach is None else held_by(self._reach(), frame)
 
-    def failed(self, line: str, reason: str) -> NotVisitedError:
-        """Remembers why a loop is that of Python, which the model may catch, and gives it."""
-        self.failure = self.failure or NotVisitedError(line, reason)
-        return self.failure
-
     def check(self, outputs: Iterable[Any]) -> None:
         """Passes where nothing of the steps is seen after them but what they write.
 
         :raises NotVisitedError: elsewhere
         """
-        if self.failure is not None:
-            raise self.failure
         if get_proxy_mode() is None:
             return
         returned = {node_of(leaf) for leaf in outputs}
         for step in self._steps:
             why = step.seen_outside(returned)
             if why:
-                raise self.failed(step.line, why)
+                raise self.failed(NotVisitedError(step.line, why))
 
 
 class _Visits:
@@ -185,7 +177,7 @@ class _Visits:
         rows, line = self._rows, self._line
         rows.visited.append(line)
         if self._names is None:
-            raise rows.failed(line, "its body leaves it, or sets what other functions read")
+            raise self._failed("its body leaves it, or sets what other functions read")
         held = rows.held(self._frame)
         lives = [self._mask[number] != 0 for number in range(self._mask.shape[0])]
         for number, is_live in enumerate(lives):
@@ -201,10 +193,13 @@ class _Visits:
             rows.end(step)
             for name, value in self._values().items():
                 if value is not before[name] and not step.has_written(value):
-                    raise rows.failed(line, f"{name} is read after a step that sets it")
+                    raise self._failed(f"{name} is read after a step that sets it")
         changes = [] if held is None else held.effects()
         if changes:
-            raise rows.failed(line, f"{changes[0].place or 'a container'} changes in a step")
+            raise self._failed(f"{changes[0].place or 'a container'} changes in a step")
+
+    def _failed(self, reason: str) -> NotVisitedError:
+        return self._rows.failed(NotVisitedError(self._line, reason))
 
     def _values(self) -> dict[str, Any]:
         """The values of the names that the loop sets and that are read later."""

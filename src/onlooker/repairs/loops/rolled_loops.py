@@ -167,7 +167,6 @@ class RolledLoops(Reader):
         self.rows = rows
         self.rolled: list[str] = []
         self.scans: list[str] = []
-        self.failure: NotRolledError | None = None
         self.builtins = {
             "len": self._length,
             "range": type(
@@ -319,11 +318,6 @@ class RolledLoops(Reader):
         if self._loop is not None:  # whoever has its steps may never ask for the next one
             self.end(self._loop, False)
 
-    def failed(self, error: NotRolledError) -> NotRolledError:
-        """Remembers an error, which the model may catch, and gives it."""
-        self.failure = self.failure or error
-        return error
-
     def wants(self, func: Callable[..., Any]) -> bool:
         """True for what takes a tensor apart, and for all functions within a loop and after it."""
         return self._loop is not None or bool(self._results) or func in _SPLITS
@@ -393,7 +387,7 @@ def _is_symbolic(size: Any) -> bool:
 def _traced_step_by_step(attempt: Attempt) -> Retry | None:
     loops = attempt.reader(RolledLoops)
     failure = None if loops is None else loops.failure
-    if failure is None:
+    if not isinstance(failure, NotRolledError):
         return None
     line, request = failure.line, attempt.request
     if failure.at_ends and request.ends.count(line) < _MOST_ENDS:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from ...torch_internals.sizes import statically_known_true
+from ..trace_mode import InVainError
 
 __all__ = [
     "Constant",
@@ -42,14 +43,14 @@ _OF_INDEX = "a step computes a number from its index, which is another constant 
 _WRITING = {"__setitem__", *(f"__i{name}__" for name in _SUMS)}
 
 
-class NotRolledError(Exception):
-    """A loop that is no ``scan``: ``line`` is the line of the model, ``reason`` why. ``at_ends`` is True
-    where the first or the last step alone may be the reason.
-    """
+class NotRolledError(InVainError):
+    """A loop is no ``scan``; ``at_ends`` is True where the first or the last step alone may be the reason."""
+
+    words = "the loop at {line} is no scan of torch: {reason}"
 
     def __init__(self, line: str, reason: str, *, at_ends: bool = False) -> None:
-        super().__init__(f"the loop at {line} is no scan of torch: {reason}")
-        self.line, self.reason, self.at_ends = line, reason, at_ends
+        super().__init__(line, reason)
+        self.at_ends = at_ends
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,8 @@ import torch
 from onlooker import InputObserver, RejectedCallError
 from onlooker.proofs.numbering import content_of
 from onlooker.proofs.operators import asserts, draws, facts_of, written_by
-from onlooker.proofs.same_graph import difference_of
+from onlooker.proofs.same_graph import Comparison
+from onlooker.proofs.size_proofs import SizeProofs
 
 
 def exported(function: Callable[..., Any], *inputs: torch.Tensor) -> Any:
@@ -26,7 +27,7 @@ def exported(function: Callable[..., Any], *inputs: torch.Tensor) -> Any:
 
 def difference(first: Any, second: Any) -> str:
     x = torch.rand(4, 6)
-    return difference_of(exported(first, x), exported(second, x), {})
+    return Comparison(exported(second, x), {}, SizeProofs({})).difference_of(exported(first, x))
 
 
 def checked(limit: int) -> Callable[[torch.Tensor], torch.Tensor]:

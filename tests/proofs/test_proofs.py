@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from onlooker import InputObserver, Program
 from onlooker.proofs.decisions import recorded_decisions
-from onlooker.proofs.same_graph import difference_of
+from onlooker.proofs.same_graph import Comparison
+from onlooker.proofs.size_proofs import SizeProofs
 
 
 def exported(function: Any, *inputs: torch.Tensor, dynamic: bool = True) -> Any:
@@ -22,6 +23,10 @@ def exported(function: Any, *inputs: torch.Tensor, dynamic: bool = True) -> Any:
     shapes = tuple(dict.fromkeys(range(x.ndim), torch.export.Dim.AUTO) for x in inputs) if dynamic else None
     given = (shapes,) if shapes is not None else None
     return torch.export.export(Model(), inputs, dynamic_shapes=given, strict=False)
+
+
+def difference_of(first: Any, second: Any) -> str:
+    return Comparison(second, {}, SizeProofs({})).difference_of(first)
 
 
 @pytest.mark.parametrize(
@@ -79,15 +84,15 @@ def test_nothing_of_torch_stays_patched() -> None:
 )
 def test_graphs_are_equal_when_they_compute_the_same(first: Any, second: Any, same: bool) -> None:
     left, right = exported(first, torch.randn(5, 7)), exported(second, torch.randn(5, 7))
-    assert (difference_of(left, right, {}) == "") is same
-    assert (difference_of(right, left, {}) == "") is same
+    assert (difference_of(left, right) == "") is same
+    assert (difference_of(right, left) == "") is same
 
 
 def test_a_concatenation_with_nothing_is_nothing() -> None:
     plain, joined = (
         exported(f, torch.randn(5, 7)) for f in (lambda x: x * 2, lambda x: torch.cat([x, x[:, :0]], 1) * 2)
     )
-    assert difference_of(plain, joined, {}) == ""
+    assert difference_of(plain, joined) == ""
 
 
 def test_a_graph_that_writes_is_only_equal_to_itself() -> None:
@@ -97,8 +102,8 @@ def test_a_graph_that_writes_is_only_equal_to_itself() -> None:
         return y
 
     left, right = exported(writes, torch.randn(5, 7)), exported(writes, torch.randn(5, 7))
-    assert difference_of(left, right, {}) == ""
-    assert difference_of(left, exported(lambda x: x.clone(), torch.randn(5, 7)), {}) != ""
+    assert difference_of(left, right) == ""
+    assert difference_of(left, exported(lambda x: x.clone(), torch.randn(5, 7))) != ""
 
 
 def _times_constants(x: torch.Tensor, count: int) -> torch.Tensor:
@@ -113,7 +118,7 @@ def test_inputs_of_graphs_are_the_same_whatever_constants_stand_before_them(firs
     """Equal constants of one graph are one, so that their number tells nothing of the place of an input."""
     x = torch.randn(4, 6)
     programs = [exported(functools.partial(_times_constants, count=count), x) for count in (first, second)]
-    assert bool(difference_of(*programs, {})) is (first != second)
+    assert bool(difference_of(*programs)) is (first != second)
 
 
 def program_of(model: Any, *inputs: torch.Tensor) -> Program:
@@ -253,7 +258,7 @@ def _in_a_block(x: torch.Tensor, factor: float) -> torch.Tensor:
 )
 def test_graphs_that_write_are_equal_when_all_memory_holds_the_same(first: Any, second: Any, same: bool) -> None:
     x = torch.randn(5, 7)
-    found = difference_of(exported(first, x.clone()), exported(second, x.clone()), {})
+    found = difference_of(exported(first, x.clone()), exported(second, x.clone()))
     assert (found == "") is same, found
 
 
@@ -265,5 +270,5 @@ def test_large_constants_are_compared_whatever_their_dtype(dtype: torch.dtype) -
         exported(lambda x, table=table: torch.where(table.to(torch.bool), x, -x), torch.randn(5000))
         for table in (table, other, different)
     )
-    assert difference_of(first, same, {}) == ""
-    assert difference_of(first, changed, {}) != ""
+    assert difference_of(first, same) == ""
+    assert difference_of(first, changed) != ""

@@ -456,13 +456,10 @@ class Snapshot:
         self._globals: dict[int, set[str]] = {}
 
     @classmethod
-    def of(cls, obj: Any, *, copies: bool = True, also: Iterable[Any] = ()) -> Snapshot:
-        """Everything in reach of an object, and of further ones; without ``copies`` the values of
-        tensors are not kept.
-        """
+    def of(cls, obj: Any, *, copies: bool = True) -> Snapshot:
+        """Everything in reach of an object; without ``copies`` the values of tensors are not kept."""
         made = cls()
-        waiting: list[tuple[str, Any]] = [(type(one).__name__, one) for one in also]
-        waiting.append(("", obj))
+        waiting: list[tuple[str, Any]] = [("", obj)]
         while waiting:
             path, value = waiting.pop()
             if type(value) in _ATOMS or id(value) in made.objects or id(value) in made.tensors:

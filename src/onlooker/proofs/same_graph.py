@@ -49,7 +49,7 @@ from .operators import (
 )
 from .size_proofs import SizeProofs
 
-__all__ = ["Comparison", "difference_of"]
+__all__ = ["Comparison"]
 
 _aten = torch.ops.aten
 
@@ -58,24 +58,12 @@ class _GraphsDifferError(Exception):
     """The place at which two graphs part."""
 
 
-def difference_of(
-    first: torch.export.ExportedProgram,
-    second: torch.export.ExportedProgram,
-    sizes: Mapping[Any, Any],
-    proofs: SizeProofs | None = None,
-) -> str:
-    """Compares two graphs for calls of the second one: returns in words where they differ; empty
-    when the first one computes the same.
-
-    ``first`` and ``second`` are programs of one model with the same inputs; sizes that are symbols
-    in ``first`` may be numbers in ``second``. ``sizes`` are the symbols of ``second`` as
-    expressions of the plan, and ``proofs`` say which of them are equal for the calls of ``second``.
-    """
-    return Comparison(second, sizes, proofs or SizeProofs({})).difference_of(first)
-
-
 class Comparison:
-    """One graph, numbered once, with which others are compared; as :func:`difference_of`."""
+    """One graph, numbered once, with which other graphs of the same model and inputs are compared.
+
+    Sizes that are symbols in another graph may be numbers in this one. ``sizes`` are the symbols of this
+    one as expressions of the plan, and ``proofs`` say which of them are equal for its calls.
+    """
 
     def __init__(
         self, second: torch.export.ExportedProgram, sizes: Mapping[Any, Any], proofs: SizeProofs

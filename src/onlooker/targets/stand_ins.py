@@ -49,6 +49,8 @@ __all__ = [
 _AT_ONCE = 2**16
 #: so many bytes of a file are compared at once
 _PIECE = 2**24
+#: so many numbers lie between the beginnings of tensors in one piece of memory
+_STEP = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +72,14 @@ class StandIns:
         #: the weights that were written, and read again from the file
         self.checked: set[str] = set()
 
-    def pool(
-        self, sizes: Sequence[int], dtype: torch.dtype, *, step: int = 64
-    ) -> list[torch.Tensor]:
-        """Tensors of these numbers of elements in one piece of random memory, each ``step`` behind the
+    def pool(self, sizes: Sequence[int], dtype: torch.dtype) -> list[torch.Tensor]:
+        """Tensors of these numbers of elements in one piece of random memory, each a step behind the
         one before it.
         """
-        length = max(sizes, default=0) + step * len(sizes)
+        length = max(sizes, default=0) + _STEP * len(sizes)
         memory = torch.empty(length, dtype=dtype).normal_(0, 0.02)
         self._pools.append(memory)
-        return [memory[step * at : step * at + size] for at, size in enumerate(sizes)]
+        return [memory[_STEP * at : _STEP * at + size] for at, size in enumerate(sizes)]
 
     def add(self, value: Any, read: Callable[[], Any], name: str) -> None:
         """Lets an array or a tensor stand for what ``read`` gives: as many numbers of its dtype, which are

@@ -19,7 +19,7 @@ CHECKED = "torch 2.10, 2.13 and 2.15"
 
 
 @contextlib.contextmanager
-def needed(purpose: str, *, checked: str = CHECKED) -> Iterator[None]:
+def needed(purpose: str) -> Iterator[None]:
     """Inside the block names of torch are imported that are not documented, for a purpose.
 
     :raises UnsupportedError: ``torch-too-old``, ``torch-changed`` where a name is not there
@@ -35,7 +35,7 @@ def needed(purpose: str, *, checked: str = CHECKED) -> Iterator[None]:
     except (ImportError, AttributeError) as error:
         raise UnsupportedError(
             f"torch {torch.__version__} has not the name that onlooker needs for {purpose}:"
-            f" {error}. It was checked with {checked}.",
+            f" {error}. It was checked with {CHECKED}.",
             slug="torch-changed",
             hint="Install a torch of these versions, or a newer onlooker; see onlooker doctor.",
         ) from error

@@ -41,7 +41,7 @@ from .served.in_place import InPlace, in_place_runner, kept_in_place
 from .served.variants import FUSED_OPSET, VARIANT, Variant, made_variant, variant_of
 from .weights import MOST_IN_ONE_FILE, MOST_INSIDE, lent_tensors, share
 
-__all__ = ["Onnx", "to_onnx"]
+__all__ = ["Onnx"]
 
 logger = logging.getLogger(__name__)
 _RUNTIME = "ONNX Runtime"
@@ -229,13 +229,6 @@ class Onnx:
             with of_graph(graph, partial(_line_in, model)):
                 opened.append(_opened(model, path, prepack, folds, settings))
         return [_loaded(graph, file, None) for graph, file in zip(graphs, opened, strict=True)]
-
-
-def to_onnx(graph: Graph, *, opset: int | None = None) -> Graph:
-    """One graph of torch as a model of ONNX; as :meth:`Onnx.convert`."""
-    target = Onnx()
-    target.require()
-    return target.convert([graph], opset=opset)[0]
 
 
 def _model(

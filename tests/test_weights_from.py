@@ -10,7 +10,7 @@ import torch
 
 import onlooker
 from onlooker import low_memory
-from onlooker.core.errors import UnsupportedError
+from onlooker.core.errors import SavedFileError, UnsupportedError
 from onlooker.targets.safetensors_files import write_safetensors
 
 
@@ -91,6 +91,16 @@ def test_a_tensor_that_is_not_in_the_folder_is_refused(whole: Scores, tmp_path: 
         onlooker.weights_from(model, tmp_path),
     ):
         raise AssertionError
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "missing", tmp_path / "empty"):
+        with pytest.raises(SavedFileError) as found, onlooker.weights_from(Scores(), folder):
+            raise AssertionError
+        assert found.value.slug == "file-missing"
+        assert found.value.message == f"There is no file {folder / 'model.safetensors'}."
+        assert "a folder with model.safetensors, or with model.safetensors.index.json" in str(found.value)
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def weights_from(
     them: results of the model are those of random weights, and a program cannot be run or verified before it
     is loaded.
 
-    :raises SavedFileError: ``file-damaged``
+    :raises SavedFileError: ``file-missing``, ``file-damaged``
     :raises UnsupportedError: ``no-low-memory`` where a weight of the model is none of the folder
     """
     kinds = (weight.dtype for weight in model.parameters() if weight.is_floating_point())

@@ -99,7 +99,7 @@ def convert(name: str, out: Path, request: Request, say: Say) -> LowMemory:
     :raises UsageError: ``no-saved-model``, ``bad-saved-model``
     :raises UnsupportedError: ``no-low-memory``
     :raises ExportError: ``weights-computed``, ``twin-differs``, and those of the target
-    :raises SavedFileError: ``file-damaged``, ``weights-differ``, ``not-written``
+    :raises SavedFileError: ``file-missing``, ``file-damaged``, ``weights-differ``, ``not-written``
     """
     folder = local_folder(name, "config.json")
     cls, config = _class_and_configuration(folder)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ..core.errors import SavedFileError
 from ..disk.text import damaged
 from .stand_ins import bytes_of, check_bytes, written_tensor
 
@@ -62,7 +63,7 @@ class Checkpoint(Mapping[str, torch.Tensor]):
 
     A tensor is read when it is asked for, and not kept.
 
-    :raises SavedFileError: ``file-damaged``
+    :raises SavedFileError: ``file-missing``, ``file-damaged``
     """
 
     def __init__(self, folder: Path) -> None:
@@ -107,6 +108,12 @@ def _entries_of(path: Path) -> dict[str, _Entry]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             head = file.read(min(length, _LONGEST_HEAD))
+    except FileNotFoundError as error:
+        raise SavedFileError(
+            f"There is no file {path}.",
+            slug="file-missing",
+            hint=f"Give a folder with {_ONE}, or with {_INDEX} and the files that it names.",
+        ) from error
     except OSError as error:
         raise damaged(where, str(error)) from error
     found = {}

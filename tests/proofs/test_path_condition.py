@@ -2,8 +2,10 @@
 
 import pytest
 import sympy
+import torch
 from torch.utils._sympy.functions import FloorDiv
 
+from onlooker import InputObserver
 from onlooker.core.contract import Origin
 from onlooker.proofs.path_condition import Atom, in_least_terms, key_of, written
 
@@ -50,3 +52,26 @@ def test_a_condition_on_multiples_is_one_on_sizes(condition, expected):
         assert found == condition
     else:
         assert written(found) == expected
+
+
+class Windows(torch.nn.Module):
+    """Rows in windows of 3: how many a window has is the same for all sizes, where there is a row at all."""
+
+    def forward(self, x):
+        rows = x.shape[1] // 8
+        if rows < 1:
+            return x
+        whole = rows + (-rows) % 3
+        return x * 2 if 18 * (whole // 3) // whole == 6 else x
+
+
+def test_a_condition_that_the_others_make_true_is_no_constraint():
+    model, observer = Windows(), InputObserver()
+    with observer(model):
+        for length in (16, 40, 70):
+            model(torch.rand(2, length))
+    program = observer.export()
+    formulas = [str(one) for graph in program.graphs for region in graph.contract.regions for one in region.constraints]
+    assert any("// 8 >= 1" in formula for formula in formulas)
+    assert not [formula for formula in formulas if formula.startswith("True")]
+    assert program.verify().verified

@@ -151,6 +151,8 @@ def path_condition(
         if translation.is_implied(raw):
             continue
         condition = translation.simplified(raw)
+        if condition == sympy.true:  # the other conditions imply it
+            continue
         by_model = source is not None and source.by_model
         origin = Origin.MODEL if by_model else Origin.OPERATOR
         is_number = source is not None and source.is_number

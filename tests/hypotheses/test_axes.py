@@ -401,3 +401,15 @@ def test_an_input_that_is_handed_back_may_have_any_size(reads: bool) -> None:
     assert program.verify().verified
     x, memory = torch.randn(4, 3), torch.randn(4, 6)
     assert torch.equal(program(x, memory)["memory"], memory)
+
+
+class BiasThatIsReturned(torch.nn.Module):
+    """One bias for all rows, which later blocks get as it is."""
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x @ x.mT + bias).softmax(-1) @ x, bias
+
+
+def test_a_bias_for_all_rows_is_no_batch_beside_two_rows() -> None:
+    (plan,) = plans_of(BiasThatIsReturned(), {"x": rand(2, 6, 4), "bias": rand(1, 6, 6)})
+    assert shapes(plan)["bias"].split(", ")[0] == "1"

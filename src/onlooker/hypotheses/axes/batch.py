@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from ...core.call import Values
 from ...core.experiment import BlindKind, BlindSpot
 from ...core.spec import Axis
@@ -62,8 +64,12 @@ class BatchSearch:
     def _try_batch(self, axes: Sequence[Axis]) -> None:
         sizes = [self._trials.size(axis) for axis in axes]
         twice = [2 * size for size in sizes]
-        have_one_size = len(set(sizes)) == 1
-        changes = (self._trials.grown(axes, 1), twice) if have_one_size else (twice,)
+        if len(set(sizes)) > 1:
+            changes = [twice]
+        elif sizes[0] == 1 and self._has_rows_of_two():  # 2 of these fit as well
+            changes = [self._trials.grown(axes, 2)]
+        else:
+            changes = [self._trials.grown(axes, 1), twice]
         for changed in changes:
             row = self._trials.probe(axes, changed, batch=True)
             if row is None:
@@ -73,6 +79,11 @@ class BatchSearch:
             self.found |= set(axes)
             self.rows.append(row)
             return
+
+    def _has_rows_of_two(self) -> bool:
+        """True where the first dimension of a tensor is 2."""
+        values = self._base.values()
+        return any(isinstance(one, torch.Tensor) and one.shape[:1] == (2,) for one in values)
 
     def _is_confirmed(self, axes: Sequence[Axis], changed: Sequence[int]) -> bool:
         """True when a real run agrees with what fake tensors showed about a batch."""

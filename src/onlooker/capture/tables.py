@@ -136,9 +136,9 @@ class _Runs:
         """The columns of the table of calls after the first two; ``numbers`` has, by the number of a
         call in this part, the one that it has among all.
         """
-        others = (
-            [[_ONLY_COUNTED, part.others, round(1e6 * part.other_seconds)]] if part.others else []
-        )
+        others = []
+        if part.others:
+            others.append([_ONLY_COUNTED, part.others, round(1e6 * part.other_seconds)])
         lengths = [len(rows) for rows in self._rows] + [len(others)]
         rows = np.concatenate([*self._rows, np.array(others, np.int64).reshape(-1, 3)])
         known = (rows[:, 0] >= 0) & (rows[:, 0] < len(numbers))

@@ -130,8 +130,12 @@ def _difference(part: ast.Compare) -> ast.BinOp:
 def _limits_of_symbols(tests: Iterable[Test], symbols: Iterable[Term]) -> dict[str, Limits]:
     """The least and the greatest size of each symbol for which its tests hold."""
     own = by_term(test for test in tests if test.modulus == 1)
-    found = {symbol.text: symbol.limits_by(own.get(symbol.text, ())) for symbol in symbols}
-    return {name: limits for name, limits in found.items() if limits is not None}
+    found: dict[str, Limits] = {}
+    for symbol in symbols:
+        limits = symbol.limits_by(own.get(symbol.text, ()))
+        if limits is not None:
+            found[symbol.text] = limits
+    return found
 
 
 def _always_holds(part: ast.expr, limits: Mapping[str, Limits]) -> bool:

@@ -81,8 +81,8 @@ class Distance:
 
     @property
     def share(self) -> float:
-        """The share of rows whose largest number stands at the same place; 1 where there are none."""
-        return self.agreeing / self.rows if self.rows else 1.0
+        """The share of the rows, of which there are some, whose largest number stands at the same place."""
+        return self.agreeing / self.rows
 
     def _relative(self, error: float) -> float:
         if not error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .traffic import Row, Served
 
-__all__ = ["Bucket", "best_cuts", "buckets_of"]
+__all__ = ["Bucket", "best_cuts", "buckets_of", "moving_places", "share_of_padding"]
 
 #: so many sizes that came together are looked at in pairs; more are first drawn together
 _MOST_PAIRS = 128
@@ -25,6 +25,18 @@ class Bucket:
     wasted: int
 
 
+def moving_places(served: Served) -> list[int]:
+    """The places of the sizes that change among the calls."""
+    places = range(len(served.names))
+    return [place for place in places if len({row[place] for row, _ in served.rows}) > 1]
+
+
+def share_of_padding(buckets: Sequence[Bucket]) -> float:
+    """The share of the work in some buckets that is padding."""
+    wasted = sum(bucket.wasted for bucket in buckets)
+    return wasted / (wasted + sum(bucket.work for bucket in buckets))
+
+
 def buckets_of(served: Served, count: int) -> list[Bucket]:
     """At most ``count`` buckets that are enough for every call, each a size that the graph takes.
 
@@ -35,7 +47,7 @@ def buckets_of(served: Served, count: int) -> list[Bucket]:
     rows = sorted(served.rows)
     if not rows:
         return []
-    moving = [p for p in range(len(served.names)) if len({row[p] for row, _ in rows}) > 1]
+    moving = moving_places(served)
     if len(moving) <= 1:
         places = best_cuts([(served.work(row), calls) for row, calls in rows], count)
         tops = [rows[place][0] for place in places]

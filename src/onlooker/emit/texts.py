@@ -25,7 +25,7 @@ from ..core.path import Name, Path
 from ..core.plan import LeafPlan
 from ..core.support.kinds import is_int
 from ..infer.marks import marks_of
-from .buckets import Bucket, best_cuts, buckets_of
+from .buckets import Bucket, best_cuts, buckets_of, share_of_padding
 from .specs import spec_lines
 from .traffic import Row, Served
 
@@ -466,9 +466,8 @@ def buckets(graphs: Sequence[Served], count: int) -> Emitted:
         found = buckets_of(served, count)
         if not found:
             continue
-        wasted, work = sum(b.wasted for b in found), sum(b.work for b in found)
         lines.append(
-            f"{served.plan.name}: {len(found)} buckets, {100 * wasted / (wasted + work):.1f} % of"
+            f"{served.plan.name}: {len(found)} buckets, {100 * share_of_padding(found):.1f} % of"
             " the work is padding"
         )
         lines += [_bucket_line(served, bucket) for bucket in found]
@@ -478,8 +477,8 @@ def buckets(graphs: Sequence[Served], count: int) -> Emitted:
 
 def _bucket_line(served: Served, bucket: Bucket) -> str:
     sizes = ", ".join(f"{name}={size}" for name, size in served.sizes(bucket.sizes).items())
-    share = 100 * bucket.wasted / (bucket.wasted + bucket.work)
-    return f"  {sizes}: {bucket.calls} calls, {share:.1f} % padding"
+    share = share_of_padding([bucket])
+    return f"  {sizes}: {bucket.calls} calls, {100 * share:.1f} % padding"
 
 
 def marks(graphs: Sequence[Served], count: int) -> Emitted:
@@ -535,8 +534,6 @@ def emitted(kind: str, graphs: Sequence[Served], unserved: int, count: int | Non
     found = EMITTERS[kind](graphs, usual if count is None else count)
     outside = sum(g.traffic.calls - sum(count for _, count in g.rows) for g in graphs)
     lost = unserved + outside
-    return replace(found, notes=(*found.notes, *_lost(lost)))
-
-
-def _lost(calls: int) -> list[str]:
-    return [f"{calls} calls are left out: no graph takes them"] if calls else []
+    if not lost:
+        return found
+    return replace(found, notes=(*found.notes, f"{lost} calls are left out: no graph takes them"))

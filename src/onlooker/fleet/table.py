@@ -86,6 +86,7 @@ class Swept(PrintedTables):
 def _cells(row: Row, longest: int | None = None) -> tuple[str, ...]:
     status = f"{row['status']}, kept" if row.get("kept") else str(row["status"])
     message = str(row.get("message", ""))
-    shown = message if longest is None or len(message) <= longest else f"{message[:longest]}..."
+    if longest is not None and len(message) > longest:
+        message = f"{message[:longest]}..."
     rest = (str(row.get(name, "")) for name in ("seconds", "graphs", "checks"))
-    return str(row["name"]), status, *rest, shown
+    return str(row["name"]), status, *rest, message

@@ -12,6 +12,7 @@ For ``rows = table[ids.clamp(max=99)]`` with a table of 100 rows, the clamp hand
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -91,7 +92,10 @@ def contents_of(steps: Iterable[OperatorStep], inputs: Sequence[str]) -> Content
 
 def numbers_in(arrays: Iterable[Any]) -> tuple[tuple[float, ...], bool]:
     """The numbers of arrays of numpy, but for NaN, and whether all are ints; other arrays have none."""
-    of_numbers = [array for array in arrays if array.dtype.kind in "iuf"]
-    elements = (number for array in of_numbers for number in array.reshape(-1).tolist())
-    numbers = tuple(number for number in elements if number == number)
-    return numbers, all(array.dtype.kind in "iu" for array in of_numbers)
+    numbers: list[float] = []
+    are_ints = True
+    for array in arrays:
+        if array.dtype.kind in "iuf":
+            numbers += [number for number in array.reshape(-1).tolist() if not math.isnan(number)]
+            are_ints = are_ints and array.dtype.kind != "f"
+    return tuple(numbers), are_ints

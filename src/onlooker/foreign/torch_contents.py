@@ -10,6 +10,7 @@ import torch
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 
+from ..core.support.kinds import is_number
 from ..torch_internals.operators import HigherOrderOperator, OpOverload
 from .contents import Act, Contents, OperatorStep, contents_of
 
@@ -155,7 +156,7 @@ class _TorchReader:
         found: list[float] = []
         for one in (*node.args, *node.kwargs.values()):
             constant = self._constant(one) if isinstance(one, Node) else None
-            if isinstance(one, (int, float)) and not isinstance(one, bool):
+            if is_number(one):
                 found.append(one)
             elif constant is not None and not constant.is_complex():
                 found += constant.reshape(-1).tolist()

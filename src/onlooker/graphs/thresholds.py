@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from ..core.support.kinds import is_number
+
 __all__ = ["DECIDING", "POSITIONS", "THRESHOLDS", "numbers_in", "operator_name"]
 
 #: operators that do another thing beyond a threshold
@@ -61,7 +63,7 @@ def numbers_in(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...
         if isinstance(value, (list, tuple)):
             for item in value:
                 note(item)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        elif is_number(value):
             found.append(value)
 
     note(list(args))

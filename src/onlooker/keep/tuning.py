@@ -387,8 +387,9 @@ def _distance_of(tally: Tally) -> tuple[float | None, float | None]:
     not measured.
     """
     judged = [one.program for one in tally.distances if one.kind != CALIBRATED]
-    shares = [one.agreeing / one.rows for one in judged if one.rows]
-    return max((one.mean_error for one in judged), default=None), min(shares, default=None)
+    errors = [one.mean_error for one in judged]
+    shares = [one.share for one in judged if one.rows]
+    return max(errors, default=None), min(shares, default=None)
 
 
 def _size_of(program: RunnableProgram) -> int:

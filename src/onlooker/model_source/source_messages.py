@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .frames import Owner, owner_of
-from .source_tests import tree_of_code
+from .source_tests import parents_in, tree_of_code
 
 __all__ = ["is_message"]
 
@@ -71,9 +71,7 @@ def _messages_of(function: FunctionType) -> frozenset[str]:
     count = code.co_argcount + code.co_kwonlyargcount
     parameters = code.co_varnames[:count]
     definition = found[0]
-    parents = {
-        child: parent for parent in ast.walk(definition) for child in ast.iter_child_nodes(parent)
-    }
+    parents = parents_in(definition)
     if any(isinstance(node, (ast.Global, ast.Nonlocal)) for node in parents):
         return frozenset()
     return frozenset(name for name in parameters if _is_message(name, parents, definition))

@@ -19,6 +19,7 @@ __all__ = [
     "branch_asked_at",
     "expressions_around",
     "has_positions",
+    "parents_in",
     "tree_of",
     "tree_of_code",
 ]
@@ -196,6 +197,11 @@ def _operands(test: ast.expr) -> list[ast.expr]:
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         return test.values
     return [test]
+
+
+def parents_in(tree: ast.AST) -> dict[ast.AST, ast.AST]:
+    """The node around each node of a tree."""
+    return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
 
 def _position(node: ast.expr) -> _Position:

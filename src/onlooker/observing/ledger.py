@@ -84,8 +84,10 @@ class SpecNumbers:
         """
         if key[0] is not Spec or not isinstance(key[1], OpaqueSpec) or not key[1].identity:
             return key
-        count = self._objects[key[1].kind] = self._objects.get(key[1].kind, 0) + 1
-        return key if count <= _MOST_OBJECTS else (Spec, OpaqueSpec(key[1].kind, _ANOTHER))
+        kind = key[1].kind
+        count = self._objects.get(kind, 0) + 1
+        self._objects[kind] = count
+        return key if count <= _MOST_OBJECTS else (Spec, OpaqueSpec(kind, _ANOTHER))
 
     def _add(self, key: Any) -> int:
         number = self._numbers.get(key)

@@ -12,7 +12,7 @@ from ..core.plan import Relation, Symbol
 from ..core.sizes.expression import Expression
 from ..core.sizes.formula import bounds_in
 from ..core.verdict import Check
-from ..emit.buckets import Bucket, buckets_of
+from ..emit.buckets import Bucket, buckets_of, moving_places, share_of_padding
 from ..emit.traffic import Row, Served
 from .columns import SizeColumn, sizes_at
 from .subject import KnownGraph, Subject
@@ -246,8 +246,8 @@ def waste_of(subject: Subject) -> list[dict[str, Any]]:
         steps: dict[int, dict[str, Any]] = {}
         for count in _BUCKETS:
             buckets = buckets_of(served, count)
-            wasted, work = sum(b.wasted for b in buckets), sum(b.work for b in buckets)
-            share, tops = wasted / (wasted + work), [_top(served, bucket) for bucket in buckets]
+            share = share_of_padding(buckets)
+            tops = [_top(served, bucket) for bucket in buckets]
             steps.setdefault(len(buckets), {"count": len(buckets), "share": share, "tops": tops})
         found.append({"graph": place, "rounded": is_rounded, "steps": list(steps.values())})
     return found
@@ -267,7 +267,7 @@ def _rounded(served: Served) -> tuple[Served, bool]:
     from dataclasses import replace
 
     rows = sorted(served.rows)
-    moving = [p for p in range(len(served.names)) if len({row[p] for row, _ in rows}) > 1]
+    moving = moving_places(served)
     most = _MOST_SIZES if len(moving) <= 1 else _MOST_SIZES_TOGETHER
     if len(rows) <= most:
         return served, False

@@ -471,13 +471,7 @@ def written(condition: Any) -> str:
         )
     if isinstance(condition, sympy.Not):
         return f"not ({written(condition.args[0])})"
-    return (
-        "True"
-        if condition in (True, sympy.true)
-        else "False"
-        if condition in (False, sympy.false)
-        else str(condition)
-    )
+    return str(condition)
 
 
 def _printed(value: Any) -> str:

@@ -33,14 +33,6 @@ def _generator_is_used() -> NoGraphError:
     )
 
 
-def _derivative_is_taken() -> NoGraphError:
-    return NoGraphError(
-        "torch.func.grad, or another transform of torch.func, is used, and torch.export makes a"
-        " constant of the tensor that it is given",
-        "Compute the derivative outside of the model, or by formulas in it.",
-    )
-
-
 class _Unread(torch.Generator):
     """A generator whose state nobody may read or set."""
 
@@ -72,4 +64,8 @@ def check_generators(program: torch.export.ExportedProgram) -> None:
         raise _generator_is_used()
     tensors = [value for value in program.constants.values() if isinstance(value, torch.Tensor)]
     if any(map(is_functorch_wrapped_tensor, tensors)):
-        raise _derivative_is_taken()
+        raise NoGraphError(
+            "torch.func.grad, or another transform of torch.func, is used, and torch.export makes a"
+            " constant of the tensor that it is given",
+            "Compute the derivative outside of the model, or by formulas in it.",
+        )

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from ..core.marks import ATTRIBUTES, CLASSES, IDENTITY
+from ..core.support.kinds import is_number
 from ..model_source.frames import is_code_of_model
 from ..model_source.lines import is_of_python, short_name_of
 from ..model_source.source_tests import tree_of
@@ -72,15 +73,11 @@ def _names_class_of_tensors(function: FunctionType, names: Collection[str]) -> b
 def compares_numbers(model: Any, method: str) -> bool:
     """True where a line of the model asks whether something is a certain number."""
     tests = (test for function in _functions_of(model, method) for test in _tests_in(function))
-    return any(_is_number(value) for _, values in tests for value in values)
+    return any(is_number(value) for _, values in tests for value in values)
 
 
 def _may_be_tensors(values: list[Any]) -> bool:
     return all(value is _MISSING or isinstance(value, torch.Tensor) for value in values)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _tests_in(function: FunctionType) -> Iterator[tuple[str, list[Any]]]:

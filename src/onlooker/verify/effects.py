@@ -98,11 +98,7 @@ def _found(given: Arguments, held: Tree[Any], result: Result) -> Iterator[str]:
     memory = {address for leaf in held.leaves if (address := _address(leaf))}
     for path, leaf in zip(result.structure.paths(), result.leaves, strict=True):
         if _address(leaf) in memory:
-            yield f"{_named(path)} is in the memory of an argument"
-
-
-def _named(path: Path) -> str:
-    return path.code() or "the output"
+            yield f"{path.code() or 'the output'} is in the memory of an argument"
 
 
 def _address(leaf: Any) -> int | None:

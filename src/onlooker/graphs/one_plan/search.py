@@ -224,11 +224,9 @@ class PlanSearch:
         yield from self.domain.choices()
         for proven in self.graphs:
             current = proven.current()
-            bounds = boundary_sizes(self.plan, current.contract, self._of_all_symbols(proven))
+            sizes = {**proven.regions[0].sizes, **proven.fixed}
+            bounds = boundary_sizes(self.plan, current.contract, sizes)
             yield from filter(self.domain.wants, bounds)
-
-    def _of_all_symbols(self, proven: ProvenGraph) -> Sizes:
-        return {**proven.regions[0].sizes, **proven.fixed}
 
     def drop_unwanted(self) -> None:
         """Leaves out graphs that hold none of the sizes of interest, where others hold watched

@@ -125,7 +125,9 @@ class SideRuns:
         self.graph_runs.forget()
         try:
             for empty in forms:
-                way = _Way(self, self._runs(names=frozenset(names), empty=empty), known, limits)
+                without = frozenset(names)
+                runs = WayRuns(self.search, self.lab, self.known, names=without, empty=empty)
+                way = _Way(self, runs, known, limits)
                 way.visit_sides()
                 known |= {side.key for side in way.sides}
         except SpentError as spent:
@@ -157,9 +159,6 @@ class SideRuns:
     def _runs_after(self, call: Arguments) -> WayRuns:
         known = self.known.after(call, self.lab)
         return WayRuns(self.search, self.lab, known, before=call)
-
-    def _runs(self, **way: Any) -> WayRuns:
-        return WayRuns(self.search, self.lab, self.known, **way)
 
 
 class _Way:

@@ -19,6 +19,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
+from ...model_source.source_tests import parents_in
+
 __all__ = ["counted_by"]
 
 _JOINS = frozenset({"stack", "cat", "concat", "concatenate"})
@@ -37,7 +39,7 @@ def counted_by(tree: ast.AST, names: Collection[str], line: int) -> str:
     function = _function_at(tree, line)
     if function is None:
         return "its source is not there"
-    parents = {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
+    parents = parents_in(function)
     known = set(names)
     for node in ast.walk(function):
         if isinstance(node, _Comprehension) and any(
@@ -99,22 +101,13 @@ def _reading_of(node: ast.AST, parents: dict[ast.AST, ast.AST], known: set[str])
         is_called = isinstance(parents.get(parent), ast.Call)
         return None if is_called and parent.attr in _METHODS else here
     if isinstance(parent, ast.Subscript) and parent.value is node:
-        if _is_last(parent.slice):
+        index = ast.unparse(parent.slice)
+        if index == "-1":
             return None
-        return _reading_of(parent, parents, known) if _is_backwards(parent.slice) else here
+        return _reading_of(parent, parents, known) if index in ("::-1", ":") else here
     if isinstance(parent, ast.Call) and node in parent.args:
         name = _name_of(parent)
         if name in _READERS or (isinstance(node, ast.GeneratorExp) and name in _IN_STEPS):
             return None
         return _reading_of(parent, parents, known) if name in _COPIES else here
-    if isinstance(parent, (ast.List, ast.BinOp)):  # [first, *results], [first] + results
-        return here
     return here
-
-
-def _is_last(index: ast.expr) -> bool:
-    return ast.unparse(index) == "-1"
-
-
-def _is_backwards(index: ast.expr) -> bool:
-    return ast.unparse(index) in ("::-1", ":")

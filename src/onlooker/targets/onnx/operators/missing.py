@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ....core.drawing.alike import first_few
+from ....core.drawing.alike import counted, first_few
 from ....model_source.lines import place_of_node
 
 __all__ = ["Stop", "stop_of"]
@@ -43,13 +43,10 @@ class Stop:
     def spelled(self) -> str:
         """The missing operators with their lines; empty when none is missing."""
         texts = [
-            f"{name} ({_calls(count)}{_at(place)})" for name, (count, place) in self.missing.items()
+            f"{name} ({counted(count, 'call')}{_at(place)})"
+            for name, (count, place) in self.missing.items()
         ]
         return "; ".join(first_few(texts, _MOST, "and {} more"))
-
-
-def _calls(count: int) -> str:
-    return "1 call" if count == 1 else f"{count} calls"
 
 
 def _at(place: str) -> str:
